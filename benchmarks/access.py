@@ -63,7 +63,7 @@ def _measure() -> None:
         cursor.execute("ANALYZE")
     mask = closure(Privilege.READ).value
     first = Namespace.objects.named(("n1",)).get()
-    who: dict[str, access.Principal] = {}
+    principals: dict[str, access.Principal] = {}
     for name in ("tables", "namespace", "owner", "everything"):
         level = "read" if name == "everything" else "granted"
         row = Principal.objects.create(name=name, kind="service", level=level)
@@ -72,7 +72,7 @@ def _measure() -> None:
             Grant.objects.bulk_create(Grant(principal=row, table=t, mask=mask) for t in chosen)
         if name == "namespace":
             Grant.objects.create(principal=row, namespace=first, mask=mask)
-        who[name] = access.of_row(row)
+        principals[name] = access.of_row(row)
     lists: dict[str, Callable[[access.Principal], Any]] = {
         "tables of a namespace": lambda a: tables.list_tables(actor=a, namespace=("n1",)),
         "Iceberg tables of it": lambda a: iceberg_tables.list_tables(actor=a, namespace=("n2",)),
@@ -80,10 +80,10 @@ def _measure() -> None:
         "namespaces": lambda a: namespaces.list_children(actor=a, namespace=()),
         "one table": lambda a: access.is_visible(a, access.On.namespace(("n1",))),
     }
-    print(f"{'':24}" + "".join(f"{name:>12}" for name in who))
+    print(f"{'':24}" + "".join(f"{name:>12}" for name in principals))
     for title, call in lists.items():
         line = f"{title:24}"
-        for actor in who.values():
+        for actor in principals.values():
             best = min(_seconds(call, actor) for _ in range(_ROUNDS))
             line += f"{best * 1000:>9.0f} ms"
         print(line, flush=True)

@@ -48,8 +48,8 @@ class Outcome:
     seconds: float = 0.0
 
     def median(self, operation: str, side: str, connections: int, figure: str) -> float | None:
-        found = self.samples.get((operation, side, connections))
-        return statistics.median(getattr(sample, figure) for sample in found) if found else None
+        samples = self.samples.get((operation, side, connections))
+        return statistics.median(getattr(sample, figure) for sample in samples) if samples else None
 
     def ratio(
         self, operation: str, connections: int, other: str, other_operation: str = ""

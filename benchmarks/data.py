@@ -103,11 +103,11 @@ class DataServer(Side):
 
     def _check_count(self, names: list[str], least: int) -> None:
         """That what was answered with success is there. Raises BadAnswers."""
-        found = sum(
+        count = sum(
             json.loads(self.call(f"table/{NAMESPACE}%24{name}/count_rows", {})) for name in names
         )
-        if found < least:
-            raise BadAnswers(f"{self.label}: {found} rows of {least} are there")
+        if count < least:
+            raise BadAnswers(f"{self.label}: {count} rows of {least} are there")
 
     def _parts(self, operation: str) -> int:
         """In how many requests the rows are sent."""
@@ -155,8 +155,8 @@ class DataServer(Side):
         path = f"table/{NAMESPACE}%24{INDEXED}/version/list?limit=1&descending=true"
         self._version = json.loads(self.call(path, {}))["versions"][0]["version"]
         for operation, count in INSERTED.items():
-            part = rows(count // self._parts(operation))
-            (self._scratch / operation).write_bytes(stream(part))
+            batch = rows(count // self._parts(operation))
+            (self._scratch / operation).write_bytes(stream(batch))
         for operation, bodies in requests(self._version).items():
             table = bodies[0]["id"][-1]
             call = "count_rows" if operation.startswith("count") else "query"
@@ -166,17 +166,17 @@ class DataServer(Side):
 
     def answers(self) -> dict[str, Any]:
         """What each read operation finds at first. Raises BadAnswers."""
-        found: dict[str, Any] = {}
+        answers: dict[str, Any] = {}
         for operation, bodies in requests(self._version).items():
             table = bodies[0]["id"][-1]
             if operation.startswith("count"):
                 answer = self.call(f"table/{NAMESPACE}%24{table}/count_rows", bodies[0])
-                found[operation] = json.loads(answer)
+                answers[operation] = json.loads(answer)
             else:
                 answer = self.call(f"table/{NAMESPACE}%24{table}/query", bodies[0])
                 content = pa.ipc.open_file(answer).read_all()
-                found[operation] = sorted(content["id"].to_pylist())
-        return found
+                answers[operation] = sorted(content["id"].to_pylist())
+        return answers
 
     def call(self, path: str, body: object) -> bytes:
         return self.send(path, json.dumps(body).encode(), "application/json")
@@ -240,13 +240,13 @@ def requests(version: int) -> dict[str, list[dict[str, Any]]]:
     """The bodies of each read operation."""
     choose = random.Random(1)
 
-    wanted = iter(_vectors(np.random.default_rng(1), 2 * VARIANTS + 1, DIMENSIONS).tolist())
+    vectors = iter(_vectors(np.random.default_rng(1), 2 * VARIANTS + 1, DIMENSIONS).tolist())
 
     def query(table: str, **more: Any) -> dict[str, Any]:
         return {"id": [NAMESPACE, table], "k": 10, **more}
 
     def search(table: str, **more: Any) -> dict[str, Any]:
-        return query(table, vector={"single_vector": next(wanted)}, vector_column="v", **more)
+        return query(table, vector={"single_vector": next(vectors)}, vector_column="v", **more)
 
     starts = [choose.randrange(ROWS - 10) for _ in range(VARIANTS)]
     return {
@@ -287,8 +287,8 @@ def start(stack: Stack) -> tuple[DataServer, DataServer, int]:
 
 def check(ours: DataServer, reference: DataServer) -> None:
     """That both answer alike, as far as they compute the same. Raises BadAnswers."""
-    found, expected = ours.answers(), reference.answers()
-    for operation, answer in found.items():
+    actual, expected = ours.answers(), reference.answers()
+    for operation, answer in actual.items():
         if operation in {"vector-index", "repeat"}:  # each trained its own index
             if len(answer) != len(expected[operation]):
                 raise BadAnswers(f"{operation}: {answer} and {expected[operation]}")
@@ -317,12 +317,12 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
 
 def goals(outcome: Outcome) -> list[Goal]:
     """Those whose operations were measured."""
-    wanted = []
+    goals_ = []
     for operation in outcome.plan.operations:
         for connections in outcome.plan.connections:
             ratio = outcome.ratio(operation, connections, "reference")
             if ratio is not None:
                 text = f"{OPERATIONS[operation]}, {connections} connections / RestAdapter"
                 goal = REPEAT_GOAL if operation == "repeat" else GOAL
-                wanted.append(Goal(text, goal, ratio))
-    return wanted
+                goals_.append(Goal(text, goal, ratio))
+    return goals_

@@ -113,7 +113,7 @@ async def attack(target: Target, kinds: list[str], sockets: int, seconds: float)
     ends = time.monotonic() + seconds
     opened = 0
 
-    async def one(number: int) -> None:
+    async def connection(number: int) -> None:
         nonlocal opened
         kind = KINDS[kinds[number % len(kinds)]]
         source = f"127.0.{1 + number % len(kinds)}.{2 + number % _ADDRESSES}"
@@ -137,7 +137,7 @@ async def attack(target: Target, kinds: list[str], sockets: int, seconds: float)
                     writer.transport.abort()
             await asyncio.sleep(_PAUSE)
 
-    tasks = [asyncio.create_task(one(number)) for number in range(sockets)]
+    tasks = [asyncio.create_task(connection(number)) for number in range(sockets)]
     await asyncio.sleep(max(0.0, ends - time.monotonic()))
     for task in tasks:
         task.cancel()
@@ -212,9 +212,9 @@ class Pulse:
             else:
                 self.milliseconds.append((time.perf_counter() - began) * 1000)
 
-    def percentile(self, part: float) -> float:
+    def percentile(self, fraction: float) -> float:
         ordered = sorted(self.milliseconds) or [10_000.0]
-        return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+        return ordered[min(len(ordered) - 1, int(len(ordered) * fraction))]
 
 
 def _second_key(environment: dict[str, str]) -> str:

@@ -122,10 +122,10 @@ def _check(client: Client) -> None:
     path = LARGE.paths()[0]
     answer, content = client.call("GET", path)
     again, _ = client.call("GET", path, **{"If-None-Match": answer.headers["ETag"]})
-    found = json.loads(content)["metadata"]["snapshots"]
+    snapshots = json.loads(content)["metadata"]["snapshots"]
     listed = json.loads(client.call("GET", f"/v1/namespaces/{SMALL.namespace}/tables")[1])
-    if len(found) != LARGE.snapshots or again.status != 304:
-        raise BadAnswers(f"{path}: {len(found)} snapshots, then {again.status} for 304")
+    if len(snapshots) != LARGE.snapshots or again.status != 304:
+        raise BadAnswers(f"{path}: {len(snapshots)} snapshots, then {again.status} for 304")
     if len(listed["identifiers"]) != SMALL.count:
         raise BadAnswers(f"{len(listed['identifiers'])} tables are listed")
 
@@ -166,16 +166,16 @@ def _enter_text(url: str, client: Client) -> None:
     with psycopg.connect(url) as connection:
         connection.execute(iceberg_naive.PREPARE)
         for path in LARGE.paths():
-            found = json.loads(client.call("GET", path)[1])
-            text = json.dumps(found["metadata"], separators=(",", ":"))
-            connection.execute(iceberg_naive.ENTER, [path, found["metadata-location"], text])
+            document = json.loads(client.call("GET", path)[1])
+            text = json.dumps(document["metadata"], separators=(",", ":"))
+            connection.execute(iceberg_naive.ENTER, [path, document["metadata-location"], text])
 
 
 def _described(sizes: dict[str, int]) -> str:
-    def one(tables: Tables) -> str:
+    def description(tables: Tables) -> str:
         return f"{tables.count} tables of {tables.snapshots:,} snapshots, {sizes[tables.namespace] / 1000:,.0f} KB"
 
-    return f"read {one(SMALL)}; {one(LARGE)}; committed to {one(MANY)}; {one(THOUSAND)}"
+    return f"read {description(SMALL)}; {description(LARGE)}; committed to {description(MANY)}; {description(THOUSAND)}"
 
 
 def goals(outcome: Outcome) -> list[Goal]:
@@ -187,7 +187,7 @@ def goals(outcome: Outcome) -> list[Goal]:
         return outcome.ratio(operation, GOAL_CONNECTIONS, other, other_operation)
 
     cpu_us = outcome.median("commit-1000", "monodon", GOAL_CONNECTIONS, "cpu_us")
-    wanted = [
+    result = [
         Goal("load table of 20 KB / pgbench select", 0.07, ratio("load", "pgbench-simple")),
         Goal(
             "unchanged (304) / load table of 1 MB, plain",
@@ -207,4 +207,4 @@ def goals(outcome: Outcome) -> list[Goal]:
             at_most=True,
         ),
     ]
-    return [goal for goal in wanted if goal.found is not None]
+    return [goal for goal in result if goal.measured is not None]

@@ -30,9 +30,9 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
     if row is None:
         start_response("404 Not Found", [])
         return [b""]
-    found = TableResponse(
+    response = TableResponse(
         **{"metadata-location": row[0]}, metadata=TableMetadataUtil.parse_raw(row[1]), config={}
     )
-    content = found.model_dump_json(by_alias=True).encode()
+    content = response.model_dump_json(by_alias=True).encode()
     start_response("200 OK", [("Content-Type", "application/json")])
     return [content]

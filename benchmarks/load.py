@@ -155,6 +155,6 @@ def _check(connection: "psycopg.Connection[tuple[Any, ...]]", size: Size) -> Non
         "SELECT n.name, t.name, t.digest FROM catalog_table t "
         "JOIN catalog_namespace n ON n.id = t.namespace_id ORDER BY t.id LIMIT 500"
     ).fetchall()
-    for namespace, table, found in sample:
-        if found != digest((namespace, table)):
+    for namespace, table, expected in sample:
+        if expected != digest((namespace, table)):
             raise BenchmarkError(f"The digest of {namespace}.{table} is not the catalog's")

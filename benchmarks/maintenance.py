@@ -79,12 +79,14 @@ QUICK = Size(lance_files=100, lance_rows=2_000, iceberg_files=20, iceberg_rows=1
 @dataclass(frozen=True)
 class Case:
     format: str
-    place: str
+    executor: str
     """A master of Spark, or the worker itself."""
 
     @property
     def name(self) -> str:
-        return f"{self.format}, {'2 workers' if self.place.startswith('spark:') else self.place}"
+        return (
+            f"{self.format}, {'2 workers' if self.executor.startswith('spark:') else self.executor}"
+        )
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,14 @@ class _Bench:
         policy = {
             "target_rows": TARGET_ROWS,
             "target_bytes": TARGET_BYTES,
-            "spark_above": 2**53 if case.place == "in the worker" else 0,
+            "spark_above": 2**53 if case.executor == "in the worker" else 0,
         }
         code = _JOB.format(table=(NAMESPACE, name), format=case.format, policy=policy)
-        told = self._job(case, code)
+        outcome = self._job(case, code)
         shutil.rmtree(location)
-        result = told["result"]
-        if told["status"] != "succeeded" or result is None:
-            raise BenchmarkError(f"{case.name}: {told['error']}")
+        result = outcome["result"]
+        if outcome["status"] != "succeeded" or result is None:
+            raise BenchmarkError(f"{case.name}: {outcome['error']}")
         if case.format == "lance":
             plan = result["plan"]
             read, read_files, new_files = plan["bytes"], plan["files"], plan["new_files"]
@@ -166,8 +168,8 @@ class _Bench:
             raise BenchmarkError(f"{case.name}: {before['rows']} rows became {after['rows']}")
         promised = before["files"] - read_files + new_files
         return Run(
-            told["seconds"],
-            told["start"],
+            outcome["seconds"],
+            outcome["start"],
             read / 1e6,
             rows,
             before["files"],
@@ -186,7 +188,7 @@ class _Bench:
                 **self.stack.environment(self.database),
                 "DJANGO_SETTINGS_MODULE": "config.settings",
                 "MONODON_URL": self.server,
-                "SPARK_MASTER": case.place,
+                "SPARK_MASTER": case.executor,
                 "MONODON_SPARK_CONF": _LOOPBACK,
                 "MONODON_SPARK_JARS": self.jar if case.format == "iceberg" else "",
             },
@@ -202,8 +204,8 @@ class _Bench:
         for line in lines:
             _, is_told, facts = line.partition("JOB ")
             if is_told and facts.startswith("{"):
-                found: dict[str, Any] = json.loads(facts)
-                return found
+                values: dict[str, Any] = json.loads(facts)
+                return values
         raise BenchmarkError("The job told nothing:\n" + "\n".join(lines[-20:]))
 
 
@@ -264,17 +266,17 @@ def _iceberg_runtime() -> str:
     """The path of the jar, or empty."""
     if chosen := os.environ.get("MONODON_SPARK_JARS"):
         return chosen
-    kept = os.environ.get("MONODON_JARS") or "~/.cache/monodon/jars"
-    return next(map(str, Path(kept).expanduser().glob("iceberg-spark-runtime-*.jar")), "")
+    jars = os.environ.get("MONODON_JARS") or "~/.cache/monodon/jars"
+    return next(map(str, Path(jars).expanduser().glob("iceberg-spark-runtime-*.jar")), "")
 
 
 @contextlib.contextmanager
 def _cluster(stack: Stack) -> Iterator[str]:
     """A master and two workers of one core each; gives the master's URL."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise BenchmarkError("This needs PySpark: pip install -r requirements.txt")
-    home, port = Path(found.origin).parent, free_port()
+    home, port = Path(spec.origin).parent, free_port()
     lines: list[str] = []
     children: list[Child] = []
 
@@ -312,9 +314,9 @@ def _cluster(stack: Stack) -> Iterator[str]:
         start("master", "master.Master", "--port", str(port))
         wait("I have been elected leader", 1)
         for number in (1, 2):
-            place = str(stack.root / f"spark-worker-{number}")
+            directory = str(stack.root / f"spark-worker-{number}")
             size = ("--cores", "1", "--memory", "1g")
-            start(f"worker-{number}", "worker.Worker", *size, "--work-dir", place, url)
+            start(f"worker-{number}", "worker.Worker", *size, "--work-dir", directory, url)
         wait("Successfully registered with master", 2)
         yield url
     finally:
@@ -332,7 +334,7 @@ def _show(size: Size, cases: list[Case], runs: Mapping[str, list[Run]]) -> None:
     rows, facts = [], {}
     for case in cases:
         of_case = runs[case.name]
-        one = of_case[0]
+        first = of_case[0]
 
         def median(name: str, of_case: list[Run] = of_case) -> float:
             return statistics.median(getattr(run, name) for run in of_case)
@@ -341,11 +343,11 @@ def _show(size: Size, cases: list[Case], runs: Mapping[str, list[Run]]) -> None:
         figures = {
             "seconds": seconds,
             "spark_start_seconds": median("start"),
-            "megabytes": one.megabytes,
-            "rows": one.rows,
-            "megabytes_per_second": one.megabytes / at_work,
-            "rows_per_second": one.rows / at_work,
-            "files_before": one.before,
+            "megabytes": first.megabytes,
+            "rows": first.rows,
+            "megabytes_per_second": first.megabytes / at_work,
+            "rows_per_second": first.rows / at_work,
+            "files_before": first.before,
             "files_promised": [run.promised for run in of_case],
             "files_after": [run.after for run in of_case],
         }
@@ -353,12 +355,12 @@ def _show(size: Size, cases: list[Case], runs: Mapping[str, list[Run]]) -> None:
         rows.append(
             [
                 case.name,
-                f"{one.megabytes:,.0f}",
+                f"{first.megabytes:,.0f}",
                 f"{seconds:.1f}",
                 f"{figures['spark_start_seconds']:.1f}",
                 f"{figures['megabytes_per_second']:,.0f}",
                 f"{figures['rows_per_second']:,.0f}",
-                str(one.before),
+                str(first.before),
                 ", ".join(str(n) for n in sorted({run.promised for run in of_case})),
                 ", ".join(str(n) for n in sorted({run.after for run in of_case})),
             ]

@@ -84,16 +84,16 @@ def run(
             text=True,
             check=False,
         )
-        done = re.search(r"transactions actually processed: (\d+)", result.stdout)
+        transactions = re.search(r"transactions actually processed: (\d+)", result.stdout)
         rate = re.search(r"tps = ([\d.]+)", result.stdout)
-        if result.returncode != 0 or done is None or rate is None:
+        if result.returncode != 0 or transactions is None or rate is None:
             raise BadAnswers(f"pgbench failed on {script}:\n{result.stdout}{result.stderr}")
         times = sorted(
             int(line.split()[2])
             for log in Path(directory).glob("log.*")
             for line in log.read_text().splitlines()
         )
-    requests = int(done.group(1))
+    requests = int(transactions.group(1))
     if not times:
         raise BadAnswers(f"pgbench logged nothing of {requests} transactions of {script}")
     return Run(

@@ -12,12 +12,12 @@ def tree(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, fields in _all():
         children.setdefault(int(fields[1]), []).append(pid)
-    found, waiting = [], [root]
+    processes, waiting = [], [root]
     while waiting:
         pid = waiting.pop()
-        found.append(pid)
+        processes.append(pid)
         waiting += children.get(pid, [])
-    return found
+    return processes
 
 
 def cpu_seconds(roots: list[int]) -> float:

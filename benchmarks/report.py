@@ -35,15 +35,15 @@ COLOURS = {
 @dataclass(frozen=True)
 class Goal:
     text: str
-    wanted: float
-    found: float | None
+    target: float
+    measured: float | None
     at_most: bool = False
 
     @property
     def reached(self) -> bool:
-        if self.found is None:
+        if self.measured is None:
             return False
-        return self.found < self.wanted if self.at_most else self.found >= self.wanted
+        return self.measured < self.target if self.at_most else self.measured >= self.target
 
 
 def goals(outcome: Outcome) -> list[Goal]:
@@ -54,7 +54,7 @@ def goals(outcome: Outcome) -> list[Goal]:
     def ratio(operation: str, other: str, other_operation: str = "") -> float | None:
         return outcome.ratio(operation, GOAL_CONNECTIONS, other, other_operation)
 
-    wanted = [
+    result = [
         Goal("describe / RestAdapter", 3, ratio("describe", "reference")),
         Goal("describe / pgbench select", 0.12, ratio("describe", "pgbench-simple")),
         Goal("exists / RestAdapter", 3, ratio("exists", "reference")),
@@ -64,7 +64,7 @@ def goals(outcome: Outcome) -> list[Goal]:
         Goal("operations in batches of 10 / singly", 5, ratio("batch", "monodon", "record")),
         Goal("largest web process, MB", WEB_MEGABYTES, max(outcome.web_megabytes), at_most=True),
     ]
-    return [goal for goal in wanted if goal.found is not None]
+    return [goal for goal in result if goal.measured is not None]
 
 
 def table(outcome: Outcome) -> str:
@@ -91,15 +91,15 @@ def table(outcome: Outcome) -> str:
                         "" if side == "monodon" else f"{median('cpu_us') / own_cpu:.2f}",
                     ]
                 )
-    return columns(head, rows, left={0, 2})
+    return columns(head, rows, left_aligned={0, 2})
 
 
-def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: set[int]) -> str:
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left_aligned: set[int]) -> str:
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
         return "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
+            cell.ljust(width) if i in left_aligned else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
 
@@ -110,10 +110,10 @@ def bars(outcome: Outcome, connections: int, names: Mapping[str, str]) -> str:
     """Each operation has its own scale: they differ by orders of magnitude."""
     lines = []
     for operation in outcome.plan.operations:
-        found = _rates(outcome, operation, connections)
-        most = max(found.values(), default=1.0)
+        rates = _rates(outcome, operation, connections)
+        most = max(rates.values(), default=1.0)
         lines.append(names[operation])
-        for side, rate in found.items():
+        for side, rate in rates.items():
             lines.append(
                 f"  {SIDES[side]:<20}{'█' * max(1, round(rate / most * 40)):<41}{rate:,.0f}/s"
             )
@@ -121,25 +121,25 @@ def bars(outcome: Outcome, connections: int, names: Mapping[str, str]) -> str:
 
 
 def svg(outcome: Outcome, connections: int, names: Mapping[str, str]) -> str:
-    wide, row, gap, left, right = 760, 20, 16, 250, 90
+    wide, row, gap, left_margin, right = 760, 20, 16, 250, 90
     body, y = [], 64
     for operation in outcome.plan.operations:
-        found = _rates(outcome, operation, connections)
-        most = max(found.values(), default=1.0)
+        rates = _rates(outcome, operation, connections)
+        most = max(rates.values(), default=1.0)
         body.append(
-            f'<text x="{left - 12}" y="{y + row * len(found) / 2 + 4:.0f}" text-anchor="end">'
+            f'<text x="{left_margin - 12}" y="{y + row * len(rates) / 2 + 4:.0f}" text-anchor="end">'
             f"{escape(names[operation])}</text>"
         )
-        for side, rate in found.items():
-            length = (wide - left - right) * rate / most
+        for side, rate in rates.items():
+            length = (wide - left_margin - right) * rate / most
             body.append(
-                f'<rect x="{left}" y="{y + 2}" width="{length:.1f}" height="{row - 4}" rx="2" '
+                f'<rect x="{left_margin}" y="{y + 2}" width="{length:.1f}" height="{row - 4}" rx="2" '
                 f'fill="{COLOURS[side]}"/>'
-                f'<text x="{left + length + 6:.1f}" y="{y + 14}">{rate:,.0f}</text>'
+                f'<text x="{left_margin + length + 6:.1f}" y="{y + 14}">{rate:,.0f}</text>'
             )
             y += row
         y += gap
-    legend, x = [], left
+    legend, x = [], left_margin
     measured = {side for _, side, _ in outcome.samples}
     for side, label in SIDES.items():
         if side not in measured:
@@ -214,7 +214,7 @@ def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence
     for goal in wanted:
         relation = "<" if goal.at_most else "≥"
         verdict = "reached" if goal.reached else "MISSED"
-        print(f"  {verdict:<8} {goal.text}: {goal.found:.2f} (goal {relation} {goal.wanted:g})")
+        print(f"  {verdict:<8} {goal.text}: {goal.measured:.2f} (goal {relation} {goal.target:g})")
     written = write(outcome, name, connections, names, wanted)
     print(f"\n{outcome.seconds:.0f} s; wrote {', '.join(_short(path) for path in written)}")
 
@@ -224,11 +224,11 @@ def _short(path: Path) -> str:
 
 
 def _rates(outcome: Outcome, operation: str, connections: int) -> dict[str, float]:
-    found = {
+    rates = {
         side: outcome.median(operation, side, connections, "operations_per_second")
         for side in SIDES
     }
-    return {side: rate for side, rate in found.items() if rate is not None}
+    return {side: rate for side, rate in rates.items() if rate is not None}
 
 
 def _reader(

@@ -74,10 +74,10 @@ def _catalog(stack: Stack, name: str, size: Size) -> Catalog:
 
 
 def _require_space(directory: Path, size: Size) -> None:
-    wanted, free = size.all_versions * BYTES_PER_VERSION, shutil.disk_usage(directory).free
-    if free < wanted:
+    required, free = size.all_versions * BYTES_PER_VERSION, shutil.disk_usage(directory).free
+    if free < required:
         raise BenchmarkError(
-            f"This needs {wanted / 1e9:.0f} GB of free disk and {directory.parent} has "
+            f"This needs {required / 1e9:.0f} GB of free disk and {directory.parent} has "
             f"{free / 1e9:.0f} GB: name another place with --directory."
         )
 

@@ -62,11 +62,11 @@ COLUMNS = 10
 def _rare_words() -> list[str]:
     """Words as a large catalog has them: each in a few names only."""
     pick = random.Random(1)
-    found: set[str] = set()
-    while len(found) < RARE:
+    words: set[str] = set()
+    while len(words) < RARE:
         parts = (pick.choice("bcdfghklmnprstvz") + pick.choice("aeiou") for _ in range(4))
-        found.add("".join(parts) + pick.choice("lnrst"))
-    return sorted(found)
+        words.add("".join(parts) + pick.choice("lnrst"))
+    return sorted(words)
 
 
 _NAMESPACES = """
@@ -265,11 +265,11 @@ def _check(stack: Stack, url: str) -> None:
             [[pk for pk, _ in made]],
         )
         _run(stack, url, "from catalog.services.search import documents as s; s.update(seconds=60)")
-        left = connection.execute(
+        remaining = connection.execute(
             "SELECT count(*) FROM catalog_searchdocument WHERE due_at IS NOT NULL"
         ).fetchone()
-        if left != (0,):
-            raise BenchmarkError(f"The catalog left {left} documents unmade")
+        if remaining != (0,):
+            raise BenchmarkError(f"The catalog left {remaining} documents unmade")
         again = connection.execute(sample, [_CHECKED]).fetchall()
     for (pk, ours), (_, theirs) in zip(made, again, strict=True):
         if ours != theirs:
@@ -294,7 +294,7 @@ def _granted_key(stack: Stack, url: str) -> str:
 
 
 def _run(stack: Stack, url: str, code: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "manage.py", "shell", "--no-imports", "-c", code],
         env=stack.environment(url),
         cwd=PROJECT,
@@ -302,27 +302,27 @@ def _run(stack: Stack, url: str, code: str) -> str:
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise BenchmarkError(f"The catalog failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if completed.returncode != 0:
+        raise BenchmarkError(f"The catalog failed:\n{completed.stdout}{completed.stderr}")
+    return completed.stdout
 
 
 def _times(port: int, key: str, query: Query, rare: list[str], number: int) -> list[float]:
     """Milliseconds of each search; the first ones warm up. Raises BadAnswers."""
     pick = random.Random(7)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    found = []
+    times = []
     for _ in range(number + number // 10):
         path = f"/management/v1/search?q={quote(query(pick, rare))}"
         began = time.perf_counter()
         connection.request("GET", path, headers={"x-api-key": key})
         answer = connection.getresponse()
         content = answer.read()
-        found.append((time.perf_counter() - began) * 1000)
+        times.append((time.perf_counter() - began) * 1000)
         if answer.status != 200:
             raise BadAnswers(f"{path}: {answer.status} {content[:500]!r}")
     connection.close()
-    return found[number // 10 :]
+    return times[number // 10 :]
 
 
 def _show(size: Size, figures: dict[str, list[float]], disk: Any) -> bool:

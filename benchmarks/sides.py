@@ -80,9 +80,12 @@ class Side(ABC):
         except BadAnswers as error:
             raise BadAnswers(f"{self.label}: {error}") from error
         used = processes.cpu_seconds(roots) - before
-        each = 10 if operation == "batch" else 1
+        per_request = 10 if operation == "batch" else 1
         return Sample(
-            run.requests * each / run.seconds, run.p50_ms, run.p99_ms, used / run.requests * 1e6
+            run.requests * per_request / run.seconds,
+            run.p50_ms,
+            run.p99_ms,
+            used / run.requests * 1e6,
         )
 
 
@@ -159,13 +162,13 @@ class _Server(Side):
     def check(self) -> None:
         """That the answers are what is to be measured. Raises BadAnswers."""
         table = self._size.tables - 1
-        found = self.call("POST", f"table/ns0000%24t{table:04d}/describe")
+        description = self.call("POST", f"table/ns0000%24t{table:04d}/describe")
         listed = self.call("GET", "namespace/ns0000/table/list?limit=100")["tables"]
         path = f"table/ns0000%24t{table:04d}/version/list?limit=1&descending=true"
         latest = self.call("POST", path)["versions"]
         self.call("POST", f"table/ns0000%24t{table:04d}/exists")
-        if not found["location"] or len(listed) != 100 or len(latest) != 1:
-            raise BadAnswers(f"{self.label} lacks content: {found} {listed} {latest}")
+        if not description["location"] or len(listed) != 100 or len(latest) != 1:
+            raise BadAnswers(f"{self.label} lacks content: {description} {listed} {latest}")
         if latest[0]["version"] != self._size.versions:
             raise BadAnswers(f"{self.label}: latest is {latest}")
 

@@ -87,8 +87,8 @@ class Stack:
 
     def environment(self, database_url: str) -> dict[str, str]:
         """Of a process of the stack."""
-        kept = {n: v for n, v in os.environ.items() if not n.startswith(("MONODON_", "PG"))}
-        return kept | {
+        environment = {n: v for n, v in os.environ.items() if not n.startswith(("MONODON_", "PG"))}
+        return environment | {
             "MONODON_HOME": str(self.home.root),
             "MONODON_ADMIN_API_KEY": API_KEY,
             "MONODON_ADMIN_PASSWORD": "benchmark",

@@ -106,9 +106,9 @@ def is_complete(ns: RestNamespace, table: str) -> bool:
     except (OSError, ValueError, LanceNamespaceError):  # declared, and nothing written
         print(f"  {table:<9} is declared but empty")
         return False
-    rows, wanted = dataset.count_rows(), count(table)
-    if rows < wanted:
-        print(f"  {table:<9} has {rows:,} of {wanted:,} rows")
+    rows, expected = dataset.count_rows(), count(table)
+    if rows < expected:
+        print(f"  {table:<9} has {rows:,} of {expected:,} rows")
         return False
     print(f"  {table:<9} is there: {rows:,} rows, {len(dataset.versions())} versions")
     return True
@@ -118,12 +118,12 @@ def run(environment: Mapping[str, str], *, replace: bool) -> None:
     url, key = server_url(environment), api_key(environment)
     ns = connect(url, key)
     started = time.monotonic()
-    kept = load_lance(ns, url, replace=replace)
+    present = load_lance(ns, url, replace=replace)
     print(f"Asking {url} to search and to keep a view")
-    kept += lance_search.load(ns, NAMESPACE, replace=replace)
-    kept += load_iceberg(iceberg_flights.connect(url, key), url, replace=replace)
-    if kept:
-        print(f"{kept} of {2 * len(TABLES) + 2} tables were there already; to load them again:")
+    present += lance_search.load(ns, NAMESPACE, replace=replace)
+    present += load_iceberg(iceberg_flights.connect(url, key), url, replace=replace)
+    if present:
+        print(f"{present} of {2 * len(TABLES) + 2} tables were there already; to load them again:")
         print(f"  {sys.executable} -m examples.demo --replace")
     print(f"Done in {time.monotonic() - started:.1f} s.")
     print(what_next(url, environment))
@@ -132,32 +132,32 @@ def run(environment: Mapping[str, str], *, replace: bool) -> None:
 def load_lance(ns: RestNamespace, url: str, *, replace: bool) -> int:
     """Returns how many tables were there already."""
     print(f"Loading {NAMESPACE} into {url}, as Lance tables")
-    kept = 0
+    skipped = 0
     for table in TABLES:
         if lance_search.exists(ns, [NAMESPACE, table]):
             if not replace and is_complete(ns, table):
-                kept += 1
+                skipped += 1
                 continue
             ns.drop_table(DropTableRequest(id=[NAMESPACE, table]))
             print(f"  {table:<9} dropped")
         load(ns, table)
-    return kept
+    return skipped
 
 
 def load_iceberg(catalog: RestCatalog, url: str, *, replace: bool) -> int:
     """Returns how many tables were there already."""
     print(f"Loading {iceberg_flights.NAMESPACE} into {url}, as Iceberg tables")
-    kept = 0
+    skipped = 0
     for table in TABLES:
         if iceberg_flights.exists(catalog, table):
             if not replace and iceberg_flights.is_complete(catalog, table):
-                kept += 1
+                skipped += 1
                 continue
             iceberg_flights.drop(catalog, table)
             print(f"  {table:<9} dropped")
         iceberg_flights.load(catalog, table)
     iceberg_flights.create_view(catalog)
-    return kept
+    return skipped
 
 
 def what_next(url: str, environment: Mapping[str, str]) -> str:

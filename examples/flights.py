@@ -26,4 +26,4 @@ def parts(table: str) -> Iterator[tuple[str, pa.Table]]:
 
 
 def count(table: str) -> int:
-    return sum(part.num_rows for _, part in parts(table))
+    return sum(batch.num_rows for _, batch in parts(table))

@@ -48,9 +48,9 @@ def drop(catalog: RestCatalog, table: str) -> None:
 def is_complete(catalog: RestCatalog, table: str) -> bool:
     """Whether an earlier run got to the table's end; says what is there."""
     loaded = catalog.load_table((NAMESPACE, table))
-    rows, wanted = loaded.scan().count(), count(table)
-    if rows < wanted:
-        print(f"  {table:<9} has {rows:,} of {wanted:,} rows")
+    rows, expected = loaded.scan().count(), count(table)
+    if rows < expected:
+        print(f"  {table:<9} has {rows:,} of {expected:,} rows")
         return False
     print(f"  {table:<9} is there: {rows:,} rows, {len(loaded.snapshots())} snapshots")
     return True

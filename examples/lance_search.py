@@ -38,23 +38,23 @@ _PATIENCE_SECONDS = 60.0
 
 def load(ns: RestNamespace, flights_space: str, *, replace: bool) -> int:
     """Make what is not there yet; returns how many of the two tables were there already."""
-    kept = load_images(ns, replace=replace)
+    present = load_images(ns, replace=replace)
     create_index(ns, IMAGES, "pixels", {"index_type": "IVF_PQ", "num_partitions": 8})
     create_index(ns, [flights_space, "airports"], "name", {"index_type": "FTS"})
     create_tag(ns, [flights_space, "flights"])
-    return kept + create_view(ns, flights_space, replace=replace)
+    return present + create_view(ns, flights_space, replace=replace)
 
 
 def digits() -> pa.Table:
     """1,797 images of 8 by 8 pixels, and which digit each shows."""
     from sklearn.datasets import load_digits  # takes a second
 
-    found = load_digits()
-    pixels = pa.array(found.data.astype("float32").ravel())
+    data = load_digits()
+    pixels = pa.array(data.data.astype("float32").ravel())
     return pa.table(
         {
-            "id": pa.array(range(len(found.data)), pa.int64()),
-            "digit": pa.array(found.target, pa.int64()),
+            "id": pa.array(range(len(data.data)), pa.int64()),
+            "digit": pa.array(data.target, pa.int64()),
             "pixels": pa.FixedSizeListArray.from_arrays(pixels, 64),
         }
     )
@@ -124,11 +124,13 @@ def wait(ns: RestNamespace, job: str) -> None:
     """Until a worker has done a job. Raises DemoError when it fails or does not come to it."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        told = ns.describe_transaction(DescribeTransactionRequest(id=[job]))
-        if told.status == "Succeeded":
+        transaction = ns.describe_transaction(DescribeTransactionRequest(id=[job]))
+        if transaction.status == "Succeeded":
             return
-        if told.status not in ("Queued", "Running"):
-            raise DemoError(f"Filling the view {VIEW} {told.status.lower()}: {told.properties}")
+        if transaction.status not in ("Queued", "Running"):
+            raise DemoError(
+                f"Filling the view {VIEW} {transaction.status.lower()}: {transaction.properties}"
+            )
         if time.monotonic() > deadline:
             raise DemoError(f"No worker has filled the view {VIEW}. Does `make up` still run?")
         time.sleep(0.1)
@@ -143,5 +145,5 @@ def exists(ns: RestNamespace, table: list[str]) -> bool:
 
 
 def count(ns: RestNamespace, table: list[str], predicate: str | None = None) -> int:
-    asked = CountTableRowsRequest(id=table, predicate=predicate)
-    return int(ns.count_table_rows(asked).count)
+    request = CountTableRowsRequest(id=table, predicate=predicate)
+    return int(ns.count_table_rows(request).count)

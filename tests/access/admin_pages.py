@@ -118,7 +118,7 @@ def pages_of(group: str) -> list[Page]:
 
 def make_catalog() -> dict[str, int]:
     """Something of every kind that the admin shows, in namespaces ``ws`` and ``guarded``."""
-    known = examples.make_catalog()
+    examples_catalog = examples.make_catalog()
     functions.create_function(
         actor=SYSTEM,
         function=("ws", "known_function"),
@@ -137,7 +137,7 @@ def make_catalog() -> dict[str, int]:
     SolarSchedule.objects.create(event="sunset", latitude=1, longitude=1)
     ClockedSchedule.objects.create(clocked_time="2030-01-01T00:00:00Z")
     PeriodicTask.objects.create(name="known", task="t", interval=interval)
-    return known
+    return examples_catalog
 
 
 _OF_DJANGO = (

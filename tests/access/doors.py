@@ -44,9 +44,9 @@ class Request:
     status: int = 200
     options: dict[str, Any] = field(default_factory=dict)
 
-    def with_words(self, known: dict[str, str]) -> "Request":
+    def with_words(self, substitutes: dict[str, str]) -> "Request":
         path, body = self.path, json.dumps(self.body)
-        for word, text in known.items():
+        for word, text in substitutes.items():
             path = re.sub(rf"\b{word}\b", str(text), path)
             body = re.sub(rf'"{word}"', json.dumps(text), body)
         return replace(self, path=path, body=json.loads(body))
@@ -90,7 +90,7 @@ def _beginning(response: Any) -> HttpResponse:
     return HttpResponse(content, status=response.status_code, content_type=response["content-type"])
 
 
-def _lance(operation: str, who: access.Principal) -> dict[str, str]:
+def _lance(operation: str, requester: access.Principal) -> dict[str, str]:
     lance_examples.make_catalog()
     prepare = lance_examples.EXAMPLES[operation].prepare
     if prepare is not None:
@@ -98,16 +98,16 @@ def _lance(operation: str, who: access.Principal) -> dict[str, str]:
     return {}
 
 
-def _management(operation: str, who: access.Principal) -> dict[str, str]:
-    known = management_examples.make_catalog()
+def _management(operation: str, requester: access.Principal) -> dict[str, str]:
+    substitutes = management_examples.make_catalog()
     if operation == "Search":
         search_documents.update()
     principal(GRANTEE)
-    for place in ({"namespace": _named("ws")}, {"table": _table()}):
+    for target in ({"namespace": _named("ws")}, {"table": _table()}):
         Grant.objects.create(
-            principal=Principal.objects.get(name=GRANTEE), mask=Privilege.BROWSE.value, **place
+            principal=Principal.objects.get(name=GRANTEE), mask=Privilege.BROWSE.value, **target
         )
-    return {word: str(value) for word, value in known.items()} | {
+    return {word: str(value) for word, value in substitutes.items()} | {
         "NOW": timezone.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     }
 
@@ -129,8 +129,10 @@ DOORS = {
         | {name: one.rule for name, one in lance_examples.EXAMPLES.items() if one.rule is not None},
         lance_operations(),
         {
-            name: Request(one.method, one.path, one.body, one.status, one.options)
-            for name, one in lance_examples.EXAMPLES.items()
+            name: Request(
+                request.method, request.path, request.body, request.status, request.options
+            )
+            for name, request in lance_examples.EXAMPLES.items()
         },
         Lance,
         _lance,
@@ -144,8 +146,8 @@ DOORS = {
             if name not in rules.WITHOUT_SIGN_IN
         },
         {
-            name: Request(one.method, one.path, one.body, one.status)
-            for name, one in iceberg_examples.EXAMPLES.items()
+            name: Request(request.method, request.path, request.body, request.status)
+            for name, request in iceberg_examples.EXAMPLES.items()
         },
         Iceberg,
         iceberg_examples.make_catalog,
@@ -156,9 +158,12 @@ DOORS = {
         management_operations(),
         {
             name: Request(
-                one.method, _MANAGEMENT_REQUESTS.get(name, one.path), one.body, one.status
+                request.method,
+                _MANAGEMENT_REQUESTS.get(name, request.path),
+                request.body,
+                request.status,
             )
-            for name, one in management_examples.EXAMPLES.items()
+            for name, request in management_examples.EXAMPLES.items()
         },
         Management,
         _management,
@@ -184,7 +189,7 @@ def administrator() -> str:
     return key
 
 
-def who_asks() -> Principal:
+def make_requester() -> Principal:
     """Somebody with a key and without any privilege, in a catalog with a namespace for others."""
     make_namespace("other")
     row = principal("who")
@@ -206,21 +211,21 @@ def table_of(request: Request) -> Table:
         return _table()
     text = f"{request.path} {json.dumps(request.body)}"
     rows = Table.objects.present().filter(namespace__path=["ws"])
-    found = [
+    matches = [
         row
         for row in rows
         if re.search(rf"(ws\$|/tables/|/views/|\"name\": \"){row.name}(?![\w])", text)
         or f'["ws", "{row.name}"]' in text
     ]
-    assert len(found) == 1, (request.path, found)
-    return found[0]
+    assert len(matches) == 1, (request.path, matches)
+    return matches[0]
 
 
-def give(who: Principal, privilege: Privilege, place: Namespace | Table) -> None:
-    """Let it have this privilege there, and nothing else anywhere."""
-    Grant.objects.filter(principal=who).delete()
-    target = {"table": place} if isinstance(place, Table) else {"namespace": place}
-    Grant.objects.create(principal=who, mask=closure(privilege).value, **target)
+def give(requester: Principal, privilege: Privilege, target: Namespace | Table) -> None:
+    """Grant a principal this privilege on the target, and revoke all its other grants."""
+    Grant.objects.filter(principal=requester).delete()
+    where = {"table": target} if isinstance(target, Table) else {"namespace": target}
+    Grant.objects.create(principal=requester, mask=closure(privilege).value, **where)
 
 
 def place_of(rule: Rule) -> Namespace:

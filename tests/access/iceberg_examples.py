@@ -123,7 +123,7 @@ EMPTY = {"dropNamespace"}
 """What needs the namespace to be empty."""
 
 
-def make_catalog(operation: str, who: Principal) -> dict[str, str]:
+def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
     """Namespace ``ws`` with table ``t`` of a few files, view ``v`` and function ``f``.
 
     Returns what stands for the words of the examples. Plans are kept for ``who``.
@@ -144,7 +144,7 @@ def make_catalog(operation: str, who: Principal) -> dict[str, str]:
     )
     lost = iceberg_commits.create_table(actor=SYSTEM, table=("ws", "gone"), schema=ICEBERG_SCHEMA)
     iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
-    everything = replace(who, everywhere=Privilege.ALL)
+    everything = replace(requester, everywhere=Privilege.ALL)
     plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
     return {
         "VIEWFILE": _elsewhere(view.metadata_location),
@@ -158,8 +158,8 @@ def _elsewhere(metadata_location: str) -> str:
     """The same metadata, of something that the catalog never had: what it had is its managers'."""
     path = locations.iceberg_path(metadata_location)
     content = orjson.loads(local_files.read_file(path, 1 << 20))
-    found = Path(locations.new_location("found"))
-    file = found / "metadata" / Path(path).name
+    found_directory = Path(locations.new_location("found"))
+    file = found_directory / "metadata" / Path(path).name
     file.parent.mkdir(parents=True)
-    file.write_bytes(orjson.dumps({**content, "location": f"file://{found}"}))
+    file.write_bytes(orjson.dumps({**content, "location": f"file://{found_directory}"}))
     return f"file://{file}"

@@ -60,7 +60,7 @@ def test_every_model_of_the_admin_has_a_rule():
     assert set(RULES) == set(admin.site._registry), "say in admin_pages.py who may see it"
 
 
-def test_the_url_table_is_walked():
+def test_every_url_of_the_admin_is_covered_by_a_rule():
     """With pages of rows, of lists, and of buttons that we made ourselves."""
     routes = {page.route for page in PAGES}
     assert {
@@ -75,7 +75,7 @@ def test_the_url_table_is_walked():
 
 
 @each_group
-def test_no_post_is_taken_without_a_token(group):
+def test_a_post_without_csrf_token_is_refused(group):
     """Of a page elsewhere, to which the browser of an administrator adds the cookie of the session."""
     make_catalog()
     client = signed_in(is_superuser=True, enforce_csrf_checks=True)
@@ -99,7 +99,7 @@ def test_no_post_is_taken_without_a_token(group):
             assert "CSRF" in answer.content.decode(), (url, how)
 
 
-def test_with_the_token_a_post_is_taken():
+def test_a_post_with_csrf_token_is_accepted():
     make_catalog()
     client = signed_in(is_superuser=True, enforce_csrf_checks=True)
     token = client.get("/admin/auth/group/add/").cookies["csrftoken"].value
@@ -112,7 +112,7 @@ def test_with_the_token_a_post_is_taken():
 
 
 @each_group
-def test_looking_changes_nothing(group):
+def test_get_requests_change_nothing(group):
     make_catalog()
     client = signed_in(is_superuser=True)
     for page in pages_of(group):
@@ -127,7 +127,7 @@ def test_looking_changes_nothing(group):
 @pytest.mark.parametrize(
     "group", [name for name, model in GROUPS.items() if RULES.get(model) is Shown.ADMINISTRATORS]
 )
-def test_what_is_for_administrators_is_refused_to_others(group):
+def test_non_administrators_are_refused_administrator_pages(group):
     """Though they were granted everything everywhere, and have all that Django could give."""
     make_catalog()
     client = signed_in(is_superuser=False)
@@ -150,7 +150,7 @@ def test_what_is_for_administrators_is_refused_to_others(group):
     "group",
     [name for name, model in GROUPS.items() if RULES.get(model) in {Shown.BROWSERS, Shown.OWN}],
 )
-def test_what_may_not_be_browsed_does_not_show(group):
+def test_pages_hide_rows_that_may_not_be_browsed(group):
     make_catalog()
     client = signed_in(is_superuser=False)
     make_namespace("mine")
@@ -161,10 +161,10 @@ def test_what_may_not_be_browsed_does_not_show(group):
             with nothing_changed():
                 answer = send(url)
             assert answer.status_code < 500, url
-            found = client.get(answer["location"]) if answer.status_code == 302 else answer
-            if found.status_code == 302:
-                found = client.get(found["location"])
-            assert not HIDDEN.findall(found.content.decode()), url
+            response = client.get(answer["location"]) if answer.status_code == 302 else answer
+            if response.status_code == 302:
+                response = client.get(response["location"])
+            assert not HIDDEN.findall(response.content.decode()), url
     (list_of_them,) = [page for page in pages_of(group) if page.route.count("/") == 3]
     if RULES[GROUPS[group]] is Shown.OWN:
         bob = access.named("user:bob")
@@ -176,7 +176,7 @@ def test_what_may_not_be_browsed_does_not_show(group):
     assert HIDDEN.findall(client.get(list_of_them.url()).content.decode())
 
 
-def test_nobody_is_let_in_who_is_not_of_the_staff():
+def test_users_without_staff_status_are_refused():
     make_catalog()
     user = User.objects.create_user("carl")
     user.user_permissions.set(Permission.objects.all())

@@ -19,10 +19,10 @@ from catalog.services.iceberg import views as iceberg_views
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.recovery import undrop
 from catalog.services.tables import table_operations
-from tests.access.doors import KEY, give, who_asks
+from tests.access.doors import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
-from tests.api.iceberg.test_views import make_view, wanted
+from tests.api.iceberg.test_views import creation, make_view
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -37,19 +37,19 @@ HIDDEN = ("secretive", "inmost", "quiet")
 
 
 @pytest.fixture(autouse=True)
-def who(db, warehouse) -> Principal:
+def requester(db, warehouse) -> Principal:
     """Somebody who may do everything in ``mine``, where a table of each format is."""
     make_root()
-    who = who_asks()
+    requester = make_requester()
     make_namespace("secretive")
-    give(who, Privilege.ALL, make_namespace("mine"))
+    give(requester, Privilege.ALL, make_namespace("mine"))
     make_iceberg_table("mine", "t")
-    return who
+    return requester
 
 
-def see(who: Principal, privilege: Privilege) -> None:
+def see(requester: Principal, privilege: Privilege) -> None:
     namespace = Namespace.objects.named(("secretive",)).get()
-    who.grants.create(mask=privilege.value, namespace=namespace)
+    requester.grants.create(mask=privilege.value, namespace=namespace)
 
 
 def hide(location: Path, kind: str) -> Table:
@@ -63,8 +63,8 @@ def _commit(update: dict[str, Any]) -> HttpResponse:
     return Iceberg(KEY).call("POST", "namespaces/mine/tables/t", body)
 
 
-def _create_iceberg(place: Path, stage: bool) -> HttpResponse:
-    body = {"name": "u", "schema": ICEBERG_SCHEMA, "location": f"file://{place}"}
+def _create_iceberg(location: Path, stage: bool) -> HttpResponse:
+    body = {"name": "u", "schema": ICEBERG_SCHEMA, "location": f"file://{location}"}
     return Iceberg(KEY).call("POST", "namespaces/mine/tables", body | {"stage-create": stage})
 
 
@@ -85,7 +85,7 @@ AT = {
     "stage": lambda at: _create_iceberg(at, True),
     "move": lambda at: _commit({"action": "set-location", "location": f"file://{at}"}),
     "view": lambda at: Iceberg(KEY).call(
-        "POST", "namespaces/mine/views", wanted("v", location=f"file://{at}")
+        "POST", "namespaces/mine/views", creation("v", location=f"file://{at}")
     ),
 }
 """Requests to have a table at a location, or a view."""
@@ -107,35 +107,35 @@ def texts(response: HttpResponse) -> str:
 
 @pytest.mark.parametrize("kind", ["lance", "iceberg"])
 @pytest.mark.parametrize("request_", [*AT, *INSIDE])
-def test_a_refusal_names_no_table_that_may_not_be_browsed(who, warehouse, kind, request_):
+def test_refusals_do_not_name_hidden_tables(requester, warehouse, kind, request_):
     ask = (AT | INSIDE)[request_]
     around = warehouse / "place"
     hide(around / "quiet", kind)
-    asked = around / "quiet" if request_ in INSIDE else around
+    path = around / "quiet" if request_ in INSIDE else around
     if request_ == "create_inside":
-        Namespace.objects.filter(path=["mine"]).update(properties={"location": f"file://{asked}"})
-    told = ("secretive", "inmost") if request_ in INSIDE else HIDDEN
+        Namespace.objects.filter(path=["mine"]).update(properties={"location": f"file://{path}"})
+    hidden_names = ("secretive", "inmost") if request_ in INSIDE else HIDDEN
     with unchanged():
-        response = ask(asked)
+        response = ask(path)
     assert response.status_code == 409, response.content
-    assert not [name for name in told if name in texts(response)]
-    assert str(asked) in texts(response)
-    see(who, Privilege.BROWSE)
+    assert not [name for name in hidden_names if name in texts(response)]
+    assert str(path) in texts(response)
+    see(requester, Privilege.BROWSE)
     with unchanged():
-        response = ask(asked)
+        response = ask(path)
     assert response.status_code == 409
     assert "table 'secretive.inmost'" in texts(response)
 
 
 @pytest.mark.parametrize("request_", ["declare", "register"])
-def test_paths_of_a_table_that_may_not_be_browsed_are_not_told(who, warehouse, request_):
+def test_refusals_do_not_reveal_paths_of_hidden_tables(requester, warehouse, request_):
     path = f"file://{warehouse}/place/quiet"
     make_iceberg_table("secretive", "inmost", properties={"write.data.path": path})
     with unchanged():
         response = AT[request_](warehouse / "place")
     assert response.status_code == 409
     assert not [name for name in HIDDEN if name in texts(response)]
-    see(who, Privilege.BROWSE)
+    see(requester, Privilege.BROWSE)
     with unchanged():
         assert "(" + path.removeprefix("file://") in texts(AT[request_](warehouse / "place"))
 
@@ -171,7 +171,9 @@ def take(location: Path) -> HttpResponse:
         ("take", "iceberg"),  # by its metadata file, as no Lance table has one
     ],
 )
-def test_what_was_deregistered_is_registered_by_who_managed_it(who, warehouse, kind, request_):
+def test_only_the_manager_registers_a_deregistered_table_again(
+    requester, warehouse, kind, request_
+):
     """Else who may create anything anywhere would own it."""
     at = warehouse / "quiet"
     leave(kind, at)
@@ -181,19 +183,19 @@ def test_what_was_deregistered_is_registered_by_who_managed_it(who, warehouse, k
     # The metadata file is one of a table that may not be read: it is not opened.
     assert hidden.status_code == (400 if request_ == "take" else 409), hidden.content
     assert not [name for name in ("secretive", "inmost") if name in texts(hidden)]
-    see(who, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
+    see(requester, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
     with unchanged():
-        seen = ask()
-    assert seen.status_code == 409, seen.content
-    assert "table 'secretive.inmost'" in texts(seen)
-    assert "who may manage" in texts(seen)
-    who.grants.filter(namespace__path=["secretive"]).delete()
-    see(who, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
+        refusal = ask()
+    assert refusal.status_code == 409, refusal.content
+    assert "table 'secretive.inmost'" in texts(refusal)
+    assert "who may manage" in texts(refusal)
+    requester.grants.filter(namespace__path=["secretive"]).delete()
+    see(requester, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     assert ask().status_code == 200
 
 
 @pytest.mark.parametrize("retention", [0, 7 * 86_400])
-def test_a_dropped_view_is_registered_by_who_managed_it(who, settings, retention):
+def test_only_the_manager_registers_a_dropped_view_again(requester, settings, retention):
     settings.MONODON_TRASH_SECONDS = retention
     view = make_view("secretive", "inmost")
     iceberg_views.drop_view(actor=SYSTEM, view=("secretive", "inmost"))
@@ -205,35 +207,35 @@ def test_a_dropped_view_is_registered_by_who_managed_it(who, settings, retention
     assert hidden.status_code == 400, hidden.content
     assert "does not belong to table 'mine.u'" in texts(hidden)
     assert not [name for name in ("secretive", "inmost") if f"'{name}" in texts(hidden)]
-    see(who, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
+    see(requester, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
     with unchanged():
-        seen = ask()
-    assert seen.status_code == 409, seen.content
-    assert "view 'secretive.inmost'" in texts(seen)
-    who.grants.filter(namespace__path=["secretive"]).delete()
-    see(who, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
+        refusal = ask()
+    assert refusal.status_code == 409, refusal.content
+    assert "view 'secretive.inmost'" in texts(refusal)
+    requester.grants.filter(namespace__path=["secretive"]).delete()
+    see(requester, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     assert ask().status_code == 200
 
 
-def test_who_may_manage_one_table_registers_that_one(who, warehouse):
+def test_the_manager_of_one_table_registers_that_table(requester, warehouse):
     at = warehouse / "quiet"
     table = leave("lance", at)
-    who.grants.create(mask=Privilege.MANAGE.value, table=table)
+    requester.grants.create(mask=Privilege.MANAGE.value, table=table)
     assert AT["register"](at).status_code == 200
 
 
-def test_a_key_for_elsewhere_registers_nothing_of_before(who, warehouse):
+def test_a_key_for_another_namespace_registers_no_former_table(requester, warehouse):
     at = warehouse / "quiet"
     leave("lance", at)
-    see(who, Privilege.ALL)
+    see(requester, Privilege.ALL)
     mine = Namespace.objects.named(("mine",)).get()
-    who.keys.update(namespace=mine)
+    requester.keys.update(namespace=mine)
     known_keys.forget_keys()
     with unchanged():
         assert AT["register"](at).status_code == 409
 
 
-def test_the_location_of_what_was_purged_is_free(who, warehouse):
+def test_the_location_of_a_purged_table_is_free(requester, warehouse):
     at = warehouse / "quiet"
     table = leave("lance", at)
     Job.objects.create(kind=JobKind.PURGE_TABLE, table=table, status=JobStatus.SUCCEEDED)
@@ -249,11 +251,11 @@ def drop_mine(location: Path) -> TrashItem:
     return TrashItem.objects.latest("pk")
 
 
-def asker(who: Principal) -> access.Principal:
-    return access.of_row(who)
+def asker(requester: Principal) -> access.Principal:
+    return access.of_row(requester)
 
 
-def test_what_comes_back_is_not_told_who_lies_there_now(who, warehouse):
+def test_undrop_does_not_reveal_the_tables_now_at_its_location(requester, warehouse):
     item = drop_mine(warehouse / "quiet")
     commit(
         [
@@ -264,29 +266,29 @@ def test_what_comes_back_is_not_told_who_lies_there_now(who, warehouse):
         actor=SYSTEM,
     )
     with pytest.raises(LocationTaken) as refused, unchanged():
-        undrop.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(requester), item=item.pk)
     assert refused.value.message == f"Location '{warehouse}/quiet' belongs to another table"
-    see(who, Privilege.BROWSE)
+    see(requester, Privilege.BROWSE)
     with pytest.raises(LocationTaken, match=r"'secretive\.inmost'"), unchanged():
-        undrop.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(requester), item=item.pk)
 
 
-def test_what_is_gone_is_not_told_with_whom_it_went(who, warehouse):
+def test_a_dropped_table_does_not_reveal_others_dropped_with_it(requester, warehouse):
     item = drop_mine(warehouse / "quiet")
     table = hide(warehouse / "quiet", "lance")
     commit([table_operations.DropTable(table=("secretive", "inmost"))], actor=SYSTEM)
     Job.objects.filter(table=table).update(attempts=1)
     text = "its files also belonged to {} and were purged with it"
     with pytest.raises(NotRecoverable) as refused, unchanged():
-        undrop.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(requester), item=item.pk)
     assert text.format("another table") in refused.value.message
-    see(who, Privilege.BROWSE)
+    see(requester, Privilege.BROWSE)
     with pytest.raises(NotRecoverable) as refused, unchanged():
-        undrop.undrop(actor=asker(who), item=item.pk)
+        undrop.undrop(actor=asker(requester), item=item.pk)
     assert text.format("table 'secretive.inmost'") in refused.value.message
 
 
-def test_a_staged_table_is_refused_as_well(who, warehouse):
+def test_a_staged_table_at_a_former_location_is_refused(requester, warehouse):
     """A commit that creates, at the location of what was deregistered."""
     leave("iceberg", warehouse / "quiet")
     body = {

@@ -21,9 +21,9 @@ from tests.access.doors import (
     Door,
     Request,
     give,
+    make_requester,
     place_of,
     table_of,
-    who_asks,
 )
 from tests.access.rules import Place, Rule, Unseen
 from tests.factories import make_namespace, make_root, make_table, unchanged
@@ -34,19 +34,19 @@ every_operation = pytest.mark.parametrize(("door", "operation"), EVERY)
 
 def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
     make_root()
-    who = who_asks()
-    known = door.prepare(operation, access.of_row(who))
-    return who, door.requests[operation].with_words(known), door.rules[operation]
+    requester = make_requester()
+    substitutes = door.prepare(operation, access.of_row(requester))
+    return requester, door.requests[operation].with_words(substitutes), door.rules[operation]
 
 
 def error_of(response: HttpResponse) -> Any:
     """What an answer says, without the id of its request."""
     if not response.content or "json" not in response.get("content-type", ""):
         return response.content
-    found = json.loads(response.content)
-    if isinstance(found, dict):
-        found.pop("request_id", None)
-    return found
+    body = json.loads(response.content)
+    if isinstance(body, dict):
+        body.pop("request_id", None)
+    return body
 
 
 HIDDEN = {"ws", "guarded", "known"}
@@ -62,34 +62,36 @@ def forbidden(response: HttpResponse) -> bool:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_every_operation_has_a_rule_and_an_example(door):
-    one = DOORS[door]
-    assert set(one.rules) == set(one.operations), "say in tests/access/rules.py what it takes"
-    assert set(one.requests) == set(one.operations)
+    protocol = DOORS[door]
+    assert set(protocol.rules) == set(protocol.operations), (
+        "say in tests/access/rules.py what it takes"
+    )
+    assert set(protocol.requests) == set(protocol.operations)
 
 
 @every_operation
-def test_what_does_not_suffice_is_refused(door, operation):
-    one = DOORS[door]
-    who, request, rule = set_up(one, operation)
+def test_insufficient_privileges_are_refused(door, operation):
+    protocol = DOORS[door]
+    requester, request, rule = set_up(protocol, operation)
     refused = 404 if rule == rules.OWN else 403
     places: list[Any] = [place_of(rule)]
     if rule.place is Place.TABLE:
         places.append(table_of(request))
-    for place in places:
+    for target in places:
         for privilege in SINGLE:
             if not rule.suffices(privilege):
-                give(who, privilege, place)
+                give(requester, privilege, target)
                 with unchanged():
-                    response = one.send(request)
-                assert response.status_code == refused, (privilege, place, response.content)
+                    response = protocol.send(request)
+                assert response.status_code == refused, (privilege, target, response.content)
 
 
-def _answers(one: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
+def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
     """The answer, and the one about what is not there, told in the same names."""
     with unchanged():
-        response = one.send(request)
+        response = protocol.send(request)
         other = request.elsewhere(names)
-        absent = one.send(other)
+        absent = protocol.send(other)
     assert response.status_code == absent.status_code, (response.content, absent.content)
     text = json.dumps(error_of(absent), default=repr)
     for name in names:
@@ -100,49 +102,49 @@ def _answers(one: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, 
 
 
 @every_operation
-def test_what_may_not_be_browsed_is_not_there(door, operation):
-    one = DOORS[door]
-    who, request, rule = set_up(one, operation)
-    assert not Grant.objects.filter(principal=who).exists()
+def test_hidden_objects_are_answered_like_missing_objects(door, operation):
+    protocol = DOORS[door]
+    requester, request, rule = set_up(protocol, operation)
+    assert not Grant.objects.filter(principal=requester).exists()
     other = Namespace.objects.named(("other",)).get()
     for has_something_elsewhere in (False, True):
         if has_something_elsewhere:
-            give(who, Privilege.ALL, other)
+            give(requester, Privilege.ALL, other)
         if rule.unseen in {Unseen.EMPTY, Unseen.SHOWN}:
             with unchanged():
-                response = one.send(request)
+                response = protocol.send(request)
             assert response.status_code == 200, response.content
             if rule.unseen is Unseen.EMPTY:
                 assert not HIDDEN & words(response)
             continue
         if rule.unseen is Unseen.REFUSED:
             with unchanged():
-                assert forbidden(one.send(request))
+                assert forbidden(protocol.send(request))
             continue
-        found, absent = _answers(one, request, ("known",) if rule == rules.OWN else ("ws",))
-        assert found == absent
+        existing, absent = _answers(protocol, request, ("known",) if rule == rules.OWN else ("ws",))
+        assert existing == absent
         with unchanged():
-            assert one.send(request).status_code == 404
+            assert protocol.send(request).status_code == 404
 
 
 @pytest.mark.parametrize(
     ("door", "operation"),
     [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).place is Place.TABLE],
 )
-def test_a_table_that_may_not_be_browsed_is_not_there(door, operation):
+def test_hidden_tables_are_answered_like_missing_tables(door, operation):
     """Though something else in its namespace may be."""
-    one = DOORS[door]
-    who, request, _ = set_up(one, operation)
-    give(who, Privilege.ALL, make_table("ws", "mine"))
+    protocol = DOORS[door]
+    requester, request, _ = set_up(protocol, operation)
+    give(requester, Privilege.ALL, make_table("ws", "mine"))
     table = table_of(request)
     if request.path.startswith("jobs/"):
         with unchanged():
-            assert one.send(request).status_code == 404
+            assert protocol.send(request).status_code == 404
         return
-    found, absent = _answers(one, request, (table.name,))
-    assert found == absent
+    existing, absent = _answers(protocol, request, (table.name,))
+    assert existing == absent
     with unchanged():
-        assert one.send(request).status_code == 404
+        assert protocol.send(request).status_code == 404
 
 
 def _spell_otherwise() -> None:
@@ -162,13 +164,13 @@ def _spell_otherwise() -> None:
         and "WAITS" not in DOORS[d].requests[o].path
     ],
 )
-def test_what_may_not_be_browsed_is_not_told_by_its_spelling(door, operation):
-    one = DOORS[door]
-    _, request, _ = set_up(one, operation)
+def test_spellings_do_not_reveal_hidden_objects(door, operation):
+    protocol = DOORS[door]
+    _, request, _ = set_up(protocol, operation)
     _spell_otherwise()
     with unchanged():
-        hidden = one.send(request.spelled("ws", "w+s"))
-        absent = one.send(request.spelled("ws", "z+z"))
+        hidden = protocol.send(request.spelled("ws", "w+s"))
+        absent = protocol.send(request.spelled("ws", "z+z"))
     assert hidden.status_code == absent.status_code == 404
     text = json.dumps(error_of(absent), default=repr)
     assert json.dumps(error_of(hidden), default=repr) == text.replace("z+z", "w+s")
@@ -184,11 +186,11 @@ def test_what_may_not_be_browsed_is_not_told_by_its_spelling(door, operation):
         if not on_table or DOORS[door].rules[operation].place is Place.TABLE
     ],
 )
-def test_what_suffices_is_done(door, operation, privilege, on_table):
-    one = DOORS[door]
-    who, request, rule = set_up(one, operation)
-    give(who, privilege, table_of(request) if on_table else place_of(rule))
-    response = one.send(request)
+def test_sufficient_privileges_are_accepted(door, operation, privilege, on_table):
+    protocol = DOORS[door]
+    requester, request, rule = set_up(protocol, operation)
+    give(requester, privilege, table_of(request) if on_table else place_of(rule))
+    response = protocol.send(request)
     assert response.status_code == request.status, response.content
 
 
@@ -196,43 +198,43 @@ def test_what_suffices_is_done(door, operation, privilege, on_table):
 @pytest.mark.parametrize(
     ("door", "operation"), [(door, name) for door, name in EVERY if name in rules.TELLS_OF_WS]
 )
-def test_a_list_tells_of_what_may_be_browsed_and_of_nothing_else(door, operation, privilege):
-    one = DOORS[door]
-    who, request, _ = set_up(one, operation)
-    give(who, privilege, Namespace.objects.named(("ws",)).get())
+def test_lists_contain_only_objects_that_may_be_browsed(door, operation, privilege):
+    protocol = DOORS[door]
+    requester, request, _ = set_up(protocol, operation)
+    give(requester, privilege, Namespace.objects.named(("ws",)).get())
     with unchanged():
-        assert words(one.send(request)) & HIDDEN == {"ws"}
+        assert words(protocol.send(request)) & HIDDEN == {"ws"}
 
 
-def test_the_counts_are_of_what_may_be_browsed():
-    one = DOORS["management"]
-    who, request, _ = set_up(one, "CountChanges")
-    empty = one.send(request).json()
+def test_counts_include_only_objects_that_may_be_browsed():
+    management = DOORS["management"]
+    requester, request, _ = set_up(management, "CountChanges")
+    empty = management.send(request).json()
     assert {key: n for key, n in empty.items() if isinstance(n, int) and n} == {}
-    give(who, Privilege.BROWSE, Namespace.objects.named(("guarded",)).get())
-    found = one.send(request).json()
-    assert {key: n for key, n in found.items() if isinstance(n, int) and n} == {
+    give(requester, Privilege.BROWSE, Namespace.objects.named(("guarded",)).get())
+    counts = management.send(request).json()
+    assert {key: n for key, n in counts.items() if isinstance(n, int) and n} == {
         "namespaces_added": 1
     }
 
 
-def test_who_asked_sees_and_withdraws_the_request_whatever_they_hold_by_now():
-    one = DOORS["management"]
-    _, request, _ = set_up(one, "WithdrawRequest")
+def test_requesters_see_and_withdraw_their_request_without_privileges():
+    management = DOORS["management"]
+    _, request, _ = set_up(management, "WithdrawRequest")
     ApprovalRequest.objects.filter(pk=re.match(NUMBERED, request.path)[2]).update(requester="who")
-    listed = one.send(Request("GET", "approvals")).json()
+    listed = management.send(Request("GET", "approvals")).json()
     assert [row["requester"] for row in listed["approvals"]] == ["who"]
-    response = one.send(request)
+    response = management.send(request)
     assert (response.status_code, response.json()["status"]) == (200, "withdrawn")
 
 
 @pytest.mark.parametrize("operation", ["GetApproval", "ApproveRequest", "RefuseRequest"])
-def test_what_leads_on_does_not_tell_who_asks_for_what_about_it(operation):
+def test_parent_namespaces_reveal_only_their_names(operation):
     """A namespace that only leads to what may be browsed shows by its name alone."""
-    one = DOORS["management"]
-    who, request, _ = set_up(one, operation)
-    give(who, Privilege.ALL, make_namespace("guarded", "inner"))
-    found, absent = _answers(one, request, ("guarded",))
-    assert found == absent
-    assert one.send(request).status_code == 404
-    assert one.send(Request("GET", "approvals")).json()["approvals"] == []
+    management = DOORS["management"]
+    requester, request, _ = set_up(management, operation)
+    give(requester, Privilege.ALL, make_namespace("guarded", "inner"))
+    existing, absent = _answers(management, request, ("guarded",))
+    assert existing == absent
+    assert management.send(request).status_code == 404
+    assert management.send(Request("GET", "approvals")).json()["approvals"] == []

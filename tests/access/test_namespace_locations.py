@@ -21,10 +21,10 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.recovery import undrop
 from catalog.services.storage import namespace_locations
 from catalog.services.tables import namespace_operations
-from tests.access.doors import KEY, give, who_asks
+from tests.access.doors import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
-from tests.api.iceberg.test_views import wanted
+from tests.api.iceberg.test_views import creation
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -36,15 +36,15 @@ from tests.factories import (
 
 
 @pytest.fixture(autouse=True)
-def who(db, warehouse, settings) -> Principal:
+def requester(db, warehouse, settings) -> Principal:
     """Somebody who may do everything in ``mine``, and nothing elsewhere."""
     settings.MONODON_TRASH_SECONDS = 3600
     make_root()
-    who = who_asks()
-    give(who, Privilege.ALL, make_namespace("mine"))
+    requester = make_requester()
+    give(requester, Privilege.ALL, make_namespace("mine"))
     make_iceberg_table("mine", "t")
     make_namespace("hidden")
-    return who
+    return requester
 
 
 def location(*path: str) -> str:
@@ -80,7 +80,7 @@ TABLES = {
     "stage": lambda at: create(at, stage=True),
     "move": lambda at: commit_update({"action": "set-location", "location": f"file://{at}"}),
     "view": lambda at: Iceberg(KEY).call(
-        "POST", "namespaces/mine/views", wanted("v", location=f"file://{at}")
+        "POST", "namespaces/mine/views", creation("v", location=f"file://{at}")
     ),
 }
 NAMESPACES = {
@@ -118,7 +118,7 @@ def hidden(request, warehouse) -> str:
 
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("form", ["{}", "{}/t/u"])
-def test_no_table_lies_in_the_namespace_of_others(hidden, kind, form):
+def test_no_table_is_created_inside_another_namespace_location(hidden, kind, form):
     with unchanged():
         response = TABLES[kind](form.format(hidden))
     assert response.status_code == 409, response.content
@@ -127,7 +127,7 @@ def test_no_table_lies_in_the_namespace_of_others(hidden, kind, form):
 
 
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
-def test_no_path_of_a_table_lies_in_the_namespace_of_others(hidden, name):
+def test_no_table_path_is_set_inside_another_namespace_location(hidden, name):
     with unchanged():
         response = commit_update(
             {"action": "set-properties", "updates": {name: f"file://{hidden}/x"}}
@@ -138,7 +138,7 @@ def test_no_path_of_a_table_lies_in_the_namespace_of_others(hidden, name):
 
 @pytest.mark.parametrize("kind", NAMESPACES)
 @pytest.mark.parametrize("form", ["{}", "{}/x"])
-def test_no_namespace_lies_in_that_of_others(hidden, kind, form):
+def test_no_namespace_location_is_inside_another_namespace(hidden, kind, form):
     with unchanged():
         response = NAMESPACES[kind](form.format(hidden))
     assert response.status_code == 409, response.content
@@ -146,7 +146,7 @@ def test_no_namespace_lies_in_that_of_others(hidden, kind, form):
 
 
 @pytest.mark.parametrize("kind", [*TABLES, *NAMESPACES])
-def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
+def test_no_location_encloses_another_namespace(warehouse, kind):
     make_namespace("outer", properties={"location": f"file://{warehouse}/a/b"})
     with unchanged():
         response = (TABLES | NAMESPACES)[kind](f"{warehouse}/a")
@@ -155,19 +155,19 @@ def test_nothing_lies_around_the_namespace_of_others(warehouse, kind):
 
 
 @pytest.mark.parametrize("kind", NAMESPACES)
-@pytest.mark.parametrize("what", ["lance", "iceberg", "dropped", "view", "path"])
+@pytest.mark.parametrize("example", ["lance", "iceberg", "dropped", "view", "path"])
 @pytest.mark.parametrize("form", ["{}", "{}/x", "{}/.."])
-def test_no_namespace_takes_a_table_of_others(warehouse, kind, what, form):
-    place = f"{warehouse}/a/b"
-    if what == "path":
-        make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{place}"})
-    elif what == "lance":
-        make_table("hidden", "t", location=place)
+def test_a_namespace_location_may_not_contain_foreign_tables(warehouse, kind, example, form):
+    location = f"{warehouse}/a/b"
+    if example == "path":
+        make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{location}"})
+    elif example == "lance":
+        make_table("hidden", "t", location=location)
     else:
-        make_iceberg_table("hidden", "t", location=f"file://{place}")
-    if what == "dropped":
+        make_iceberg_table("hidden", "t", location=f"file://{location}")
+    if example == "dropped":
         iceberg_tables.drop_table(actor=SYSTEM, table=("hidden", "t"))
-    at = str(Path(place).parent) if form.endswith("..") else form.format(place)
+    at = str(Path(location).parent) if form.endswith("..") else form.format(location)
     with unchanged():
         response = NAMESPACES[kind](at)
     assert response.status_code == 409, response.content
@@ -177,7 +177,7 @@ def test_no_namespace_takes_a_table_of_others(warehouse, kind, what, form):
 
 @pytest.mark.parametrize("at", ["/etc/x", "s3://bucket/x", "relative", "file:///tmp/../etc", "{}"])
 @pytest.mark.parametrize("kind", ["set", "new"])
-def test_a_location_where_no_table_may_lie(warehouse, kind, at):
+def test_a_namespace_location_must_be_allowed_for_tables(warehouse, kind, at):
     text = at.format(warehouse)
     update = {"removals": [], "updates": {"location": text}}
     made = {"namespace": ["mine", "child"], "properties": {"location": text}}
@@ -188,28 +188,28 @@ def test_a_location_where_no_table_may_lie(warehouse, kind, at):
     assert response.json()["error"]["type"] == "BadRequestException"
 
 
-def test_a_location_by_a_link_is_what_it_leads_to(warehouse):
+def test_a_linked_location_is_resolved(warehouse):
     (Path(warehouse) / "link").symlink_to(location("hidden"))
     with unchanged():
         response = set_location(f"{warehouse}/link/x")
     assert response.status_code == 409
 
 
-def test_who_creates_in_a_namespace_may_use_its_location(who, warehouse):
+def test_creators_in_a_namespace_may_use_its_location(requester, warehouse):
     assert create(f"{location('mine')}/u").status_code == 200
     other = Namespace.objects.named(("hidden",)).get()
-    who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
-    place = f"{location('hidden')}/of mine"
-    body = {"name": "v", "schema": ICEBERG_SCHEMA, "location": f"file://{place}"}
+    requester.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=other)
+    location_ = f"{location('hidden')}/of mine"
+    body = {"name": "v", "schema": ICEBERG_SCHEMA, "location": f"file://{location_}"}
     made = Iceberg(KEY).post("namespaces/mine/tables", body)
-    assert made["metadata"]["location"] == f"file://{place}"
+    assert made["metadata"]["location"] == f"file://{location_}"
 
 
-def test_a_place_belongs_to_the_innermost_namespace(who, warehouse):
+def test_a_path_belongs_to_the_innermost_namespace(requester, warehouse):
     """The owner of the outer one lets somebody have a part of it, and no more."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/o"})
     inner = make_namespace("outer", "in", properties={"location": f"file://{warehouse}/o/in"})
-    give(who, Privilege.ALL, inner)
+    give(requester, Privilege.ALL, inner)
     assert create(f"{warehouse}/o/in/u", namespace="outer%1Fin").status_code == 200
     with unchanged():
         assert create(f"{warehouse}/o/out", namespace="outer%1Fin").status_code == 409
@@ -221,17 +221,17 @@ def test_a_place_belongs_to_the_innermost_namespace(who, warehouse):
 
 
 @pytest.mark.parametrize("properties", [{}, {"location": "file://{}/x", "k": "v"}])
-def test_the_location_is_told_to_who_may_read(who, warehouse, properties):
+def test_readers_see_the_namespace_location(requester, warehouse, properties):
     properties = {k: v.format(warehouse) for k, v in properties.items()}
     row = make_namespace("told", properties=properties)
     client, lance = Iceberg(KEY), Lance(KEY)
     assert client.call("GET", "namespaces/told").status_code == 404
     others = {k: v for k, v in properties.items() if k != "location"}
-    give(who, Privilege.BROWSE, row)
+    give(requester, Privilege.BROWSE, row)
     assert client.get("namespaces/told")["properties"] == others
     describe = lance.call("POST", "/v1/namespace/told/describe", {}).json()
     assert (describe.get("properties") or {}) == others
-    give(who, Privilege.READ, row)
+    give(requester, Privilege.READ, row)
     assert client.get("namespaces/told")["properties"] == {
         **others,
         "location": f"file://{location('told')}",
@@ -243,7 +243,7 @@ def test_the_location_is_told_to_who_may_read(who, warehouse, properties):
 # --- over time ---------------------------------------------------------------------------------
 
 
-def test_no_namespace_gets_the_location_of_one_before_it():
+def test_a_new_namespace_does_not_get_a_former_location():
     first = location("mine")
     assert re.search(r"/mine-[0-9a-f]{32}$", first)
     commit([namespace_operations.DropNamespace(namespace=("mine",), cascade=True)], actor=SYSTEM)
@@ -257,16 +257,16 @@ def test_no_namespace_gets_the_location_of_one_before_it():
 
 
 def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
-    place = f"{warehouse}/theirs"
-    make_namespace("outer", properties={"location": f"file://{place}"})
+    explicit = f"{warehouse}/theirs"
+    make_namespace("outer", properties={"location": f"file://{explicit}"})
     commit([namespace_operations.DropNamespace(namespace=("outer",))], actor=SYSTEM)
-    assert set_location(place).status_code == 409
+    assert set_location(explicit).status_code == 409
     item = TrashItem.objects.get()
     undrop.undrop(actor=SYSTEM, item=item.pk)
-    assert location("outer") == place
+    assert location("outer") == explicit
 
 
-def test_tables_of_a_namespace_that_moved_stay_theirs(who, warehouse):
+def test_tables_keep_their_files_when_their_namespace_moves(requester, warehouse):
     """Its former location is free, but not the tables in it."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/one"})
     table = make_iceberg_table("outer", "t")
@@ -281,41 +281,41 @@ def test_tables_of_a_namespace_that_moved_stay_theirs(who, warehouse):
     assert set_location(f"{warehouse}/one/else").status_code == 200
 
 
-def test_a_namespace_may_take_what_is_its_own(warehouse):
+def test_a_namespace_may_claim_its_own_locations(warehouse):
     """Its default location, what its own tables and children have, and what it had before."""
     own = location("mine")
     make_iceberg_table("mine", "u", location=f"file://{own}/u")
     make_namespace("mine", "child", properties={"location": f"file://{own}/child"})
-    for place in (own, f"{own}/x", own):
-        assert set_location(place).status_code == 200
-        assert Namespace.objects.named(("mine",)).get().location == place
+    for path in (own, f"{own}/x", own):
+        assert set_location(path).status_code == 200
+        assert Namespace.objects.named(("mine",)).get().location == path
     body = {"removals": ["location"], "updates": {}}
     assert Iceberg(KEY).post("namespaces/mine/properties", body)["removed"] == ["location"]
     assert Namespace.objects.named(("mine",)).get().location is None
     assert location("mine") == own
 
 
-def test_quoting_does_not_lead_elsewhere(warehouse):
+def test_quoted_paths_do_not_escape_the_namespace(warehouse):
     with unchanged():
         response = set_location(quote(location("hidden"), safe="") + "/../x")
     assert response.status_code == 400
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_that_claim_one_place_one_wins(warehouse):
+def test_concurrent_claims_of_one_location_have_one_winner(warehouse):
     """A namespace's location and a table in it, both free when they are looked at first."""
     make_root()
     make_namespace("a")
     _, key = api_keys.create_api_key(actor=SYSTEM, name="rivals")
     client, lance = Iceberg(key), Lance(key)
-    place = f"{warehouse}/contested"
+    location = f"{warehouse}/contested"
 
     def claim() -> int:
-        update = {"updates": {"location": f"file://{place}/x"}}
+        update = {"updates": {"location": f"file://{location}/x"}}
         return client.call("POST", "namespaces/a/properties", update).status_code
 
     def declare() -> int:
-        return lance.call("POST", "/v1/table/a$t/declare", {"location": place}).status_code
+        return lance.call("POST", "/v1/table/a$t/declare", {"location": location}).status_code
 
     barrier = threading.Barrier(2)
 
@@ -330,7 +330,7 @@ def test_of_two_that_claim_one_place_one_wins(warehouse):
         assert sorted(threads.map(run, (claim, declare))) == [200, 409]
 
 
-def test_the_claim_is_made_under_the_lock_of_locations(warehouse):
+def test_location_claims_hold_the_location_lock(warehouse):
     with CaptureQueriesContext(connection) as captured:
         assert set_location(f"{warehouse}/x").status_code == 200
     texts = [query["sql"] for query in captured]

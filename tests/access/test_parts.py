@@ -14,7 +14,7 @@ from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.tables import table_operations
-from tests.access.doors import KEY, administrator, give, who_asks
+from tests.access.doors import KEY, administrator, give, make_requester
 from tests.access.iceberg_examples import _VERSION
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -32,13 +32,13 @@ from tests.factories import (
 
 
 @pytest.fixture(autouse=True)
-def _who(db, warehouse):
+def _requester(db, warehouse):
     """Somebody who may do everything in ``mine``, and browse ``seen``; nothing in ``other``."""
     make_root()
-    who = who_asks()
-    give(who, Privilege.ALL, make_namespace("mine"))
+    requester = make_requester()
+    give(requester, Privilege.ALL, make_namespace("mine"))
     make_namespace("seen")
-    who.grants.create(mask=Privilege.BROWSE.value, namespace=_named("seen"))
+    requester.grants.create(mask=Privilege.BROWSE.value, namespace=_named("seen"))
 
 
 def _named(*path: str) -> Namespace:
@@ -47,9 +47,9 @@ def _named(*path: str) -> Namespace:
 
 def words(response: HttpResponse, *names: str) -> str:
     """An answer, with the same name in place of each of these."""
-    found = json.loads(response.content)
-    found.pop("request_id", None)
-    text = json.dumps(found)
+    body = json.loads(response.content)
+    body.pop("request_id", None)
+    text = json.dumps(body)
     for name in names:
         text = text.replace(name, "NAME")
     return text
@@ -70,30 +70,32 @@ PARTS: list[dict[str, Any]] = [
 ]
 
 
-def _in(part: Any, place: str) -> Any:
-    return json.loads(json.dumps(part).replace('"PLACE"', json.dumps(place)))
+def _in(operation: Any, namespace: str) -> Any:
+    return json.loads(json.dumps(operation).replace('"PLACE"', json.dumps(namespace)))
 
 
-def _batch(part: Any, place: str, index: int) -> dict[str, Any]:
+def _batch(operation: Any, namespace: str, index: int) -> dict[str, Any]:
     good = [
         {"declare_table": {"id": ["mine", "fresh"]}},
         {"deregister_table": {"id": ["mine", "t"]}},
     ]
-    return {"operations": [*good[:index], _in(part, place), *good[index:]]}
+    return {"operations": [*good[:index], _in(operation, namespace), *good[index:]]}
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: next(iter(part)))
-def test_a_batch_with_a_forbidden_part_does_nothing(part, index, warehouse):
-    for place in ("mine", "seen", "other"):
-        make_table(place, "t")
-        make_version((place, "t"), 1)
+@pytest.mark.parametrize("operation", PARTS, ids=lambda operation: next(iter(operation)))
+def test_a_batch_with_a_forbidden_operation_changes_nothing(operation, index, warehouse):
+    for name in ("mine", "seen", "other"):
+        make_table(name, "t")
+        make_version((name, "t"), 1)
     lance = Lance(KEY)
     before = files(warehouse)
 
-    def refused(place: str) -> HttpResponse:
+    def refused(namespace: str) -> HttpResponse:
         with unchanged():
-            response = lance.call("POST", "/v1/table/batch-commit", _batch(part, place, index))
+            response = lance.call(
+                "POST", "/v1/table/batch-commit", _batch(operation, namespace, index)
+            )
         assert response.json()["error"].startswith(f"Operation {index}: "), response.content
         return response
 
@@ -104,12 +106,12 @@ def test_a_batch_with_a_forbidden_part_does_nothing(part, index, warehouse):
     assert words(hidden, "other") == words(absent, "absent")
     assert files(warehouse) == before
     # What was forbidden was that part.
-    only = {"operations": [_in(part, "mine")]}
+    only = {"operations": [_in(operation, "mine")]}
     assert lance.call("POST", "/v1/table/batch-commit", only).status_code == 200
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
+def test_a_transaction_with_a_forbidden_table_changes_nothing(index, warehouse):
     for table in (("mine", "a"), ("mine", "b"), ("seen", "t"), ("other", "t")):
         make_iceberg_table(*table)
     iceberg = Iceberg(KEY)
@@ -123,9 +125,9 @@ def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
     def send(*changes: dict[str, Any]) -> HttpResponse:
         return iceberg.call("POST", "transactions/commit", {"table-changes": list(changes)})
 
-    def refused(place: str) -> HttpResponse:
+    def refused(namespace: str) -> HttpResponse:
         changes = [change("mine", "a"), change("mine", "b")]
-        changes.insert(index, change(place, "t"))
+        changes.insert(index, change(namespace, "t"))
         with unchanged():
             response = send(*changes)
         message = response.json()["error"]["message"]
@@ -143,25 +145,25 @@ def test_a_transaction_with_a_forbidden_table_does_nothing(index, warehouse):
 # --- another name --------------------------------------------------------------------------------
 
 
-def _lance_table(place: str) -> HttpResponse:
-    body = {"new_table_name": "u", "new_namespace_id": [place]}
+def _lance_table(namespace: str) -> HttpResponse:
+    body = {"new_table_name": "u", "new_namespace_id": [namespace]}
     return Lance(KEY).call("POST", "/v1/table/mine$lance/rename", body)
 
 
 def _iceberg(kind: str, name: str) -> Any:
-    def rename(place: str) -> HttpResponse:
+    def rename(namespace: str) -> HttpResponse:
         body = {
             "source": {"namespace": ["mine"], "name": name},
-            "destination": {"namespace": [place], "name": "u"},
+            "destination": {"namespace": [namespace], "name": "u"},
         }
         return Iceberg(KEY).call("POST", f"{kind}/rename", body)
 
     return rename
 
 
-def _undrop(place: str) -> HttpResponse:
+def _undrop(namespace: str) -> HttpResponse:
     item = TrashItem.objects.get().pk
-    return Management(KEY).call("POST", f"trash/{item}/undrop", {"new": [place, "u"]})
+    return Management(KEY).call("POST", f"trash/{item}/undrop", {"new": [namespace, "u"]})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def _undrop(place: str) -> HttpResponse:
     [_lance_table, _iceberg("tables", "iceberg"), _iceberg("views", "view"), _undrop],
     ids=["lance", "iceberg", "view", "undrop"],
 )
-def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
+def test_moves_require_the_create_privilege_on_the_target(rename):
     make_table("mine", "lance")
     make_iceberg_table("mine", "iceberg")
     iceberg_views.create_view(
@@ -179,14 +181,16 @@ def test_nothing_goes_into_a_namespace_in_which_nothing_may_be_created(rename):
     commit([table_operations.DeregisterTable(table=("mine", "gone"))], actor=SYSTEM)
     make_table("other", "u")  # that the name is taken there is nothing to be told, either
     with unchanged():
-        seen, hidden, absent = rename("seen"), rename("other"), rename("absent")
-    assert seen.status_code == 403
-    assert "create" in seen.content.decode()
+        visible, hidden, absent = rename("seen"), rename("other"), rename("absent")
+    assert visible.status_code == 403
+    assert "create" in visible.content.decode()
     assert hidden.status_code == absent.status_code == 404
     assert words(hidden, "other") == words(absent, "absent")
-    who = Principal.objects.get(name="who")
-    give(who, Privilege.ALL, _named("mine"))
-    who.grants.create(mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=_named("seen"))
+    requester = Principal.objects.get(name="who")
+    give(requester, Privilege.ALL, _named("mine"))
+    requester.grants.create(
+        mask=(Privilege.CREATE | Privilege.BROWSE).value, namespace=_named("seen")
+    )
     assert rename("seen").status_code in {200, 204}
     assert Table.objects.named(("seen", "u")).exists()
 
@@ -198,32 +202,32 @@ def new_idempotency_key() -> str:
     return str(uuid.UUID(int=(uuid.uuid4().int & ~(0xF << 76)) | (7 << 76)))
 
 
-def test_the_idempotency_key_of_another_is_of_no_use():
+def test_an_idempotency_key_is_bound_to_its_principal():
     """Who comes with it is told nothing of what the other did, and does what they may themselves."""
 
-    def send(token: str, place: str, key: str) -> HttpResponse:
+    def send(token: str, namespace: str, key: str) -> HttpResponse:
         body = {"updates": {"k": "v"}, "removals": []}
         once = {"headers": {"idempotency-key": key}}
-        return Iceberg(token).call("POST", f"namespaces/{place}/properties", body, **once)
+        return Iceberg(token).call("POST", f"namespaces/{namespace}/properties", body, **once)
 
     make_namespace("other")
-    keys = {place: new_idempotency_key() for place in ("other", "seen", "mine")}
-    firsts = {place: send(administrator(), place, key) for place, key in keys.items()}
+    keys = {name: new_idempotency_key() for name in ("other", "seen", "mine")}
+    firsts = {name: send(administrator(), name, key) for name, key in keys.items()}
     assert {answer.status_code for answer in firsts.values()} == {200}
     commits = AuditEvent.objects.filter(action="namespace.update").count()
-    found = {place: send(KEY, place, key) for place, key in keys.items()}
-    assert {place: one.status_code for place, one in found.items()} == {
+    responses = {name: send(KEY, name, key) for name, key in keys.items()}
+    assert {name: response.status_code for name, response in responses.items()} == {
         "other": 404,
         "seen": 403,
         "mine": 200,
     }
-    for place in ("other", "seen"):
-        assert "updated" not in found[place].json()
+    for name in ("other", "seen"):
+        assert "updated" not in responses[name].json()
     assert AuditEvent.objects.filter(action="namespace.update").count() == commits
     with unchanged():
-        for place, key in keys.items():
-            assert send(administrator(), place, key).content == firsts[place].content
-            assert send(KEY, place, key).content == found[place].content
+        for name, key in keys.items():
+            assert send(administrator(), name, key).content == firsts[name].content
+            assert send(KEY, name, key).content == responses[name].content
 
 
 def narrow_key(name: str, **limits: Any) -> str:
@@ -231,7 +235,7 @@ def narrow_key(name: str, **limits: Any) -> str:
     return api_keys.add_key(actor=SYSTEM, principal="administrator", name=name, **limits)[1]
 
 
-def test_a_narrower_key_gets_no_answer_of_a_wider_one():
+def test_a_stored_answer_requires_the_same_credentials():
     """Of the same principal, under the same idempotency key, with the same request."""
     administrator()
     make_namespace("other")
@@ -249,12 +253,16 @@ def test_a_narrower_key_gets_no_answer_of_a_wider_one():
     first = send(wide)
     assert (first.status_code, first.json()["updated"]) == (200, ["k"])
     commits = AuditEvent.objects.filter(action="namespace.update").count()
-    found = {name: send(key) for name, key in (("r", reading), ("t", token), ("e", elsewhere))}
-    assert {name: one.status_code for name, one in found.items()} == {"r": 403, "t": 403, "e": 404}
+    responses = {name: send(key) for name, key in (("r", reading), ("t", token), ("e", elsewhere))}
+    assert {name: response.status_code for name, response in responses.items()} == {
+        "r": 403,
+        "t": 403,
+        "e": 404,
+    }
     assert AuditEvent.objects.filter(action="namespace.update").count() == commits
     with unchanged():
         assert send(wide).content == first.content
         # What lets it do the same is the same: a key that took another's place, a token of it.
         refused = [send(key) for key in (reading, again, token)]
-        assert len({one.content for one in refused}) == 1
-        assert refused[0].content == found["r"].content
+        assert len({response.content for response in refused}) == 1
+        assert refused[0].content == responses["r"].content

@@ -49,8 +49,8 @@ SignIn = Callable[..., Page]
 def browser() -> Iterator[Browser]:
     chromium.require()
     expect.set_options(timeout=WITHIN)
-    with chromium.launched() as found:
-        yield found
+    with chromium.launched() as launched:
+        yield launched
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ class Proxy:
         """From the client to the server, with an eye on commits."""
         with contextlib.suppress(OSError):
             while content := client.recv(1 << 16):
-                cut = self._choose() if any(each in content for each in _MOMENTS) else None
+                cut = self._choose() if any(moment in content for moment in _MOMENTS) else None
                 if cut is None:
                     server.sendall(content)
                     continue

@@ -75,16 +75,16 @@ def judge(storm: Storm, ledger: Ledger) -> None:
     """Every request is there as a whole or not at all, as it was told."""
     for request in storm.requests:
         traces = ledger.traces(request)
-        told = f"{request} left {traces}"
+        message = f"{request} left {traces}"
         match request.outcome:
             case Outcome.COMMITTED:
-                assert _is_whole(request, traces), told
+                assert _is_whole(request, traces), message
                 _matches_answer(request, traces)
             case Outcome.REFUSED:
-                assert request.status in _MAY_ANSWER or is_busy(request), told
-                assert _is_absent(traces), told
+                assert request.status in _MAY_ANSWER or is_busy(request), message
+                assert _is_absent(traces), message
             case Outcome.UNKNOWN:
-                assert _is_absent(traces) or _is_whole(request, traces), told
+                assert _is_absent(traces) or _is_whole(request, traces), message
     assert ledger.requests() <= {request.id for request in storm.requests}
     _winners_are_single(storm, ledger)
     _drops_are_single(ledger)
@@ -109,15 +109,15 @@ def _is_whole(request: Request, traces: Traces) -> bool:
 
 
 def _matches_answer(request: Request, traces: Traces) -> None:
-    known = [str(row["id"]) for row in traces.transactions]
-    told = request.answer.get("transaction_id")
-    if isinstance(told, list):  # DropNamespace answers with a list
-        told = told[0]
-    assert told in ([None] if not known else [*known, *([] if request.steps else [None])])
+    ids = [str(row["id"]) for row in traces.transactions]
+    transaction_id = request.answer.get("transaction_id")
+    if isinstance(transaction_id, list):  # DropNamespace answers with a list
+        transaction_id = transaction_id[0]
+    assert transaction_id in ([None] if not ids else [*ids, *([] if request.steps else [None])])
     for index, row in traces.versions.items():
         step = request.steps[index]
         assert (row["branch"], row["version"]) == (step.branch, step.version)
-        assert str(row["transaction_id"]) == told
+        assert str(row["transaction_id"]) == transaction_id
     if request.route.endswith("batch-commit"):
         for step, result in zip(request.steps, request.answer["results"], strict=True):
             _check_result(step.kind, step.version, result)
@@ -168,7 +168,7 @@ def names_readable_manifests(server: LiveServer, ledger: Ledger) -> int:
     present = [row for row in ledger.tables if row["state"] != "dropped"]
     with server.database() as connection:
         paths = dict(connection.execute("SELECT id, path FROM catalog_namespace").fetchall())
-    seen = 0
+    count = 0
     for table in present:
         identifier = "$".join([*paths[table["namespace_id"]], table["name"]])
         for branch in ("main", "dev"):
@@ -181,8 +181,8 @@ def names_readable_manifests(server: LiveServer, ledger: Ledger) -> int:
                 content = Path("/" + entry["manifest_path"]).read_bytes()
                 assert text(mark["batch"], int(mark["index"])) in content, entry
                 assert len(content) == entry["manifest_size"]
-                seen += 1
-    return seen
+                count += 1
+    return count
 
 
 def is_settled(storm: Storm, ledger: Ledger) -> None:

@@ -146,8 +146,8 @@ class Storm:
         for step in request.steps:
             if step.kind == "create":
                 key = step.table, step.branch
-                known = self._next_version.get(key, 1)
-                self._next_version[key] = max(known, step.version + 1)
+                version = self._next_version.get(key, 1)
+                self._next_version[key] = max(version, step.version + 1)
         if request.outcome is Outcome.REFUSED:
             return
         self.committed += 1
@@ -164,8 +164,8 @@ class Storm:
                     self._locations[step.table] = answer["location"]
 
     def _pick(self, dice: random.Random, *, present: bool) -> Table:
-        wanted = present if dice.random() < 0.9 else not present
-        return dice.choice([t for t in TABLES if self._present[t] is wanted] or TABLES)
+        is_present = present if dice.random() < 0.9 else not present
+        return dice.choice([t for t in TABLES if self._present[t] is is_present] or TABLES)
 
     # -- what it sends
 
@@ -263,8 +263,8 @@ class Storm:
         content = manifest(name, index, step)
         step.path = f"elsewhere/{name}/{index}.manifest"
         if self._with_files:
-            known = self._locations.get(step.table, str(self.server.warehouse / "nowhere"))
-            step.path = self._stage(step.location or known, name, index, step)
+            location = self._locations.get(step.table, str(self.server.warehouse / "nowhere"))
+            step.path = self._stage(step.location or location, name, index, step)
         body = {
             "id": list(step.table),
             "version": step.version,

@@ -31,14 +31,14 @@ class _Run:
         self._numbers = itertools.count(1)
 
     def write(self, step: dict[str, Any], outcome: str) -> str:
-        return self._done("write", steps=[step], outcome=outcome)
+        return self._finished_operation("write", steps=[step], outcome=outcome)
 
     def read(self, *names: str) -> View:
         output = {"names": list(names)}
-        self._done("names", format="lance", output=output, outcome=OK)
+        self._finished_operation("names", format="lance", output=output, outcome=OK)
         return [("names", "lance", "", output)]
 
-    def _done(self, kind: str, **fields: Any) -> str:
+    def _finished_operation(self, kind: str, **fields: Any) -> str:
         operation = Operation(f"c0-{next(self._numbers)}", 0, "s1", kind, **fields)
         self.history.begin(operation)
         self.history.end(operation)

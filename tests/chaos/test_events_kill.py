@@ -78,7 +78,7 @@ def _kill_while_committing(
             work = [writers.submit(write, number) for number in range(commits)]
             for kill in range(kills):
                 goal = commits * (kill + 1) // (kills + 1)
-                _until(lambda goal=goal: sum(one.done() for one in work) >= goal)
+                _until(lambda goal=goal: sum(future.done() for future in work) >= goal)
                 time.sleep(dice.uniform(0, 0.2))
                 if kill % 2 == 0:
                     server.kill()
@@ -87,16 +87,16 @@ def _kill_while_committing(
                 else:
                     server.kill_worker()
                     server.start_worker()
-            for one in work:
-                one.result()
+            for future in work:
+                future.result()
         server.wait_until_idle()
         committed = _committed(server)
         _until(lambda: set(listener.ids) >= committed, within=240)
         _until(lambda: _let_claims_end(server) == 0, within=240)
 
-    told = [event["id"] for event in receiver.events]
+    delivered = [event["id"] for event in receiver.events]
     assert set(listener.ids) == committed
-    assert set(told) == committed
+    assert set(delivered) == committed
     assert len(committed) >= commits
     assert {event["subject"] for event in listener.events} >= acknowledged
     assert len(listener.ids) == len(set(listener.ids))  # a stream repeats none: it knows its place
@@ -111,7 +111,7 @@ def _kill_while_committing(
     assert tables == (len(committed),)  # each has been declared once
     print(
         f"{commits} commits, {kills} kills: {len(committed)} events, stream opened"
-        f" {listener.opened} times, {len(told) - len(committed)} told twice by POST"
+        f" {listener.opened} times, {len(delivered) - len(committed)} told twice by POST"
     )
 
 
@@ -146,13 +146,13 @@ def _let_claims_end(server: LiveServer) -> int:
             "UPDATE catalog_webhookdelivery SET due_at = now()"
             " WHERE status = 'pending' AND due_at > now() + interval '30 s'"
         )
-        found = connection.execute(
+        count = connection.execute(
             "SELECT count(*) FROM catalog_auditevent event WHERE outcome = 'done'"
             " AND action LIKE 'table.%' AND NOT EXISTS (SELECT FROM catalog_webhookdelivery told"
             " WHERE told.event = event.id AND told.status = 'delivered')"
         ).fetchone()
-    assert found is not None
-    return int(found[0])
+    assert count is not None
+    return int(count[0])
 
 
 def _until(holds: Callable[[], bool], within: float = 120.0) -> None:

@@ -68,16 +68,18 @@ def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
         connection.execute("UPDATE catalog_stagedfile SET created_at = created_at - interval '1 h'")
     server.manage("from catalog.services.iceberg import metadata_files as m\nwhile m.sweep(): pass")
     assert _judge(storm) == (0, 0)
-    told = Counter(request.outcome for request in storm.requests)
-    assert told[Outcome.COMMITTED] > 0, told
-    print(f"{kills} kills, {cut_off[0]} files and {cut_off[1]} notes of commits cut off, {told}")
+    outcomes = Counter(request.outcome for request in storm.requests)
+    assert outcomes[Outcome.COMMITTED] > 0, outcomes
+    print(
+        f"{kills} kills, {cut_off[0]} files and {cut_off[1]} notes of commits cut off, {outcomes}"
+    )
 
 
 def _wait_for_traffic(storm: "_Storm", commits: int = 15, within: float = 120.0) -> None:
     """Until the server, just started again, has acknowledged some commits."""
     deadline = time.monotonic() + within
-    wanted = storm.committed + commits
-    while storm.committed < wanted:
+    target = storm.committed + commits
+    while storm.committed < target:
         assert time.monotonic() < deadline, f"no traffic:\n{storm.server.log}"
         time.sleep(0.01)
 
@@ -201,7 +203,7 @@ def _judge(storm: _Storm) -> tuple[int, int]:
             " JOIN catalog_table t ON t.id = v.table_id ORDER BY v.version"
         ).fetchall()
         notes = {row["path"] for row in rows("SELECT path FROM catalog_stagedfile").fetchall()}
-        done = Counter(
+        commits_by_request = Counter(
             row["request_id"]
             for row in rows("SELECT request_id FROM catalog_transaction").fetchall()
         )
@@ -216,17 +218,17 @@ def _judge(storm: _Storm) -> tuple[int, int]:
         assert [version for version, _ in versions] == list(range(len(versions))), name
         properties[name] = _is_as_stored(server, name, versions[-1][1])
 
-    _stands_as_told(storm, properties, done)
+    _stands_as_told(storm, properties, commits_by_request)
     # A version for each commit, and one for each creation.
-    standing = [request for request in storm.requests if done[request.name]]
+    standing = [request for request in storm.requests if commits_by_request[request.name]]
     assert len(ledger) == len(TABLES) + sum(len(request.tables) for request in standing)
 
-    known = {path for versions in entries.values() for _, path in versions}
-    found = {str(path) for path in server.warehouse.rglob("*") if path.is_file()}
-    assert known <= found, "a version has lost its file"
-    assert found - known <= notes, "a file is not accounted for"
-    assert not known & notes, "what is current is about to be swept"
-    return len(found - known), len(notes)
+    entered = {path for versions in entries.values() for _, path in versions}
+    files_present = {str(path) for path in server.warehouse.rglob("*") if path.is_file()}
+    assert entered <= files_present, "a version has lost its file"
+    assert files_present - entered <= notes, "a file is not accounted for"
+    assert not entered & notes, "what is current is about to be swept"
+    return len(files_present - entered), len(notes)
 
 
 def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
@@ -239,22 +241,22 @@ def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
         retries=urllib3.Retry(total=None, connect=100, read=0, backoff_factor=0.1, backoff_max=1),
     )
     assert answer.status == 200, answer.data
-    told = json.loads(answer.data)
-    assert told["metadata-location"] == f"file://{path}"
+    answer_body = json.loads(answer.data)
+    assert answer_body["metadata-location"] == f"file://{path}"
     content = Path(path).read_bytes()
     assert content in answer.data
-    assert json.loads(content) == told["metadata"]
-    return set(told["metadata"]["properties"])
+    assert json.loads(content) == answer_body["metadata"]
+    return set(answer_body["metadata"]["properties"])
 
 
-def _stands_as_told(storm: _Storm, properties: dict[str, set[str]], done: Counter[str]) -> None:
+def _stands_as_told(storm: _Storm, properties: dict[str, set[str]], commits: Counter[str]) -> None:
     """What was acknowledged is in all of its tables, once; what was refused in none."""
     for request in storm.requests:
         standing = {request.name in properties.get(table, ()) for table in request.tables}
         assert len(standing) == 1, f"half done: {request}"
-        assert done[request.name] == standing.pop(), request
+        assert commits[request.name] == standing.pop(), request
         match request.outcome:
             case Outcome.COMMITTED:
-                assert done[request.name] == 1, f"lost: {request}"
+                assert commits[request.name] == 1, f"lost: {request}"
             case Outcome.REFUSED:
-                assert done[request.name] == 0, f"done though refused: {request}"
+                assert commits[request.name] == 0, f"done though refused: {request}"

@@ -51,14 +51,14 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 def test_all_kinds_of_operations_are_in_the_histories() -> None:
     """What is never done is not judged."""
-    done = {
+    outcomes_seen = {
         (step["do"], operation.outcome)
         for seed in range(12)
         for operation in FakeCatalog(seed).history
         for step in operation.steps
     }
     kinds = ("create", "add", "delete", "commit", "drop", "undrop", "rename")
-    assert done == {(kind, outcome) for kind in kinds for outcome in (OK, FAIL)}
+    assert outcomes_seen == {(kind, outcome) for kind in kinds for outcome in (OK, FAIL)}
 
 
 @pytest.mark.parametrize(

@@ -52,18 +52,18 @@ def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
     judge(storm, ledger)
     is_settled(storm, ledger)
     assert names_readable_manifests(server, ledger) > 0
-    told = dict.fromkeys(Outcome, 0)
+    outcomes = dict.fromkeys(Outcome, 0)
     for request in storm.requests:
-        told[request.outcome] += 1
-    assert min(told.values()) > 0, told
-    print(f"{kills} kills, {interrupted} moves interrupted, {told}")
+        outcomes[request.outcome] += 1
+    assert min(outcomes.values()) > 0, outcomes
+    print(f"{kills} kills, {interrupted} moves interrupted, {outcomes}")
 
 
 def _wait_for_traffic(storm: Storm, commits: int = 10, within: float = 60.0) -> None:
     """Until the server, just started again, has acknowledged some commits."""
     deadline = time.monotonic() + within
-    wanted = storm.committed + commits
-    while storm.committed < wanted:
+    target = storm.committed + commits
+    while storm.committed < target:
         assert time.monotonic() < deadline, f"no traffic:\n{storm.server.log}"
         time.sleep(0.01)
 

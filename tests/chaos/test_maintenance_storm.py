@@ -27,7 +27,16 @@ from lance_namespace_urllib3_client import models as m
 from server.processes import Child
 from server.valkey import Valkey
 from tests.chaos import upkeep_judgement as judgement
-from tests.chaos.upkeep_writers import OWN, SCHEMA, Rows, Task, Told, stream, table_of, write
+from tests.chaos.upkeep_writers import (
+    OWN,
+    SCHEMA,
+    Rows,
+    Task,
+    WriterReport,
+    stream,
+    table_of,
+    write,
+)
 from tests.clients import jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
@@ -210,7 +219,7 @@ class Upkeep:
 
     def _drivers(self) -> list[psutil.Process]:
         """Processes of Spark that this server's worker began."""
-        found = []
+        pids = []
         for process in psutil.process_iter():
             try:
                 environment = process.environ()
@@ -219,8 +228,8 @@ class Upkeep:
             if environment.get("MONODON_JOB") and environment.get("MONODON_HOME") == str(
                 self.server.home
             ):
-                found.append(process)
-        return found
+                pids.append(process)
+        return pids
 
     def wait_until_succeeded(self, kinds: frozenset[tuple[str, str]]) -> None:
         """Until the clock has seen to each kind of maintenance."""
@@ -229,22 +238,22 @@ class Upkeep:
             " ON t.id = table_id WHERE j.status = 'succeeded' AND j.error = ''"
         )
         deadline = time.monotonic() + 1800
-        while left := kinds - {
+        while missing := kinds - {
             (row["format"], row["kind"]) for row in judgement.query(self.server, statement)
         }:
             assert self._beat is not None
             assert self._beat.running, self.server.log
-            assert time.monotonic() < deadline, (left, self.server.log)
+            assert time.monotonic() < deadline, (missing, self.server.log)
             time.sleep(0.5)
 
     def wait_until_done(self, within: float = 600.0) -> None:
         """Until no job is left; each ends by itself, whoever was killed."""
         deadline = time.monotonic() + within
         statement = "SELECT * FROM catalog_job WHERE status IN ('queued', 'running')"
-        while left := judgement.query(self.server, statement):
+        while unfinished := judgement.query(self.server, statement):
             assert self._beat is not None
             assert self._beat.running, self.server.log
-            assert time.monotonic() < deadline, (left, self.server.log)
+            assert time.monotonic() < deadline, (unfinished, self.server.log)
             time.sleep(0.5)
 
 
@@ -284,7 +293,7 @@ def test_twenty_tables_are_maintained_in_a_storm(
 ) -> None:
     """``rounds`` of 15 seconds."""
     formats = ("lance", "iceberg") if java else ("lance",)
-    kinds = frozenset((each, kind) for each in formats for kind in ALL[each])
+    kinds = frozenset((format_, kind) for format_ in formats for kind in ALL[format_])
     size = Size(12, 8 if java else 0, 15.0 * rounds, calm=(10, 40), pause=2.0, kinds=kinds)
     _storm(upkeep, size, seed, tmp_path)
 
@@ -301,17 +310,17 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
             for writer in writers:
                 if writer.done():
                     writer.result()
-    told = [each for writer in writers for each in writer.result()]
-    rows = judgement.expected([*told, *tables.begun])
+    reports = [report for writer in writers for report in writer.result()]
+    rows = judgement.expected([*reports, *tables.begun])
     upkeep.wait_until_succeeded(size.kinds)
     upkeep.stop_policies()
     upkeep.wait_until_done()
-    _tell_writers(upkeep, told)
+    _tell_writers(upkeep, reports)
     _tell_jobs(server)
     tables.are_right(rows)
 
     # What those who were killed have left is removed once it is old.
-    left = {name[-1]: len(files) for name, files in tables.orphans().items()}
+    orphans = {name[-1]: len(files) for name, files in tables.orphans().items()}
     time.sleep(KEEP_SECONDS)
     _run_all(upkeep, "clean_up", tables.names)
     _age(server)
@@ -321,7 +330,7 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
     judgement.jobs_have_ended(server)
     commits = {file for name in tables.icebergs for file in judgement.commits_of_jobs(server, name)}
     audited = judgement.commits_are_audited(server, commits)
-    print(f"orphans {left}; {read} versions read; {len(commits)} snapshots; {dict(audited)}")
+    print(f"orphans {orphans}; {read} versions read; {len(commits)} snapshots; {dict(audited)}")
 
 
 class _Tables:
@@ -333,7 +342,7 @@ class _Tables:
         self.icebergs = [(SPACE, f"iceberg{n}") for n in range(size.iceberg)]
         self.names = [*self.lances, *self.icebergs]
         row = {10 * OWN: 0}
-        self.begun = [Told(name, row) for name in self.names]
+        self.begun = [WriterReport(name, row) for name in self.names]
         catalog = server.client()
         catalog.create_namespace(m.CreateNamespaceRequest(id=[SPACE]))
         for name in self.lances:
@@ -370,13 +379,13 @@ class _Tables:
         )
 
     def orphans(self) -> dict[judgement.Name, set[str]]:
-        found = {name: judgement.lance_orphans(self._server, name) for name in self.lances}
+        orphans = {name: judgement.lance_orphans(self._server, name) for name in self.lances}
         iceberg = {name: judgement.iceberg_orphans(self._server, name) for name in self.icebergs}
-        return found | iceberg
+        return orphans | iceberg
 
 
 @contextlib.contextmanager
-def _writing(tasks: Sequence[Task]) -> Iterator[list[Future[list[Told]]]]:
+def _writing(tasks: Sequence[Task]) -> Iterator[list[Future[list[WriterReport]]]]:
     """In processes of their own, until the end of the block."""
     processes = min(4, len(tasks))
     share = math.ceil(len(tasks) / processes)
@@ -413,11 +422,11 @@ def _age(server: LiveServer) -> None:
             os.utime(path, (past, past))
 
 
-def _tell_writers(upkeep: Upkeep, told: Sequence[Told]) -> None:
-    done: Counter[str] = sum((each.done for each in told), Counter())
+def _tell_writers(upkeep: Upkeep, reports: Sequence[WriterReport]) -> None:
+    changes: Counter[str] = sum((report.changes for report in reports), Counter())
     print(f"kills {dict(upkeep.killed)}")
-    print(f"told {dict(done)}, {sum(each.refused for each in told)} refused")
-    print("unknown", Counter(text[:160] for each in told for text in each.unknown))
+    print(f"told {dict(changes)}, {sum(report.refused for report in reports)} refused")
+    print("unknown", Counter(text[:160] for report in reports for text in report.unknown))
 
 
 def _tell_jobs(server: LiveServer) -> None:
@@ -427,5 +436,5 @@ def _tell_jobs(server: LiveServer) -> None:
     )
     print(f"jobs {sorted(tuple(row.values()) for row in judgement.query(server, statement))}")
     failed = "SELECT kind, error FROM catalog_job WHERE status = 'failed'"
-    found = Counter((r["kind"], r["error"][:300]) for r in judgement.query(server, failed))
-    print("failed", found)
+    failures = Counter((r["kind"], r["error"][:300]) for r in judgement.query(server, failed))
+    print("failed", failures)

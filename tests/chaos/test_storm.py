@@ -58,13 +58,13 @@ def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
     describes: list[tuple[int, int, dict]] = []
 
     def contend(number: int) -> None:
-        for version, told in answers.items():
+        for version, answer_ in answers.items():
             staged = directory / f"{2**64 - 1 - version:020d}.manifest-{number}"
             staged.write_bytes(manifest(version, text=b"%d %d" % (version, number)))
             body = {"version": version, "manifest_path": str(staged).lstrip("/")}
             barrier.wait(60)
             status, answer = server.post(f"/v1/table/{table}/version/create", body)
-            told.append(status)
+            answer_.append(status)
             if status == 409:
                 assert answer["code"] == 14
                 route = f"/v1/table/{table}/version/describe"
@@ -97,7 +97,7 @@ def test_a_table_that_is_replaced_is_never_missing(
     table, path = ["swap", "t"], "swap$t"
     declare = {"declare_table": {"id": table}}
     replace = [{"deregister_table": {"id": table}}, declare]
-    done = threading.Event()
+    stop = threading.Event()
     answers: list[int] = []
 
     def commit(operations: list[dict]) -> None:
@@ -106,7 +106,7 @@ def test_a_table_that_is_replaced_is_never_missing(
 
     def write(number: int) -> None:
         for count in itertools.count(2):
-            if done.is_set():
+            if stop.is_set():
                 return
             body = {"version": version or 1000 * number + count, "manifest_path": "elsewhere/next"}
             answers.append(server.post(f"/v1/table/{path}/version/create", body)[0])
@@ -119,7 +119,7 @@ def test_a_table_that_is_replaced_is_never_missing(
             for _ in range(60):
                 commit(replace)
         finally:
-            done.set()
+            stop.set()
     for writer in writers:
         writer.result()
     assert len(answers) > 60

@@ -196,15 +196,15 @@ def judge(server: LiveServer, sent: list[Sent], space: str = "ns") -> Counter[st
     server.wait_until_idle()
     server.settle()
     rows = lance.dataset(namespace_client=server.client(), table_id=[space, "rows"]).to_table()
-    found: Counter[str] = Counter(rows["mark"].to_pylist())
+    counts: Counter[str] = Counter(rows["mark"].to_pylist())
     with server.database() as database:
         for mark, count in database.execute(
             "SELECT metadata ->> 'mark', count(*) FROM catalog_tableversion"
             " WHERE metadata ? 'mark' GROUP BY 1"
         ):
-            found[mark] += count
+            counts[mark] += count
         for (name,) in database.execute("SELECT name FROM catalog_namespace"):
-            found[name] += 1
+            counts[name] += 1
     for number in range(3):
         answer = urllib3.request(
             "GET",
@@ -212,19 +212,19 @@ def judge(server: LiveServer, sent: list[Sent], space: str = "ns") -> Counter[st
             headers={"x-api-key": server.key},
         )
         for name in answer.json()["metadata"]["properties"]:
-            found[name.removeprefix("m-")] += 1
+            counts[name.removeprefix("m-")] += 1
     false = []
-    for each in sent:
-        whole = 2 if each.kind in {"batch", "commits"} else 1
+    for request in sent:
+        whole = 2 if request.kind in {"batch", "commits"} else 1
         allowed = {
             Outcome.DONE: {whole},
             Outcome.REFUSED: {0},
             Outcome.UNKNOWN: {0, whole},
-        }[each.outcome]
-        if found[each.mark] not in allowed:
-            false.append((each, found[each.mark]))
+        }[request.outcome]
+        if counts[request.mark] not in allowed:
+            false.append((request, counts[request.mark]))
     assert false == []
-    return Counter(each.outcome.value for each in sent)
+    return Counter(request.outcome.value for request in sent)
 
 
 def _shares(total: int) -> Iterator[tuple[str, int]]:
@@ -275,9 +275,9 @@ def _under_cuts(seed: int, cuts: int) -> None:
             assert all(proxy.cuts.values())
 
 
-def _report(began: float, done: str, outcomes: Counter[str]) -> None:
+def _report(began: float, finished: str, outcomes: Counter[str]) -> None:
     seconds = time.monotonic() - began
-    print(f"{seconds:.0f} s: {done}, {outcomes.total()} requests: {dict(outcomes)}, none false")
+    print(f"{seconds:.0f} s: {finished}, {outcomes.total()} requests: {dict(outcomes)}, none false")
 
 
 @pytest.mark.timeout(600)

@@ -12,21 +12,21 @@ import pyarrow as pa
 from psycopg.rows import dict_row
 from pyiceberg.table import Table
 
-from tests.chaos.upkeep_writers import Rows, Told, rows_of
+from tests.chaos.upkeep_writers import Rows, WriterReport, rows_of
 from tests.clients import pyice
 from tests.live import LiveServer
 
 Name = tuple[str, ...]
 
 
-def expected(told: Sequence[Told]) -> dict[Name, Rows]:
+def expected(reports: Sequence[WriterReport]) -> dict[Name, Rows]:
     """The rows of each table, as its writers were told."""
-    found: dict[Name, Rows] = {}
-    for each in told:
-        rows = found.setdefault(each.table, {})
-        assert not rows.keys() & each.rows.keys()
-        rows.update(each.rows)
-    return found
+    rows_by_table: dict[Name, Rows] = {}
+    for report in reports:
+        rows = rows_by_table.setdefault(report.table, {})
+        assert not rows.keys() & report.rows.keys()
+        rows.update(report.rows)
+    return rows_by_table
 
 
 def query(server: LiveServer, statement: str, *values: Any) -> list[dict[str, Any]]:
@@ -45,9 +45,9 @@ def lance_is_right(server: LiveServer, name: Name, rows: Rows) -> int:
     catalog, table = server.client(), list(name)
     newest = lance.dataset(namespace_client=catalog, table_id=table)
     assert rows_of(newest.to_table()) == rows, name
-    for each in sorted(rows)[:: max(len(rows) // 7, 1)]:
-        found = newest.to_table(filter=f"id = {each}")  # by the index
-        assert found["n"].to_pylist() == [rows[each]], (name, each)
+    for id_ in sorted(rows)[:: max(len(rows) // 7, 1)]:
+        row = newest.to_table(filter=f"id = {id_}")  # by the index
+        assert row["n"].to_pylist() == [rows[id_]], (name, id_)
     versions = lance_versions(server, name)
     assert newest.version == versions[-1]
     for version in versions:
@@ -60,13 +60,13 @@ def lance_is_right(server: LiveServer, name: Name, rows: Rows) -> int:
 
 
 def lance_versions(server: LiveServer, name: Name) -> list[int]:
-    found = query(
+    versions = query(
         server,
         "SELECT version FROM catalog_tableversion v JOIN catalog_table t ON t.id = table_id"
         " WHERE t.name = %s AND deleted_at IS NULL ORDER BY version",
         name[-1],
     )
-    return [row["version"] for row in found]
+    return [row["version"] for row in versions]
 
 
 def lance_orphans(server: LiveServer, name: Name) -> set[str]:
@@ -84,14 +84,14 @@ def lance_orphans(server: LiveServer, name: Name) -> set[str]:
                 needed.add(metadata.deletion_file.path(metadata.id))
         for index in dataset.describe_indices():
             needed.update(f"_indices/{segment.uuid}" for segment in index.segments)
-    there = set()
+    files = set()
     for path in location.rglob("*"):
         parts = path.relative_to(location).parts
         # Lance's own record of what a commit did is needed by nobody once it is made.
         if path.is_file() and parts[0] in {"data", "_deletions", "_versions", "_indices"}:
-            there.add("/".join(parts[:2]))
-    assert needed <= there, (name, needed - there)
-    return there - needed
+            files.add("/".join(parts[:2]))
+    assert needed <= files, (name, needed - files)
+    return files - needed
 
 
 # --- Iceberg -------------------------------------------------------------------------------------
@@ -126,22 +126,22 @@ def iceberg_orphans(server: LiveServer, name: Name) -> set[str]:
         table.location(),
     )
     needed.update(row["manifest_path"] for row in ledger)
-    needed.update(each.statistics_path for each in table.metadata.statistics)
+    needed.update(statistics.statistics_path for statistics in table.metadata.statistics)
     for snapshot in table.snapshots():
         needed.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
             needed.add(manifest.manifest_path)
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             needed.update(entry.data_file.file_path for entry in entries)
-    paths = {"/" + each.removeprefix("file:").lstrip("/") for each in needed}
+    paths = {"/" + path.removeprefix("file:").lstrip("/") for path in needed}
     location = Path("/" + table.location().removeprefix("file:").lstrip("/"))
-    there = {
+    files = {
         str(path)
         for path in location.rglob("*")
         if path.is_file() and not path.name.startswith(".")
     }
-    assert paths <= there, (name, paths - there)
-    return there - paths
+    assert paths <= files, (name, paths - files)
+    return files - paths
 
 
 def commits_of_jobs(server: LiveServer, name: Name) -> set[str]:
@@ -153,14 +153,14 @@ def commits_of_jobs(server: LiveServer, name: Name) -> set[str]:
         if snapshot.summary is not None and snapshot.summary["monodon.job-id"]
     }
     log = [entry.metadata_file for entry in table.metadata.metadata_log]
-    found, before = set(), by_jobs  # those of the oldest file may be older than that
+    ids, before = set(), by_jobs  # those of the oldest file may be older than that
     for location in [*log, table.metadata_location]:
         document = json.loads(Path("/" + location.removeprefix("file:").lstrip("/")).read_bytes())
-        there = {snapshot["snapshot-id"] for snapshot in document.get("snapshots", ())}
-        if by_jobs & there - before:
-            found.add(location)
-        before = there
-    return found
+        snapshot_ids = {snapshot["snapshot-id"] for snapshot in document.get("snapshots", ())}
+        if by_jobs & snapshot_ids - before:
+            ids.add(location)
+        before = snapshot_ids
+    return ids
 
 
 # --- jobs and the audit trail --------------------------------------------------------------------
@@ -171,10 +171,10 @@ def jobs_have_ended(server: LiveServer) -> Mapping[str, Counter[str]]:
     rows = query(server, "SELECT * FROM catalog_job ORDER BY id")
     active = [row for row in rows if row["status"] in {"queued", "running"}]
     assert not active, (active, server.log)
-    found: dict[str, Counter[str]] = {}
+    events_by_job: dict[str, Counter[str]] = {}
     for row in rows:
-        found.setdefault(row["kind"], Counter())[row["status"]] += 1
-    return found
+        events_by_job.setdefault(row["kind"], Counter())[row["status"]] += 1
+    return events_by_job
 
 
 def commits_are_audited(server: LiveServer, files: Collection[str]) -> Counter[str]:
@@ -189,13 +189,13 @@ def commits_are_audited(server: LiveServer, files: Collection[str]) -> Counter[s
     events = query(
         server, "SELECT * FROM catalog_auditevent WHERE action LIKE 'maintenance.%%' ORDER BY id"
     )
-    told = query(server, "SELECT job_id, message, data FROM catalog_jobevent ORDER BY id")
+    job_events = query(server, "SELECT job_id, message, data FROM catalog_jobevent ORDER BY id")
     audited = {
         (row["after"].get("job"), row["after"].get("version"))
         for row in events
         if row["after"] is not None
     }
-    for row in told:
+    for row in job_events:
         if row["message"].startswith("committed version "):
             version = int(row["message"].removeprefix("committed version "))
             assert (row["job_id"], version) in audited, row

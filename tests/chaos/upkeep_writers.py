@@ -52,12 +52,12 @@ class Task:
 
 
 @dataclass
-class Told:
+class WriterReport:
     """What became of a writer."""
 
     table: tuple[str, ...]
     rows: Rows
-    done: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     unknown: list[str] = field(default_factory=list)
     """Errors that do not say whether anything was done; the writer looked, and went on from there."""
@@ -65,16 +65,16 @@ class Told:
 
 def table_of(rows: Rows) -> pa.Table:
     ids = list(rows)
-    texts = [f"row {each} " + "x" * 200 for each in ids]
-    return pa.table([ids, [rows[each] for each in ids], texts], schema=SCHEMA)
+    texts = [f"row {id_} " + "x" * 200 for id_ in ids]
+    return pa.table([ids, [rows[id_] for id_ in ids], texts], schema=SCHEMA)
 
 
 def rows_of(data: pa.Table) -> Rows:
     """Raises where an id is there twice, or a row has a text that is not its own."""
     ids = data["id"].to_pylist()
-    assert len(set(ids)) == len(ids), [each for each, count in Counter(ids).items() if count > 1]
+    assert len(set(ids)) == len(ids), [id_ for id_, count in Counter(ids).items() if count > 1]
     texts = data["text"].to_pylist()
-    assert all(text.startswith(f"row {each} ") for each, text in zip(ids, texts, strict=True))
+    assert all(text.startswith(f"row {id_} ") for id_, text in zip(ids, texts, strict=True))
     return dict(zip(ids, data["n"].to_pylist(), strict=True))
 
 
@@ -85,7 +85,7 @@ def stream(data: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def write(tasks: Sequence[Task]) -> list[Told]:
+def write(tasks: Sequence[Task]) -> list[WriterReport]:
     """Be these writers, each in a thread of its own, until told to stop."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         return list(pool.map(lambda task: _KINDS[task.kind](task).run(), tasks))
@@ -99,16 +99,16 @@ class Writer(ABC):
         self.first = task.number * OWN
         self._next = self.first
         self._dice = random.Random(task.seed)
-        self.told = Told(task.table, {})
+        self.report = WriterReport(task.table, {})
 
-    def run(self) -> Told:
+    def run(self) -> WriterReport:
         while not self.task.stop.exists():
             self._step()
             time.sleep(self._dice.uniform(0, 2 * self.task.pause))
-        return self.told
+        return self.report
 
     def _step(self) -> None:
-        before = self.told.rows
+        before = self.report.rows
         kind = self._dice.choices(("append", "update", "delete"), (60, 20, 20))[0]
         if len(before) > _MOST_ROWS:
             kind = "delete"
@@ -122,8 +122,8 @@ class Writer(ABC):
             ids = self._dice.sample(
                 sorted(before), self._dice.randint(1, min(len(before), most or 1))
             )
-            new = {each: before[each] + 1 for each in ids} if kind == "update" else {}
-            after = {each: n for each, n in before.items() if each not in set(ids)} | new
+            new = {id_: before[id_] + 1 for id_ in ids} if kind == "update" else {}
+            after = {id_: n for id_, n in before.items() if id_ not in set(ids)} | new
         self._change(kind, before, after, new, ids)
 
     def _change(
@@ -138,21 +138,21 @@ class Writer(ABC):
                 case _:
                     self.delete(list(ids))
         except _REFUSALS:
-            self.told.refused += 1
-            assert self.found() == before, (self.task, kind)
+            self.report.refused += 1
+            assert self.present_rows() == before, (self.task, kind)
         except Exception as error:  # noqa: BLE001 - whatever it is, the table is looked at
-            self.told.unknown.append(f"{kind}: {type(error).__name__}: {error}")
-            self.told.rows = self._either(before, after)
+            self.report.unknown.append(f"{kind}: {type(error).__name__}: {error}")
+            self.report.rows = self._either(before, after)
         else:
-            self.told.done[kind] += 1
-            self.told.rows = after
+            self.report.changes[kind] += 1
+            self.report.rows = after
 
     def _either(self, before: Rows, after: Rows) -> Rows:
-        found = self.found()
-        assert found in (before, after), (self.task, self.told.unknown[-1])
-        return found
+        result = self.present_rows()
+        assert result in (before, after), (self.task, self.report.unknown[-1])
+        return result
 
-    def found(self) -> Rows:
+    def present_rows(self) -> Rows:
         """The writer's rows as they are now. Maintenance may remove a version while it is read."""
         deadline = time.monotonic() + _PATIENCE
         while True:

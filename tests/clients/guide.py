@@ -15,14 +15,14 @@ def blocks(
     """
     text = (PROJECT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
     start = rf"^## {section}\n" if section else r"\A"
-    (part,) = re.findall(rf"{start}(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    found = re.findall(rf"^```{language}\n(.*?)^```", part, re.DOTALL | re.MULTILINE)
+    (chapter,) = re.findall(rf"{start}(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    code_blocks = re.findall(rf"^```{language}\n(.*?)^```", chapter, re.DOTALL | re.MULTILINE)
     return [
         code.replace("http://127.0.0.1:2333", live.url)
         .replace("admin:mnd_...", f"tests:{live.key}")
         .replace("'admin'", "'tests'")
         .replace("mnd_...", live.key)
-        for code in found
+        for code in code_blocks
     ]
 
 

@@ -184,7 +184,7 @@ def run(url: str, token: str, warehouse: str, reports: Path) -> Results:
     ]
     # The kit takes the properties of its catalog from here; they are not to be seen by `ps`.
     catalog = {"CATALOG_URI": url, "CATALOG_TOKEN": token, "CATALOG_WAREHOUSE": warehouse}
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         env=os.environ | catalog,
         capture_output=True,
@@ -193,7 +193,7 @@ def run(url: str, token: str, warehouse: str, reports: Path) -> Results:
         timeout=_SECONDS,
     )
     # 1: some tests failed.
-    assert done.returncode in {0, 1}, done.stdout[-5000:] + done.stderr[-5000:]
+    assert completed.returncode in {0, 1}, completed.stdout[-5000:] + completed.stderr[-5000:]
     return _read(reports)
 
 

@@ -84,21 +84,21 @@ def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
 
 def _fetch(jar: Jar, file: Path, deadline: float) -> None:
     """Under another name first, so that a jar is whole or not there, whoever else fetches it."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
+    partial_file = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with (
-            part.open("wb") as output,
+            partial_file.open("wb") as output,
             urllib.request.urlopen(jar.url, timeout=_SILENCE_SECONDS) as answer,
         ):
             while chunk := answer.read(_CHUNK):
                 if time.monotonic() > deadline:
                     raise TimeoutError("not complete in time")
                 output.write(chunk)
-        if (digest := sha256_of(part)) != jar.sha256:
+        if (digest := sha256_of(partial_file)) != jar.sha256:
             raise OSError(f"what came has SHA-256 {digest} instead of {jar.sha256}")
-        part.replace(file)
+        partial_file.replace(file)
     finally:
-        part.unlink(missing_ok=True)
+        partial_file.unlink(missing_ok=True)
 
 
 def sha256_of(path: Path) -> str:

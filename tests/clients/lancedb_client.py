@@ -26,11 +26,11 @@ def connect(
 @contextmanager
 def recorder(live: LiveServer) -> Iterator[tuple[str, list[str]]]:
     """An address that passes everything on, and the endings of the paths that were asked for."""
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.append(unquote(urlsplit(self.path).path).rpartition("/")[2])
+            requested_paths.append(unquote(urlsplit(self.path).path).rpartition("/")[2])
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             server = http.client.HTTPConnection(urlsplit(live.url).netloc, timeout=60)
             with closing(server):
@@ -53,7 +53,7 @@ def recorder(live: LiveServer) -> Iterator[tuple[str, list[str]]]:
         thread = threading.Thread(target=proxy.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{proxy.server_port}", asked
+            yield f"http://127.0.0.1:{proxy.server_port}", requested_paths
         finally:
             proxy.shutdown()
             thread.join()

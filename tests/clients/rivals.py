@@ -34,10 +34,10 @@ class Race:
 
 
 @dataclass
-class Told:
+class WriterReport:
     """What one writer knows in the end."""
 
-    done: int = 0
+    changes: int = 0
     refused: int = 0
     """How often it was told that others had changed the table, and did its change again."""
 
@@ -130,21 +130,21 @@ class Writer:
         return rows((number, 0, self.name), (self.first + number, 0, self.name))
 
 
-def work(race: Race, kind: str, first: int) -> Told:
+def work(race: Race, kind: str, first: int) -> WriterReport:
     """Make the changes of a kind, from the race's beginning on, each until it is acknowledged."""
     writer = Writer(race.url, race.key, race.table, first, kind)
     change: Callable[[int], None] = getattr(writer, kind)
-    told, deadline = Told(), time.monotonic() + _PATIENCE
+    report, deadline = WriterReport(), time.monotonic() + _PATIENCE
     time.sleep(max(0.0, race.begin - time.time()))
-    while told.done < race.changes:
+    while report.changes < race.changes:
         try:
-            change(told.done)
-            told.done += 1
+            change(report.changes)
+            report.changes += 1
         except ConcurrentModificationError:
-            told.refused += 1
+            report.refused += 1
         except (OSError, RuntimeError) as error:
             if not kind.startswith("direct") or not _CONFLICT.search(str(error)):
                 raise
-            told.refused += 1
-        assert time.monotonic() < deadline, f"{kind}: {told}"
-    return told
+            report.refused += 1
+        assert time.monotonic() < deadline, f"{kind}: {report}"
+    return report

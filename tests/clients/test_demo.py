@@ -35,11 +35,13 @@ VERSIONS = {"flights": 12, "airports": 2}
 
 
 def demo(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MONODON_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("MONODON_")
+    }
     return subprocess.run(
         [sys.executable, "-m", "examples.demo", *arguments],
         cwd=PROJECT,
-        env=kept | settings,
+        env=environment | settings,
         capture_output=True,
         text=True,
         timeout=120,
@@ -169,28 +171,28 @@ def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> 
 
 @pytest.mark.parametrize("variable", ["MONODON_API_KEY", "MONODON_ADMIN_API_KEY"])
 def test_a_wrong_key_is_told(live: LiveServer, variable: str) -> None:
-    told = demo(**{"MONODON_URL": live.url, variable: "no-such-key"})
+    output = demo(**{"MONODON_URL": live.url, variable: "no-such-key"})
 
-    assert told.returncode == 1
-    assert told.stderr.startswith(
+    assert output.returncode == 1
+    assert output.stderr.startswith(
         f"{live.url} does not accept the API key that begins with no-such-"
     )
-    assert "Traceback" not in told.stderr
+    assert "Traceback" not in output.stderr
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
-    told = demo(MONODON_PORT="9", MONODON_API_KEY="any")
+    output = demo(MONODON_PORT="9", MONODON_API_KEY="any")
 
-    assert told.returncode == 1
-    assert told.stderr.startswith("No Monodon answers at http://127.0.0.1:9 (")
-    assert "make up" in told.stderr
+    assert output.returncode == 1
+    assert output.stderr.startswith("No Monodon answers at http://127.0.0.1:9 (")
+    assert "make up" in output.stderr
 
 
 def test_a_missing_key_is_told(tmp_path: Path) -> None:
-    told = demo(MONODON_PORT="9", MONODON_HOME=str(tmp_path))
+    output = demo(MONODON_PORT="9", MONODON_HOME=str(tmp_path))
 
-    assert told.returncode == 1
-    assert told.stderr.startswith("No API key: set MONODON_API_KEY")
+    assert output.returncode == 1
+    assert output.stderr.startswith("No API key: set MONODON_API_KEY")
 
 
 @pytest.mark.django_db
@@ -217,6 +219,6 @@ def test_the_first_start_leaves_its_key_to_the_demo(
 def test_the_key_is_read_from_the_home(live: LiveServer, tmp_path: Path) -> None:
     (tmp_path / "admin_api_key").write_text("no-such-key\n")
 
-    told = demo(MONODON_URL=live.url, MONODON_HOME=str(tmp_path))
+    output = demo(MONODON_URL=live.url, MONODON_HOME=str(tmp_path))
 
-    assert "does not accept the API key that begins with no-such-" in told.stderr
+    assert "does not accept the API key that begins with no-such-" in output.stderr

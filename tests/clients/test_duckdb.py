@@ -113,8 +113,8 @@ def test_insert_update_delete_merge(
     assert rows(db, "SELECT * FROM t ORDER BY id") == expected
     table = catalog.load_table((space, "t"))
     assert table.format_version == version
-    found = table.scan().to_arrow().sort_by("id")
-    assert list(zip(found["id"].to_pylist(), found["s"].to_pylist(), strict=True)) == expected
+    contents = table.scan().to_arrow().sort_by("id")
+    assert list(zip(contents["id"].to_pylist(), contents["s"].to_pylist(), strict=True)) == expected
 
 
 def test_create_as_select(db: DuckDBPyConnection, catalog: RestCatalog, space: str) -> None:

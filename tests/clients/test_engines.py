@@ -94,7 +94,7 @@ def test_expected_output_of_a_program() -> None:
 
 def test_the_guide_shows_the_files_that_are_tested() -> None:
     text = guide.GUIDE.read_text(encoding="utf-8")
-    assert sorted(guide.shown(text)) == sorted(guide.FILES)
+    assert sorted(guide.files_shown(text)) == sorted(guide.FILES)
     assert guide.render(text) == text, "python -m tests.engines.guide copies the files"
 
 

@@ -67,9 +67,9 @@ def test_batch_create_enters_versions_of_several_tables(api: TableApi, space: st
     assert [row.version for row in answer.versions] == [1, 2, 1, 2]
     assert answer.transaction_id
     for table in tables:
-        found = versions(api, table)
-        assert list(found) == [1, 2]
-        for version, path in found.items():
+        listed = versions(api, table)
+        assert list(listed) == [1, 2]
+        for version, path in listed.items():
             assert Path("/" + path).read_bytes() == manifest(version)
             assert path.endswith(".manifest")
 

@@ -47,8 +47,8 @@ class Jobs:
     def __init__(self, live: LiveServer) -> None:
         self._live = live
 
-    def start(self, table: tuple[str, ...], kind: str, **asked: Any) -> int:
-        is_dry_run = asked.pop("is_dry_run", False)
+    def start(self, table: tuple[str, ...], kind: str, **options: Any) -> int:
+        is_dry_run = options.pop("is_dry_run", False)
         self._live.manage(
             "from catalog.models import TableFormat\n"
             "from catalog.services.tables import job_operations as ops\n"
@@ -56,13 +56,13 @@ class Jobs:
             "from catalog.services.engine.commit import commit\n"
             f"commit([ops.StartMaintenance(table={table!r}, format=TableFormat.ICEBERG,"
             f" kind_of_job={kind!r}, is_dry_run={is_dry_run},"
-            f" parameters={{'policy': {POLICY | asked!r}}})], actor=SYSTEM)"
+            f" parameters={{'policy': {POLICY | options!r}}})], actor=SYSTEM)"
         )
         return int(self._rows("SELECT max(id) AS id FROM catalog_job")[0]["id"])
 
-    def run(self, table: tuple[str, ...], kind: str, **asked: Any) -> dict[str, Any]:
+    def run(self, table: tuple[str, ...], kind: str, **options: Any) -> dict[str, Any]:
         """The result of a job that ends well."""
-        job = self.followed(self.start(table, kind, **asked))
+        job = self.followed(self.start(table, kind, **options))
         assert job["status"] == "succeeded", (job, self.log(job["id"]), self._live.log)
         result: dict[str, Any] = job["result"]
         return result
@@ -92,9 +92,9 @@ class Jobs:
     def followed(self, pk: int, within: float = 300.0) -> dict[str, Any]:
         return self.wait(pk, lambda job: job["status"] in ENDED, within)
 
-    def wait(self, pk: int, what: Any, within: float = 300.0) -> dict[str, Any]:
+    def wait(self, pk: int, condition: Any, within: float = 300.0) -> dict[str, Any]:
         deadline = time.monotonic() + within
-        while not what(job := self.get(pk)):
+        while not condition(job := self.get(pk)):
             assert time.monotonic() < deadline, (job, self.log(pk), self._live.log)
             time.sleep(0.1)
         return job
@@ -143,8 +143,10 @@ def live(live_template: None, java: str) -> Iterator[LiveServer]:
 
 @pytest.fixture(scope="module")
 def session(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    rest = {"type": "rest", "uri": live.url, "token": live.key, "cache-enabled": "false"}
-    with spark_client.session(tmp_path_factory.mktemp("spark"), {"lake": rest}) as started:
+    catalog_options = {"type": "rest", "uri": live.url, "token": live.key, "cache-enabled": "false"}
+    with spark_client.session(
+        tmp_path_factory.mktemp("spark"), {"lake": catalog_options}
+    ) as started:
         yield started
 
 
@@ -189,8 +191,8 @@ def make_small_files(
 
 
 def rows(table: Table) -> list[tuple[int, int, str]]:
-    found = table.refresh().scan().to_arrow().sort_by("id").to_pydict()
-    return list(zip(found["id"], found["part"], found["text"], strict=True))
+    columns = table.refresh().scan().to_arrow().sort_by("id").to_pydict()
+    return list(zip(columns["id"], columns["part"], columns["text"], strict=True))
 
 
 EXPECTED = [(n, n % 4, f"row {n}") for n in range(10_000) if n % 10 != 3]
@@ -238,63 +240,67 @@ def test_small_files_become_few(
     assert sorted(scan.to_arrow()["id"].to_pylist()) == [n for n, _, _ in EXPECTED]
 
     # Snapshots, then orphans: all that is left are the files of the newest snapshot.
-    there = sizes(table)
+    sizes_after = sizes(table)
     expired = jobs.run(name, "clean_up", keep_for=0)
     assert expired["planned"]["snapshots_count"] == expired["before"]["versions"] - 1
     assert expired["after"]["versions"] == 1
     assert expired["done"]["deleted_data_files_count"] == 200
-    went = there.keys() - sizes(table).keys()
+    went = sizes_after.keys() - sizes(table).keys()
     assert expired["files"] == expired["planned"]["files"] == len(went)
-    assert expired["bytes"] == expired["planned"]["bytes"] == sum(there[file] for file in went)
+    assert (
+        expired["bytes"] == expired["planned"]["bytes"] == sum(sizes_after[file] for file in went)
+    )
     for number in range(3):  # versions that the log forgets, and the ledger does not
         with table.refresh().transaction() as transaction:
             transaction.set_properties(number=str(number))
     ledger = {local(file): is_known for file, is_known in jobs.ledger(table).items()}
-    known, forgotten = ([file for file in ledger if ledger[file] is each] for each in (True, False))
-    assert len(known) > 3
+    recorded, forgotten = (
+        [file for file in ledger if ledger[file] is is_known] for is_known in (True, False)
+    )
+    assert len(recorded) > 3
     assert len(forgotten) > 3
-    data, metadata = (local(table.location()) / each for each in ("data", "metadata"))
+    data, metadata = (local(table.location()) / folder for folder in ("data", "metadata"))
     old, fresh = data / "old.parquet", data / "fresh.parquet"
     stray = metadata / "00000-0d8b4e5c-3c1c-4b5e-9d6b-5f0c2b0c6f5e.metadata.json"
     for file in (old, fresh, stray):
         file.write_bytes(b"no table has this")
     for file in (old, stray, *ledger):
         os.utime(file, (time.time() - 4 * DAY, time.time() - 4 * DAY))
-    there, orphans = sizes(table), {old, stray, *forgotten}
-    told = jobs.run(name, "remove_orphans", is_dry_run=True)
-    assert told["planned"]["orphan_files_count"] == len(orphans)
-    assert sizes(table) == there
+    sizes_after, orphans = sizes(table), {old, stray, *forgotten}
+    report = jobs.run(name, "remove_orphans", is_dry_run=True)
+    assert report["planned"]["orphan_files_count"] == len(orphans)
+    assert sizes(table) == sizes_after
     removed = jobs.run(name, "remove_orphans")
     assert {local(file) for file in removed["done"]["orphan_files"]} == orphans
     assert removed["files"] == len(orphans)
-    assert removed["bytes"] == sum(there[file] for file in orphans)
-    assert there.keys() - sizes(table).keys() == orphans
+    assert removed["bytes"] == sum(sizes_after[file] for file in orphans)
+    assert sizes_after.keys() - sizes(table).keys() == orphans
     assert len(list(data.rglob("*.parquet"))) == 4 + 1
     assert rows(table) == EXPECTED
 
 
 def sizes(table: Table) -> dict[Path, int]:
     """Of all files at a table's location, but those that Hadoop writes beside each of its own."""
-    there = local(table.location()).rglob("[!.]*")
-    return {path: path.stat().st_size for path in there if path.is_file()}
+    files = local(table.location()).rglob("[!.]*")
+    return {path: path.stat().st_size for path in files if path.is_file()}
 
 
 def drivers(pk: int) -> list[psutil.Process]:
     """The processes of a job's driver."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("MONODON_JOB") == str(pk):
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
-def gone(pk: int, within: float) -> None:
+def wait_until_drivers_stop(pk: int, within: float) -> None:
     deadline = time.monotonic() + within
-    while left := drivers(pk):
-        assert time.monotonic() < deadline, left
+    while remaining := drivers(pk):
+        assert time.monotonic() < deadline, remaining
         time.sleep(0.05)
 
 
@@ -331,9 +337,9 @@ def test_whoever_is_killed_the_table_ends_right(
     running = drivers(pk)
     assert len(running) >= 2
     assert "mnj_" not in str([(process.cmdline(), process.environ()) for process in running])
-    asked = jobs.cancel(pk)
+    cancellation = jobs.cancel(pk)
     job = jobs.followed(pk)
-    assert (job["finished_at"] - asked).total_seconds() < 10
+    assert (job["finished_at"] - cancellation).total_seconds() < 10
     assert (job["status"], job["error"]) == ("canceled", "canceled on request")
     assert not drivers(pk)
 
@@ -354,7 +360,7 @@ def test_whoever_is_killed_the_table_ends_right(
     live._worker.kill_group()
     live._worker.wait(10)
     live._worker.drain()
-    gone(pk, 60)
+    wait_until_drivers_stop(pk, 60)
     assert rows(table) == EXPECTED
     assert table.metadata_location == begun, "nothing was committed so far"
     live.start_worker()
@@ -398,28 +404,28 @@ def test_manifests_deletes_and_statistics(
         session.sql(
             f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id FROM range({first}, {first + 10})"
         )
-    for each in (5, 15, 25):
-        session.sql(f"DELETE FROM {table} WHERE id = {each}")
+    for number in (5, 15, 25):
+        session.sql(f"DELETE FROM {table} WHERE id = {number}")
     expected = [n for n in range(40) if n not in (5, 15, 25)]
 
-    told = jobs.run(name, "rewrite_manifests", is_dry_run=True)
-    assert told["planned"] == {"manifests": 7, "rewritten_manifests": 2}
+    report = jobs.run(name, "rewrite_manifests", is_dry_run=True)
+    assert report["planned"] == {"manifests": 7, "rewritten_manifests": 2}
     manifests = jobs.run(name, "rewrite_manifests")
     assert (manifests["before"]["manifests"], manifests["after"]["manifests"]) == (7, 2)
     # One for each data file, by Iceberg's default: rewriting makes as many, as the plan says.
-    told = jobs.run(name, "rewrite_position_deletes", is_dry_run=True)
-    assert told["planned"] == {"delete_files": 3, "rewritten_delete_files": 3}
+    report = jobs.run(name, "rewrite_position_deletes", is_dry_run=True)
+    assert report["planned"] == {"delete_files": 3, "rewritten_delete_files": 3}
     deletes = jobs.run(name, "rewrite_position_deletes")
     assert (deletes["before"]["delete_files"], deletes["after"]["delete_files"]) == (3, 3)
     assert deletes["done"]["added_delete_files_count"] == 3
     session.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.granularity'='partition')")
-    told = jobs.run(name, "rewrite_position_deletes", is_dry_run=True)
-    assert told["planned"] == {"delete_files": 3, "rewritten_delete_files": 1}
+    report = jobs.run(name, "rewrite_position_deletes", is_dry_run=True)
+    assert report["planned"] == {"delete_files": 3, "rewritten_delete_files": 1}
     deletes = jobs.run(name, "rewrite_position_deletes")
     assert (deletes["before"]["delete_files"], deletes["after"]["delete_files"]) == (3, 1)
     statistics = jobs.run(name, "compute_statistics")
     loaded = catalog.load_table(name)
-    assert [one.statistics_path for one in loaded.metadata.statistics] == [
+    assert [file.statistics_path for file in loaded.metadata.statistics] == [
         statistics["done"]["statistics_file"]
     ]
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
@@ -433,7 +439,7 @@ def test_clean_up_spares_files_of_other_tables(
     session.sql(f"CREATE TABLE {victim} (id BIGINT)")
     session.sql(f"INSERT INTO {victim} SELECT /*+ COALESCE(1) */ id FROM range(0, 10)")
     of_victim = catalog.load_table((name[0], "victim"))
-    there = sizes(of_victim)
+    sizes_before = sizes(of_victim)
     session.sql(f"CREATE TABLE {mine} (id BIGINT)")
     data = local(of_victim.location()) / "data"
     session.sql(
@@ -457,7 +463,7 @@ def test_clean_up_spares_files_of_other_tables(
     went = before.keys() - sizes(table).keys()
     assert {local(file) for file in result["done"]["deleted_files"]} == went
     assert result["files"] == result["planned"]["files"] == len(went) > 0
-    assert sizes(of_victim) == there
+    assert sizes(of_victim) == sizes_before
     assert sorted(of_victim.scan().to_arrow()["id"].to_pylist()) == [*range(10)]
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == expected
 
@@ -488,10 +494,10 @@ class Cluster:
         self._start(f"{deploy}.master.Master", "--port", port, "--webui-port", "0")
         self._wait("I have been elected leader", 1)
         for number in (1, 2):
-            place = str(directory / f"worker-{number}")
+            work_dir = str(directory / f"worker-{number}")
             self._start(
                 f"{deploy}.worker.Worker", "--webui-port", "0", "--cores", "1", "--memory", "1g",
-                "--work-dir", place, self.url,
+                "--work-dir", work_dir, self.url,
             )  # fmt: skip
         self._wait("Successfully registered with master", 2)
 

@@ -64,8 +64,8 @@ def test_a_column_is_filled_and_a_view_kept_up(live: LiveServer, table: str) -> 
     column = {"new_columns": [{"name": "twice", "computed": "id * 2"}]}
     send(live, f"/v1/table/{table}/add_columns", column)
     job = send(live, f"/v1/table/{table}/backfill_column", {"column": "twice"})["job_id"]
-    told = followed(live, job)
-    assert (told["monodon.job_progress"], told["monodon.job_total"]) == (str(ROWS), str(ROWS))
+    status = followed(live, job)
+    assert (status["monodon.job_progress"], status["monodon.job_total"]) == (str(ROWS), str(ROWS))
     rows = read(live, "t")
     assert sorted(rows["twice"].to_pylist()) == [2 * number for number in range(ROWS)]
 

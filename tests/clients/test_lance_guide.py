@@ -65,8 +65,8 @@ def with_curl(live: LiveServer, directory: Path) -> None:
     )
     assert ran.stdout.endswith("}2"), ran
     assert '"error"' not in ran.stdout, ran
-    found = pa.ipc.open_file(directory / "found.arrow").read_all()
-    assert found.to_pylist() == [{"id": 4, "name": "BELUGA"}] * 2
+    hits = pa.ipc.open_file(directory / "found.arrow").read_all()
+    assert hits.to_pylist() == [{"id": 4, "name": "BELUGA"}] * 2
 
 
 def make(live: LiveServer, rows: pa.Table) -> None:

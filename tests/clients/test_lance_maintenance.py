@@ -65,8 +65,8 @@ def opened(live: LiveServer, namespace: str) -> lance.LanceDataset:
 
 def is_whole(dataset: lance.LanceDataset) -> bool:
     ids = sorted(dataset.to_table()["id"].to_pylist())
-    found = sorted(dataset.to_table(filter="id in (3, 4, 20000)")["id"].to_pylist())
-    return ids == [i for i in range(ROWS) if i % 20 != 3] and found == [4, 20000]
+    filtered_ids = sorted(dataset.to_table(filter="id in (3, 4, 20000)")["id"].to_pylist())
+    return ids == [i for i in range(ROWS) if i % 20 != 3] and filtered_ids == [4, 20000]
 
 
 def test_the_worker_lets_spark_write(live: LiveServer) -> None:
@@ -113,7 +113,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
         "PYSPARK_PYTHON": sys.executable,
     }
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--driver-memory", "1g"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*submit, "--master", "local[2,4]", str(SCRIPT), *arguments, "--url", live.url],
         env=environment,
         capture_output=True,
@@ -121,20 +121,20 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
         timeout=200,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    lines = (line for line in completed.stdout.splitlines() if line.startswith("{"))
     return [json.loads(line) for line in lines]
 
 
 def test_by_hand_it_commits_through_the_catalog(live: LiveServer, java: str) -> None:
     before = make(live, "lance_by_hand").version
     table = ("lance_by_hand.t", "--target-rows", "4096")
-    (told,) = [e for e in by_hand(live, java, *table, "--dry-run") if e["event"] == "result"]
-    assert told["data"]["fragments"] == 20
+    (report,) = [e for e in by_hand(live, java, *table, "--dry-run") if e["event"] == "result"]
+    assert report["data"]["fragments"] == 20
     assert opened(live, "lance_by_hand").version == before
     events = by_hand(live, java, *table)
     result = events[-1]["data"]
-    assert result["committed"] == result["groups"] == told["data"]["groups"]
+    assert result["committed"] == result["groups"] == report["data"]["groups"]
     assert result["left"] == 0
     progress = [e["done"] for e in events if e["event"] == "progress"]
     assert progress == sorted(progress)

@@ -76,11 +76,11 @@ def flights(live: LiveServer, ns: RestNamespace) -> pd.DataFrame:
 def test_all_flights_arrive(ns: RestNamespace, flights: pd.DataFrame) -> None:
     assert count(ns, FLIGHTS) == len(flights) == 336_776
     columns = ["carrier", "flight", "year", "month", "day", "sched_dep_time", "arr_delay"]
-    found = query(ns, FLIGHTS, columns=only(*columns)).to_pandas()
-    wanted = flights[columns]
+    loaded = query(ns, FLIGHTS, columns=only(*columns)).to_pandas()
+    expected = flights[columns]
     order = columns[:-1]
     pd.testing.assert_frame_equal(
-        found.sort_values(order, ignore_index=True), wanted.sort_values(order, ignore_index=True)
+        loaded.sort_values(order, ignore_index=True), expected.sort_values(order, ignore_index=True)
     )
 
 
@@ -100,14 +100,14 @@ def test_all_flights_arrive(ns: RestNamespace, flights: pd.DataFrame) -> None:
 def test_filters_find_what_pandas_finds(
     ns: RestNamespace, flights: pd.DataFrame, sql: str, pandas: str
 ) -> None:
-    wanted = flights.query(pandas, engine="python")
-    assert count(ns, FLIGHTS, sql) == len(wanted)
+    expected = flights.query(pandas, engine="python")
+    assert count(ns, FLIGHTS, sql) == len(expected)
     columns = ["carrier", "flight", "month", "day", "sched_dep_time", "distance"]
-    found = query(ns, FLIGHTS, filter=sql, columns=only(*columns)).to_pandas()
+    rows = query(ns, FLIGHTS, filter=sql, columns=only(*columns)).to_pandas()
     pd.testing.assert_frame_equal(
-        found.sort_values(columns, ignore_index=True),
-        wanted[columns].sort_values(columns, ignore_index=True),
-        check_dtype=len(wanted) > 0,
+        rows.sort_values(columns, ignore_index=True),
+        expected[columns].sort_values(columns, ignore_index=True),
+        check_dtype=len(expected) > 0,
     )
 
 
@@ -119,8 +119,8 @@ def test_old_versions_and_an_index(ns: RestNamespace, flights: pd.DataFrame) -> 
     )
     assert count(ns, FLIGHTS, "dest = 'SFO'") == (flights.dest == "SFO").sum()
     vector = m.QueryTableRequestVector()
-    asked = m.QueryTableRequest(id=FLIGHTS, k=10, vector=vector, filter="dest = 'SFO'")
-    plan = ns.explain_table_query_plan(m.ExplainTableQueryPlanRequest(id=FLIGHTS, query=asked))
+    request = m.QueryTableRequest(id=FLIGHTS, k=10, vector=vector, filter="dest = 'SFO'")
+    plan = ns.explain_table_query_plan(m.ExplainTableQueryPlanRequest(id=FLIGHTS, query=request))
     assert "dest_idx" in plan
 
 
@@ -151,9 +151,9 @@ def digits(live: LiveServer, ns: RestNamespace) -> np.ndarray:
     return images()
 
 
-def nearest(vectors: np.ndarray, wanted: np.ndarray, k: int = 10) -> np.ndarray:
+def nearest(vectors: np.ndarray, target: np.ndarray, k: int = 10) -> np.ndarray:
     """Squared distances to the k nearest, by brute force."""
-    distances = ((vectors - wanted) ** 2).sum(axis=1)
+    distances = ((vectors - target) ** 2).sum(axis=1)
     return np.sort(distances)[:k]
 
 
@@ -165,12 +165,12 @@ def search(ns: RestNamespace, vector: np.ndarray, **fields: Any) -> pa.Table:
 
 def recall(ns: RestNamespace, vectors: np.ndarray, **fields: Any) -> float:
     """The share of the ten nearest that is found; whoever is as near as the tenth counts."""
-    found = 0
+    count = 0
     for number in np.random.default_rng(1).choice(len(vectors), QUERIES, replace=False):
         hits = search(ns, vectors[number], **fields)["id"].to_numpy()
         farthest = nearest(vectors, vectors[number])[-1]
-        found += (((vectors[hits] - vectors[number]) ** 2).sum(axis=1) <= farthest).sum()
-    return float(found) / (10 * QUERIES)
+        count += (((vectors[hits] - vectors[number]) ** 2).sum(axis=1) <= farthest).sum()
+    return float(count) / (10 * QUERIES)
 
 
 def test_an_index_finds_nearly_all_neighbours(ns: RestNamespace, digits: np.ndarray) -> None:
@@ -188,18 +188,18 @@ def test_an_index_finds_nearly_all_neighbours(ns: RestNamespace, digits: np.ndar
 
 def test_past_the_index_the_search_is_exact(ns: RestNamespace, digits: np.ndarray) -> None:
     for number in range(0, len(digits), 180):
-        found = search(ns, digits[number], bypass_vector_index=True)
-        assert found["_distance"].to_pylist() == pytest.approx(nearest(digits, digits[number]))
-        assert found["id"][0].as_py() == number
+        hits = search(ns, digits[number], bypass_vector_index=True)
+        assert hits["_distance"].to_pylist() == pytest.approx(nearest(digits, digits[number]))
+        assert hits["id"][0].as_py() == number
 
 
 def test_neighbours_are_the_same_digit(ns: RestNamespace, digits: np.ndarray) -> None:
     """Whom the search finds says which digit it is, and a filter holds."""
     right = 0
     for number in range(0, len(digits), 60):
-        found = search(ns, digits[number], filter=f"id <> {number}", prefilter=True)
-        assert number not in found["id"].to_pylist()
-        labels = found["digit"].to_numpy()
+        hits = search(ns, digits[number], filter=f"id <> {number}", prefilter=True)
+        assert number not in hits["id"].to_pylist()
+        labels = hits["digit"].to_numpy()
         right += int(np.bincount(labels).argmax() == load_digits().target[number])
     assert right >= 29  # of 30
 
@@ -232,20 +232,20 @@ def words(name: str) -> set[str]:
 def test_a_word_finds_the_airports_that_have_it(
     ns: RestNamespace, airports: pd.DataFrame, word: str
 ) -> None:
-    wanted = {row.faa for row in airports.itertuples() if word.lower() in words(row.name)}
+    expected = {row.faa for row in airports.itertuples() if word.lower() in words(row.name)}
     text = m.QueryTableRequestFullTextQuery(
         string_query=m.StringFtsQuery(query=word, columns=["name"])
     )
-    found = query(ns, AIRPORTS, full_text_query=text, columns=only("faa", "_score"))
-    assert sorted(found["faa"].to_pylist()) == sorted(wanted)
-    scores = found["_score"].to_pylist()
+    hits = query(ns, AIRPORTS, full_text_query=text, columns=only("faa", "_score"))
+    assert sorted(hits["faa"].to_pylist()) == sorted(expected)
+    scores = hits["_score"].to_pylist()
     assert scores == sorted(scores, reverse=True)
 
 
 def test_a_phrase(ns: RestNamespace, airports: pd.DataFrame) -> None:
-    wanted = airports[airports.name.str.contains(r"\bSan Francisco\b", case=False)].faa
+    expected = airports[airports.name.str.contains(r"\bSan Francisco\b", case=False)].faa
     phrase = m.FtsQuery(phrase=m.PhraseQuery(column="name", terms="san francisco"))
     text = m.QueryTableRequestFullTextQuery(structured_query=m.StructuredFtsQuery(query=phrase))
-    found = query(ns, AIRPORTS, full_text_query=text, columns=only("faa", "name"))
-    assert sorted(found["faa"].to_pylist()) == sorted(wanted)
-    assert len(wanted) > 0
+    hits = query(ns, AIRPORTS, full_text_query=text, columns=only("faa", "name"))
+    assert sorted(hits["faa"].to_pylist()) == sorted(expected)
+    assert len(expected) > 0

@@ -123,22 +123,22 @@ def settled(ns: RestNamespace, job: str, within: float = 60.0) -> m.DescribeTran
     """A job's transaction when it is not waiting or running any more."""
     deadline = time.monotonic() + within
     while True:
-        told = ns.describe_transaction(m.DescribeTransactionRequest(id=[job]))
-        if told.status not in ("Queued", "Running"):
-            return told
-        assert time.monotonic() < deadline, told
+        answer = ns.describe_transaction(m.DescribeTransactionRequest(id=[job]))
+        if answer.status not in ("Queued", "Running"):
+            return answer
+        assert time.monotonic() < deadline, answer
         time.sleep(0.1)
 
 
 def test_every_binding_is_called_here() -> None:
-    known = {
+    bindings = {
         name
-        for name, found in vars(RestNamespace).items()
-        if inspect.isfunction(found) and not name.startswith("_")
+        for name, member in vars(RestNamespace).items()
+        if inspect.isfunction(member) and not name.startswith("_")
     } - {"namespace_id", "retrieve_ops_metrics", "reset_ops_metrics"}
     source = inspect.getsource(sys.modules[__name__])
-    assert [name for name in sorted(known) if f"ns.{name}(" not in source] == []
-    assert len(known) == 51
+    assert [name for name in sorted(bindings) if f"ns.{name}(" not in source] == []
+    assert len(bindings) == 51
 
 
 # --- namespaces and tables ---------------------------------------------------------------------
@@ -170,9 +170,9 @@ def test_namespaces_and_what_is_in_them(ns: RestNamespace) -> None:
 
     ns.rename_table(m.RenameTableRequest(id=table, new_table_name="u", new_namespace_id=top))
     assert ids(ns, [*top, "u"]) == [1]
-    gone = ns.deregister_table(m.DeregisterTableRequest(id=[*top, "u"]))
-    assert gone.location == created.location
-    ns.register_table(m.RegisterTableRequest(id=table, location=gone.location))
+    deregistered = ns.deregister_table(m.DeregisterTableRequest(id=[*top, "u"]))
+    assert deregistered.location == created.location
+    ns.register_table(m.RegisterTableRequest(id=table, location=deregistered.location))
     assert ids(ns, table) == [1]
     ns.drop_table(m.DropTableRequest(id=table))
     with pytest.raises(TableNotFoundError):
@@ -188,8 +188,8 @@ def test_create_table_modes(ns: RestNamespace, table: list[str]) -> None:
     other = stream(animals("beluga", first=9))
     with pytest.raises(TableAlreadyExistsError):
         ns.create_table(m.CreateTableRequest(id=table), other)
-    kept = ns.create_table(m.CreateTableRequest(id=table, mode="ExistOk"), other)
-    assert (kept.version, ids(ns, table)) == (1, [1, 2, 3, 4])
+    existing = ns.create_table(m.CreateTableRequest(id=table, mode="ExistOk"), other)
+    assert (existing.version, ids(ns, table)) == (1, [1, 2, 3, 4])
     ns.create_table(m.CreateTableRequest(id=table, mode="Overwrite"), other)
     assert ids(ns, table) == [9]
 
@@ -302,14 +302,14 @@ def test_full_text_query(ns: RestNamespace, table: list[str]) -> None:
     words = m.QueryTableRequestFullTextQuery(
         string_query=m.StringFtsQuery(query="walrus", columns=["name"])
     )
-    found = query(ns, table, full_text_query=words)
-    assert [row["id"] for row in found] == [2]
+    hits = query(ns, table, full_text_query=words)
+    assert [row["id"] for row in hits] == [2]
 
 
 def test_plans(ns: RestNamespace, table: list[str]) -> None:
-    asked = ask(table, filter="id > 2", columns=only("id"))
+    request = ask(table, filter="id > 2", columns=only("id"))
     plan = ns.explain_table_query_plan(
-        m.ExplainTableQueryPlanRequest(id=table, query=asked, verbose=True)
+        m.ExplainTableQueryPlanRequest(id=table, query=request, verbose=True)
     )
     assert "LanceRead" in plan
     analysis = ns.analyze_table_query_plan(
@@ -327,8 +327,8 @@ def test_versions_and_restore(live: LiveServer, ns: RestNamespace, table: list[s
     described = ns.describe_table_version({"id": table, "version": 1})["version"]
     assert described["version"] == 1
     restored = ns.restore_table(m.RestoreTableRequest(id=table, version=1))
-    told = ns.describe_transaction(m.DescribeTransactionRequest(id=[restored.transaction_id]))
-    assert told.status == "Succeeded"
+    answer = ns.describe_transaction(m.DescribeTransactionRequest(id=[restored.transaction_id]))
+    assert answer.status == "Succeeded"
     assert (versions(ns, table), ids(ns, table)) == ([1, 2, 3], [1, 2, 3, 4])
     assert versions(ns, table, descending=True, limit=1) == [3]
     with pytest.raises(TableVersionNotFoundError):
@@ -351,11 +351,11 @@ def test_tags(ns: RestNamespace, table: list[str]) -> None:
     dataset = lance.dataset(namespace_client=ns, table_id=table)
     assert dataset.checkout_version("all").count_rows() == 4
     ns.update_table_tag(m.UpdateTableTagRequest(id=table, tag="all", version=2))
-    asked = m.GetTableTagVersionRequest(id=table, tag="all")
-    assert ns.get_table_tag_version(asked).version == 2
+    request = m.GetTableTagVersionRequest(id=table, tag="all")
+    assert ns.get_table_tag_version(request).version == 2
     ns.delete_table_tag(m.DeleteTableTagRequest(id=table, tag="all"))
     with pytest.raises(TableTagNotFoundError):
-        ns.get_table_tag_version(asked)
+        ns.get_table_tag_version(request)
 
 
 def test_branches(ns: RestNamespace, table: list[str]) -> None:
@@ -366,8 +366,8 @@ def test_branches(ns: RestNamespace, table: list[str]) -> None:
         m.InsertIntoTableRequest(id=table, branch="dev"), stream(animals("beluga", first=5))
     )
     ns.delete_from_table(m.DeleteFromTableRequest(id=table, branch="dev", predicate="id < 4"))
-    found = query(ns, table, branch="dev", columns=only("id"))
-    assert sorted(row["id"] for row in found) == [4, 5]
+    rows = query(ns, table, branch="dev", columns=only("id"))
+    assert sorted(row["id"] for row in rows) == [4, 5]
     assert (count(ns, table, branch="dev"), count(ns, table)) == (2, 4)
     assert ids(ns, table) == [1, 2, 3, 4]
     ns.delete_table_branch(m.DeleteTableBranchRequest(id=table, name="dev"))
@@ -388,19 +388,23 @@ def test_indexes(ns: RestNamespace, table: list[str]) -> None:
     )
     ns.create_table_index(vectors)
     listed = ns.list_table_indices(m.ListTableIndicesRequest(id=table)).indexes
-    assert [(each.index_name, each.columns) for each in listed] == [
+    assert [(index.index_name, index.columns) for index in listed] == [
         ("by id", ["id"]),
         ("v_idx", ["v"]),
     ]
-    told = ns.describe_table_index_stats(
+    answer = ns.describe_table_index_stats(
         m.DescribeTableIndexStatsRequest(id=table, index_name="by id")
     )
-    assert (told.index_type, told.num_indexed_rows, told.num_unindexed_rows) == ("BTREE", 4, 0)
+    assert (answer.index_type, answer.num_indexed_rows, answer.num_unindexed_rows) == (
+        "BTREE",
+        4,
+        0,
+    )
     ns.insert_into_table(m.InsertIntoTableRequest(id=table), stream(animals("beluga", first=5)))
-    told = ns.describe_table_index_stats(
+    answer = ns.describe_table_index_stats(
         m.DescribeTableIndexStatsRequest(id=table, index_name="by id")
     )
-    assert (told.num_indexed_rows, told.num_unindexed_rows) == (4, 1)
+    assert (answer.num_indexed_rows, answer.num_unindexed_rows) == (4, 1)
     dropped = m.DropTableIndexRequest(id=table, index_name="by id")
     assert ns.drop_table_index(dropped).transaction_id
     with pytest.raises(TableIndexNotFoundError):
@@ -515,10 +519,10 @@ def test_a_batch_of_both_kinds(ns: RestNamespace, api: ApiClient, table: list[st
         )
     )
     assert len(answer.results) == 2
-    told = TransactionApi(api).describe_transaction(
+    report = TransactionApi(api).describe_transaction(
         answer.transaction_id, m.DescribeTransactionRequest()
     )
-    assert told.status == "Succeeded"
+    assert report.status == "Succeeded"
     assert ns.list_tables(m.ListTablesRequest(id=table[:1])).tables == ["new"]
     # The first rows of a declared table come over HTTP as well.
     inserted = ns.insert_into_table(m.InsertIntoTableRequest(id=new), stream(animals("seal")))
@@ -528,17 +532,17 @@ def test_a_batch_of_both_kinds(ns: RestNamespace, api: ApiClient, table: list[st
 def test_a_transaction_is_described_and_altered(
     ns: RestNamespace, api: ApiClient, table: list[str]
 ) -> None:
-    done = ns.update_table(m.UpdateTableRequest(id=table, updates=[["id", "id + 10"]]))
-    told = ns.describe_transaction(m.DescribeTransactionRequest(id=[done.transaction_id]))
-    assert told.status == "Succeeded"
+    updated = ns.update_table(m.UpdateTableRequest(id=table, updates=[["id", "id + 10"]]))
+    answer = ns.describe_transaction(m.DescribeTransactionRequest(id=[updated.transaction_id]))
+    assert answer.status == "Succeeded"
     action = m.AlterTransactionAction(
         set_property_action=m.AlterTransactionSetProperty(key="why", value="a test")
     )
     # pylance 14.0.2 loses what the actions are: it sends "actions": [{}].
-    asked = m.AlterTransactionRequest(id=[done.transaction_id], actions=[action])
+    request = m.AlterTransactionRequest(id=[updated.transaction_id], actions=[action])
     with pytest.raises(InvalidInputError, match="Action 0: exactly one of"):
-        ns.alter_transaction(asked)
-    altered = TransactionApi(api).alter_transaction(done.transaction_id, asked)
+        ns.alter_transaction(request)
+    altered = TransactionApi(api).alter_transaction(updated.transaction_id, request)
     assert altered.properties["why"] == "a test"
 
 

@@ -9,7 +9,7 @@ import pytest
 from lance_namespace_urllib3_client import models as m
 
 from tests.clients import writers
-from tests.clients.rivals import SHARED, Race, Told, rows, stream, work
+from tests.clients.rivals import SHARED, Race, WriterReport, rows, stream, work
 from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("lance_rivals")  # the writers' processes start once
@@ -64,18 +64,18 @@ def test_rivals(
     running = [
         pool.submit(work, race, kind, first) for kind, first in zip(pair, FIRST, strict=True)
     ]
-    told = [future.result(timeout=240) for future in running]
-    print(*(f"{kind}: {each}" for kind, each in zip(pair, told, strict=True)), sep="; ")
+    reports = [future.result(timeout=240) for future in running]
+    print(*(f"{kind}: {report}" for kind, report in zip(pair, reports, strict=True)), sep="; ")
 
-    assert [each.done for each in told] == [CHANGES, CHANGES]
+    assert [report.changes for report in reports] == [CHANGES, CHANGES]
     dataset = lance.dataset(namespace_client=live.client(), table_id=table)
-    found = sorted(tuple(row.values()) for row in dataset.to_table().to_pylist())
-    assert len({row[0] for row in found}) == len(found), "a row is there twice"
+    rows = sorted(tuple(row.values()) for row in dataset.to_table().to_pylist())
+    assert len({row[0] for row in rows}) == len(rows), "a row is there twice"
     # A merge brings a row back that was deleted before, and a delete takes one that was merged.
     uncertain = set(range(CHANGES)) if {"merge", "delete"} == set(pair) else set()
-    assert {row[0] for row in found} | uncertain == _expected_ids(pair) | uncertain
-    _assert_changes_of(pair, found)
-    _assert_history(live, table, told)
+    assert {row[0] for row in rows} | uncertain == _expected_ids(pair) | uncertain
+    _assert_changes_of(pair, rows)
+    _assert_history(live, table, reports)
 
 
 def _expected_ids(pair: tuple[str, str]) -> set[int]:
@@ -91,10 +91,10 @@ def _expected_ids(pair: tuple[str, str]) -> set[int]:
     return ids
 
 
-def _assert_changes_of(pair: tuple[str, str], found: list[tuple[int, int, str]]) -> None:
+def _assert_changes_of(pair: tuple[str, str], rows_: list[tuple[int, int, str]]) -> None:
     updates = CHANGES * sum(kind.endswith("update") for kind in pair)
     merges = {kind for kind in pair if kind.endswith("merge")}
-    for number, n, writer in found:
+    for number, n, writer in rows_:
         if number >= SHARED:
             assert n == 0
             assert writer in pair
@@ -107,12 +107,12 @@ def _assert_changes_of(pair: tuple[str, str], found: list[tuple[int, int, str]])
             assert (n, writer) == (updates, "")
 
 
-def _assert_history(live: LiveServer, table: list[str], told: list[Told]) -> None:
+def _assert_history(live: LiveServer, table: list[str], reports: list[WriterReport]) -> None:
     """One version for each change, without gaps, each readable and with its audit row."""
     status, listed = live.post(f"/v1/table/{'$'.join(table)}/version/list")
     assert status == 200, listed
     versions = [entry["version"] for entry in listed["versions"]]
-    assert versions == list(range(1, 2 + sum(each.done for each in told)))
+    assert versions == list(range(1, 2 + sum(report.changes for report in reports)))
     with live.database() as database:
         audited = database.execute(
             "SELECT (after->>'version')::int FROM catalog_auditevent WHERE table_uuid ="

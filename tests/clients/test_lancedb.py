@@ -63,8 +63,8 @@ def names(table: Table) -> dict[int, str]:
     return dict(sorted(zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True)))
 
 
-def ids(found: Any) -> list[int]:
-    return [row["id"] for row in found.to_list()]
+def ids(result: Any) -> list[int]:
+    return [row["id"] for row in result.to_list()]
 
 
 def history(live: LiveServer, table: Table) -> list[int]:
@@ -109,8 +109,8 @@ def test_creating_tables(
     assert made.search().to_pydantic(Animal)[0].name == "seal"
     with pytest.raises(ValueError, match="already exists"):
         db.create_table("arrow", rows, namespace_path=space)
-    kept = db.create_table("arrow", frame, namespace_path=space, exist_ok=True)
-    assert names(kept) == {1: "seal"}
+    existing = db.create_table("arrow", frame, namespace_path=space, exist_ok=True)
+    assert names(existing) == {1: "seal"}
     replaced = db.create_table("arrow", frame, namespace_path=space, mode="overwrite")
     assert names(replaced) == {1: "seal", 2: "orca"}
     assert history(live, made) == [1, 2]
@@ -144,7 +144,7 @@ def test_rows(live: LiveServer, db: LanceNamespaceDBConnection, table: Table) ->
 @pytest.mark.parametrize("pushdown", [None, ["QueryTable"]], ids=["local", "server"])
 def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: Any) -> None:
     """Also by the server, as far as LanceDB lets it: it keeps searches by vector to itself."""
-    with lancedb_client.recorder(live) as (url, asked):
+    with lancedb_client.recorder(live) as (url, request_body):
         db = lancedb_client.connect(live, url=url, pushdown=pushdown)
         db.create_namespace([request.node.name])
         table = db.create_table("t", animals(*WORDS), namespace_path=[request.node.name])
@@ -159,16 +159,16 @@ def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: A
         assert (
             table.search([3.2, 0.0]).select({"twice": "id * 2"}).limit(1).to_list()[0]["twice"] == 6
         )
-        assert "query" not in asked
+        assert "query" not in request_body
 
-        found = table.search().where("id BETWEEN 2 AND 3").select(["id"])
-        assert found.to_list() == [{"id": 2}, {"id": 3}]
+        hits = table.search().where("id BETWEEN 2 AND 3").select(["id"])
+        assert hits.to_list() == [{"id": 2}, {"id": 3}]
         assert ids(table.search().limit(2).offset(1)) == [2, 3]
         assert ids(table.search("seal", query_type="fts")) == [3]
         assert ids(table.search("seal", query_type="fts").where("id > 3")) == []
         hybrid = table.search(query_type="hybrid").vector([1.0, 0.0]).text("seal").limit(2)
         assert sorted(ids(hybrid)) == [1, 3]
-        assert asked.count("query") == (5 if pushdown else 0)
+        assert request_body.count("query") == (5 if pushdown else 0)
 
 
 def test_what_lancedb_gets_wrong_when_the_server_searches(
@@ -210,9 +210,9 @@ def test_indexes(live: LiveServer, db: LanceNamespaceDBConnection, space: list[s
     }
     stats = table.index_stats("vector_idx")
     assert (stats.num_indexed_rows, stats.num_unindexed_rows, stats.distance_type) == (512, 0, "l2")
-    found = table.search(vectors[17]).nprobes(2).refine_factor(20).limit(5)
+    hits = table.search(vectors[17]).nprobes(2).refine_factor(20).limit(5)
     exact = table.search(vectors[17]).bypass_vector_index().limit(5)
-    assert ids(found)[0] == ids(exact)[0] == 17
+    assert ids(hits)[0] == ids(exact)[0] == 17
     assert ids(table.search("17", query_type="fts")) == [17]
     # The catalog knows them, and one that it makes is LanceDB's too.
     ns = live.client()

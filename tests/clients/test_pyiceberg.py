@@ -81,12 +81,14 @@ def local(uri: str) -> Path:
 def test_a_key_connects_as_token_as_credential_and_as_header(live: LiveServer, space: str) -> None:
     pyice.connect(live.url, token=live.key).create_table((space, "t"), SCHEMA).append(numbers(1))
 
-    for who in (
+    for credentials in (
         {"token": live.key},
         pyice.credential(live.url, live.key),
         {"header.x-api-key": live.key},
     ):
-        assert read(pyice.connect(live.url, **who).load_table((space, "t"))) == [1], who
+        assert read(pyice.connect(live.url, **credentials).load_table((space, "t"))) == [1], (
+            credentials
+        )
 
 
 def test_a_wrong_key_is_refused(live: LiveServer) -> None:
@@ -386,12 +388,12 @@ def test_namespaces_and_their_properties(catalog: RestCatalog, space: str) -> No
 
 def test_a_table_in_the_location_of_its_namespace(catalog: RestCatalog, space: str) -> None:
     """Where Trino puts it, and with as few metadata files as it asks for."""
-    place = catalog.load_namespace_properties(space)["location"]
+    location = catalog.load_namespace_properties(space)["location"]
     rows = pa.table({"id": [1, 2]})
     table = catalog.create_table(
         (space, "placed"),
         schema=rows.schema,
-        location=f"{place}/placed-0123456789abcdef",
+        location=f"{location}/placed-0123456789abcdef",
         properties={
             "write.metadata.delete-after-commit.enabled": "true",
             "write.metadata.previous-versions-max": "2",
@@ -400,10 +402,10 @@ def test_a_table_in_the_location_of_its_namespace(catalog: RestCatalog, space: s
     for _ in range(5):
         table.append(rows)
 
-    assert table.location() == f"{place}/placed-0123456789abcdef"
+    assert table.location() == f"{location}/placed-0123456789abcdef"
     directory = Path(table.location().removeprefix("file://")) / "metadata"
-    kept = sorted(path.name[:5] for path in directory.glob("*.metadata.json"))
-    assert kept == ["00003", "00004", "00005"]
+    file_names = sorted(path.name[:5] for path in directory.glob("*.metadata.json"))
+    assert file_names == ["00003", "00004", "00005"]
     assert catalog.load_table((space, "placed")).scan().to_arrow().num_rows == 10
 
 
@@ -514,8 +516,8 @@ def test_drop_register_and_purge(live: LiveServer, catalog: RestCatalog, space: 
 
 def _wait_until_empty(live: LiveServer, location: Path, within: float = 120.0) -> None:
     deadline = time.monotonic() + within
-    while left := [path for path in location.rglob("*") if path.is_file()]:
-        assert time.monotonic() < deadline, f"{left} are still there:\n{live.log}"
+    while remaining := [path for path in location.rglob("*") if path.is_file()]:
+        assert time.monotonic() < deadline, f"{remaining} are still there:\n{live.log}"
         time.sleep(0.1)
 
 

@@ -34,26 +34,26 @@ def table(ns: RestNamespace, request: pytest.FixtureRequest) -> list[str]:
 
 def names(ns: RestNamespace, table: list[str]) -> list[str]:
     listed = ns.list_table_indices(ListTableIndicesRequest(id=table)).indexes
-    return [each.index_name for each in listed]
+    return [index.index_name for index in listed]
 
 
 def test_a_client_builds_lists_and_drops(ns: RestNamespace, table: list[str]) -> None:
     for column, kind in (("id", "BTREE"), ("text", "FTS"), ("v", "IVF_FLAT")):
-        asked = CreateTableIndexRequest(id=table, column=column, index_type=kind)
-        created = ns.create_table_index(asked)
+        request = CreateTableIndexRequest(id=table, column=column, index_type=kind)
+        created = ns.create_table_index(request)
         assert created.transaction_id
-    asked = CreateTableIndexRequest(id=table, column="id", index_type="BITMAP", name="a b")
-    ns.create_table_scalar_index(asked)
+    request = CreateTableIndexRequest(id=table, column="id", index_type="BITMAP", name="a b")
+    ns.create_table_scalar_index(request)
     listed = ns.list_table_indices(ListTableIndicesRequest(id=table)).indexes
-    assert [(each.index_name, each.index_type, each.num_indexed_rows) for each in listed] == [
+    assert [(index.index_name, index.index_type, index.num_indexed_rows) for index in listed] == [
         ("a b", "BITMAP", 300),
         ("id_idx", "BTREE", 300),
         ("text_idx", "INVERTED", 300),
         ("v_idx", "IVF_FLAT", 300),
     ]
     for name, distance in (("v_idx", "l2"), ("a b", None)):
-        asked = DescribeTableIndexStatsRequest(id=table, index_name=name)
-        stats = ns.describe_table_index_stats(asked)
+        request = DescribeTableIndexStatsRequest(id=table, index_name=name)
+        stats = ns.describe_table_index_stats(request)
         assert (stats.num_indexed_rows, stats.distance_type) == (300, distance)
     for name in ("a b", "id_idx"):
         ns.drop_table_index(DropTableIndexRequest(id=table, index_name=name))

@@ -69,7 +69,7 @@ def test_a_branch_that_a_client_makes(
     branch.insert(pa.table({"n": [7]}))
     status, listed = call(live, table, "branches/list")
     assert status == 200
-    assert {name: found["parentVersion"] for name, found in listed["branches"].items()} == {
+    assert {name: branch["parentVersion"] for name, branch in listed["branches"].items()} == {
         "dev": 1
     }
     status, versions = call(live, table, "version/list?branch=dev")

@@ -24,8 +24,8 @@ SERVER = {"scan-planning-mode": "server"}
 @pytest.fixture(scope="module")
 def session(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     spark_client.require()
-    rest = {"type": "rest", "uri": live.url, "token": live.key, "cache-enabled": "false"}
-    catalogs = {"plain": rest, "planned": rest | SERVER}
+    catalog_options = {"type": "rest", "uri": live.url, "token": live.key, "cache-enabled": "false"}
+    catalogs = {"plain": catalog_options, "planned": catalog_options | SERVER}
     with spark_client.session(tmp_path_factory.mktemp("spark"), catalogs) as started:
         yield started
 
@@ -78,8 +78,8 @@ def test_spark_reads_what_the_server_plans(session, namespace, live, version):
     session.sql(f"UPDATE plain.{table} SET name = 'changed' WHERE id = 4")
     for text in FILTERS:
         query = f"SELECT * FROM {{}}.{table} WHERE {text}"
-        found = rows(session, query.format("planned"))
-        assert found == rows(session, query.format("plain")), text
+        planned_rows = rows(session, query.format("planned"))
+        assert planned_rows == rows(session, query.format("plain")), text
     assert len(rows(session, f"SELECT id FROM planned.{table}")) == 10
     if version == 3:
         # Spark's Iceberg does not read a planned file's sequence number yet, only its row ids.

@@ -38,12 +38,12 @@ Rows = list[tuple[Any, ...]]
 def session(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     spark_client.require()
     live.client().create_namespace(CreateNamespaceRequest(id=["spark prod"], mode="ExistOk"))
-    rest = {"type": "rest", "uri": live.url}
+    catalog_options = {"type": "rest", "uri": live.url}
     catalogs = {
-        "lake": rest | {"token": live.key},
-        "by_credential": rest | {"credential": f"tests:{live.key}"},
-        "prod": rest | {"header.x-api-key": live.key, "warehouse": "spark prod"},
-        "stranger": rest | {"token": "mnd_wrong"},
+        "lake": catalog_options | {"token": live.key},
+        "by_credential": catalog_options | {"credential": f"tests:{live.key}"},
+        "prod": catalog_options | {"header.x-api-key": live.key, "warehouse": "spark prod"},
+        "stranger": catalog_options | {"token": "mnd_wrong"},
     }
     with spark_client.session(tmp_path_factory.mktemp("spark"), catalogs) as started:
         yield started
@@ -334,8 +334,8 @@ def test_drop(sql: Sql, live: LiveServer, catalog: RestCatalog, purge: str) -> N
         assert sql("SELECT count(*) FROM {ns}.back") == [(3,)]
         return
     deadline = time.monotonic() + 120
-    while left := [path for path in local(table.location()).rglob("*.*") if path.is_file()]:
-        assert time.monotonic() < deadline, f"{left} are still there:\n{live.log}"
+    while remaining := [path for path in local(table.location()).rglob("*.*") if path.is_file()]:
+        assert time.monotonic() < deadline, f"{remaining} are still there:\n{live.log}"
         time.sleep(0.1)
 
 
@@ -406,8 +406,8 @@ def test_maintenance_procedures(sql: Sql, catalog: RestCatalog) -> None:
             first=first,
             last=first + 10,
         )
-    for each in (5, 15, 25):
-        sql("DELETE FROM {ns}.t WHERE id = {each}", each=each)
+    for number in (5, 15, 25):
+        sql("DELETE FROM {ns}.t WHERE id = {each}", each=number)
     expected = [(n,) for n in range(40) if n not in (5, 15, 25)]
 
     manifests = sql.call("CALL lake.system.rewrite_manifests('{name}.t')")
@@ -483,14 +483,14 @@ def test_version_3_has_deletion_vectors_and_row_ids(
     sql(
         "CALL lake.system.rewrite_data_files(table => '{name}.t', options => map('rewrite-all','true'))"
     )
-    kept = sql("SELECT id, _row_id FROM {ns}.t ORDER BY id")
-    assert kept == [(n, n) for n in range(8) if n != 2]
+    row_ids = sql("SELECT id, _row_id FROM {ns}.t ORDER BY id")
+    assert row_ids == [(n, n) for n in range(8) if n != 2]
     assert sorted(catalog.load_table((sql.name, "t")).scan().to_arrow()["id"].to_pylist()) == [
         n for n in range(8) if n != 2
     ]
     with duck.attached(live) as duckdb:
-        found = duckdb.sql(f"SELECT id FROM lake.{sql.name}.t ORDER BY id").fetchall()
-    assert found == [(n,) for n in range(8) if n != 2]
+        ids = duckdb.sql(f"SELECT id FROM lake.{sql.name}.t ORDER BY id").fetchall()
+    assert ids == [(n,) for n in range(8) if n != 2]
 
 
 def test_version_2_becomes_3(sql: Sql, catalog: RestCatalog) -> None:

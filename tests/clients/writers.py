@@ -17,21 +17,21 @@ _PATIENCE = 120.0
 
 
 @dataclass
-class Told:
+class AppendReport:
     """What one writer knows in the end, by the names of its attempts."""
 
     acknowledged: list[str] = field(default_factory=list)
     """Attempts whose write_dataset returned."""
-    found: list[str] = field(default_factory=list)
+    landed: list[str] = field(default_factory=list)
     """Attempts that failed and whose rows the writer then saw in the table."""
     failed: list[str] = field(default_factory=list)
     """Attempts that failed and whose rows it did not see."""
     errors: list[str] = field(default_factory=list)
 
 
-def append(url: str, key: str, table: list[str], writer: int, count: int) -> Told:
+def append(url: str, key: str, table: list[str], writer: int, count: int) -> AppendReport:
     """Append `count` batches of rows, each row with an id of its own, going on through faults."""
-    told = Told()
+    report = AppendReport()
     for number in range(count):
         deadline = time.monotonic() + _PATIENCE
         attempt = 0
@@ -44,16 +44,16 @@ def append(url: str, key: str, table: list[str], writer: int, count: int) -> Tol
                     table_id=table,
                     mode="append",
                 )
-                told.acknowledged.append(name)
+                report.acknowledged.append(name)
                 break
             except FAULTS as error:
-                told.errors.append(f"{name}: {error!r}")
+                report.errors.append(f"{name}: {error!r}")
                 if _landed(url, key, table, name, deadline):
-                    told.found.append(name)
+                    report.landed.append(name)
                     break
-                told.failed.append(name)
+                report.failed.append(name)
                 attempt += 1
-    return told
+    return report
 
 
 def _client(url: str, key: str) -> RestNamespace:

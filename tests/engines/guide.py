@@ -23,7 +23,7 @@ _BLOCK = re.compile(
 )
 
 
-def shown(text: str) -> list[str]:
+def files_shown(text: str) -> list[str]:
     """The files that a text shows."""
     return [match[1] for match in _BLOCK.finditer(text)]
 

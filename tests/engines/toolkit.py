@@ -59,15 +59,15 @@ def unpack(archive: Jar) -> Path:
         (file,) = fetch(archive)
         # Under another name first, so that the directory is whole or not there.
         with tempfile.TemporaryDirectory(dir=parent) as temporary:
-            part = Path(temporary, "content")
+            unpacked = Path(temporary, "content")
             if archive.extension == "zip":
                 with zipfile.ZipFile(file) as members:
-                    members.extractall(part)
+                    members.extractall(unpacked)
             else:
                 with tarfile.open(file) as members:
-                    members.extractall(part, filter="data")
+                    members.extractall(unpacked, filter="data")
             if not target.exists():
-                part.rename(target)
+                unpacked.rename(target)
     (content,) = target.iterdir()
     return content
 
@@ -93,22 +93,24 @@ def hadoop_java() -> str:
     return executable
 
 
-def install(what: str, target: Path, *requirements: str) -> None:
+def install(label: str, target: Path, *requirements: str) -> None:
     """Install wheels in a directory. Raises Missing."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
-    run(what, [*command, "--target", str(target), *requirements], seconds=_PIP_SECONDS)
+    run(label, [*command, "--target", str(target), *requirements], seconds=_PIP_SECONDS)
 
 
-def run(what: str, command: list[str], *, seconds: float, cwd: Path | None = None) -> None:
+def run(label: str, command: list[str], *, seconds: float, cwd: Path | None = None) -> None:
     """Run a command that fetches or builds. Raises Missing with the end of its output."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Missing(f"{what} cannot be had: {error}") from None
-    if done.returncode:
-        raise Missing(f"{what} cannot be had: {(done.stderr or done.stdout)[-_LOG_END:]}")
+        raise Missing(f"{label} cannot be had: {error}") from None
+    if completed.returncode:
+        raise Missing(
+            f"{label} cannot be had: {(completed.stderr or completed.stdout)[-_LOG_END:]}"
+        )
 
 
 def polite(command: list[str]) -> list[str]:

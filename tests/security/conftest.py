@@ -5,7 +5,7 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys
-from tests.access.doors import KEY, give, who_asks
+from tests.access.doors import KEY, give, make_requester
 from tests.api.conftest import _static_files, lance, warehouse
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root
@@ -27,8 +27,8 @@ def world(warehouse: Path, tmp_path: Path, settings, monkeypatch) -> World:
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     settings.MONODON_TRASH_SECONDS = 86_400
     made = World(warehouse, tmp_path)
-    who = who_asks()
-    give(who, Privilege.ALL, make_namespace("mine"))
+    requester = make_requester()
+    give(requester, Privilege.ALL, make_namespace("mine"))
     return made
 
 

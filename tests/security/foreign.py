@@ -226,7 +226,7 @@ def refusal(path: str) -> str:
     return f"File '{path}' does not belong to table 'mine.t', and may not be read for it"
 
 
-def said(response: Any) -> str:
+def message_of(response: Any) -> str:
     assert response.status_code == 400, response.content
     error = response.json()["error"]
     assert error["type"] == "BadRequestException"

@@ -42,7 +42,7 @@ def watched(*roots: str | Path) -> Iterator[Seen]:
 
     A directory that is listed or opened counts as well. The result is complete when the block ends.
     """
-    seen = Seen()
+    log = Seen()
     handle = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     assert handle >= 0, os.strerror(ctypes.get_errno())
     paths: dict[int, str] = {}
@@ -53,8 +53,8 @@ def watched(*roots: str | Path) -> Iterator[Seen]:
                 assert number >= 0, (path, os.strerror(ctypes.get_errno()))
                 paths[number] = path
         list(_read(handle, paths))  # of the walk just now
-        yield seen
-        seen.events.extend(_read(handle, paths))
+        yield log
+        log.events.extend(_read(handle, paths))
     finally:
         os.close(handle)
 

@@ -70,17 +70,17 @@ def without_field(number: int) -> Change:
     """A change that takes a field out of a message."""
 
     def change(message: bytes) -> bytes:
-        kept = b""
+        remaining = b""
         for field, kind, first, second in lance_wire.fields(message, 0, len(message)):
             if field == number:
                 continue
             if kind == lance_wire.VARINT:
-                kept += number_field(field, first)
+                remaining += number_field(field, first)
             elif kind == lance_wire.BYTES:
-                kept += bytes_field(field, message[first:second])
+                remaining += bytes_field(field, message[first:second])
             else:
-                kept += lance_wire.encode_varint(field << 3 | kind) + message[first:second]
-        return kept
+                remaining += lance_wire.encode_varint(field << 3 | kind) + message[first:second]
+        return remaining
 
     return change
 

@@ -44,10 +44,10 @@ def claiming(size: int, compression: str = "zstd") -> bytes:
     """A small stream one buffer of which says that it becomes so large."""
     count = 1 << 16
     content = bytearray(encoded(pa.table({"x": np.zeros(count, np.int64)}), compression))
-    told = struct.pack("<q", 8 * count)
-    assert content.count(told) == 1
-    place = content.index(told)
-    content[place : place + 8] = struct.pack("<q", size)
+    length_bytes = struct.pack("<q", 8 * count)
+    assert content.count(length_bytes) == 1
+    offset = content.index(length_bytes)
+    content[offset : offset + 8] = struct.pack("<q", size)
     return bytes(content)
 
 
@@ -72,11 +72,11 @@ def refused(lance: Lance, content: bytes, text: str) -> None:
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 @pytest.mark.parametrize("size", [1 << 30, 64 << 30, 1 << 62])
-def test_a_buffer_that_claims_gigabytes(lance, bounded, compression, size):
+def test_a_buffer_with_a_false_size_of_gigabytes_is_refused(lance, bounded, compression, size):
     refused(lance, claiming(size, compression), "becomes more than 512 MiB")
 
 
-def test_a_buffer_that_is_gigabytes(lance, bounded):
+def test_a_compressed_buffer_of_gigabytes_is_refused(lance, bounded):
     """Zeros pack well: each of many columns is honest, and the batch is not small."""
     zeros = np.zeros(1 << 20, np.int64)
     content = encoded(pa.table({f"c{n}": zeros for n in range(128)}), "zstd")
@@ -84,7 +84,7 @@ def test_a_buffer_that_is_gigabytes(lance, bounded):
     refused(lance, content, "becomes more than 512 MiB")
 
 
-def test_a_large_body_is_looked_at_as_it_comes(lance, bounded):
+def test_a_large_body_is_checked_while_it_streams(lance, bounded):
     """Beyond 4 MiB a body is read as a stream, batch by batch."""
     noise = np.random.default_rng(7).integers(0, 1 << 62, 1 << 20)
     plain = encoded(pa.table({"x": noise}))
@@ -96,7 +96,7 @@ def test_a_large_body_is_looked_at_as_it_comes(lance, bounded):
     refused(lance, content, "becomes more than 512 MiB")
 
 
-def test_a_dictionary_that_becomes_large(lance, bounded, monkeypatch):
+def test_a_dictionary_that_expands_is_refused(lance, bounded, monkeypatch):
     monkeypatch.setattr(arrow_messages, "MOST_EXPANDED", 16 << 20)
     words = pa.DictionaryArray.from_arrays(
         pa.array([0, 1], pa.int32()), pa.array(["x" * (10 << 20), "y" * (10 << 20)])
@@ -106,19 +106,19 @@ def test_a_dictionary_that_becomes_large(lance, bounded, monkeypatch):
     refused(lance, content, "becomes more than 16 MiB")
 
 
-def test_metadata_that_claims_gigabytes(lance, bounded):
+def test_metadata_with_a_false_size_of_gigabytes_is_refused(lance, bounded):
     refused(lance, b"\xff\xff\xff\xff" + struct.pack("<i", 2_000_000_000), "metadata of a message")
     refused(lance, b"\xff\xff\xff\xff" + struct.pack("<i", -5), "metadata of a message")
 
 
-def test_no_spoiled_byte_is_more_than_a_refusal(lance):
+def test_corrupted_messages_are_refused_cleanly(lance):
     """Whatever is changed in the metadata of messages, the answer is one of ours."""
     good = encoded(pa.table({"x": [1, 2, 3], "s": ["a", "b", None]}), "zstd")
     dice = np.random.default_rng(11)
     for number in range(150):
         content = bytearray(good)
-        for place in dice.integers(0, len(content), 3):
-            content[place] = dice.integers(0, 256)
+        for offset in dice.integers(0, len(content), 3):
+            content[offset] = dice.integers(0, 256)
         answer = send(lance, bytes(content), f"ws$n{number}/create")
         assert answer.status_code in {200, 400, 413}, (number, answer.content)
 
@@ -160,19 +160,19 @@ def as_told(array: pa.Array, count: int) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     content = sink.getvalue().to_pybytes()
-    told = struct.pack("<q", len(array))
-    assert content.count(told) >= 2  # of the batch and of its column
-    return content.replace(told, struct.pack("<q", count))
+    encoded_length = struct.pack("<q", len(array))
+    assert content.count(encoded_length) >= 2  # of the batch and of its column
+    return content.replace(encoded_length, struct.pack("<q", count))
 
 
 @pytest.mark.parametrize("kind", ["null", "struct", "binary", "in a struct"])
-def test_a_trillion_rows_of_nothing(lance, bounded, kind):
+def test_a_trillion_null_rows_are_refused(lance, bounded, kind):
     content = as_told(weightless(kind, 987_654), TRILLION)
     assert len(content) < 1000
     refused(lance, content, "values that take no bytes")
 
 
-def test_columns_of_nothing_beside_one_of_bits(lance, bounded):
+def test_null_columns_beside_a_bit_column_are_refused(lance, bounded):
     nulls, numbers = pa.nulls(20_000_000), pa.nulls(20_000_000, pa.bool_())
     refused(
         lance,
@@ -182,11 +182,11 @@ def test_columns_of_nothing_beside_one_of_bits(lance, bounded):
 
 
 @pytest.mark.parametrize("kind", ["in a list", "in a fixed list", "in a map"])
-def test_values_of_nothing_in_a_few_rows(lance, bounded, kind):
+def test_nested_null_values_in_few_rows_are_refused(lance, bounded, kind):
     refused(lance, encoded(pa.table({"x": weightless(kind, 100_000_000)})), "take no bytes")
 
 
-def test_nothing_in_many_batches(lance, bounded):
+def test_null_columns_in_many_batches_are_refused(lance, bounded):
     batch = pa.record_batch([pa.nulls(1_000_000)], names=["x"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -198,7 +198,7 @@ def test_nothing_in_many_batches(lance, bounded):
 
 
 @pytest.mark.parametrize("path", ["insert", "merge_insert?on=x"])
-def test_nothing_is_added_to_a_table_of_nothing(lance, bounded, path):
+def test_inserts_of_many_null_rows_are_refused(lance, bounded, path):
     assert send(lance, encoded(pa.table({"x": pa.nulls(3)}))).status_code == 200
     before, on_disk = snapshot(), files(Path(settings.MONODON_WAREHOUSE))
     answer = send(lance, as_told(weightless("null", 987_654), TRILLION), f"ws$t/{path}")
@@ -206,7 +206,7 @@ def test_nothing_is_added_to_a_table_of_nothing(lance, bounded, path):
     assert (snapshot(), files(Path(settings.MONODON_WAREHOUSE))) == (before, on_disk)
 
 
-def test_columns_of_nothing_pass_beside_others(lance):
+def test_null_columns_beside_others_are_accepted(lance):
     """As pandas makes of columns that are empty."""
     rows = 100_000
     nulls = {f"c{n}": pa.nulls(rows) for n in range(300)}
@@ -229,7 +229,7 @@ def test_rows_without_columns(lance, bounded):
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 @pytest.mark.parametrize("rows", [0, 1, 1000, 700_000])
-def test_what_is_no_bomb_passes_unchanged(compression, rows):
+def test_ordinary_data_passes_unchanged(compression, rows):
     table = pa.table(
         {
             "id": np.arange(rows),

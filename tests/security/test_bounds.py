@@ -95,7 +95,7 @@ def test_the_management_api_refuses_more(lance):
     assert f"at most {MAX_ENTRIES} are allowed" in answer.json()["detail"]
 
 
-def test_600_000_properties_are_refused_soon(lance):
+def test_600_000_properties_are_refused_quickly(lance):
     body = json.dumps({"namespace": ["new"], "properties": properties(600_000)}).encode()
     assert len(body) < 16 * 1024 * 1024
     started = time.monotonic()
@@ -108,9 +108,9 @@ def test_600_000_properties_are_refused_soon(lance):
     assert time.monotonic() - started < 10  # 17 s were spent on storing them
 
 
-def test_many_maps_that_are_each_small_are_too_many_values(lance):
-    one = properties(110)
-    body = {"operations": [{"declare_table": {"id": ["ws", "x"], "properties": one}}] * 9_500}
+def test_many_small_maps_exceed_the_limit_of_values(lance):
+    small_map = properties(110)
+    body = {"operations": [{"declare_table": {"id": ["ws", "x"], "properties": small_map}}] * 9_500}
     raw = json.dumps(body, separators=(",", ":")).encode()
     assert len(raw) < 16 * 1024 * 1024
     with unchanged():
@@ -119,7 +119,7 @@ def test_many_maps_that_are_each_small_are_too_many_values(lance):
     assert answer.json()["error"] == f"The request body holds more than {MAX_VALUES} values"
 
 
-def test_properties_do_not_grow_over_the_bound_by_several_requests(lance):
+def test_several_requests_cannot_exceed_the_property_limit(lance):
     path = "/v1/namespaces/ws/properties"
     for start in (0, 5_000):
         updates = {f"k{i}": "v" for i in range(start, start + 5_000)}
@@ -138,7 +138,7 @@ def test_properties_do_not_grow_over_the_bound_by_several_requests(lance):
     assert "at most 10000 fit" in answer.json()["error"]["message"]
 
 
-def test_what_is_at_the_bound_is_accepted(lance):
+def test_bodies_at_the_limit_are_accepted(lance):
     body = {"namespace": ["new"], "properties": properties(MAX_ENTRIES)}
     assert lance.call("POST", "/v1/namespaces", body).status_code == 200
     assert len(Namespace.objects.named(("new",)).get().properties) == MAX_ENTRIES
@@ -171,7 +171,7 @@ def test_the_refusal_names_the_map_or_list(body, name):
     assert refused.value.message.startswith(f"{name} has ")
 
 
-def test_a_body_of_usual_size_is_decided_without_being_parsed(monkeypatch):
+def test_small_bodies_are_accepted_without_parsing(monkeypatch):
     def parse(_: bytes) -> None:
         raise AssertionError("it was parsed")
 
@@ -179,5 +179,5 @@ def test_a_body_of_usual_size_is_decided_without_being_parsed(monkeypatch):
     bounds.check_json(json.dumps({"properties": properties(5_000)}).encode())
 
 
-def test_what_is_no_json_is_left_to_the_parser():
+def test_invalid_json_is_left_to_the_parser():
     bounds.check_json(b"{" + b"," * MANY)

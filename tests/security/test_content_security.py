@@ -45,19 +45,21 @@ def client(warehouse) -> Client:
 
 
 def policy(answer) -> dict[str, list[str]]:
-    parts = [part.split() for part in answer.headers["content-security-policy"].split(";")]
-    return {part[0]: part[1:] for part in parts}
+    parts = [
+        directive.split() for directive in answer.headers["content-security-policy"].split(";")
+    ]
+    return {directive[0]: directive[1:] for directive in parts}
 
 
 @pytest.mark.parametrize("path", ADMIN + DOCS)
-def test_a_page_runs_no_foreign_script(client, path):
-    who = Client() if "login" in path else client
-    answer = who.get(path)
+def test_pages_forbid_foreign_scripts(client, path):
+    browser = Client() if "login" in path else client
+    answer = browser.get(path)
     assert answer.status_code == (404 if "nowhere" in path else 200)
-    found = policy(answer)
-    (nonce,) = [source for source in found["script-src"] if source.startswith("'nonce-")]
+    directives = policy(answer)
+    (nonce,) = [source for source in directives["script-src"] if source.startswith("'nonce-")]
     eval_of_alpine = ["'unsafe-eval'"] if path.startswith("/admin") else []
-    assert found == {
+    assert directives == {
         "default-src": ["'none'"],
         "script-src": ["'self'", nonce, *eval_of_alpine],
         "style-src": ["'self'", "'unsafe-inline'"],
@@ -75,20 +77,20 @@ def test_a_page_runs_no_foreign_script(client, path):
     assert not re.findall(r"(?:src|href)=\"https?://(?!testserver)[^\"]+\.(?:js|css)", text)
 
 
-def test_every_answer_has_a_nonce_of_its_own(client):
-    found = {policy(client.get("/admin/"))["script-src"][1] for _ in range(5)}
-    assert len(found) == 5
-    assert all(len(nonce) >= 30 for nonce in found)
+def test_every_answer_has_its_own_nonce(client):
+    nonces = {policy(client.get("/admin/"))["script-src"][1] for _ in range(5)}
+    assert len(nonces) == 5
+    assert all(len(nonce) >= 30 for nonce in nonces)
 
 
-def test_a_log_out_may_lead_on_to_the_issuer(client, settings):
+def test_logout_may_redirect_to_the_issuer(client, settings):
     settings.MONODON_OIDC_ISSUERS = ["https://login.example.com/realm", "http://localhost:9/x"]
     settings.MONODON_OIDC_SIGN_OUT = True
-    found = policy(Client().get("/admin/login/"))
-    assert found["form-action"] == ["'self'", "https:", "http://localhost:9"]
+    directives = policy(Client().get("/admin/login/"))
+    assert directives["form-action"] == ["'self'", "https:", "http://localhost:9"]
 
 
-def test_programs_get_no_policy(lance):
+def test_api_answers_have_no_policy(lance):
     assert "content-security-policy" not in lance.call("GET", "/v1/config").headers
 
 

@@ -27,8 +27,8 @@ from tests.security.foreign import (
     KINDS,
     MINE,
     local,
+    message_of,
     refusal,
-    said,
     snapshot,
     updates,
 )
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.django_db
 # --- the oracle --------------------------------------------------------------------------------
 
 
-def test_the_oracle_sees_what_it_has_to(tmp_path: Path):
+def test_the_file_watch_detects_access(tmp_path: Path):
     canary = tmp_path / "canary"
     deeds = {
         "opened": canary.read_bytes,
@@ -66,10 +66,10 @@ def test_a_snapshot_that_names_a_foreign_file_is_refused(world, attacker, slot):
         path = world.path(kind, slot)
         body = {"requirements": [], "updates": updates(snapshot(slot, path))}
         with untouched(world.canaries()), unchanged():
-            assert said(attacker.call("POST", COMMIT, body)) == refusal(path), kind
+            assert message_of(attacker.call("POST", COMMIT, body)) == refusal(path), kind
 
 
-def test_manifests_that_a_snapshot_of_v1_names_itself(world, attacker):
+def test_foreign_manifests_in_a_v1_snapshot_are_refused(world, attacker):
     make_iceberg_table("mine", "old", properties={"format-version": "1"})
     for kind in KINDS:
         path = world.path(kind, "manifest")
@@ -83,7 +83,7 @@ def test_manifests_that_a_snapshot_of_v1_names_itself(world, attacker):
             change = {"action": "add-snapshot", "snapshot": spelled}
             body = {"requirements": [], "updates": [change]}
             with untouched(world.canaries()), unchanged():
-                message = said(attacker.call("POST", "namespaces/mine/tables/old", body))
+                message = message_of(attacker.call("POST", "namespaces/mine/tables/old", body))
             assert message == refusal(path).replace("mine.t", "mine.old")
 
 
@@ -102,11 +102,11 @@ def test_statistics_in_a_foreign_file_are_refused(world, attacker, field):
         update = {"action": f"set-{field}", field: statistics}
         with untouched(world.canaries()), unchanged():
             response = attacker.call("POST", COMMIT, {"requirements": [], "updates": [update]})
-            assert said(response) == refusal(path)
+            assert message_of(response) == refusal(path)
 
 
 @pytest.mark.parametrize("stage", [False, True])
-def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage):
+def test_creating_a_table_with_a_foreign_snapshot_is_refused(world, attacker, stage):
     for kind in KINDS:
         path = world.path(kind, "list")
         added = snapshot("list", path) | {"sequence-number": 1}
@@ -132,30 +132,30 @@ def test_a_table_that_is_created_with_a_foreign_snapshot(world, attacker, stage)
                 response = attacker.call("POST", "transactions/commit", transaction)
             else:
                 response = attacker.call("POST", "namespaces/mine/tables/n", body)
-            assert said(response).removesuffix(" (operation 0)") == refusal(path).replace(
+            assert message_of(response).removesuffix(" (operation 0)") == refusal(path).replace(
                 "mine.t", "mine.n"
             )
 
 
-@pytest.mark.parametrize("what", ["register", "register-view"])
-def test_registering_from_a_foreign_file(world, attacker, what):
+@pytest.mark.parametrize("kind_", ["register", "register-view"])
+def test_registering_a_foreign_metadata_file_is_refused(world, attacker, kind_):
     """Its metadata file is not read, so it does not matter what is in it."""
-    for kind in (each for each in KINDS if each != "missing"):
+    for kind in (kind for kind in KINDS if kind != "missing"):
         path = world.path(kind, "list")
         body = {"name": "stolen", "metadata-location": path}
         with untouched(world.canaries()), unchanged():
-            message = said(attacker.call("POST", f"namespaces/mine/{what}", body))
+            message = message_of(attacker.call("POST", f"namespaces/mine/{kind_}", body))
         assert path in message
 
 
-def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, attacker):
+def test_hidden_and_missing_tables_are_refused_alike_on_register(world, attacker):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     real = local(hidden.iceberg_metadata.metadata_location)
     texts = set()
     for path in (real, real.with_name("00009-none.metadata.json")):
         body = {"name": "stolen", "metadata-location": f"file://{path}"}
         with untouched([*world.canaries(), real]), unchanged():
-            message = said(attacker.call("POST", "namespaces/mine/register", body))
+            message = message_of(attacker.call("POST", "namespaces/mine/register", body))
         texts.add(message.replace(path.name, "…"))
     assert len(texts) == 1
 
@@ -163,17 +163,17 @@ def test_registering_a_hidden_table_and_none_at_all_are_refused_alike(world, att
 @pytest.mark.parametrize(
     "field", ["manifest-list", "statistics", "partition-statistics", "metadata-log"]
 )
-def test_a_registered_document_that_names_foreign_files(world, attacker, field):
+def test_registering_metadata_with_foreign_files_is_refused(world, attacker, field):
     for kind in KINDS:
         path = world.path(kind, "list")
-        place = world.mine.parent / "registered"
+        directory = world.mine.parent / "registered"
         document = open_table(*MINE).metadata.model_dump(
             mode="json", by_alias=True, exclude_none=True
         )
-        added = snapshot("list", f"file://{place}/metadata/snap.avro")
+        added = snapshot("list", f"file://{directory}/metadata/snap.avro")
         document |= {
             "table-uuid": str(uuid.uuid4()),
-            "location": f"file://{place}",
+            "location": f"file://{directory}",
             "last-updated-ms": added["timestamp-ms"],
             "last-sequence-number": added["sequence-number"],
             "snapshots": [added],
@@ -190,12 +190,12 @@ def test_a_registered_document_that_names_foreign_files(world, attacker, field):
                 document["partition-statistics"] = [statistics]
             case "metadata-log":
                 document["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": path}]
-        file = place / "metadata" / "00001-x.metadata.json"
+        file = directory / "metadata" / "00001-x.metadata.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(document))
         body = {"name": "n", "metadata-location": f"file://{file}"}
         with untouched(world.canaries()), unchanged():
-            message = said(attacker.call("POST", "namespaces/mine/register", body))
+            message = message_of(attacker.call("POST", "namespaces/mine/register", body))
         assert message == refusal(path).replace("mine.t", "mine.n")
 
 
@@ -209,8 +209,8 @@ def test_a_registered_document_that_names_foreign_files(world, attacker, field):
         "location",
     ],
 )
-@pytest.mark.parametrize("place", ["hidden", "twin", "system", "path", "in path", "link"])
-def test_directories_of_others_are_not_claimed(world, attacker, name, place):
+@pytest.mark.parametrize("directory", ["hidden", "twin", "system", "path", "in path", "link"])
+def test_foreign_directories_cannot_be_claimed(world, attacker, name, directory):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     elsewhere = world.mine.parent / "elsewhere"
     IcebergPath.objects.create(table=hidden, path=str(elsewhere))
@@ -221,7 +221,7 @@ def test_directories_of_others_are_not_claimed(world, attacker, name, place):
         "path": str(elsewhere),
         "in path": f"{elsewhere}/deep",
         "link": f"{world.mine}/metadata/directory",
-    }[place]
+    }[directory]
     update = (
         {"action": "set-location", "location": f"file://{at}"}
         if name == "location"
@@ -231,13 +231,13 @@ def test_directories_of_others_are_not_claimed(world, attacker, name, place):
         response = attacker.call("POST", COMMIT, {"requirements": [], "updates": [update]})
     assert response.status_code in {400, 409}, response.content
     text, real = response.content.decode(), os.path.realpath(at)
-    for asked in (at, real, os.path.dirname(real)):  # noqa: PTH120 -- as text
-        text = text.replace(asked, "")
+    for path in (at, real, os.path.dirname(real)):  # noqa: PTH120 -- as text
+        text = text.replace(path, "")
     assert "secret" not in text
     assert not elsewhere.exists()
 
 
-def test_a_location_around_a_path_of_another_is_not_claimed(world, attacker):
+def test_a_location_enclosing_a_foreign_path_cannot_be_claimed(world, attacker):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     around = world.mine.parent / "around"
     IcebergPath.objects.create(table=hidden, path=f"{around}/inside")
@@ -250,17 +250,17 @@ def test_a_location_around_a_path_of_another_is_not_claimed(world, attacker):
 
 
 @pytest.mark.parametrize("dated", [-7_200_000, 120_000])
-def test_a_snapshot_that_is_dated_back_or_ahead(world, attacker, dated):
+def test_a_snapshot_with_a_wrong_timestamp_is_refused(world, attacker, dated):
     open_table(*MINE).append(rows(1))
     added = snapshot("data", f"file://{world.mine}/data/x.parquet")
     added["timestamp-ms"] += dated
     with unchanged():
         response = attacker.call("POST", COMMIT, {"requirements": [], "updates": updates(added)})
-    assert "Invalid snapshot timestamp" in said(response)
+    assert "Invalid snapshot timestamp" in message_of(response)
 
 
 @pytest.mark.parametrize(("behind", "has_parent"), [(0, True), (1, True), (1, False)])
-def test_a_sequence_number_that_does_not_grow(world, attacker, behind, has_parent):
+def test_a_sequence_number_must_grow(world, attacker, behind, has_parent):
     for number in range(2):
         open_table(*MINE).append(rows(number))
     added = snapshot("data", f"file://{world.mine}/data/x.parquet")
@@ -274,7 +274,7 @@ def test_a_sequence_number_that_does_not_grow(world, attacker, behind, has_paren
 
 
 @pytest.mark.parametrize("slot", ["data", "deletes"])
-def test_data_files_are_committed_unseen(world, attacker, slot):
+def test_data_files_are_not_read_at_commit(world, attacker, slot):
     """What lies elsewhere may be in storage that this server does not reach: it is not looked at."""
     for kind in KINDS:
         body = {

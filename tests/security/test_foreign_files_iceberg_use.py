@@ -47,9 +47,9 @@ from tests.security.foreign import (
     SLOTS,
     World,
     local,
+    message_of,
     refusal,
     row,
-    said,
     snapshot,
     updates,
 )
@@ -119,13 +119,13 @@ def much_to_do(monkeypatch) -> None:
 @pytest.mark.usefixtures("much_to_do")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("slot", [*SLOTS, "deletes"])
-def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, kind):
+def test_existing_foreign_references_are_not_used(world, attacker, planted, slot, kind):
     open_table(*MINE).append(rows(1))
     path = planted(kind, slot)
     is_metadata = slot in {"list", "manifest"}
     with untouched(world.canaries()):
         with unchanged():
-            assert said(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
+            assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
             with pytest.raises(ForeignFile) as refused:
                 show()
             assert refused.value.message == refusal(path)
@@ -143,9 +143,9 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
             assert refused.value.message == refusal(path)
         else:
             # It counts what the own manifest says; nothing is opened for that.
-            found = iceberg_statistics.measure(row(), policy)
-            assert found is not None
-            assert found.rows <= 4
+            statistics = iceberg_statistics.measure(row(), policy)
+            assert statistics is not None
+            assert statistics.rows <= 4
         purged(world)
 
 
@@ -164,12 +164,12 @@ def purged(world: World) -> None:
     event = AuditEvent.objects.get(action="table.purge")
     assert event.table_uuid == own
     assert event.after["files"] == len(event.after["paths"]) > 0
-    assert all(each.startswith(f"{world.mine}/") for each in event.after["paths"])
+    assert all(path.startswith(f"{world.mine}/") for path in event.after["paths"])
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "system", "link", "pipe"])
 @pytest.mark.parametrize("slot", ["manifest", "data"])
-def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, slot, kind):
+def test_a_stored_plan_is_checked_again(world, attacker, monkeypatch, slot, kind):
     """Its manifest list is another when its tasks are fetched."""
     monkeypatch.setattr("catalog.formats.iceberg.scans.planning.FILES_AT_ONCE", 1)
     for number in range(2):
@@ -181,7 +181,7 @@ def test_a_plan_that_was_kept_is_looked_at_again(world, attacker, monkeypatch, s
     local(snapshot(slot, path)["manifest-list"]).rename(local(current.manifest_list))
     with untouched(world.canaries()), unchanged():
         response = attacker.call("POST", f"{COMMIT}/tasks", {"plan-task": plan["plan-tasks"][0]})
-    assert said(response) == refusal(path)
+    assert message_of(response) == refusal(path)
 
 
 @pytest.mark.parametrize("is_dry_run", [True, False])
@@ -200,7 +200,7 @@ def test_orphans_are_not_listed_through_links(world, is_dry_run):
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "twin", "system", "link"])
-def test_clean_up_is_told_whose_the_files_are(world, planted, kind):
+def test_clean_up_distinguishes_own_and_foreign_files(world, planted, kind):
     planted(kind, "data")
     open_table(*MINE).overwrite(rows(1))
     spark = _Asked()
@@ -228,16 +228,20 @@ class _Asked:
 # --- what is allowed ---------------------------------------------------------------------------
 
 
-def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attacker):
+def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     """As Spark's ``snapshot`` makes a table of another's data files."""
-    who = ApiKey.objects.get(name="who").principal
+    requester = ApiKey.objects.get(name="who").principal
     source = Table.objects.get(namespace__name="secret", name="t")
-    who.grants.create(mask=closure(Privilege.READ).value, table=source)
+    requester.grants.create(mask=closure(Privilege.READ).value, table=source)
     path = world.path("hidden", "data")
     body = {"requirements": [], "updates": updates(snapshot("data", path))}
     assert attacker.call("POST", COMMIT, body).status_code == 200
     reference = FileReference.objects.get()
-    assert (reference.table, reference.source, reference.principal) == (row(), source, who.name)
+    assert (reference.table, reference.source, reference.principal) == (
+        row(),
+        source,
+        requester.name,
+    )
     (task,) = attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]
     assert task["data-file"]["file-path"] == path
     # The source knows of it.
@@ -269,11 +273,11 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
     # Whoever committed it may not read it any more: nobody reads it by way of that table.
-    who.grants.filter(table=source).delete()
-    assert said(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
+    requester.grants.filter(table=source).delete()
+    assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
-def test_files_that_no_table_has_are_read_in_an_allowed_root(world, attacker, settings, tmp_path):
+def test_unowned_files_in_an_allowed_root_are_readable(world, attacker, settings, tmp_path):
     """As ``add_files`` brings them in."""
     free = tmp_path / "outside"
     settings.MONODON_ALLOWED_ROOTS = [str(free)]
@@ -293,11 +297,11 @@ def test_files_that_no_table_has_are_read_in_an_allowed_root(world, attacker, se
     assert job.error == "left in place: 1 files outside its directories"
 
 
-def test_nothing_else_is_needed_of_who_has_only_their_own(world, attacker):
+def test_tables_with_own_files_need_no_other_privilege(world, attacker):
     before = picture()
     open_table(*MINE).append(rows(1, 2))
     assert before != picture()
     assert len(attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]) == 1
-    found = iceberg_statistics.measure(row(), policies.effective_policy(row()))
-    assert found is not None
-    assert found.rows == 2
+    statistics = iceberg_statistics.measure(row(), policies.effective_policy(row()))
+    assert statistics is not None
+    assert statistics.rows == 2

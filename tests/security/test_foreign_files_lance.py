@@ -43,7 +43,7 @@ from catalog.services.maintenance import job_runner, lance_dependents, measureme
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
-from tests.access.doors import KEY, give, principal, who_asks
+from tests.access.doors import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
 from tests.security import lance_attacks as attacks
@@ -78,14 +78,14 @@ class World:
 def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     settings.MONODON_MANIFEST_PATHS = []
     make_root()
-    who = who_asks()
+    requester = make_requester()
     make_namespace("secretive")
     rows = pa.table({"id": [7, 8], "name": ["secret", "secret"]})
     victims = {
         "hidden": make_lance_table(("secretive", "hidden"), rows),
         "dropped": make_lance_table(("secretive", "dropped"), rows),
     }
-    give(who, Privilege.ALL, make_namespace("mine"))
+    give(requester, Privilege.ALL, make_namespace("mine"))
     mine = make_lance_table(MINE)
     Lance(KEY).call(
         "POST", "/v1/table/mine$t/insert", raw=stream(pa.table({"id": [4], "name": ["d"]}))
@@ -212,12 +212,12 @@ def _transaction(world: World) -> bytes:
     return attacks.edited(_real(world), [12], lambda _: name[2:])
 
 
-def _index(place: Callable[[World], Path], change: attacks.Change = lambda index: index) -> Attack:
+def _index(path: Callable[[World], Path], change: attacks.Change = lambda index: index) -> Attack:
     """An index of the own column, whose files lie in another directory; its entry is changed."""
 
     def make(world: World) -> bytes:
         manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
-        target = place(world) / "_indices" / directory.name
+        target = path(world) / "_indices" / directory.name
         shutil.copytree(directory, target, dirs_exist_ok=True)
         return attacks.edited(manifest, [1], change, index=True)
 
@@ -340,17 +340,17 @@ WAYS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("attack", sorted(AT_ENTRY))
-def test_a_manifest_with_foreign_base_paths_is_not_entered(world, attack, way):
+def test_a_manifest_with_foreign_base_paths_is_refused(world, attack, way):
     staged = world.stage(ATTACKS[attack](world))
     before, on_disk = snapshot(), files(world.mine.location)
     path, body = WAYS[way](str(staged))
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         refused = Lance(KEY).call("POST", path, body)
     assert (refused.status_code, refused.json()["code"]) == (400, 13), refused.content
     assert (
         "does not belong to table 'mine.t', and may not be read for it" in refused.json()["error"]
     )
-    assert seen.events == []
+    assert touched.events == []
     assert (snapshot(), files(world.mine.location)) == (before, on_disk)
 
 
@@ -374,7 +374,7 @@ def test_a_base_path_that_decodes_to_another_location(world):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("victim", ["hidden", "dropped", "twin", "secret", "missing"])
-def test_a_manifest_elsewhere_is_not_entered(world, victim, way):
+def test_a_manifest_outside_the_table_is_refused(world, victim, way):
     if victim == "missing":
         target = Path(world.victims["hidden"].location) / "_versions/none.manifest-x"
     elif victim == "secret":
@@ -385,14 +385,14 @@ def test_a_manifest_elsewhere_is_not_entered(world, victim, way):
     for spelling in (str(target), str(target).lstrip("/"), target.as_uri()):
         path, body = WAYS[way](spelling)
         before = snapshot()
-        with watched(*world.canaries) as seen:
+        with watched(*world.canaries) as touched:
             refused = Lance(KEY).call("POST", path, body)
         assert (refused.status_code, refused.json()["code"]) == (400, 13)
         expected = (
             f"Manifest path {spelling!r} is outside the table's location '{world.mine.location}'"
         )
         assert refused.json()["error"].removeprefix("Operation 0: ") == expected
-        assert seen.events == []
+        assert touched.events == []
         assert snapshot() == before
     assert files(world.mine.location) == on_disk
 
@@ -444,15 +444,15 @@ USES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_no_use_of_a_version_touches_foreign_files(world, attack):
+def test_no_operation_on_a_version_touches_foreign_files(world, attack):
     """Requests first, then every kind of job, the measuring, and the repair."""
     _enter(world, ATTACKS[attack](world))
     before = [files(canary) for canary in world.canaries]
     faults = []
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for name, (path, body) in USES.items():
-            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
-            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **given)
+            content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **content)
             if not 400 <= answer.status_code < 500:
                 faults.append((name, answer.status_code, answer.content[:300]))
         jobs = _run_jobs(world)
@@ -460,7 +460,7 @@ def test_no_use_of_a_version_touches_foreign_files(world, attack):
             measurements.measure(actor=SYSTEM, table=MINE)
         lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
     assert faults == []
-    assert seen.events == []
+    assert touched.events == []
     assert JobStatus.SUCCEEDED not in [
         job.status for job in jobs if job.kind not in {JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS}
     ]
@@ -470,7 +470,7 @@ def test_no_use_of_a_version_touches_foreign_files(world, attack):
 
 
 def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
-    found = []
+    jobs = []
     for kind in (
         JobKind.COMPACT,
         JobKind.CLEAN_UP,
@@ -485,8 +485,8 @@ def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
         job = commit([start], actor=access.on_behalf_of("who")).results[0]
         job_runner.run_job(job.pk)
         job.refresh_from_db()
-        found.append(job)
-    return found
+        jobs.append(job)
+    return jobs
 
 
 # --- links in the table's own directory ----------------------------------------------------------
@@ -494,12 +494,12 @@ def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
 
 def _link(name: str, target: Callable[[World], str]) -> Callable[[World], None]:
     def make(world: World) -> None:
-        place = Path(world.mine.location) / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.is_dir():
-            place.rename(f"{place}.away")
-        place.unlink(missing_ok=True)
-        place.symlink_to(target(world))
+        path = Path(world.mine.location) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            path.rename(f"{path}.away")
+        path.unlink(missing_ok=True)
+        path.symlink_to(target(world))
 
     return make
 
@@ -570,10 +570,10 @@ def test_no_link_in_a_table_is_followed(world, link):
     lance_datasets.clear_caches()
     before = [files(canary) for canary in world.canaries]
     faults = []
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for name, (path, body) in (USES | MORE_USES).items():
-            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
-            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **given)
+            content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **content)
             if answer.status_code >= 500:
                 faults.append((name, answer.status_code, answer.content[:300]))
         _run_jobs(world)
@@ -581,7 +581,7 @@ def test_no_link_in_a_table_is_followed(world, link):
         lance_repair.repair(actor=SYSTEM, table=MINE, is_dry_run=True)
         Lance(KEY).call("POST", "/v1/table/mine$t/deregister", {})
         Lance(KEY).call("POST", "/v1/table/mine$u/register", {"location": world.mine.location})
-    assert seen.events == []
+    assert touched.events == []
     assert [files(canary) for canary in world.canaries] == before
     assert faults == []
 
@@ -617,22 +617,22 @@ def _read(client: Lance) -> tuple[int, Any]:
     return answer.status_code, json.loads(answer.content)
 
 
-def test_a_clone_of_what_its_writer_may_read(world):
+def test_a_clone_requires_that_its_writer_may_read_the_source(world):
     """And whoever reads the clone reads it through its writer, as long as that one may."""
     hidden = world.victims["hidden"]
-    who = Principal.objects.get(name="who")
-    grant = who.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
     staged = world.stage(ATTACKS["clone of a hidden table"](world))
     Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
     reference = FileReference.objects.get()
     assert (reference.table_id, reference.source_id) == (world.mine.pk, hidden.pk)
     assert reference.principal == "who"
-    with watched(hidden.location) as seen:
+    with watched(hidden.location) as touched:
         assert _read(Lance(KEY)) == (200, 2)
         answer = Lance(KEY).call("POST", "/v1/table/mine$t/query", {"k": 9, "vector": {}})
         rows = pa.ipc.open_file(answer.content).read_all()
     assert rows.column("name").to_pylist() == ["secret", "secret"]
-    assert ("open" in {event for _, event in seen.events}) is True  # the oracle does see
+    assert ("open" in {event for _, event in touched.events}) is True  # the oracle does see
     # Another reader of the clone, who may not see the source.
     other = principal("other-reader")
     ApiKey.objects.create(name="other", principal=other, digest=credentials.key_digest("mnd_other"))
@@ -643,16 +643,16 @@ def test_a_clone_of_what_its_writer_may_read(world):
     known_keys.forget_keys()
     lance_datasets.answers.clear()
     for key in (KEY, "mnd_other"):
-        with watched(hidden.location) as seen:
+        with watched(hidden.location) as touched:
             status, answer = _read(Lance(key))
-        assert (status, answer["code"], seen.events) == (400, 13, [])
+        assert (status, answer["code"], touched.events) == (400, 13, [])
         assert "does not belong to table 'mine.t'" in answer["error"]
 
 
-def test_a_source_keeps_what_its_clone_needs(world):
+def test_a_source_keeps_files_needed_by_its_clone(world):
     hidden = world.victims["hidden"]
-    who = Principal.objects.get(name="who")
-    who.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    requester = Principal.objects.get(name="who")
+    requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
     staged = world.stage(ATTACKS["clone of a hidden table"](world))
     Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
     name = ("secretive", "hidden")
@@ -671,8 +671,8 @@ def test_a_source_keeps_what_its_clone_needs(world):
         if kind == JobKind.CLEAN_UP:
             expected = "1 versions retained for dependents: 'mine.t'"
             assert job.error == expected
-    left = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
-    assert sorted(left) == [1, 4]
+    versions = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
+    assert sorted(versions) == [1, 4]
     assert _read(Lance(KEY)) == (200, 2)
 
 
@@ -699,11 +699,11 @@ def test_external_blobs_are_never_opened(world):
     """Neither those that a request brings, nor those that a client wrote to its own storage."""
     uri = world.secret.as_uri()
     rows = pa.table({"id": [1], "b": lance.blob_array([uri])})
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for path in ("mine$b/create", "mine$t/insert"):
             refused = Lance(KEY).call("POST", f"/v1/table/{path}", raw=stream(rows))
             assert 400 <= refused.status_code < 500, refused.content
-    assert seen.events == []
+    assert touched.events == []
     location = Path(world.mine.location).parent / "blobs"
     for mode in ("create", "append"):
         lance.write_dataset(
@@ -714,13 +714,13 @@ def test_external_blobs_are_never_opened(world):
             allow_external_blob_outside_bases=True,
         )
     Lance(KEY).post("/v1/table/mine$b/register", {"location": str(location)})
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for name, (path, body) in USES.items():
-            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
-            answer = Lance(KEY).call("POST", f"/v1/table/mine$b/{path}", **given)
+            content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$b/{path}", **content)
             assert answer.status_code < 500, (name, answer.content)
         _run_jobs(world, table=("mine", "b"))
-    assert seen.events == []
+    assert touched.events == []
 
 
 def _blob_table(world: World) -> Path:
@@ -744,13 +744,13 @@ def test_blobs_that_are_links_are_never_opened(world, moment):
         path.unlink()
         path.symlink_to(_hidden_file(world))
     before = files(str(location))
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for name, (path, body) in USES.items():
-            given = {"raw": body} if isinstance(body, bytes) else {"body": body}
-            answer = Lance(KEY).call("POST", f"/v1/table/mine$b/{path}", **given)
+            content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$b/{path}", **content)
             assert 400 <= answer.status_code < 500, name
         jobs = _run_jobs(world, table=("mine", "b"))
-    assert seen.events == []
+    assert touched.events == []
     assert {job.status for job in jobs if job.kind == JobKind.COMPACT} == {JobStatus.FAILED}
     assert files(str(location)) == before
 
@@ -761,7 +761,7 @@ LATE_LINKS = {
 
 
 @pytest.mark.parametrize("link", LATE_LINKS)
-def test_a_link_that_comes_after_a_read_is_not_followed(world, link):
+def test_a_link_created_after_a_read_is_not_followed(world, link):
     """What was checked before is checked again when its directory has changed."""
     for _ in range(2):  # the second is served by what is open
         assert _read(Lance(KEY)) == (200, 4)
@@ -771,7 +771,7 @@ def test_a_link_that_comes_after_a_read_is_not_followed(world, link):
     LATE_LINKS[link](world)
     lance_datasets.answers.clear()
     ledger = snapshot()
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for path, body in (
             ("query", {"k": 10, "vector": {}}),
             ("count_rows", {"predicate": "id > 0"}),
@@ -780,7 +780,7 @@ def test_a_link_that_comes_after_a_read_is_not_followed(world, link):
         ):
             answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
             assert answer.status_code == 400, (path, answer.content)
-    assert seen.events == []
+    assert touched.events == []
     assert snapshot() == ledger
 
 
@@ -807,8 +807,8 @@ def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
     body = USES["view"][1]
     Lance(KEY).post("/v1/materialized_view/mine$v/create", body, status=201)
     jobs = [
-        Job.objects.get(transaction=Lance(KEY).post(path, asked, status=202)["job_id"])
-        for path, asked in (
+        Job.objects.get(transaction=Lance(KEY).post(path, body, status=202)["job_id"])
+        for path, body in (
             ("/v1/table/mine$t/backfill_column", {"column": "c"}),
             ("/v1/table/mine$t/backfill_column", {"column": "c", "read_version": 3}),
             ("/v1/materialized_view/mine$v/refresh", {}),
@@ -819,7 +819,7 @@ def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
     else:
         _lead_to_hidden(world)
     before = list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path"))
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for job in jobs:
             maintenance_job_runner.run_job(job.pk)
             job.refresh_from_db()
@@ -828,5 +828,5 @@ def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
     ]
     assert ["does not belong to table 'mine.t'" in job.error for job in jobs] == [True, True, False]
     assert jobs[2].error == "The source of the view leads to files that may not be read for it"
-    assert seen.events == []
+    assert touched.events == []
     assert list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path")) == before

@@ -40,16 +40,16 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 def open_connections(server: LiveServer) -> int:
-    found = psutil.net_connections("tcp")
+    connections = psutil.net_connections("tcp")
     return sum(
         c.laddr.port == server.port and c.status == psutil.CONN_ESTABLISHED
-        for c in found
+        for c in connections
         if c.laddr
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_honest_clients_get_on(server: LiveServer, kind: str):
+def test_honest_clients_are_served_during_attacks(server: LiveServer, kind: str):
     with Attack(Target(server.port, server.key), [kind], SOCKETS, 60):
         deadline = time.monotonic() + 20
         while open_connections(server) < SOCKETS // 2 and kind != "half_closed":
@@ -106,7 +106,7 @@ def test_connections_of_an_address_are_limited(server: LiveServer):
         wire.close()
 
 
-def test_who_does_not_read_is_disconnected(server: LiveServer):
+def test_clients_that_do_not_read_are_disconnected(server: LiveServer):
     """The server gives up after MONODON_ANSWER_SECONDS, and keeps serving meanwhile."""
     with Wire(server, source="127.0.0.81") as wire:
         for _ in range(30):

@@ -113,20 +113,20 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("defect", BROKEN)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_body_that_is_not_whole_is_not_acted_on(server: LiveServer, operation: str, how: str):
+def test_an_incomplete_body_changes_nothing(server: LiveServer, operation: str, defect: str):
     method, path, body = OPERATIONS[operation]
-    lines, spoil = BROKEN[how]
+    lines, spoil = BROKEN[defect]
     if operation == "arrow":
         lines = [*lines, ARROW]
     with unchanged(server), Wire(server) as wire:
         wire.head(method, path, *lines).send(spoil(body))
-        if how != "trailers":
+        if defect != "trailers":
             wire.half_close()
         answer = wire.answer()
     assert answer.status == 400, answer.content
-    words = "shorter than its Content-Length" if "short" in how else "chunks are malformed"
+    words = "shorter than its Content-Length" if "short" in defect else "chunks are malformed"
     assert words in message(answer)
 
 
@@ -141,7 +141,7 @@ def test_a_client_that_leaves_changes_nothing(server: LiveServer, operation: str
         time.sleep(0.5)
 
 
-def test_a_whole_body_in_chunks_is_acted_on(server: LiveServer):
+def test_a_complete_chunked_body_is_processed(server: LiveServer):
     with Wire(server) as wire:
         wire.head("POST", "/v1/namespace/chunks/create", "Transfer-Encoding: chunked")
         assert wire.send(chunk(b"{") + chunk(b"}") + b"0\r\n\r\n").answer().status == 200
@@ -168,7 +168,7 @@ def test_bad_credentials_are_refused_without_the_body(
     assert time.monotonic() - began < BODY_SECONDS
 
 
-def test_bad_credentials_are_told_to_who_writes_first(server: LiveServer):
+def test_clients_that_write_first_read_the_credentials_error(server: LiveServer):
     body = b"x" * (20 * MEGABYTE)
     answer = send_whole(server, "POST", "/v1/table/ws$t/insert", body, ARROW, key=None)
     assert answer.status == 401
@@ -209,7 +209,7 @@ def test_a_path_that_is_not_utf8_is_refused(server: LiveServer):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("length", [1000, 60_000])
-def test_a_slow_body_is_given_up(server: LiveServer, operation: str, length: int):
+def test_a_slow_body_times_out(server: LiveServer, operation: str, length: int):
     method, path, body = OPERATIONS[operation]
     lines = [f"Content-Length: {length}", *([ARROW] if operation == "arrow" else [])]
     began = time.monotonic()
@@ -221,7 +221,7 @@ def test_a_slow_body_is_given_up(server: LiveServer, operation: str, length: int
         assert wire.seconds_until_closed(12) is not None
 
 
-def test_a_body_that_arrives_in_time_is_acted_on(server: LiveServer):
+def test_a_body_that_arrives_in_time_is_processed(server: LiveServer):
     """A small one piece by piece, for longer than it may take before the credentials are checked."""
     with Wire(server) as wire:
         wire.head("POST", "/v1/namespace/patient/create", "Content-Length: 2").send(b"{")
@@ -234,7 +234,7 @@ def test_a_body_that_arrives_in_time_is_acted_on(server: LiveServer):
 
 @pytest.mark.parametrize("operation", ["lance", "iceberg", "management", "token"])
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_client_that_writes_first_reads_that_its_body_is_too_large(
+def test_clients_that_write_first_read_the_too_large_error(
     server: LiveServer, operation: str, is_chunked: bool
 ):
     method, path, _ = OPERATIONS[operation]
@@ -249,7 +249,7 @@ def test_a_client_that_writes_first_reads_that_its_body_is_too_large(
         assert wire.head("GET", "/v1/config").answer().status == 200
 
 
-def test_a_body_without_end_is_cut_off(server: LiveServer):
+def test_an_endless_body_is_cut_off(server: LiveServer):
     with Wire(server) as wire:
         wire.head("POST", "/v1/namespaces", "Content-Length: 50000000000")
         with pytest.raises((ConnectionError, TimeoutError)):
@@ -259,7 +259,7 @@ def test_a_body_without_end_is_cut_off(server: LiveServer):
 # -- packed bodies
 
 
-def test_a_packed_body_is_read(server: LiveServer):
+def test_a_compressed_body_is_read(server: LiveServer):
     body = gzip.compress(json.dumps({"properties": {"a": "b" * 100_000}}).encode())
     answer = send_whole(
         server, "POST", "/v1/namespace/packed/create", body, "Content-Encoding: gzip"
@@ -275,7 +275,7 @@ def test_a_packed_body_is_read(server: LiveServer):
 
 
 @pytest.mark.parametrize("padding", [0, 100_000])
-def test_packed_rows_are_read(server: LiveServer, padding: int):
+def test_compressed_rows_are_read(server: LiveServer, padding: int):
     before = rows_of(server, "t")
     body = gzip.compress(arrow(3 + padding), compresslevel=0 if padding else 9)
     answer = send_whole(
@@ -298,7 +298,7 @@ BAD_PACKAGES = {
 
 @pytest.mark.parametrize("package", BAD_PACKAGES)
 @pytest.mark.parametrize("operation", ["lance", "iceberg", "management", "token"])
-def test_a_bad_package_is_refused(server: LiveServer, operation: str, package: str):
+def test_a_bad_compressed_body_is_refused(server: LiveServer, operation: str, package: str):
     body, encoding, status, words = BAD_PACKAGES[package]
     method, path, _ = OPERATIONS[operation]
     if package == "bomb" and operation == "token":
@@ -312,7 +312,7 @@ def test_a_bad_package_is_refused(server: LiveServer, operation: str, package: s
 
 
 @pytest.mark.parametrize("package", ["no gzip", "cut", "more", "other"])
-def test_packed_rows_that_are_spoiled_are_refused(server: LiveServer, package: str):
+def test_corrupted_compressed_rows_are_refused(server: LiveServer, package: str):
     good = gzip.compress(arrow())
     body, encoding, status = {
         "no gzip": (arrow(), "gzip", 400),
@@ -327,7 +327,7 @@ def test_packed_rows_that_are_spoiled_are_refused(server: LiveServer, package: s
     assert answer.status == status, answer.content
 
 
-def test_basic_credentials_still_give_a_token(server: LiveServer):
+def test_basic_credentials_return_a_token(server: LiveServer):
     basic = base64.b64encode(f":{server.key}".encode()).decode()
     answer = send_whole(
         server,

@@ -45,7 +45,7 @@ def ask(wire: Wire) -> Wire:
     return wire.head("POST", "/v1/table/ws$t/query", f"Content-Length: {len(body)}").send(body)
 
 
-def test_a_large_answer_is_whole(server: LiveServer):
+def test_a_large_answer_is_complete(server: LiveServer):
     with Wire(server) as wire:
         answer = ask(wire).answer()
     assert answer.status == 200, answer.content[:500]
@@ -61,7 +61,7 @@ def stalled(server: LiveServer) -> Iterator[list[Wire]]:
         yield [ask(stack.enter_context(Wire(server))) for _ in range(STREAMS)]
 
 
-def test_slow_readers_take_bounded_memory_and_no_ordinary_thread(
+def test_slow_readers_use_bounded_memory_and_no_ordinary_thread(
     server: LiveServer, request: pytest.FixtureRequest
 ):
     before = max(server.resident())
@@ -90,7 +90,7 @@ def test_slow_readers_take_bounded_memory_and_no_ordinary_thread(
         assert wire.seconds_until_closed(5) is not None
 
 
-def test_who_leaves_frees_the_place(server: LiveServer):
+def test_a_disconnected_reader_frees_its_slot(server: LiveServer):
     for _ in range(STREAMS * 3):
         with Wire(server) as wire:
             ask(wire).first_bytes()

@@ -42,17 +42,17 @@ Send = Callable[[str], HttpResponse]
 @pytest.fixture
 def outside(tmp_path: Path, warehouse: Path) -> Path:
     """A directory beside the warehouse with what somebody could want, and links that lead to it."""
-    there = tmp_path / "outside"
-    (there / "metadata").mkdir(parents=True)
-    (there / "secret").write_text("not for you")
-    (there / "metadata" / "v1.metadata.json").write_text("{}")
-    (there / "x.metadata.json").write_text("{}")
-    (warehouse / "link").symlink_to(there)
-    (warehouse / "link_to_file").symlink_to(there / "secret")
+    directory = tmp_path / "outside"
+    (directory / "metadata").mkdir(parents=True)
+    (directory / "secret").write_text("not for you")
+    (directory / "metadata" / "v1.metadata.json").write_text("{}")
+    (directory / "x.metadata.json").write_text("{}")
+    (warehouse / "link").symlink_to(directory)
+    (warehouse / "link_to_file").symlink_to(directory / "secret")
     (warehouse / "link_up").symlink_to("..")
     (warehouse / "link_to_link").symlink_to("link")
     (warehouse / "absolute_link").symlink_to("/etc")
-    return there
+    return directory
 
 
 def forms(outside: Path, warehouse: Path) -> list[str]:
@@ -194,8 +194,8 @@ sys.addaudithook(_hook)  # cannot be taken away again
 @contextmanager
 def watched(outside: Path) -> Iterator[None]:
     """Nothing outside is opened, and nobody called, by what runs inside."""
-    seen: list[str] = []
-    _watched.append(seen)
+    log: list[str] = []
+    _watched.append(log)
     try:
         yield
     finally:
@@ -203,7 +203,7 @@ def watched(outside: Path) -> Iterator[None]:
     secret = (str(outside), "/etc/", "/proc/self/environ", "/dev/zero", "/root", "socket.")
     # Libraries of the system's own read these, whoever asks.
     usual = ("/etc/localtime", "/etc/nsswitch", "/etc/host", "/etc/resolv", "/etc/ssl", "/etc/mime")
-    assert [s for s in seen if s.startswith(secret) and not s.startswith(usual)] == []
+    assert [s for s in log if s.startswith(secret) and not s.startswith(usual)] == []
 
 
 # --- the operations ------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def iceberg_operations(iceberg: Iceberg) -> dict[str, Send]:
     def move(form: str) -> list[dict[str, Any]]:
         return [{"action": "set-location", "location": form}]
 
-    found: dict[str, Send] = {
+    operations: dict[str, Send] = {
         "createTable": post("tables", lambda form: table(location=form)),
         "createTable staged": post(
             "tables", lambda form: table(location=form, **{"stage-create": True})
@@ -302,17 +302,17 @@ def iceberg_operations(iceberg: Iceberg) -> dict[str, Send]:
         ),
     }
     for name in ("write.data.path", "write.metadata.path"):
-        found[f"createTable {name}"] = post(
+        operations[f"createTable {name}"] = post(
             "tables", lambda form, name=name: table(properties={name: form})
         )
-        found[f"updateTable {name}"] = post(
+        operations[f"updateTable {name}"] = post(
             "tables/i",
             lambda form, name=name: {
                 "requirements": [],
                 "updates": [{"action": "set-properties", "updates": {name: form}}],
             },
         )
-    return found
+    return operations
 
 
 LANCE = ["DeclareTable", "RegisterTable", "RegisterTable overwrite", "BatchCommitTables"]
@@ -343,10 +343,12 @@ def world(tmp_path: Path, outside: Path, iceberg: Iceberg) -> Path:
     return tmp_path
 
 
-def all_refused(send: Send, wanted: list[str], world: Path, is_form: Callable[[Any], bool]) -> None:
+def all_refused(
+    send: Send, expected: list[str], world: Path, is_form: Callable[[Any], bool]
+) -> None:
     before, on_disk = snapshot(), files(world)
     faults = []
-    for form in wanted:
+    for form in expected:
         with watched(world / "outside"):
             answer = send(form)
         if not (400 <= answer.status_code < 500 and is_form(json.loads(answer.content))):
@@ -364,41 +366,43 @@ def is_iceberg(body: Any) -> bool:
     return {"message", "type", "code"} <= set(body["error"])
 
 
-def test_there_are_enough_forms(world: Path, outside: Path, warehouse: Path) -> None:
+def test_the_list_of_location_forms_is_long_enough(
+    world: Path, outside: Path, warehouse: Path
+) -> None:
     assert len(forms(outside, warehouse)) >= 200
 
 
 @pytest.mark.parametrize("operation", LANCE)
-def test_no_lance_operation_is_led_out(lance, world, outside, warehouse, operation):
+def test_no_lance_operation_leaves_the_warehouse(lance, world, outside, warehouse, operation):
     send = lance_operations(lance)[operation]
     all_refused(send, forms(outside, warehouse), world, is_lance)
 
 
 @pytest.mark.parametrize("operation", MANIFESTS)
-def test_no_manifest_lies_outside_when_it_must_not(lance, world, settings, operation):
+def test_manifests_outside_the_table_are_refused(lance, world, settings, operation):
     settings.MONODON_MANIFEST_PATHS = []
     send = manifest_operations(lance)[operation]
     # What is relative is relative to the table, and links of the warehouse are none of the table.
     sent = forms(world / "outside", world / "warehouse")
-    wanted = [form for form in sent if not form.startswith(("link", "absol"))]
-    all_refused(send, [form for form in wanted if form.strip("./")], world, is_lance)
+    expected = [form for form in sent if not form.startswith(("link", "absol"))]
+    all_refused(send, [form for form in expected if form.strip("./")], world, is_lance)
 
 
 @pytest.mark.parametrize("operation", ICEBERG)
-def test_no_iceberg_operation_is_led_out(iceberg, world, outside, warehouse, operation):
+def test_no_iceberg_operation_leaves_the_warehouse(iceberg, world, outside, warehouse, operation):
     send = iceberg_operations(iceberg)[operation]
     # Iceberg's readers decode nothing: there these are names of directories in the warehouse.
-    wanted = [form for form in forms(outside, warehouse) if not form.endswith(("=1", "#part"))]
+    expected = [form for form in forms(outside, warehouse) if not form.endswith(("=1", "#part"))]
     if operation.startswith("create"):
         # What is relative is below the namespace's location, where these links are not.
-        wanted = [form for form in wanted if not form.startswith(("link", "absol"))]
-    all_refused(send, wanted, world, is_iceberg)
+        expected = [form for form in expected if not form.startswith(("link", "absol"))]
+    all_refused(send, expected, world, is_iceberg)
 
 
 @pytest.mark.parametrize("form", HARMLESS)
 def test_an_odd_name_stays_in_the_warehouse(lance, iceberg, world, form):
     outside, warehouse = world / "outside", world / "warehouse"
-    kept = files(outside)
+    before = files(outside)
     with watched(outside):
         declared = lance.call("POST", "/v1/table/ns$odd/declare", {"location": form})
         made = iceberg.call(
@@ -409,9 +413,9 @@ def test_an_odd_name_stays_in_the_warehouse(lance, iceberg, world, form):
     for answer in (declared, made):
         assert answer.status_code < 500 or form == "a" * 300, answer.content
     if declared.status_code == 200:
-        found = os.path.realpath(declared.json()["location"].removeprefix("file://"))
-        assert found.startswith(f"{warehouse}/")
-    assert files(outside) == kept
+        real_location = os.path.realpath(declared.json()["location"].removeprefix("file://"))
+        assert real_location.startswith(f"{warehouse}/")
+    assert files(outside) == before
 
 
 def test_a_namespace_gives_its_tables_no_location_outside(iceberg, world, outside, warehouse):
@@ -429,9 +433,9 @@ def test_a_namespace_gives_its_tables_no_location_outside(iceberg, world, outsid
                 "POST", f"namespaces/n{number}/tables", {"name": "t", "schema": ICEBERG_SCHEMA}
             )
         if answer.status_code == 200:
-            place = answer.json()["metadata"]["location"].removeprefix("file://")
-            if not os.path.realpath(place).startswith(f"{warehouse}/"):
-                faults.append((form, place))
+            location = answer.json()["metadata"]["location"].removeprefix("file://")
+            if not os.path.realpath(location).startswith(f"{warehouse}/"):
+                faults.append((form, location))
         elif not 400 <= answer.status_code < 500 or files(world) != before:
             faults.append((form, answer.content))
     assert faults == []
@@ -517,10 +521,10 @@ UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
 
 
 @pytest.mark.parametrize("door", UNASKED)
-def test_what_is_no_location_leads_nowhere(lance, world, outside, warehouse, door):
+def test_options_and_headers_do_not_change_the_location(lance, world, outside, warehouse, door):
     """Options of a storage, properties and headers: the table lies in the warehouse, and it is
     written, read and described there."""
-    kept = files(outside)
+    before = files(outside)
     taken = 0
     for number, form in enumerate(forms(outside, warehouse)[::9]):
         with watched(outside):
@@ -535,21 +539,21 @@ def test_what_is_no_location_leads_nowhere(lance, world, outside, warehouse, doo
             more = stream(pa.table({"id": [number]}))
             added = lance.call("POST", f"{name}/insert", raw=more, headers={"x-lance-ctx-uri": "x"})
             assert added.status_code == 200, (form, added.content)
-            told = lance.call(
+            response = lance.call(
                 "POST", f"{name}/describe", {"storage_options": _all(form), "with_table_uri": True}
             )
             counted = lance.call("POST", f"{name}/count_rows", {"storage_options": _all(form)})
         assert int(counted.content) in {1, 2}
         table = Table.objects.named(("ns", f"n{number}")).get()
-        place = told.json()["location"].removeprefix("file://")
-        assert os.path.realpath(place) == table.location == f"{warehouse}/{Path(place).name}"
-        assert not told.json().get("storage_options")
-        assert files(place)
+        location = response.json()["location"].removeprefix("file://")
+        assert os.path.realpath(location) == table.location == f"{warehouse}/{Path(location).name}"
+        assert not response.json().get("storage_options")
+        assert files(location)
     assert taken > 20, "nothing was tried"
-    assert files(outside) == kept
+    assert files(outside) == before
 
 
-def test_options_of_a_storage_are_strings(lance, world):
+def test_storage_options_must_be_strings(lance, world):
     for text in ("[]", "1", '{"a": 1}', '{"a": {"b": "c"}}', "{", '"x"'):
         before, on_disk = snapshot(), files(world)
         answer = _create(lance, 1, "", query={"storage_options": text})
@@ -557,14 +561,14 @@ def test_options_of_a_storage_are_strings(lance, world):
         assert (snapshot(), files(world)) == (before, on_disk)
 
 
-def test_a_default_location_does_not_tell_the_namespaces_of_its_table(lance, iceberg, warehouse):
+def test_a_default_location_does_not_reveal_namespaces(lance, iceberg, warehouse):
     """Nor where a table was when it was made: a location stays when a table is renamed."""
     make_namespace("hidden", "project")
     schema = {"type": "struct", "schema-id": 0, "fields": []}
     iceberg.post("namespaces/hidden%1Fproject/tables", {"name": "t1", "schema": schema})
     lance.post("/v1/table/hidden$project$t2/declare", {})
     lance.post("/v1/table/hidden$project$t3/create", raw=stream(pa.table({"id": [1]})))
-    found = dict(Table.objects.values_list("name", "location"))
-    assert len(found) == 3
-    for name, location in found.items():
+    locations = dict(Table.objects.values_list("name", "location"))
+    assert len(locations) == 3
+    for name, location in locations.items():
         assert re.fullmatch(rf"{warehouse}/{name}-[0-9a-f]{{32}}", location)

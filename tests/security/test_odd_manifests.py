@@ -117,22 +117,22 @@ def test_damaged_manifests(lance, table, damage):
     bad = []
     for number in range(ROUNDS // len(DAMAGE)):
         path.write_bytes(DAMAGE[damage](whole, random_))
-        bad += [(number, *each) for each in faults(lance)]
+        bad += [(number, *fault) for fault in faults(lance)]
         lance_versions.settle_pending()
         if newest(table) != path:  # a restore of an older version was possible
             break
     assert bad == []
 
 
-@pytest.mark.parametrize("what", ["manifest", "data", "index", "everything", "directory"])
-def test_missing_files(lance, table, what):
+@pytest.mark.parametrize("missing", ["manifest", "data", "index", "everything", "directory"])
+def test_missing_files(lance, table, missing):
     location = Path(table.location)
-    if what == "manifest":
+    if missing == "manifest":
         newest(table).unlink()
-    elif what == "directory":
+    elif missing == "directory":
         location.rename(f"{location}-away")
     else:
-        pattern = {"data": "data/*", "index": "_indices/*/*", "everything": "**/*"}[what]
+        pattern = {"data": "data/*", "index": "_indices/*/*", "everything": "**/*"}[missing]
         for path in sorted(location.glob(pattern), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
     assert faults(lance) == []

@@ -43,7 +43,7 @@ DEEP: dict[str, bytes] = {
 
 @pytest.mark.parametrize("body", DEEP)
 @pytest.mark.parametrize("door", DOORS)
-def test_a_body_that_is_no_good_is_refused(send, door, body):
+def test_an_invalid_body_is_refused(send, door, body):
     with unchanged():
         answer = send("POST", DOORS[door], DEEP[body])
     assert 400 <= answer.status_code < 500, answer.content[:500]
@@ -69,7 +69,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_no_name_becomes_a_header(send, name):
+def test_names_cannot_inject_headers(send, name):
     make_namespace("ns")
     make_table("ns", "t")
     make_iceberg_table("ns", "i")

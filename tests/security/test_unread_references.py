@@ -60,14 +60,14 @@ def clean_up() -> Job:
     return job
 
 
-def test_what_a_commit_reads_is_recorded_at_once(world, source, attacker):
+def test_a_commit_records_the_references_it_reads(world, source, attacker):
     commit_reference(world, attacker)
     assert references() == [("t", "t", "who")]
     assert not UnreadSnapshot.objects.exists()
 
 
 @pytest.mark.usefixtures("limited")
-def test_clean_up_reads_what_commits_did_not(world, source, attacker):
+def test_clean_up_reads_references_not_read_by_commits(world, source, attacker):
     commit_reference(world, attacker)
     assert references() == []
     assert UnreadSnapshot.objects.get().principal == "who"
@@ -80,7 +80,7 @@ def test_clean_up_reads_what_commits_did_not(world, source, attacker):
 
 
 @pytest.mark.usefixtures("limited")
-def test_a_purge_reads_what_commits_did_not(world, source, attacker, settings):
+def test_a_purge_reads_references_not_read_by_commits(world, source, attacker, settings):
     settings.MONODON_TRASH_SECONDS = 0
     commit_reference(world, attacker)
     before = files(source.location)
@@ -115,7 +115,7 @@ def test_nothing_is_removed_while_manifests_cannot_be_reached(
     assert {name for name in after if after[name] != ledger[name]} <= {"Job", "Transaction"}
 
 
-def test_nobody_blocks_a_table_by_naming_files_that_they_may_not_read(world, attacker, monkeypatch):
+def test_references_to_unreadable_files_do_not_block_a_table(world, attacker, monkeypatch):
     """The files are not read for their table, either."""
     monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 1)
     commit_reference(world, attacker)
@@ -126,9 +126,7 @@ def test_nobody_blocks_a_table_by_naming_files_that_they_may_not_read(world, att
 
 
 @pytest.mark.parametrize("change", ["torn", "missing", "link"])
-def test_a_manifest_that_nobody_can_read_names_nothing(
-    world, source, attacker, monkeypatch, change
-):
+def test_an_unreadable_manifest_references_nothing(world, source, attacker, monkeypatch, change):
     monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 1)
     commit_reference(world, attacker)
     for path in Path(world.mine, "metadata").glob("*.avro"):
@@ -143,7 +141,7 @@ def test_a_manifest_that_nobody_can_read_names_nothing(
     assert not UnreadSnapshot.objects.exists()
 
 
-def test_registering_looks_at_manifests_of_older_snapshots(world, source, attacker, monkeypatch):
+def test_register_checks_manifests_of_older_snapshots(world, source, attacker, monkeypatch):
     """Whose snapshots the metadata has forgotten."""
     commit_reference(world, attacker)
     FileReference.objects.all().delete()
@@ -151,7 +149,7 @@ def test_registering_looks_at_manifests_of_older_snapshots(world, source, attack
     (added,) = table.document["snapshots"]
     listed = iceberg_files._listed
     monkeypatch.setattr(
-        iceberg_files, "_listed", lambda path: [(one, 1) for one, _ in listed(path) or ()]
+        iceberg_files, "_listed", lambda path: [(path_, 1) for path_, _ in listed(path) or ()]
     )
     body = {"name": "again", "metadata-location": table.metadata_location}
     assert attacker.call("POST", "namespaces/mine/register", body).status_code == 200

@@ -44,11 +44,11 @@ def untouched(canaries: Iterable[Path]) -> Iterator[None]:
             watched[number] = path
         assert watched, "there is nothing to watch"
         yield
-        found = list(_events(handle, watched))
+        event_names = list(_events(handle, watched))
     finally:
         os.close(handle)
-    if found:
-        raise Touched("\n".join(found))
+    if event_names:
+        raise Touched("\n".join(event_names))
 
 
 def _events(handle: int, watched: dict[int, Path]) -> Iterator[str]:
@@ -61,6 +61,6 @@ def _events(handle: int, watched: dict[int, Path]) -> Iterator[str]:
         while at < len(content):
             number, mask, _, length = _HEADER.unpack_from(content, at)
             at += _HEADER.size + length
-            told = [word for bit, word in _EVENTS.items() if mask & bit]
-            if told:
-                yield f"{watched[number]}: {', '.join(told)}"
+            names = [word for bit, word in _EVENTS.items() if mask & bit]
+            if names:
+                yield f"{watched[number]}: {', '.join(names)}"

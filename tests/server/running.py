@@ -29,13 +29,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def eventually(holds: Callable[[], bool], *, within: float, what: str) -> float:
+def eventually(holds: Callable[[], bool], *, within: float, description: str) -> float:
     """How long it took. `within` is in seconds on a machine that does nothing else."""
     within *= PATIENCE
     began = time.monotonic()
     while not holds():
         waited = time.monotonic() - began
-        assert waited < within, f"not within {within} s: {what}"
+        assert waited < within, f"not within {within} s: {description}"
         time.sleep(0.05)
     return time.monotonic() - began
 
@@ -101,7 +101,7 @@ class Running:
             return self.is_ready()
 
         try:
-            return eventually(ready, within=within, what="ready")
+            return eventually(ready, within=within, description="ready")
         except AssertionError as exc:
             raise AssertionError(f"{exc}\n{self.output}") from exc
 
@@ -112,9 +112,9 @@ class Running:
 
     def processes(self) -> list[psutil.Process]:
         """The supervisor's descendants now; also remembered for `left_over`."""
-        found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
-        self._seen |= {process.pid: process for process in found}
-        return found
+        processes: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
+        self._seen |= {process.pid: process for process in processes}
+        return processes
 
     def child(self, *words: str) -> psutil.Process:
         """The direct child whose command line has all the words."""
@@ -122,7 +122,7 @@ class Running:
         for process in psutil.Process(self.process.pid).children():
             with contextlib.suppress(psutil.Error):
                 command = process.cmdline()
-                if all(any(word in part for part in command) for word in words):
+                if all(any(word in argument for argument in command) for word in words):
                     return process
         raise AssertionError(f"no child {words}: {self.output}")
 
@@ -134,9 +134,9 @@ class Running:
             return False
 
     def left_over(self) -> list[psutil.Process]:
-        left = []
+        leftovers = []
         for process in self._seen.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    left.append(process)
-        return left
+                    leftovers.append(process)
+        return leftovers

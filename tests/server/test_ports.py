@@ -110,7 +110,7 @@ def test_a_listener_of_another_session_is_a_stranger() -> None:
 @on_linux
 def test_a_stranger_that_answers_on_the_port_is_not_taken_for_ready(tmp_path: Path) -> None:
     with Running(tmp_path / "home") as running:
-        eventually(lambda: "state in" in running.output, within=10, what="the port is held")
+        eventually(lambda: "state in" in running.output, within=10, description="the port is held")
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind((HOST, running.port))
         with stranger(running.port):

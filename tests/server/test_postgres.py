@@ -22,15 +22,15 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become 
 
 
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cluster in a path with spaces")
     path.chmod(0o711)
     return path
 
 
 @pytest.fixture
-def cluster(place: Path) -> Iterator[Postgres]:
-    cluster = Postgres(place / "data", place / "run", durable=False)
+def cluster(directory: Path) -> Iterator[Postgres]:
+    cluster = Postgres(directory / "data", directory / "run", durable=False)
     cluster.start()
     yield cluster
     cluster.stop()
@@ -53,12 +53,12 @@ def test_text_sorts_by_code_point_and_upper_case_knows_unicode(cluster: Postgres
     assert answer(cluster, "SELECT 'B' < 'a' AND upper('ä') = 'Ä'") is True
 
 
-def test_the_data_survives_a_kill(place: Path) -> None:
-    cluster = Postgres(place / "data", place / "run")
+def test_the_data_survives_a_kill(directory: Path) -> None:
+    cluster = Postgres(directory / "data", directory / "run")
     cluster.start()
     with psycopg.connect(cluster.url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 42 AS number")
-    pid = int((place / "data" / "postmaster.pid").read_text().split()[0])
+    pid = int((directory / "data" / "postmaster.pid").read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
     cluster.stop()
     cluster.start()
@@ -67,7 +67,7 @@ def test_the_data_survives_a_kill(place: Path) -> None:
     cluster.stop()
 
 
-def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(place: Path) -> None:
+def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(directory: Path) -> None:
     # Started by a process that is gone, in a session of its own: nothing ties it to us.
     code = (
         "import os, pathlib, sys; from server.postgres import Postgres; "
@@ -76,18 +76,18 @@ def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(place: Pat
         "child = cluster.child(); launch = child._identity.launch(child._command); "
         "os.setsid(); os.execv(launch[0], launch)"
     )
-    orphan = subprocess.Popen([sys.executable, "-c", code, str(place)], cwd=PROJECT)
-    pid_file = place / "data" / "postmaster.pid"
+    orphan = subprocess.Popen([sys.executable, "-c", code, str(directory)], cwd=PROJECT)
+    pid_file = directory / "data" / "postmaster.pid"
 
     def is_ready() -> bool:
         # While the cluster is prepared, the file names the server that sets up the roles.
         lines = pid_file.read_text().split() if pid_file.exists() else []
         return lines[:1] == [str(orphan.pid)] and "ready" in lines
 
-    eventually(is_ready, within=30, what="orphan")
+    eventually(is_ready, within=30, description="orphan")
     reaper = psutil.Process(orphan.pid)
     lines: list[str] = []
-    cluster = Postgres(place / "data", place / "run", sink=lines.append)
+    cluster = Postgres(directory / "data", directory / "run", sink=lines.append)
     cluster.start()
     orphan.wait(30)
     assert not reaper.is_running()
@@ -96,13 +96,15 @@ def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(place: Pat
     cluster.stop()
 
 
-def test_a_recorded_pid_that_is_somebody_else_now_is_not_touched(place: Path) -> None:
-    cluster = Postgres(place / "data", place / "run")
+def test_a_recorded_pid_that_is_somebody_else_now_is_not_touched(directory: Path) -> None:
+    cluster = Postgres(directory / "data", directory / "run")
     cluster.prepare()
     bystander = subprocess.Popen(["/bin/sleep", "60"])
     try:
-        pid_file = place / "data" / "postmaster.pid"
-        pid_file.write_text(f"{bystander.pid}\n{place / 'data'}\n{int(time.time())}\n5432\n\n\n\n")
+        pid_file = directory / "data" / "postmaster.pid"
+        pid_file.write_text(
+            f"{bystander.pid}\n{directory / 'data'}\n{int(time.time())}\n5432\n\n\n\n"
+        )
         os.chown(pid_file, *cluster._identity.owner)
         cluster.start()
         assert answer(cluster, "SELECT 1") == 1
@@ -113,19 +115,19 @@ def test_a_recorded_pid_that_is_somebody_else_now_is_not_touched(place: Path) ->
         bystander.wait()
 
 
-def test_a_directory_with_something_else_in_it_is_not_touched(place: Path) -> None:
-    (place / "data").mkdir()
-    (place / "data" / "thesis.txt").write_text("mine")
+def test_a_directory_with_something_else_in_it_is_not_touched(directory: Path) -> None:
+    (directory / "data").mkdir()
+    (directory / "data" / "thesis.txt").write_text("mine")
     with pytest.raises(DatabaseUnusable, match="not empty but holds no PostgreSQL cluster"):
-        Postgres(place / "data", place / "run").start()
-    assert (place / "data" / "thesis.txt").read_text() == "mine"
+        Postgres(directory / "data", directory / "run").start()
+    assert (directory / "data" / "thesis.txt").read_text() == "mine"
 
 
-def test_data_of_another_release_is_refused(place: Path) -> None:
-    (place / "data").mkdir()
-    (place / "data" / "PG_VERSION").write_text("9\n")
+def test_data_of_another_release_is_refused(directory: Path) -> None:
+    (directory / "data").mkdir()
+    (directory / "data" / "PG_VERSION").write_text("9\n")
     with pytest.raises(DatabaseUnusable, match="was made by PostgreSQL 9"):
-        Postgres(place / "data", place / "run").start()
+        Postgres(directory / "data", directory / "run").start()
 
 
 @as_root
@@ -145,17 +147,17 @@ def test_root_runs_it_as_another_user_or_behind_a_namespace_where_that_one_may_n
 
 
 @as_root
-def test_a_data_directory_changes_hands_when_the_identity_changes(place: Path) -> None:
-    cluster = Postgres(place / "data", place / "run")
+def test_a_data_directory_changes_hands_when_the_identity_changes(directory: Path) -> None:
+    cluster = Postgres(directory / "data", directory / "run")
     cluster.start()
     cluster.stop()
     owner = cluster._identity.owner
     other = (12345, 12345)
-    for path in (place / "data", *(place / "data").rglob("*")):
+    for path in (directory / "data", *(directory / "data").rglob("*")):
         os.chown(path, *other, follow_symlinks=False)
     cluster.start()
     assert answer(cluster, "SELECT 1") == 1
-    assert (place / "data").stat().st_uid == owner[0]
+    assert (directory / "data").stat().st_uid == owner[0]
     cluster.stop()
 
 

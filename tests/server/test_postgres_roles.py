@@ -51,7 +51,7 @@ def reachable() -> Iterator[Path]:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     with reachable() as path:
         yield path
 
@@ -193,38 +193,48 @@ def test_the_verifier_is_what_postgresql_makes_of_a_password() -> None:
 # --- clusters of older releases
 
 
-def make_old_cluster(place: Path) -> None:
+def make_old_cluster(directory: Path) -> None:
     """As releases before made it: the application is the superuser, and whoever comes is trusted."""
-    new = Postgres(place / "unused", place / "unused-run")
+    new = Postgres(directory / "unused", directory / "unused-run")
     old = Identity(owner=(os.geteuid(), os.getegid()))
     if os.geteuid() == 0:
         nobody = pwd.getpwnam("nobody")
         ids = nobody.pw_uid, nobody.pw_gid
         old = Identity(owner=ids, arguments=("--user", f"{ids[0]}:{ids[1]}"))
-    for directory in (place / "data", place / "sockets"):
-        directory.mkdir(mode=0o700)
-        os.chown(directory, *old.owner)
-    make = [str(new.program("initdb")), f"--pgdata={place / 'data'}", "--username=monodon"]
-    subprocess.run(old.launch([*make, "--auth=trust"]), check=True, capture_output=True, cwd=place)
+    for folder in (directory / "data", directory / "sockets"):
+        folder.mkdir(mode=0o700)
+        os.chown(folder, *old.owner)
+    make = [str(new.program("initdb")), f"--pgdata={directory / 'data'}", "--username=monodon"]
+    subprocess.run(
+        old.launch([*make, "--auth=trust"]), check=True, capture_output=True, cwd=directory
+    )
     server = Child(
         "postgres",
         [
-            *(str(new.program("postgres")), "-D", str(place / "data"), "-c", "listen_addresses="),
-            *("-c", f"unix_socket_directories={place / 'sockets'}"),
+            *(
+                str(new.program("postgres")),
+                "-D",
+                str(directory / "data"),
+                "-c",
+                "listen_addresses=",
+            ),
+            *("-c", f"unix_socket_directories={directory / 'sockets'}"),
         ],
         sink=lambda line: None,
         environment={"LC_ALL": "C"},
-        directory=place,
+        directory=directory,
         identity=old,
         polite=signal.SIGINT,
     )
     server.start()
     try:
-        pid_file = place / "data" / "postmaster.pid"
+        pid_file = directory / "data" / "postmaster.pid"
         eventually(
-            lambda: pid_file.exists() and "ready" in pid_file.read_text(), within=30, what="old"
+            lambda: pid_file.exists() and "ready" in pid_file.read_text(),
+            within=30,
+            description="old",
         )
-        door = {"host": str(place / "sockets"), "user": "monodon"}
+        door = {"host": str(directory / "sockets"), "user": "monodon"}
         with psycopg.connect(**door, dbname="postgres", autocommit=True) as connection:
             connection.execute("CREATE DATABASE monodon")
         with psycopg.connect(**door, dbname="monodon", autocommit=True) as connection:
@@ -233,10 +243,10 @@ def make_old_cluster(place: Path) -> None:
         postgres.stop(server, patience=10.0)
 
 
-def test_an_old_cluster_is_upgraded_without_losing_anything(place: Path) -> None:
-    make_old_cluster(place)
+def test_an_old_cluster_is_upgraded_without_losing_anything(directory: Path) -> None:
+    make_old_cluster(directory)
     for _ in range(2):  # the second start finds everything done
-        cluster = Postgres(place / "data", place / "run")
+        cluster = Postgres(directory / "data", directory / "run")
         cluster.start()
         with psycopg.connect(cluster.url, autocommit=True) as connection:
 
@@ -263,9 +273,9 @@ def test_an_old_cluster_is_upgraded_without_losing_anything(place: Path) -> None
                 UNION ALL SELECT datname, pg_get_userbyid(datdba) FROM pg_database
                 WHERE datname = 'monodon'
             """
-            found = rows(owners)
-            assert {owner for _, owner in found} == {"monodon"}
-            names = {name for name, _ in found}
+            roles = rows(owners)
+            assert {owner for _, owner in roles} == {"monodon"}
+            names = {name for name, _ in roles}
             assert {"kept", "alone", "mood", "positive", "pair", "shown", "january", "add"} <= names
             # What migrations do to such tables.
             connection.execute("ALTER TABLE kept ADD COLUMN more text")
@@ -279,14 +289,16 @@ def test_an_old_cluster_is_upgraded_without_losing_anything(place: Path) -> None
         cluster.stop()
 
 
-def test_an_upgrade_that_was_killed_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_old_cluster(place)
+def test_an_upgrade_that_was_killed_goes_on(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_old_cluster(directory)
     monkeypatch.setattr("server.roles._OWNERSHIP", "SELECT 1 / 0")
-    cluster = Postgres(place / "data", place / "run")
+    cluster = Postgres(directory / "data", directory / "run")
     with pytest.raises(DatabaseUnusable, match=r"roles of the cluster .* could not be made"):
         cluster.start()
     monkeypatch.undo()
-    cluster = Postgres(place / "data", place / "run")
+    cluster = Postgres(directory / "data", directory / "run")
     cluster.start()
     with psycopg.connect(cluster.url) as connection:
         assert connection.execute("SELECT count(*) FROM kept").fetchone() == (2,)
@@ -327,7 +339,7 @@ print(" ".join(refused))
 def test_other_programs_of_nobody_do_not_get_in(cluster: Postgres) -> None:
     postmaster = (cluster.data_dir / "postmaster.pid").read_text().split()[0]
     nobody = pwd.getpwnam("nobody")
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             *(sys.executable, "-c", _INTRUDER, str(PROJECT), str(cluster.data_dir)),
             *(str(cluster.socket_dir), str(cluster.password_file), postmaster),
@@ -337,10 +349,10 @@ def test_other_programs_of_nobody_do_not_get_in(cluster: Postgres) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.split() == [
+    assert completed.stdout.split() == [
         *("connect", "superuser", "socket", "data", "rules"),
         *("password", "signal", "environment", "memory"),
-    ], done.stderr
+    ], completed.stderr
 
 
 @as_root

@@ -34,10 +34,10 @@ def home(tmp_path: Path) -> Path:
 def running(home: Path) -> Iterator[Running]:
     with Running(home) as running:
         running.wait_ready()
-        eventually(lambda: running.has(*CHILDREN["beat"]), within=10, what="all started")
+        eventually(lambda: running.has(*CHILDREN["beat"]), within=10, description="all started")
         yield running
         running.processes()
-    eventually(lambda: not running.left_over(), within=3, what="nothing left over")
+    eventually(lambda: not running.left_over(), within=3, description="nothing left over")
 
 
 def database_of(running: Running) -> str:
@@ -48,7 +48,7 @@ def database_of(running: Running) -> str:
 def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
     with Running(home) as first:
         first.wait_ready()
-        eventually(lambda: "is ready at" in first.output, within=5, what="the banner")
+        eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output
         assert "WARNING" not in first.output  # a start as it is meant to be worries nobody
         first.processes()
@@ -86,8 +86,10 @@ def test_whatever_is_killed_comes_back(running: Running) -> None:
         running.child(*words).kill()
         # The message first: until the supervisor has noticed, the dead one may still look alive.
         noticed = f"{name} was killed by SIGKILL"
-        eventually(lambda words=noticed: words in running.output, within=5, what=noticed)
-        eventually(lambda words=words: running.has(*words), within=10, what=f"{name} restarted")
+        eventually(lambda words=noticed: words in running.output, within=5, description=noticed)
+        eventually(
+            lambda words=words: running.has(*words), within=10, description=f"{name} restarted"
+        )
         running.wait_ready()
 
     web = running.child(*CHILDREN["web"])
@@ -97,14 +99,14 @@ def test_whatever_is_killed_comes_back(running: Running) -> None:
     eventually(
         lambda: not workers & {p.pid for p in web.children()},
         within=20,
-        what="web workers replaced",
+        description="web workers replaced",
     )
     running.wait_ready()
 
     watchdog = running.child("watchdog.py")
     watchdog.kill()
-    eventually(lambda: "the watchdog died" in running.output, within=5, what="noticed")
-    eventually(lambda: running.has("watchdog.py"), within=5, what="another watchdog")
+    eventually(lambda: "the watchdog died" in running.output, within=5, description="noticed")
+    eventually(lambda: running.has("watchdog.py"), within=5, description="another watchdog")
     assert running.child("watchdog.py").pid != watchdog.pid
 
 
@@ -140,11 +142,11 @@ def test_nothing_is_left_when_the_watchdog_is_killed_with_the_supervisor(home: P
 @pytest.mark.parametrize("moment", ["state in", "is ready to accept connections", "setup "])
 def test_it_can_be_stopped_while_it_starts(home: Path, moment: str) -> None:
     with Running(home) as running:
-        eventually(lambda: moment in running.output, within=60, what=moment)
+        eventually(lambda: moment in running.output, within=60, description=moment)
         running.processes()
         running.process.send_signal(signal.SIGINT)
         assert running.wait_exit(within=10) == 0, running.output
-    eventually(lambda: not running.left_over(), within=3, what="nothing left over")
+    eventually(lambda: not running.left_over(), within=3, description="nothing left over")
 
 
 def test_it_stops_when_its_parent_is_killed(home: Path) -> None:
@@ -160,7 +162,9 @@ def test_it_stops_when_its_parent_is_killed(home: Path) -> None:
         [sys.executable, "-c", code], cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL
     )
     lock = home / "run.lock"
-    eventually(lambda: lock.exists() and "running" in lock.read_text(), within=10, what="started")
+    eventually(
+        lambda: lock.exists() and "running" in lock.read_text(), within=10, description="started"
+    )
     parent.kill()
     parent.wait()
     with Running(home, port) as second:

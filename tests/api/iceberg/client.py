@@ -99,8 +99,8 @@ class Iceberg:
             form = response.json()
             assert set(form) == {"error"}
             assert set(form["error"]) == {"message", "type", "code"}
-            found = (response.status_code, form["error"]["code"], form["error"]["type"])
-            assert found == (status, status, kind), form
+            actual = (response.status_code, form["error"]["code"], form["error"]["type"])
+            assert actual == (status, status, kind), form
             assert error in form["error"]["message"], form
         assert snapshot() == before
         return response

@@ -38,24 +38,26 @@ def by_operation(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str
     }
 
 
-def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in part:
+def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
         step: Any = document
-        for name in part["$ref"].removeprefix("#/").split("/"):
+        for name in node["$ref"].removeprefix("#/").split("/"):
             step = step[name]
-        part = step
-    return part
+        node = step
+    return node
 
 
-def content_of(document: dict[str, Any], part: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+def content_of(document: dict[str, Any], node: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     """The schema of each media type."""
-    content = resolve(document, part or {}).get("content", {})
+    content = resolve(document, node or {}).get("content", {})
     return {media: resolve(document, described["schema"]) for media, described in content.items()}
 
 
 def parameters(document: dict[str, Any], described: dict[str, Any]) -> set[tuple[str, str]]:
-    found = [resolve(document, parameter) for parameter in described["parameters"]]
-    return {(parameter["name"], parameter["in"]) for parameter in found}
+    parameters_of_operation = [
+        resolve(document, parameter) for parameter in described["parameters"]
+    ]
+    return {(parameter["name"], parameter["in"]) for parameter in parameters_of_operation}
 
 
 # --- the document at /schema/iceberg ----------------------------------------------------------------
@@ -74,14 +76,14 @@ def test_the_document_is_valid_openapi_3_1(document):
 
 
 def test_every_reference_leads_somewhere(document):
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                resolve(document, part)
-            for inner in part.values():
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                resolve(document, node)
+            for inner in node.values():
                 walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
+        elif isinstance(node, list):
+            for inner in node:
                 walk(inner)
 
     walk(document)
@@ -92,8 +94,8 @@ def test_the_document_has_what_is_served(document):
 
 
 def test_the_document_is_what_getconfig_tells(document, iceberg: Iceberg):
-    found = [f"{method} {path}" for method, path, _ in by_operation(document).values()]
-    assert sorted(iceberg.get("config")["endpoints"]) == sorted(found)
+    endpoints = [f"{method} {path}" for method, path, _ in by_operation(document).values()]
+    assert sorted(iceberg.get("config")["endpoints"]) == sorted(endpoints)
 
 
 def test_the_document_needs_no_key_and_has_a_page(db, settings):
@@ -131,11 +133,11 @@ def specification() -> dict[str, Any]:
 
 
 def test_every_operation_of_the_specification_is_served(specification):
-    known = set(by_operation(specification))
-    assert len(known) == 35
-    assert known - NOT_SERVED <= set(OPERATIONS)
-    assert set(OPERATIONS) <= known
-    assert known >= NOT_SERVED
+    served = set(by_operation(specification))
+    assert len(served) == 35
+    assert served - NOT_SERVED <= set(OPERATIONS)
+    assert set(OPERATIONS) <= served
+    assert served >= NOT_SERVED
 
 
 @every_operation
@@ -154,7 +156,7 @@ def test_the_specification_and_the_document_agree(specification, document, opera
         content_of(specification, expected.get("requestBody")),
         optional=OPTIONAL.get(operation, set()),
     )
-    responses = {str(status): part for status, part in expected["responses"].items()}
+    responses = {str(status): response for status, response in expected["responses"].items()}
     for status in set(responses) & {"200", "204"}:
         _agree(
             content_of(document, described["responses"][status]),
@@ -176,8 +178,9 @@ def _agree(
         if "properties" not in schema or "properties" not in contract:
             continue  # metadata and what has several forms stays a dict
         assert set(schema["properties"]) <= set(contract["properties"])
-        required, wanted = set(schema.get("required", [])), set(contract.get("required", []))
+        required = set(schema.get("required", []))
+        expected = set(contract.get("required", []))
         if optional is None:
-            assert required >= wanted
+            assert required >= expected
         else:
-            assert required == wanted - optional
+            assert required == expected - optional

@@ -22,12 +22,12 @@ def operations() -> dict[str, type[IcebergOperation]]:
 
 def marked() -> set[str]:
     """The operations whose tests are marked, in files that have tests."""
-    found = set()
+    operation_ids = set()
     for path in Path(__file__).parent.glob("test_*.py"):
         text = path.read_text()
         if "\ndef test_" in text:
-            found.update(_MARK.findall(text))
-    return found
+            operation_ids.update(_MARK.findall(text))
+    return operation_ids
 
 
 def test_every_operation_has_a_test():
@@ -55,17 +55,17 @@ def test_what_writes_says_so():
 
 def _subclasses(base: type) -> set[type]:
     direct = set(base.__subclasses__())
-    return direct.union(*(_subclasses(one) for one in direct))
+    return direct.union(*(_subclasses(subclass) for subclass in direct))
 
 
 def test_every_refusal_has_a_status_and_a_type():
-    known = {
+    refusals = {
         c
         for c in _subclasses(CatalogError)
         if c.__module__.startswith(("catalog.errors.", "api.errors"))
     }
-    assert known - set(errors.STATUS_AND_TYPE) == set()
-    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+    assert refusals - set(errors.STATUS_AND_TYPE) == set()
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= refusals
 
 
 def test_types_agree_with_statuses():
@@ -89,16 +89,16 @@ def test_types_agree_with_statuses():
         assert status in expected, refusal
 
 
-def said(error: CatalogError, warehouse: tuple[str, ...] = ()) -> str:
+def message_of(error: CatalogError, warehouse: tuple[str, ...] = ()) -> str:
     return wording.complete(error, wording.message(error, warehouse))
 
 
 def test_a_message_begins_with_the_cause():
     error = TableNotFound(("a", "t"), detail="A view of this name exists.")
-    assert said(error) == "Table does not exist: a.t. A view of this name exists."
+    assert message_of(error) == "Table does not exist: a.t. A view of this name exists."
     error = InvalidInput("no")
     error.operation = 3
-    assert said(error) == "no (operation 3)"
+    assert message_of(error) == "no (operation 3)"
 
 
 def test_only_a_sure_refusal_is_final():

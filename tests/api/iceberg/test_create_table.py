@@ -127,18 +127,18 @@ def test_a_relative_location(iceberg: Iceberg, warehouse: Path, properties, stag
     """It is relative to the namespace's."""
     properties = {name: text.format(warehouse) for name, text in properties.items()}
     make_namespace("of", properties=properties)
-    place = iceberg.get("namespaces/of")["properties"]["location"].rstrip("/")
+    parent_location = iceberg.get("namespaces/of")["properties"]["location"].rstrip("/")
     body = {**BODY, "location": "of/events", "stage-create": stage}
     made = iceberg.post("namespaces/of/tables", body)
-    assert made["metadata"]["location"] == f"{place}/of/events"
+    assert made["metadata"]["location"] == f"{parent_location}/of/events"
 
 
 @pytest.mark.parametrize("stage", [False, True])
 def test_a_location_that_no_file_system_can_have(iceberg: Iceberg, warehouse: Path, stage):
     (warehouse / "file").write_bytes(b"")
     (warehouse / "round").symlink_to("round")
-    for place in ("x" * 300, "file/t", "round/t"):
-        body = {**BODY, "location": f"file://{warehouse}/{place}", "stage-create": stage}
+    for location in ("x" * 300, "file/t", "round/t"):
+        body = {**BODY, "location": f"file://{warehouse}/{location}", "stage-create": stage}
         request = "POST namespaces/ns/tables"
         iceberg.refused(400, "BadRequestException", "cannot be", request, body)
 

@@ -59,16 +59,16 @@ def test_listing(reader: Iceberg, django_assert_num_queries):
     make("ws", "other")
     reader.get("config")
     with django_assert_num_queries(1):
-        found = reader.get("namespaces/ws%1Finner/functions")
-    assert found == {
+        response = reader.get("namespaces/ws%1Finner/functions")
+    assert response == {
         "identifiers": [["ws", "inner", name] for name in "abc"],
         "next-page-token": None,
     }
     first = reader.get("namespaces/ws%1Finner/functions?pageSize=2")
     assert first["identifiers"] == [["ws", "inner", "a"], ["ws", "inner", "b"]]
     token = first["next-page-token"]
-    rest = reader.get(f"namespaces/ws%1Finner/functions?pageSize=2&pageToken={token}")
-    assert rest == {"identifiers": [["ws", "inner", "c"]], "next-page-token": None}
+    answer = reader.get(f"namespaces/ws%1Finner/functions?pageSize=2&pageToken={token}")
+    assert answer == {"identifiers": [["ws", "inner", "c"]], "next-page-token": None}
     inner = reader.at("ws").get("namespaces/inner/functions")["identifiers"]
     assert inner == [["inner", name] for name in "abc"]
     make_namespace("empty")
@@ -83,10 +83,10 @@ def test_loading(reader: Iceberg, django_assert_num_queries):
     row = make(*F)
     reader.get("config")
     with django_assert_num_queries(1):
-        found = reader.get("namespaces/ws/functions/add_one")
-    assert found == {"metadata": row.metadata}
-    assert found["metadata"]["definitions"][0]["definition-id"] == "int"
-    assert found["metadata"]["doc"] == "adds"
+        answer = reader.get("namespaces/ws/functions/add_one")
+    assert answer == {"metadata": row.metadata}
+    assert answer["metadata"]["definitions"][0]["definition-id"] == "int"
+    assert answer["metadata"]["doc"] == "adds"
     for path, kind in [
         ("namespaces/ws/functions/nothing", "NoSuchFunctionException"),
         ("namespaces/nothing/functions/add_one", "NoSuchNamespaceException"),
@@ -102,9 +102,9 @@ def test_creating():
     row = make(*F, content=Content(definitions=[definition("x + 1", "x + 2")], secure=True))
     row.refresh_from_db()
     made = row.metadata["definitions"][0]
-    assert [one["version-id"] for one in made["versions"]] == [1, 2]
+    assert [version["version-id"] for version in made["versions"]] == [1, 2]
     assert row.metadata["secure"] is True
-    assert [one["definition-versions"] for one in row.metadata["definition-log"]] == [
+    assert [entry["definition-versions"] for entry in row.metadata["definition-log"]] == [
         [{"definition-id": "int", "version-id": 2}]
     ]
     assert (row.owner, row.namespace.path) == ("system", ["ws"])
@@ -139,7 +139,7 @@ def test_changing():
     row.refresh_from_db()
     assert "doc" not in row.metadata
     assert [
-        one["definition-versions"][0]["version-id"] for one in row.metadata["definition-log"]
+        entry["definition-versions"][0]["version-id"] for entry in row.metadata["definition-log"]
     ] == [
         1,
         2,
@@ -219,7 +219,7 @@ def test_the_namespace_is_locked_before_the_write():
     make_namespace("ws")
     with CaptureQueriesContext(connection) as captured:
         make(*F)
-    texts = [one["sql"] for one in captured.captured_queries]
+    texts = [query["sql"] for query in captured.captured_queries]
     locked = max(i for i, text in enumerate(texts) if "FOR NO KEY UPDATE" in text)
     assert locked < next(
         i for i, text in enumerate(texts) if 'INSERT INTO "catalog_function"' in text

@@ -9,20 +9,20 @@ pytestmark = pytest.mark.operation("getConfig")
 
 
 def test_the_whole_catalog(iceberg: Iceberg):
-    found = iceberg.get("config")
-    assert set(found) == {"defaults", "overrides", "endpoints", "idempotency-key-lifetime"}
-    assert found["defaults"] == {}
-    assert found["overrides"] == {"namespace-separator": "%1F"}
-    assert found["idempotency-key-lifetime"] == "PT24H"
+    answer = iceberg.get("config")
+    assert set(answer) == {"defaults", "overrides", "endpoints", "idempotency-key-lifetime"}
+    assert answer["defaults"] == {}
+    assert answer["overrides"] == {"namespace-separator": "%1F"}
+    assert answer["idempotency-key-lifetime"] == "PT24H"
 
 
 def test_the_endpoints_are_the_routes(iceberg: Iceberg):
-    found = iceberg.get("config")["endpoints"]
-    assert "GET /v1/config" in found
-    assert sorted(found) == sorted(
+    answer = iceberg.get("config")["endpoints"]
+    assert "GET /v1/config" in answer
+    assert sorted(answer) == sorted(
         f"{method} /v1/{path}" for path, operations in ROUTES.items() for method in operations
     )
-    assert len(found) == len(set(found))
+    assert len(answer) == len(set(answer))
 
 
 @pytest.mark.parametrize("warehouse", ["prod.ml", "prod%1Fml", "prod\x1fml"])

@@ -279,11 +279,11 @@ def test_no_secret_is_told_or_logged(key, caplog):
     caplog.set_level(logging.DEBUG)
     token = granted(credentials(key))
     Iceberg(token).get("namespaces")
-    told = ask(credentials(key, client_id="another")).content.decode()
-    told += ask(exchange(token, client_secret=key, client_id="x")).content.decode()
-    told += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
-    assert key not in told
-    assert token not in told
+    answer = ask(credentials(key, client_id="another")).content.decode()
+    answer += ask(exchange(token, client_secret=key, client_id="x")).content.decode()
+    answer += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    assert key not in answer
+    assert token not in answer
 
 
 def test_a_database_that_is_away(key, monkeypatch):

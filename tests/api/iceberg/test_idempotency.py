@@ -254,8 +254,8 @@ def test_a_lost_answer_is_made_anew(iceberg: Iceberg, lost, request_, body, answ
     for _ in range(2):
         again = iceberg.call(method, path, body, **once(key))
         assert again.status_code == status
-        found = json.loads(again.content) if again.content else None
-        assert (own(found) if path == "namespaces" else found) == answer
+        repeated = json.loads(again.content) if again.content else None
+        assert (own(repeated) if path == "namespaces" else repeated) == answer
     assert IdempotencyRecord.objects.get().status == status
     assert AuditEvent.objects.count() == events
 
@@ -461,8 +461,8 @@ def agrees(warehouse: Path) -> None:
     """No metadata file is there but those that were current once, and no note of another."""
     assert not StagedFile.objects.exists()
     paths = TableVersion.objects.values_list("manifest_path", flat=True)
-    known = {locations.iceberg_path(path) for path in paths}
-    assert {str(warehouse / name) for name in files(warehouse)} == known
+    stored_paths = {locations.iceberg_path(path) for path in paths}
+    assert {str(warehouse / name) for name in files(warehouse)} == stored_paths
 
 
 def named(*identifier: str) -> dict[str, Any]:
@@ -529,10 +529,10 @@ class Held:
         if not self.is_inside:
             self._wait()
         with transaction.atomic():
-            done = self.real(operations, actor=actor)
+            result = self.real(operations, actor=actor)
             if self.is_inside:
                 self._wait()
-        return done
+        return result
 
     def _wait(self) -> None:
         self.is_there.set()
@@ -580,10 +580,10 @@ def twice(
 
 def in_turn(*functions: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is another one at each call."""
-    left = iter(functions)
+    remaining = iter(functions)
 
     def call(*args: Any, **options: Any) -> Any:
-        return next(left)(*args, **options)
+        return next(remaining)(*args, **options)
 
     return call
 

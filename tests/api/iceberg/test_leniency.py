@@ -17,7 +17,7 @@ from django.http import HttpResponse
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.access.doors import KEY, give, who_asks
+from tests.access.doors import KEY, give, make_requester
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import make_view, version
 from tests.factories import ICEBERG_SCHEMA, make_iceberg_table, make_namespace, unchanged
@@ -181,13 +181,13 @@ def test_fields_of_requests(iceberg: Iceberg, row, form):
     if request_ == "registerTable":
         iceberg_tables.drop_table(actor=SYSTEM, table=("ns", "t"))
         body = {**body, "metadata-location": table.metadata_location}
-    wanted = changed(body, path, form)
+    expected = changed(body, path, form)
     if here[form] == ".":
-        answer = iceberg.call("POST", url, wanted)
+        answer = iceberg.call("POST", url, expected)
         assert answer.status_code in (200, 204), answer.content
         return
     with unchanged():
-        answer = iceberg.call("POST", url, wanted)
+        answer = iceberg.call("POST", url, expected)
     assert is_bad_request(answer), answer.content
 
 
@@ -291,9 +291,9 @@ def test_the_views_through_which_something_is_loaded(iceberg: Iceberg, table, pa
 
 
 def test_a_view_gives_no_right_to_its_tables(table, warehouse):
-    who = who_asks()
+    principal = make_requester()
     make_view("shown", "v")
-    give(who, Privilege.READ, make_namespace("shown"))
+    give(principal, Privilege.READ, make_namespace("shown"))
     for path in ("tables/t", "tables/t/credentials"):
         url = f"namespaces/ns/{path}?referenced-by=shown%1Fv"
         assert Iceberg(KEY).call("GET", url).status_code == 404

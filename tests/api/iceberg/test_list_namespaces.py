@@ -16,12 +16,12 @@ def listed(*namespaces: list[str]) -> dict:
 
 
 def pages(iceberg: Iceberg, query: str) -> list[list[str]]:
-    found, token = [], ""
+    items, token = [], ""
     while token is not None:
         page = iceberg.get(f"namespaces?pageToken={token}&{query}")
-        found.append([namespace[-1] for namespace in page["namespaces"]])
+        items.append([namespace[-1] for namespace in page["namespaces"]])
         token = page["next-page-token"]
-    return found
+    return items
 
 
 def test_lists_children_only(iceberg: Iceberg):
@@ -79,9 +79,9 @@ def test_tokens_of_any_name(iceberg: Iceberg):
     names = {"a b", "a/b", "ü", "🧊", "x&y=z", "100%"}
     for name in names:
         make_namespace(name)
-    found = [name for page in pages(iceberg, "pageSize=1") for name in page]
-    assert len(found) == 6
-    assert set(found) == names
+    listed = [name for page in pages(iceberg, "pageSize=1") for name in page]
+    assert len(listed) == 6
+    assert set(listed) == names
 
 
 @pytest.mark.parametrize("parent", [("a b", "c/d"), ("größe", "🧊.x"), ("100%", "%20"), ("a+b",)])
@@ -95,8 +95,8 @@ def test_parents_that_a_client_quoted_twice(iceberg: Iceberg):
     """PyIceberg quotes the levels and the whole; Java up to 1.8 the separator as well."""
     make_namespace("a b", "c/d", "child")
     for text in ("a%20b\x1fc%2Fd", "a%20b%1Fc%2Fd", "a+b%1fc%2Fd"):
-        found = iceberg.get(f"namespaces?parent={quote(text, safe='')}")
-        assert found == listed(["a b", "c/d", "child"]), text
+        answer = iceberg.get(f"namespaces?parent={quote(text, safe='')}")
+        assert answer == listed(["a b", "c/d", "child"]), text
     make_namespace("a%20b", "literal")
     assert iceberg.get("namespaces?parent=a%2520b") == listed(["a%20b", "literal"])
 

@@ -20,16 +20,16 @@ def test_the_properties(iceberg: Iceberg):
 def test_its_location(iceberg: Iceberg, warehouse):
     """Some engines make no table in a namespace without one."""
     make_namespace("a b", "c")
-    found = iceberg.get("namespaces/a%20b%1Fc")["properties"]["location"]
-    assert re.fullmatch(rf"file://{warehouse}/a_b-c-[0-9a-f]{{32}}", found)
-    assert iceberg.get("namespaces/a%20b%1Fc")["properties"] == {"location": found}
+    answer = iceberg.get("namespaces/a%20b%1Fc")["properties"]["location"]
+    assert re.fullmatch(rf"file://{warehouse}/a_b-c-[0-9a-f]{{32}}", answer)
+    assert iceberg.get("namespaces/a%20b%1Fc")["properties"] == {"location": answer}
 
 
 def test_a_location_is_inherited(iceberg: Iceberg, warehouse):
     make_namespace("a", properties={"location": f"file://{warehouse}/there/"})
     make_namespace("a", "b", "c")
-    told = iceberg.get("namespaces/a")["properties"]["location"]
-    assert told == f"file://{warehouse}/there/"  # in its owner's words
+    answer = iceberg.get("namespaces/a")["properties"]["location"]
+    assert answer == f"file://{warehouse}/there/"  # in its owner's words
     inherited = iceberg.get("namespaces/a%1Fb%1Fc")["properties"]["location"]
     assert re.fullmatch(rf"file://{warehouse}/there/a-b-c-[0-9a-f]{{32}}", inherited)
     table = iceberg.post("namespaces/a%1Fb%1Fc/tables", {"name": "t", "schema": ICEBERG_SCHEMA})
@@ -39,8 +39,8 @@ def test_a_location_is_inherited(iceberg: Iceberg, warehouse):
 def test_tables_lie_where_an_engine_puts_them(iceberg: Iceberg, warehouse):
     """As Trino does: it asks for the location, adds the table's name, and stages the table."""
     make_namespace("ns")
-    place = iceberg.get("namespaces/ns")["properties"]["location"]
-    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{place}/t-0123456789abcdef"}
+    root = iceberg.get("namespaces/ns")["properties"]["location"]
+    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{root}/t-0123456789abcdef"}
     staged = iceberg.post("namespaces/ns/tables", {**body, "stage-create": True})
     assert staged["metadata"]["location"] == body["location"]
     updates = [
@@ -94,8 +94,8 @@ def test_any_warehouse(iceberg: Iceberg, levels):
     if len(levels) == 1:
         warehouse = spell(*levels)
     prefix = iceberg.get(f"config?warehouse={warehouse}")["overrides"]["prefix"]
-    found = own(iceberg.at(prefix).get("namespaces/x"))
-    assert found == {"namespace": ["x"], "properties": {}}
+    answer = own(iceberg.at(prefix).get("namespaces/x"))
+    assert answer == {"namespace": ["x"], "properties": {}}
 
 
 def test_a_plus_may_be_a_space(iceberg: Iceberg):

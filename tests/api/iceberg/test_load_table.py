@@ -163,12 +163,12 @@ def test_lists_tables_of_its_own_format(iceberg: Iceberg, django_assert_num_quer
     named = [{"namespace": ["ns"], "name": name} for name in "abc"]
     iceberg.get("namespaces/ns/tables")
     with django_assert_num_queries(1):
-        found = iceberg.get("namespaces/ns/tables")
-    assert found == {"identifiers": named, "next-page-token": None}
+        response = iceberg.get("namespaces/ns/tables")
+    assert response == {"identifiers": named, "next-page-token": None}
     first = iceberg.get("namespaces/ns/tables?pageToken=&pageSize=2")
     assert first["identifiers"] == named[:2]
-    rest = iceberg.get(f"namespaces/ns/tables?pageToken={first['next-page-token']}&pageSize=2")
-    assert rest == {"identifiers": named[2:], "next-page-token": None}
+    answer = iceberg.get(f"namespaces/ns/tables?pageToken={first['next-page-token']}&pageSize=2")
+    assert answer == {"identifiers": named[2:], "next-page-token": None}
     assert iceberg.at("ns").get("namespaces/below/tables")["identifiers"] == []
 
 

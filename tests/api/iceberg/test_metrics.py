@@ -48,11 +48,11 @@ def test_reports_are_kept_as_they_came(reader: Iceberg, table, django_assert_num
         assert reader.post(PATH, SCAN) is None
     assert reader.post(PATH, COMMIT) is None
     assert reader.post(PATH, {**SCAN, "filter": True, "snapshot-id": -1, "more": [1]}) is None
-    found = list(metrics_reports.newest_reports(table, 10))
-    assert [one.kind for one in found] == ["scan-report", "commit-report", "scan-report"]
-    assert [one.report for one in found[1:]] == [COMMIT, SCAN]
-    assert [one.snapshot_id for one in found] == [-1, -1, 2**62 + 1]
-    assert {one.actor for one in found} == {"reader"}
+    reports = list(metrics_reports.newest_reports(table, 10))
+    assert [report.kind for report in reports] == ["scan-report", "commit-report", "scan-report"]
+    assert [report.report for report in reports[1:]] == [COMMIT, SCAN]
+    assert [report.snapshot_id for report in reports] == [-1, -1, 2**62 + 1]
+    assert {report.actor for report in reports} == {"reader"}
     assert len(metrics_reports.newest_reports(table, 2)) == 2
 
 
@@ -106,6 +106,8 @@ def test_the_oldest_reports_are_forgotten(table, monkeypatch):
         metrics_reports.report_metrics(
             actor=SYSTEM, table=("ws", "t"), report={**COMMIT, "sequence-number": number}
         )
-    kept = [one.report["sequence-number"] for one in metrics_reports.newest_reports(table, 10)]
-    assert kept == [4, 3, 2]
+    sequence_numbers = [
+        report.report["sequence-number"] for report in metrics_reports.newest_reports(table, 10)
+    ]
+    assert sequence_numbers == [4, 3, 2]
     assert MetricsReport.objects.count() == 4

@@ -95,8 +95,8 @@ def test_bad_json(iceberg: Iceberg, path):
     with unchanged():
         for raw in NO_BODIES:
             response = iceberg.call("POST", path, raw=raw)
-            found = response.status_code, response.json()["error"]["type"]
-            assert found == (400, "BadRequestException"), raw[:40]
+            actual = response.status_code, response.json()["error"]["type"]
+            assert actual == (400, "BadRequestException"), raw[:40]
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -142,12 +142,12 @@ def test_a_body_that_is_too_large(iceberg: Iceberg, path, settings):
 
 
 def test_a_long_query_is_not_kept_in_memory(iceberg: Iceberg):
-    kept = operation._parse_known.cache_info().currsize
+    cached_before = operation._parse_known.cache_info().currsize
     for number in range(10):
         path = f"config?x{number}={'x' * 1000}"
         assert Iceberg().call("GET", path).status_code == 401
         iceberg.get(path)
-    assert operation._parse_known.cache_info().currsize == kept
+    assert operation._parse_known.cache_info().currsize == cached_before
 
 
 def test_a_query_of_many_parameters(iceberg: Iceberg):

@@ -32,11 +32,11 @@ def test_every_path_is_read_as_it_was_written(template: str):
                 expected["prefix"] = prefix.removesuffix("/")
             if "{plan-id}" in template:
                 expected["plan_id"] = "0-1"
-            found = resolve(f"/v1/{path}")
-            assert found.func is urls._VIEWS[template], path
-            assert found.kwargs == expected, path
+            route = resolve(f"/v1/{path}")
+            assert route.func is urls._VIEWS[template], path
+            assert route.kwargs == expected, path
             quick = urls.find(f"/v1/{path}")
-            assert quick is None or quick == (found.func, found.args, found.kwargs), path
+            assert quick is None or quick == (route.func, route.args, route.kwargs), path
             assert lance_urls.find(f"/v1/{path}") is None, path
 
 
@@ -71,11 +71,11 @@ def test_what_only_the_patterns_know(path: str):
 def test_names_that_a_route_would_swallow_are_refused():
     """What follows a name in a route is no end of a name; what parts two names is in none."""
     for template in urls.ROUTES:
-        for part in ("{namespace}", "{table}", "{view}", "{function}"):
-            _, found, rest = template.partition(part)
-            if not found or not rest:
+        for placeholder in ("{namespace}", "{table}", "{view}", "{function}"):
+            _, separator, suffix = template.partition(placeholder)
+            if not separator or not suffix:
                 continue
-            literal, brace, _ = rest.partition("{")
+            literal, brace, _ = suffix.partition("{")
             names = [f"a{literal}b"] if brace else [f"a{literal}", f"a/b{literal}"]
             for name in names:
                 with pytest.raises(InvalidIdentifier, match="cannot be addressed"):

@@ -166,13 +166,13 @@ def test_canceling_what_was_answered_whole(reader: Iceberg, write):
 
 @pytest.mark.operation("fetchScanTasks")
 def test_fetching_tasks(iceberg: Iceberg, planned):
-    found = []
+    paths_of_tasks = []
     for task in planned["plan-tasks"]:
         answer = iceberg.post(TASKS, {"plan-task": task})
         assert set(answer) == {"file-scan-tasks"}
         ScanTasks.model_validate(answer)
-        found += paths(answer)
-    assert found == ["00001", "00002", "00003", "00004", "00005"]
+        paths_of_tasks += paths(answer)
+    assert paths_of_tasks == ["00001", "00002", "00003", "00004", "00005"]
 
 
 @pytest.mark.operation("fetchScanTasks")

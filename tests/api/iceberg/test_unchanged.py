@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.operation("loadTable")]
 PATH = "namespaces/ns/tables/t"
 
 
-def environ(iceberg: Iceberg, known: str, path: str = PATH, **more: str) -> dict[str, Any]:
+def environ(iceberg: Iceberg, etag: str, path: str = PATH, **more: str) -> dict[str, Any]:
     return {
         "REQUEST_METHOD": "GET",
         "SCRIPT_NAME": "",
@@ -27,7 +27,7 @@ def environ(iceberg: Iceberg, known: str, path: str = PATH, **more: str) -> dict
         "SERVER_NAME": "testserver",
         "SERVER_PORT": "80",
         "HTTP_AUTHORIZATION": iceberg.headers["authorization"],
-        "HTTP_IF_NONE_MATCH": known,
+        "HTTP_IF_NONE_MATCH": etag,
         "wsgi.input": BytesIO(),
         "wsgi.url_scheme": "http",
         **more,
@@ -40,8 +40,8 @@ def test_it_is_a_304_of_one_statement(iceberg: Iceberg, django_assert_num_querie
     iceberg.get(PATH)  # its key is known then
     request = environ(iceberg, form.format(table.etag), HTTP_X_REQUEST_ID="mine")
     with django_assert_num_queries(1):
-        found = dict(unchanged.headers(request) or {})
-    assert found == {"ETag": table.etag, "x-request-id": "mine"}
+        headers = dict(unchanged.headers(request) or {})
+    assert headers == {"ETag": table.etag, "x-request-id": "mine"}
     ordinary = iceberg.call("GET", PATH, headers={"if-none-match": form.format(table.etag)})
     assert ordinary.status_code == 304
     assert set(ordinary.headers) == {"ETag", "x-request-id"}
@@ -52,8 +52,8 @@ def test_of_both_kinds_of_snapshots(iceberg: Iceberg):
     refs = f'{etag[:-1]}.refs"'
     assert unchanged.headers(environ(iceberg, etag, QUERY_STRING="snapshots=all"))
     assert unchanged.headers(environ(iceberg, etag, QUERY_STRING="snapshots=refs")) is None
-    found = unchanged.headers(environ(iceberg, refs, QUERY_STRING="snapshots=refs"))
-    assert dict(found or {})["ETag"] == refs
+    headers = unchanged.headers(environ(iceberg, refs, QUERY_STRING="snapshots=refs"))
+    assert dict(headers or {})["ETag"] == refs
     assert iceberg.call("GET", f"{PATH}?snapshots=refs")["etag"] == refs
 
 

@@ -16,10 +16,10 @@ PATH = "namespaces/a/properties"
 
 def test_sets_and_removes(iceberg: Iceberg):
     make_namespace("a", properties={"keep": "1", "change": "2", "drop": "3"})
-    done = iceberg.post(
+    answer = iceberg.post(
         PATH, {"removals": ["none", "drop"], "updates": {"new": "4", "change": "5"}}
     )
-    assert done == {"updated": ["new", "change"], "removed": ["drop"], "missing": ["none"]}
+    assert answer == {"updated": ["new", "change"], "removed": ["drop"], "missing": ["none"]}
     after = {"keep": "1", "change": "5", "new": "4"}
     assert Namespace.objects.get(name="a").properties == after
     event = AuditEvent.objects.latest("pk")
@@ -30,8 +30,8 @@ def test_sets_and_removes(iceberg: Iceberg):
 
 def test_in_a_warehouse(iceberg: Iceberg):
     make_namespace("x", "a")
-    done = iceberg.at("x").post(PATH, {"updates": {"k": "v"}})
-    assert done == {"updated": ["k"], "removed": [], "missing": []}
+    answer = iceberg.at("x").post(PATH, {"updates": {"k": "v"}})
+    assert answer == {"updated": ["k"], "removed": [], "missing": []}
     assert Namespace.objects.get(name="a").properties == {"k": "v"}
 
 
@@ -45,8 +45,8 @@ def test_nothing(iceberg: Iceberg, body):
 def test_what_is_so_already(iceberg: Iceberg):
     make_namespace("a", properties={"k": "v"})
     with unchanged():
-        done = iceberg.post(PATH, {"removals": ["x"], "updates": {"k": "v"}})
-    assert done == {"updated": ["k"], "removed": [], "missing": ["x"]}
+        answer = iceberg.post(PATH, {"removals": ["x"], "updates": {"k": "v"}})
+    assert answer == {"updated": ["k"], "removed": [], "missing": ["x"]}
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_updates_at_once_all_count():
             connection.close()
 
     with ThreadPoolExecutor(8) as pool:
-        done = list(pool.map(update, range(8)))
-    for number, answer in enumerate(done):
+        answers = list(pool.map(update, range(8)))
+    for number, answer in enumerate(answers):
         expected = {"updated": [f"new{number}"], "removed": [f"old{number}"], "missing": []}
         assert answer == expected
     assert Namespace.objects.get(name="a").properties == {f"new{n}": "y" for n in range(8)}

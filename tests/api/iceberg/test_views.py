@@ -60,7 +60,7 @@ def version(text="select 1", number=1, dialect="spark", **keys) -> dict:
     }
 
 
-def wanted(name="v", **keys) -> dict:
+def creation(name="v", **keys) -> dict:
     """The body of a createView."""
     made = {"name": name, "schema": ICEBERG_SCHEMA, "view-version": version(), "properties": {}}
     return {**made, **keys}
@@ -88,7 +88,7 @@ def local(location: str) -> Path:
 
 
 def identifiers(answer: dict) -> list[str]:
-    return [one["name"] for one in answer["identifiers"]]
+    return [identifier["name"] for identifier in answer["identifiers"]]
 
 
 # --- listViews ---------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_list_that_is_refused(iceberg: Iceberg):
 @pytest.mark.operation("createView")
 def test_a_new_view(iceberg: Iceberg, warehouse: Path):
     make_namespace("ns")
-    body = wanted(properties={"comment": "c"}, **{"view-version": version(**{"schema-id": 3})})
+    body = creation(properties={"comment": "c"}, **{"view-version": version(**{"schema-id": 3})})
     answer = iceberg.post(VIEWS, body)
     metadata = answer["metadata"]
     assert set(answer) == {"metadata-location", "metadata", "config"}
@@ -167,29 +167,29 @@ def test_a_new_view(iceberg: Iceberg, warehouse: Path):
     assert not StagedFile.objects.exists()
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target, event.actor) == ("view.create", "ns.v", "tester")
-    (done,) = Transaction.objects.latest("created_at").operations
-    assert (done["operation"], done["target"]) == ("CreateView", "ns.v")
+    (operations,) = Transaction.objects.latest("created_at").operations
+    assert (operations["operation"], operations["target"]) == ("CreateView", "ns.v")
 
 
 @pytest.mark.operation("createView")
 def test_a_view_at_a_place_of_its_own(iceberg: Iceberg, warehouse: Path):
     make_namespace("ns")
-    place = f"file://{warehouse}/here"
+    location = f"file://{warehouse}/here"
     properties = {"write.metadata.compression-codec": "gzip"}
-    answer = iceberg.post(VIEWS, wanted(location=f"{place}/", properties=properties))
-    assert answer["metadata"]["location"] == place
-    assert answer["metadata-location"].startswith(f"{place}/metadata/00000-")
+    answer = iceberg.post(VIEWS, creation(location=f"{location}/", properties=properties))
+    assert answer["metadata"]["location"] == location
+    assert answer["metadata-location"].startswith(f"{location}/metadata/00000-")
     assert answer["metadata-location"].endswith(".gz.metadata.json")
     content = gzip.decompress(local(answer["metadata-location"]).read_bytes())
     assert json.loads(content) == answer["metadata"]
     before = files(warehouse)
     request = f"POST {VIEWS}"
     iceberg.refused(
-        409, "AlreadyExistsException", "belongs to", request, wanted("w", location=place)
+        409, "AlreadyExistsException", "belongs to", request, creation("w", location=location)
     )
-    elsewhere = wanted("w", location="file:///etc/monodon")
+    elsewhere = creation("w", location="file:///etc/monodon")
     iceberg.refused(400, "BadRequestException", "Location", request, elsewhere)
-    elsewhere = wanted("w", properties={"write.metadata.path": "file:///etc"})
+    elsewhere = creation("w", properties={"write.metadata.path": "file:///etc"})
     iceberg.refused(400, "BadRequestException", "Location", request, elsewhere)
     assert files(warehouse) == before
 
@@ -206,7 +206,7 @@ def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
         ("vectors", "Table with same name already exists: ns.vectors"),
     ):
         request = f"POST {VIEWS}"
-        iceberg.refused(409, "AlreadyExistsException", words, request, wanted(name))
+        iceberg.refused(409, "AlreadyExistsException", words, request, creation(name))
     create = {"name": "v", "schema": ICEBERG_SCHEMA}
     iceberg.refused(
         409,
@@ -221,7 +221,7 @@ def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
 @pytest.mark.operation("createView")
 def test_a_view_in_no_namespace(iceberg: Iceberg):
     iceberg.refused(
-        404, "NoSuchNamespaceException", "Namespace does not exist: ns", f"POST {VIEWS}", wanted()
+        404, "NoSuchNamespaceException", "Namespace does not exist: ns", f"POST {VIEWS}", creation()
     )
 
 
@@ -256,7 +256,7 @@ def test_a_view_that_is_malformed(iceberg: Iceberg, warehouse: Path, changed, wo
     is_argument = words not in {"name", "schema", "view-version", "properties"}
     kind = "IllegalArgumentException" if is_argument else "BadRequestException"
     make_namespace("ns")
-    iceberg.refused(400, kind, words, f"POST {VIEWS}", wanted(**changed))
+    iceberg.refused(400, kind, words, f"POST {VIEWS}", creation(**changed))
     assert files(warehouse) == {}
 
 
@@ -382,9 +382,9 @@ def test_updates_that_change_nothing_commit_nothing(iceberg: Iceberg, warehouse:
 @pytest.mark.operation("replaceView")
 def test_a_view_that_moves(iceberg: Iceberg, warehouse: Path):
     make_view("ns", "v")
-    place = f"file://{warehouse}/there"
-    moved = iceberg.post(PATH, {"updates": [{"action": "set-location", "location": place}]})
-    assert moved["metadata-location"].startswith(f"{place}/metadata/00001-")
+    new_location = f"file://{warehouse}/there"
+    moved = iceberg.post(PATH, {"updates": [{"action": "set-location", "location": new_location}]})
+    assert moved["metadata-location"].startswith(f"{new_location}/metadata/00001-")
     assert Table.objects.get().location == f"{warehouse}/there"
     other = iceberg_uri(make_iceberg_table("ns", "t").location)
     for location, status, kind in (
@@ -544,7 +544,7 @@ def test_dropping_keeps_the_row_and_the_files(iceberg: Iceberg, warehouse: Path)
     assert event.before == {"location": view.location}
     iceberg.refused(404, "NoSuchViewException", "View does not exist: ns.v", f"GET {PATH}")
     # Its name is free again.
-    assert iceberg.post(VIEWS, wanted())["metadata"]["view-uuid"] != view.document["view-uuid"]
+    assert iceberg.post(VIEWS, creation())["metadata"]["view-uuid"] != view.document["view-uuid"]
 
 
 @pytest.mark.operation("dropView")
@@ -597,11 +597,11 @@ def test_a_rename_that_is_refused(iceberg: Iceberg):
     make_view("ns", "w")
     make_iceberg_table("ns", "t")
     make_table("ns", "vectors")
-    for name, what in (("w", "View"), ("t", "Table"), ("vectors", "Table"), ("v", "View")):
+    for name, noun in (("w", "View"), ("t", "Table"), ("vectors", "Table"), ("v", "View")):
         iceberg.refused(
             409,
             "AlreadyExistsException",
-            f"Cannot rename ns.v to ns.{name}. {what} already exists",
+            f"Cannot rename ns.v to ns.{name}. {noun} already exists",
             "POST views/rename",
             rename(["ns", "v"], ["ns", name]),
         )
@@ -682,7 +682,7 @@ def test_nothing_lies_around_a_dropped_view_or_inside_it(iceberg: Iceberg, wareh
     make_view("ns", "v", location=f"file://{warehouse}/a/v")
     iceberg.delete(PATH)
     for location in (f"{warehouse}/a", f"{warehouse}/a/v/x"):
-        body = wanted("w", location=f"file://{location}")
+        body = creation("w", location=f"file://{location}")
         iceberg.refused(409, "AlreadyExistsException", "belongs to", f"POST {VIEWS}", body)
 
 
@@ -732,7 +732,7 @@ def test_who_may_only_read(reader: Iceberg, warehouse: Path):
     assert reader.get(PATH)["metadata"] == view.document
     assert identifiers(reader.get(VIEWS)) == ["v"]
     for request, body in (
-        (f"POST {VIEWS}", wanted("w")),
+        (f"POST {VIEWS}", creation("w")),
         (f"POST {PATH}", {"updates": replacement()}),
         (f"DELETE {PATH}", None),
         ("POST views/rename", rename(["ns", "v"], ["ns", "w"])),

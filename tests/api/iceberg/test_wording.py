@@ -11,11 +11,11 @@ from catalog import errors
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import functions
-from tests.access.doors import DOORS, KEY, Request, give, who_asks
+from tests.access.doors import DOORS, KEY, Request, give, make_requester
 from tests.access.iceberg_examples import DEFINITION
 from tests.access.rules import Unseen
 from tests.api.iceberg.client import Iceberg
-from tests.api.iceberg.test_views import make_view, wanted
+from tests.api.iceberg.test_views import creation, make_view
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -132,7 +132,7 @@ CONFLICTS: dict[str, tuple[str, dict[str, Any] | None, Words]] = {
     ),
     "view over a table": (
         "POST namespaces/ns/views",
-        wanted("t"),
+        creation("t"),
         (409, "AlreadyExistsException", "Table with same name already exists: ns.t"),
     ),
     "rename": (
@@ -194,11 +194,11 @@ CONFLICTS: dict[str, tuple[str, dict[str, Any] | None, Words]] = {
 @pytest.mark.parametrize("prefix", [False, True], ids=["without prefix", "with prefix"])
 @pytest.mark.parametrize("conflict", CONFLICTS)
 def test_conflicts(iceberg: Iceberg, warehouse, prefix, conflict):
-    place = PLACE if prefix else ()
-    make_namespace(*place)
-    location = make_iceberg_table(*place, "ns", "t").location
-    make_table(*place, "ns", "vectors")
-    make_view(*place, "ns", "v")
+    warehouse_path = PLACE if prefix else ()
+    make_namespace(*warehouse_path)
+    location = make_iceberg_table(*warehouse_path, "ns", "t").location
+    make_table(*warehouse_path, "ns", "vectors")
+    make_view(*warehouse_path, "ns", "v")
     request, body, (status, kind, words) = CONFLICTS[conflict]
     if body is not None and body.get("location") == "LOCATION":
         body = {**body, "location": f"file://{location}"}
@@ -219,8 +219,8 @@ DOOR = DOORS["iceberg"]
 def test_no_refusal_names_the_place_of_the_warehouse(operation):
     """Hidden, forbidden or missing: through a prefix, only what the request itself names."""
     make_root()
-    who = who_asks()
-    place = make_namespace("outer", "inner")
+    principal = make_requester()
+    namespace = make_namespace("outer", "inner")
     make_iceberg_table("outer", "inner", "ws", "t")
     make_view("outer", "inner", "ws", "v")
     functions.create_function(
@@ -229,8 +229,13 @@ def test_no_refusal_names_the_place_of_the_warehouse(operation):
         content=functions.Content(definitions=[DEFINITION], doc="adds"),
     )
     client = Iceberg(KEY, "outer.inner")
-    known = {"PLAN": "none", "TASK": "none", "TABLEFILE": "file:///x", "VIEWFILE": "file:///x"}
-    request = DOOR.requests[operation].with_words(known)
+    substitutes = {
+        "PLAN": "none",
+        "TASK": "none",
+        "TABLEFILE": "file:///x",
+        "VIEWFILE": "file:///x",
+    }
+    request = DOOR.requests[operation].with_words(substitutes)
 
     def refusal(request: Request) -> str:
         response = client.call(request.method, request.path, request.body)
@@ -240,9 +245,9 @@ def test_no_refusal_names_the_place_of_the_warehouse(operation):
         return message.replace("Warehouse does not exist: outer.inner", "Warehouse does not exist")
 
     hidden = refusal(request)
-    give(who, Privilege.BROWSE, place)
+    give(principal, Privilege.BROWSE, namespace)
     forbidden = refusal(request)
-    give(who, Privilege.ALL, place)
+    give(principal, Privilege.ALL, namespace)
     missing = refusal(request.elsewhere(("ws", "t", "v", "f")))
     assert hidden or request.method == "HEAD" or DOOR.rules[operation].unseen in OPEN
     for text in (hidden, forbidden, missing):

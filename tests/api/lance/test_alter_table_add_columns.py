@@ -34,20 +34,20 @@ def add(lance, *columns, **more):
 
 
 def test_expressions_are_evaluated_for_the_rows_that_are_there(lance, table):
-    found = add(
+    answer = add(
         lance,
         {"name": "double", "expression": "x * 2"},
         {"name": 'größe "2"', "expression": "n.`c.e` + `my col`"},
         {"name": "const", "expression": "'k'"},
     )
-    assert found == {"version": 2}
+    assert answer == {"version": 2}
     assert rows()["double"] == [2, 4, 6]
     assert rows()['größe "2"'] == [3, 4, 5]
     assert rows()["const"] == ["k", "k", "k"]
     event = AuditEvent.objects.get(action="table.add_columns")
     assert event.after["columns"] == ["double", 'größe "2"', "const"]
-    done = Transaction.objects.get(pk=event.transaction_id).operations
-    assert [operation["operation"] for operation in done] == ["AlterTableAddColumns"]
+    operations = Transaction.objects.get(pk=event.transaction_id).operations
+    assert [operation["operation"] for operation in operations] == ["AlterTableAddColumns"]
 
 
 def test_rows_that_come_later_have_null(lance, table):
@@ -89,15 +89,15 @@ def test_a_computed_column_has_no_values_and_keeps_its_expression(lance, table):
 )
 def test_type_and_inputs_come_from_the_expression(lance, table, expression, type_, inputs):
     add(lance, {"name": "c", "computed": expression})
-    found = field(lance, "c")
-    assert (found["type"], found["metadata"]["computed_column.inputs"]) == (type_, inputs)
+    column = field(lance, "c")
+    assert (column["type"], column["metadata"]["computed_column.inputs"]) == (type_, inputs)
 
 
 def test_a_whole_struct(lance, table):
     add(lance, {"name": "c", "computed": "n"})
-    found = field(lance, "c")
-    assert found["type"] == field(lance, "n")["type"]
-    assert found["metadata"]["computed_column.inputs"] == '["n"]'
+    column = field(lance, "c")
+    assert column["type"] == field(lance, "n")["type"]
+    assert column["metadata"]["computed_column.inputs"] == '["n"]'
 
 
 def test_several_computed_columns(lance, table):

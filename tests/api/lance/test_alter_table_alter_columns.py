@@ -33,14 +33,14 @@ def alter(lance, *alterations, **more):
 
 
 def test_several_fields_in_one_version(lance, table):
-    found = alter(
+    answer = alter(
         lance,
         {"path": "s", "rename": "text"},
         {"path": '`größe "x"`', "rename": "größe 'x'"},
         {"path": "n.`c.e`", "rename": "a.b"},
         {"path": "n.a b", "data_type": {"type": "int32"}},
     )
-    assert found == {"version": 2}
+    assert answer == {"version": 2}
     assert schema().names == ["x", "text", "n", "größe 'x'", "nulls"]
     assert [(f.name, f.type) for f in schema().field("n").type.fields][1] == ("a.b", pa.int64())
     assert rows()["n"] == [{"a b": 1, "a.b": 2, "l": [1]}] * 2
@@ -54,8 +54,8 @@ def test_is_audited(lance, table):
         {"path": "s", "name": "t"},
         {"path": "n.`a b`", "data_type": "int8"},
     ]
-    done = Transaction.objects.get(pk=event.transaction_id).operations
-    assert [operation["operation"] for operation in done] == ["AlterTableAlterColumns"]
+    operations = Transaction.objects.get(pk=event.transaction_id).operations
+    assert [operation["operation"] for operation in operations] == ["AlterTableAlterColumns"]
 
 
 def test_whether_fields_may_be_null(lance, table):
@@ -106,8 +106,8 @@ def test_types(lance, table, path, data_type, expected):
 
 
 def test_a_field_of_another_type_keeps_its_metadata(lance, table):
-    found = alter(lance, {"path": "x", "rename": "y", "data_type": {"type": "int32"}})
-    assert found == {"version": 3}
+    answer = alter(lance, {"path": "x", "rename": "y", "data_type": {"type": "int32"}})
+    assert answer == {"version": 3}
     field = schema().field("y")
     assert (field.type, field.metadata) == (pa.int32(), {b"note": b"kept"})
     assert rows()["y"] == [1, 2]

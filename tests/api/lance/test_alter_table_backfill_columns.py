@@ -51,8 +51,8 @@ def table(db) -> Table:
 
 
 def rows(column: str = "twice", branch: str = "") -> dict[int, int | None]:
-    found = lance_datasets.read(actor=SYSTEM, table=T, branch=branch).to_table()
-    return dict(zip(found["id"].to_pylist(), found[column].to_pylist(), strict=True))
+    table = lance_datasets.read(actor=SYSTEM, table=T, branch=branch).to_table()
+    return dict(zip(table["id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
 def run(job_id: str) -> Job:
@@ -188,27 +188,27 @@ def test_names_and_types(lance, table):
 
 def test_an_append_meanwhile_is_no_conflict(lance, table, monkeypatch):
     """It comes first, and the job goes on to its rows."""
-    real, asked = ledger_namespace.commit, []
+    real, seen_operations = ledger_namespace.commit, []
 
     def append_first(operations, *, actor):
-        if operations[0].name == "AlterTableBackfillColumns" and not asked:
-            asked.append(operations[0].version)
+        if operations[0].name == "AlterTableBackfillColumns" and not seen_operations:
+            seen_operations.append(operations[0].version)
             append(7)
         return real(operations, actor=actor)
 
     job_id = lance.post(PATH, {"column": "twice"}, status=202)["job_id"]
     monkeypatch.setattr(ledger_namespace, "commit", append_first)
     job = run(job_id)
-    assert (job.status, asked, job.result["version"]) == ("succeeded", [5], 7)
+    assert (job.status, seen_operations, job.result["version"]) == ("succeeded", [5], 7)
     assert rows() == {number: number * 2 for number in range(1, 8)}
 
 
 def test_a_delete_meanwhile_is_a_conflict_that_heals(lance, table, monkeypatch):
-    real, asked = ledger_namespace.commit, []
+    real, seen_operations = ledger_namespace.commit, []
 
     def delete_first(operations, *, actor):
-        if operations[0].name == "AlterTableBackfillColumns" and not asked:
-            asked.append(operations[0].version)
+        if operations[0].name == "AlterTableBackfillColumns" and not seen_operations:
+            seen_operations.append(operations[0].version)
             delete(actor=SYSTEM, table=T, predicate="id = 2")
         return real(operations, actor=actor)
 
@@ -224,11 +224,11 @@ def test_who_goes_on_begins_after_what_was_committed(lance, table, monkeypatch):
     job_id = lance.post(PATH, body, status=202)["job_id"]
     real, calls = lance_backfill._values, []
 
-    def fail_third(source, fragment, *rest):
+    def fail_third(source, fragment, *options):
         calls.append(fragment.fragment_id)
         if len(calls) == 3:
             raise OSError("the disk is away")
-        return real(source, fragment, *rest)
+        return real(source, fragment, *options)
 
     monkeypatch.setattr(lance_backfill, "_values", fail_third)
     job = run(job_id)

@@ -27,13 +27,13 @@ def drop(lance, *columns, **more):
 
 
 def test_columns_are_gone_in_one_audited_version(lance, table):
-    found = drop(lance, "s", '`größe "x"`', "n.`c.e`", "n.l.item.q")
+    answer = drop(lance, "s", '`größe "x"`', "n.`c.e`", "n.l.item.q")
     event = AuditEvent.objects.get(action="table.drop_columns")
-    assert found == {"version": 2, "transaction_id": str(event.transaction_id)}
+    assert answer == {"version": 2, "transaction_id": str(event.transaction_id)}
     assert rows() == {"x": [1, 2], "n": [{"a b": 1, "l": [{"r": 2}]}] * 2}
     assert event.after["columns"] == ["s", '`größe "x"`', "n.`c.e`", "n.l.item.q"]
-    done = Transaction.objects.get(pk=found["transaction_id"]).operations
-    assert [operation["operation"] for operation in done] == ["AlterTableDropColumns"]
+    operations = Transaction.objects.get(pk=answer["transaction_id"]).operations
+    assert [operation["operation"] for operation in operations] == ["AlterTableDropColumns"]
     assert "s" in rows(version=1)
 
 

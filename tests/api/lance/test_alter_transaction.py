@@ -21,7 +21,7 @@ def status(name: str) -> dict:
 
 
 @pytest.fixture
-def done(lance: Lance) -> str:
+def committed(lance: Lance) -> str:
     """The path of a transaction that stands."""
     transaction_id = lance.post("/v1/namespace/ws/create")["transaction_id"]
     return f"/v1/transaction/{transaction_id}/alter"
@@ -47,41 +47,41 @@ def _set(facts: dict) -> dict[str, str]:
     return {k: v for k, v in facts["properties"].items() if not k.startswith("monodon.")}
 
 
-def test_sets_and_unsets_in_order(lance: Lance, done):
-    assert alter(lance, done, put("a", "1"), put("b", "2")) == {"a": "1", "b": "2"}
-    assert alter(lance, done, unset("a"), put("c", "3"), put("c", "4")) == {"b": "2", "c": "4"}
-    assert alter(lance, done, put("d", "5"), unset("d")) == {"b": "2", "c": "4"}
+def test_sets_and_unsets_in_order(lance: Lance, committed):
+    assert alter(lance, committed, put("a", "1"), put("b", "2")) == {"a": "1", "b": "2"}
+    assert alter(lance, committed, unset("a"), put("c", "3"), put("c", "4")) == {"b": "2", "c": "4"}
+    assert alter(lance, committed, put("d", "5"), unset("d")) == {"b": "2", "c": "4"}
 
 
 @pytest.mark.parametrize("mode", [None, "Overwrite", "overwrite", "OVERWRITE"])
-def test_set_overwrites(lance: Lance, done, mode):
-    alter(lance, done, put("a", "1"))
-    assert alter(lance, done, put("a", "2", mode)) == {"a": "2"}
+def test_set_overwrites(lance: Lance, committed, mode):
+    alter(lance, committed, put("a", "1"))
+    assert alter(lance, committed, put("a", "2", mode)) == {"a": "2"}
 
 
 @pytest.mark.parametrize("mode", ["Skip", "skip", "SKIP"])
-def test_set_may_keep_the_old_value(lance: Lance, done, mode):
-    alter(lance, done, put("a", "1"))
-    assert alter(lance, done, put("a", "2", mode), put("b", "3", mode)) == {"a": "1", "b": "3"}
+def test_set_may_keep_the_old_value(lance: Lance, committed, mode):
+    alter(lance, committed, put("a", "1"))
+    assert alter(lance, committed, put("a", "2", mode), put("b", "3", mode)) == {"a": "1", "b": "3"}
 
 
 @pytest.mark.parametrize("mode", ["Fail", "fail", "FAIL"])
-def test_set_may_fail(lance: Lance, done, mode):
-    assert alter(lance, done, put("a", "1", mode)) == {"a": "1"}
+def test_set_may_fail(lance: Lance, committed, mode):
+    assert alter(lance, committed, put("a", "1", mode)) == {"a": "1"}
     body = {"actions": [put("b", "2"), put("a", "2", mode), put("c", "3")]}
-    lance.refused(409, 14, "Property 'a' is set already", done, body)
+    lance.refused(409, 14, "Property 'a' is set already", committed, body)
 
 
 @pytest.mark.parametrize("mode", [None, "Skip", "skip", "SKIP"])
-def test_unset_skips_what_is_not_set(lance: Lance, done, mode):
-    assert alter(lance, done, put("a", "1"), unset("b", mode)) == {"a": "1"}
+def test_unset_skips_what_is_not_set(lance: Lance, committed, mode):
+    assert alter(lance, committed, put("a", "1"), unset("b", mode)) == {"a": "1"}
 
 
 @pytest.mark.parametrize("mode", ["Fail", "fail", "FAIL"])
-def test_unset_may_fail(lance: Lance, done, mode):
+def test_unset_may_fail(lance: Lance, committed, mode):
     body = {"actions": [put("a", "1"), unset("b", mode)]}
-    lance.refused(400, 13, "Property 'b' is not set", done, body)
-    assert alter(lance, done, put("b", "1"), unset("b", mode)) == {}
+    lance.refused(400, 13, "Property 'b' is not set", committed, body)
+    assert alter(lance, committed, put("b", "1"), unset("b", mode)) == {}
 
 
 @pytest.mark.parametrize("name", ["Canceled", "canceled", "CANCELED"])
@@ -101,15 +101,15 @@ def test_cancel_and_fail_is_nothing(lance: Lance, queued):
     assert Job.objects.get().status == JobStatus.QUEUED
 
 
-def test_the_status_that_it_has(lance: Lance, done, queued):
-    assert lance.post(done, {"actions": [status("Succeeded")]})["status"] == "Succeeded"
+def test_the_status_that_it_has(lance: Lance, committed, queued):
+    assert lance.post(committed, {"actions": [status("Succeeded")]})["status"] == "Succeeded"
     assert lance.post(queued, {"actions": [status("queued")]})["status"] == "Queued"
 
 
 @pytest.mark.parametrize("name", ["Canceled", "Failed", "Queued", "Running"])
-def test_a_commit_that_stands_is_not_undone(lance: Lance, done, name):
+def test_a_commit_that_stands_is_not_undone(lance: Lance, committed, name):
     lance.refused(
-        400, 13, f"is Succeeded and cannot become {name}", done, {"actions": [status(name)]}
+        400, 13, f"is Succeeded and cannot become {name}", committed, {"actions": [status(name)]}
     )
 
 
@@ -127,8 +127,8 @@ def test_by_table_and_version(lance: Lance):
     assert row.properties == {"a": "1"}
 
 
-def test_audited_with_context(lance: Lance, done):
-    lance.post(done, {"actions": [put("a", "1")]}, headers={"x-lance-ctx-trace_id": "abc"})
+def test_audited_with_context(lance: Lance, committed):
+    lance.post(committed, {"actions": [put("a", "1")]}, headers={"x-lance-ctx-trace_id": "abc"})
     event = AuditEvent.objects.get(action="transaction.alter")
     assert event.context == {"trace_id": "abc"}
     assert event.before == {"status": "Succeeded", "properties": {}}
@@ -154,12 +154,12 @@ def test_audited_with_context(lance: Lance, done):
         ({}, "actions"),
     ],
 )
-def test_what_is_malformed(lance: Lance, done, actions, error):
-    lance.refused(400, 13, error, done, {"actions": actions})
+def test_what_is_malformed(lance: Lance, committed, actions, error):
+    lance.refused(400, 13, error, committed, {"actions": actions})
 
 
-def test_actions_are_needed(lance: Lance, done):
-    lance.refused(400, 13, "actions", done, {})
+def test_actions_are_needed(lance: Lance, committed):
+    lance.refused(400, 13, "actions", committed, {})
 
 
 def test_missing(lance: Lance):
@@ -168,6 +168,6 @@ def test_missing(lance: Lance):
     lance.refused(404, 10, "ws.t.1", "/v1/transaction/ws$t$1/alter", body)
 
 
-def test_read_only_key(lance: Lance, reader: Lance, done):
-    reader.refused(403, 15, "'reader' may not write", done, {"actions": [put("a", "1")]})
+def test_read_only_key(lance: Lance, reader: Lance, committed):
+    reader.refused(403, 15, "'reader' may not write", committed, {"actions": [put("a", "1")]})
     assert Transaction.objects.get().properties == {}

@@ -54,7 +54,7 @@ def test_mixed_kinds_with_results_in_order(lance: Lance, warehouse: Path):
     make_table("ws", "log")
     for version in (1, 2, 3):
         make_version(("ws", "log"), version)
-    done = lance.post(
+    answer = lance.post(
         COMMIT,
         batch(
             delete("log", 1, 3),
@@ -64,8 +64,8 @@ def test_mixed_kinds_with_results_in_order(lance: Lance, warehouse: Path):
             create("new", 1),
         ),
     )
-    transaction_id = done["transaction_id"]
-    deleted, declared, created, deregistered, first = done["results"]
+    transaction_id = answer["transaction_id"]
+    deleted, declared, created, deregistered, first = answer["results"]
     assert deleted == {
         "delete_table_versions": {"deleted_count": 2, "transaction_id": transaction_id}
     }
@@ -97,17 +97,17 @@ def test_mixed_kinds_with_results_in_order(lance: Lance, warehouse: Path):
     assert first["create_table_version"]["version"]["version"] == 1
     assert new.state == TableState.LIVE
     assert lance.get("/v1/namespace/ws/table/list") == {"tables": ["log", "new"]}
-    found = lance.post("/v1/table/ws$log/version/list")["versions"]
-    assert [v["version"] for v in found] == [3, 4]
+    versions = lance.post("/v1/table/ws$log/version/list")["versions"]
+    assert [v["version"] for v in versions] == [3, 4]
 
 
 def test_one_transaction_and_one_audit_event_each(lance: Lance):
-    done = lance.post(
+    answer = lance.post(
         COMMIT,
         batch(declare("a"), declare("b"), create("a", 1)),
         headers={"x-lance-ctx-trace_id": "t-1", "x-request-id": "r-1"},
     )
-    row = Transaction.objects.get(pk=done["transaction_id"])
+    row = Transaction.objects.get(pk=answer["transaction_id"])
     assert [(op["operation"], op["target"]) for op in row.operations] == [
         ("DeclareTable", "ws.a"),
         ("DeclareTable", "ws.b"),
@@ -119,7 +119,7 @@ def test_one_transaction_and_one_audit_event_each(lance: Lance):
         ("table.declare", "ws.b", {"trace_id": "t-1"}, "r-1"),
         ("version.create", "ws.a", {"trace_id": "t-1"}, "r-1"),
     ]
-    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert facts["status"] == "Succeeded"
     assert facts["properties"]["monodon.targets"] == "ws.a,ws.b"
 
@@ -129,10 +129,10 @@ def test_declare_and_create_with_a_staged_manifest(lance: Lance, warehouse: Path
     staged = location / "_versions/18446744073709551614.manifest-1"
     staged.parent.mkdir(parents=True)
     staged.write_bytes(manifest(1, text=b"first"))
-    done = lance.post(
+    answer = lance.post(
         COMMIT, batch(declare("t", location=str(location)), create("t", 1, relative(staged)))
     )
-    path = done["results"][1]["create_table_version"]["version"]["manifest_path"]
+    path = answer["results"][1]["create_table_version"]["version"]["manifest_path"]
     assert path == relative(location / "_versions/18446744073709551614.manifest")
     assert files(location) == {
         "_versions/18446744073709551614.manifest": manifest(1, text=b"first")
@@ -144,10 +144,10 @@ def test_declare_and_create_with_a_staged_manifest(lance: Lance, warehouse: Path
 
 def test_create_then_delete(lance: Lance):
     make_table("ws", "t")
-    done = lance.post(COMMIT, batch(create("t", 1), create("t", 2), delete("t", 0, 2)))
-    assert done["results"][2]["delete_table_versions"]["deleted_count"] == 1
-    found = lance.post("/v1/table/ws$t/version/list")["versions"]
-    assert [v["version"] for v in found] == [2]
+    answer = lance.post(COMMIT, batch(create("t", 1), create("t", 2), delete("t", 0, 2)))
+    assert answer["results"][2]["delete_table_versions"]["deleted_count"] == 1
+    versions = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert [v["version"] for v in versions] == [2]
 
 
 def test_delete_then_create_meets_the_tombstone(lance: Lance):
@@ -177,26 +177,26 @@ def test_create_delete_create(lance: Lance):
 def test_deregister_then_declare_the_same_name(lance: Lance):
     old = make_table("ws", "t")
     make_version(("ws", "t"), 1)
-    done = lance.post(COMMIT, batch(deregister("t"), declare("t"), create("t", 1)))
+    answer = lance.post(COMMIT, batch(deregister("t"), declare("t"), create("t", 1)))
     new = lance.post("/v1/table/ws$t/describe")["location"]
-    assert new == done["results"][1]["declare_table"]["location"] != old.location
+    assert new == answer["results"][1]["declare_table"]["location"] != old.location
     old.refresh_from_db()
     assert old.state == TableState.DROPPED
     assert TableVersion.objects.filter(version=1).count() == 2
 
 
 def test_declare_create_deregister_in_one(lance: Lance):
-    done = lance.post(COMMIT, batch(declare("t"), create("t", 1), deregister("t")))
-    assert len(done["results"]) == 3
+    answer = lance.post(COMMIT, batch(declare("t"), create("t", 1), deregister("t")))
+    assert len(answer["results"]) == 3
     assert lance.get("/v1/namespace/ws/table/list") == {"tables": []}
     assert Table.objects.get().state == TableState.DROPPED
 
 
 def test_declare_deregister_declare(lance: Lance):
-    done = lance.post(COMMIT, batch(declare("t"), deregister("t"), declare("t"), create("t", 1)))
+    answer = lance.post(COMMIT, batch(declare("t"), deregister("t"), declare("t"), create("t", 1)))
     assert (
         lance.post("/v1/table/ws$t/describe")["location"]
-        == (done["results"][2]["declare_table"]["location"])
+        == (answer["results"][2]["declare_table"]["location"])
     )
     assert Table.objects.count() == 2
 
@@ -263,7 +263,7 @@ def test_two_locations_that_meet(lance: Lance):
 
 def test_a_branch_begins_and_ends_in_the_batch(lance: Lance):
     make_table("ws", "t")
-    done = lance.post(
+    answer = lance.post(
         COMMIT,
         batch(
             create("t", 1, branch="dev"),
@@ -272,17 +272,17 @@ def test_a_branch_begins_and_ends_in_the_batch(lance: Lance):
             delete("t", 0, 2, branch="dev"),
         ),
     )
-    assert done["results"][3]["delete_table_versions"]["deleted_count"] == 1
-    found = lance.post("/v1/table/ws$t/version/list?branch=dev")["versions"]
-    assert [v["version"] for v in found] == [2]
+    assert answer["results"][3]["delete_table_versions"]["deleted_count"] == 1
+    versions = lance.post("/v1/table/ws$t/version/list?branch=dev")["versions"]
+    assert [v["version"] for v in versions] == [2]
 
 
 def test_a_staged_manifest_of_a_version_deleted_at_once(lance: Lance):
     table = make_table("ws", "t")
     staged = stage(table, 1)
     lance.post(COMMIT, batch(create("t", 1, relative(staged)), create("t", 2), delete("t", 0, 2)))
-    [left] = lance.post("/v1/table/ws$t/version/list")["versions"]
-    assert left["version"] == 2
+    [versions] = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert versions["version"] == 2
     assert list(files(table.location).values()) == [manifest(1)]  # records go, files stay
 
 
@@ -377,6 +377,6 @@ def test_read_only_key(reader: Lance):
 
 def test_a_hundred_operations(lance: Lance):
     operations = [op for n in range(50) for op in (declare(f"t{n}"), create(f"t{n}", 1))]
-    done = lance.post(COMMIT, batch(*operations))
-    assert len(done["results"]) == 100
+    answer = lance.post(COMMIT, batch(*operations))
+    assert len(answer["results"]) == 100
     assert TableVersion.objects.count() == 50

@@ -21,7 +21,7 @@ def tables(db):
 
 def test_enters_versions_of_several_tables(lance: Lance, tables):
     staged = [stage(tables["a"], 1), stage(tables["b"], 1), stage(tables["a"], 2)]
-    done = lance.post(
+    answer = lance.post(
         CREATE,
         {
             "entries": [
@@ -32,19 +32,19 @@ def test_enters_versions_of_several_tables(lance: Lance, tables):
             ]
         },
     )
-    assert [(v["version"], v["manifest_path"]) for v in done["versions"]] == [
+    assert [(v["version"], v["manifest_path"]) for v in answer["versions"]] == [
         (1, relative(final_path(tables["a"], 1))),
         (1, relative(final_path(tables["b"], 1))),
         (2, relative(final_path(tables["a"], 2))),
         (9, "x/c/9"),
     ]
-    assert done["versions"][0]["manifest_size"] == len(manifest(1))  # not what the writer says
-    assert done["versions"][0]["metadata"] == {"k": "v"}
+    assert answer["versions"][0]["manifest_size"] == len(manifest(1))  # not what the writer says
+    assert answer["versions"][0]["metadata"] == {"k": "v"}
     assert not any(path.exists() for path in staged)
     assert {str(row.transaction_id) for row in TableVersion.objects.all()} == {
-        done["transaction_id"]
+        answer["transaction_id"]
     }
-    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")["properties"]
+    facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")["properties"]
     assert facts["monodon.operations"] == ",".join(["CreateTableVersion"] * 4)
     assert facts["monodon.targets"] == "ws.a,ws.b,ws.c"
     versions = lance.post("/v1/table/ws$c/version/list?branch=dev")["versions"]

@@ -22,9 +22,9 @@ def between(*ranges: tuple[int, int]) -> dict:
     return {"ranges": [{"start_version": start, "end_version": end} for start, end in ranges]}
 
 
-def left(lance: Lance, query: str = "") -> list[int]:
-    found = lance.post(f"/v1/table/ws$t/version/list{query}")["versions"]
-    return [version["version"] for version in found]
+def remaining_versions(lance: Lance, query: str = "") -> list[int]:
+    versions = lance.post(f"/v1/table/ws$t/version/list{query}")["versions"]
+    return [version["version"] for version in versions]
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def five(db):
     ],
 )
 def test_start_is_inclusive_and_end_exclusive(lance: Lance, five, ranges, remaining):
-    done = lance.post(DELETE, between(*ranges))
-    assert done["deleted_count"] == 5 - len(remaining)
-    assert left(lance) == remaining
+    answer = lance.post(DELETE, between(*ranges))
+    assert answer["deleted_count"] == 5 - len(remaining)
+    assert remaining_versions(lance) == remaining
     assert TableVersion.objects.filter(table=five).count() == 5  # tombstones
     assert TableVersion.objects.visible().filter(table__name="other").count() == 1
 
@@ -78,10 +78,10 @@ def test_the_files_stay(lance: Lance):
 def test_on_a_branch(lance: Lance, five):
     make_version(("ws", "t"), 1, branch="dev")
     make_version(("ws", "t"), 2, branch="dev")
-    done = lance.post(DELETE, between((0, 2)) | {"branch": "dev"})
-    assert done["deleted_count"] == 1
-    assert left(lance, "?branch=dev") == [2]
-    assert left(lance) == [1, 2, 3, 4, 5]
+    answer = lance.post(DELETE, between((0, 2)) | {"branch": "dev"})
+    assert answer["deleted_count"] == 1
+    assert remaining_versions(lance, "?branch=dev") == [2]
+    assert remaining_versions(lance) == [1, 2, 3, 4, 5]
     lance.refused(404, 22, "has no branch 'x'", DELETE, between((0, -1)) | {"branch": "x"})
 
 
@@ -104,12 +104,12 @@ def test_the_newest_of_a_batch_counts(lance: Lance, five):
     """A version that the same batch enters makes the one before it an older one."""
     create = {"id": ["ws", "t"], "version": 6, "manifest_path": "x/6"}
     batch = {"id": ["ws", "t"], **between((1, 6))}
-    done = lance.post(
+    answer = lance.post(
         "/v1/table/batch-commit",
         {"operations": [{"create_table_version": create}, {"delete_table_versions": batch}]},
     )
-    assert done["results"][1]["delete_table_versions"]["deleted_count"] == 5
-    assert left(lance) == [6]
+    assert answer["results"][1]["delete_table_versions"]["deleted_count"] == 5
+    assert remaining_versions(lance) == [6]
 
 
 def test_what_tags_and_branches_need_stays(lance: Lance):
@@ -124,12 +124,12 @@ def test_what_tags_and_branches_need_stays(lance: Lance):
     error = "Version 2 of table 'ws.t' cannot be deleted: branch 'dev' needs it"
     lance.refused(409, 19, error, DELETE, between((2, 4)))
     assert lance.post(DELETE, between((3, 4)))["deleted_count"] == 1
-    assert left(lance) == [1, 2, 4]
+    assert remaining_versions(lance) == [1, 2, 4]
 
 
 def test_audited_and_describable(lance: Lance, five):
-    done = lance.post(DELETE, between((1, 3)))
-    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    answer = lance.post(DELETE, between((1, 3)))
+    facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert facts["properties"]["monodon.operations"] == "DeleteTableVersions"
     event = AuditEvent.objects.get(action="version.delete")
     assert event.after == {"ranges": [[1, 3]], "deleted": 2}

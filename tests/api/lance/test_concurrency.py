@@ -93,8 +93,8 @@ def test_a_refusal_sees_the_winner(key):
         body = {"version": 1, "manifest_path": "x/1"}
         response = client.call("POST", "/v1/table/ws$t/version/create", body)
         if response.status_code == 409:
-            seen = client.call("POST", "/v1/table/ws$t/version/describe", {"version": 1})
-            assert seen.status_code == 200
+            description = client.call("POST", "/v1/table/ws$t/version/describe", {"version": 1})
+            assert description.status_code == 200
         return response
 
     assert Counter(race(key, *[create_and_look] * 6)) == {WON: 1, (409, 14): 5}
@@ -175,12 +175,12 @@ def test_registering_locations_that_meet(key):
 def test_rename_and_drop(key, way):
     for number in range(ROUNDS):
         make_table("ws", f"t{number}")
-        renamed, gone = race(
+        renamed, dropped = race(
             key,
             post(f"/v1/table/ws$t{number}/rename", {"new_table_name": f"u{number}"}),
             post(f"/v1/table/ws$t{number}/{way}"),
         )
-        assert Counter([renamed, gone]) == {WON: 1, (404, 4): 1}
+        assert Counter([renamed, dropped]) == {WON: 1, (404, 4): 1}
         row = Table.objects.get(name__in=[f"t{number}", f"u{number}"])
         assert (row.name, row.state) == (
             (f"u{number}", TableState.DECLARED)

@@ -54,26 +54,26 @@ def by_operation(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str
     }
 
 
-def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in part:
+def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
         step: Any = document
-        for name in part["$ref"].removeprefix("#/").split("/"):
+        for name in node["$ref"].removeprefix("#/").split("/"):
             step = step[name]
-        part = step
-    return part
+        node = step
+    return node
 
 
-def json_schema(document: dict[str, Any], part: dict[str, Any] | None) -> dict[str, Any] | None:
-    content = resolve(document, part or {}).get("content", {}).get("application/json")
+def json_schema(document: dict[str, Any], node: dict[str, Any] | None) -> dict[str, Any] | None:
+    content = resolve(document, node or {}).get("content", {}).get("application/json")
     return resolve(document, content["schema"]) if content else None
 
 
 def success(described: dict[str, Any]) -> dict[str, Any]:
     """The answer of an operation that succeeds."""
-    (found,) = (
+    (answer,) = (
         answer for status, answer in described["responses"].items() if str(status)[0] == "2"
     )
-    return found
+    return answer
 
 
 def test_the_document_is_valid_openapi_3_1(document):
@@ -82,14 +82,14 @@ def test_the_document_is_valid_openapi_3_1(document):
 
 
 def test_every_reference_leads_somewhere(document):
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                resolve(document, part)
-            for inner in part.values():
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                resolve(document, node)
+            for inner in node.values():
                 walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
+        elif isinstance(node, list):
+            for inner in node:
                 walk(inner)
 
     walk(document)
@@ -123,11 +123,11 @@ def published(operation: str) -> tuple[type, str]:
 def request_of(operation: str) -> dict[str, Any]:
     """What the client puts on the wire for an operation, every parameter given."""
     api, name = published(operation)
-    seen: dict[str, Any] = {}
+    sent: dict[str, Any] = {}
 
     class Capture:
         def param_serialize(self, **parts: Any) -> None:
-            seen.update(parts)
+            sent.update(parts)
 
         def select_header_accept(self, accepts: list[str]) -> str:
             return accepts[0]
@@ -135,13 +135,13 @@ def request_of(operation: str) -> dict[str, Any]:
         select_header_content_type = select_header_accept
 
     serialize = getattr(api(Capture()), f"_{name}_serialize")
-    given = {
+    arguments = {
         # A text would be taken for the name of a file of Arrow data.
         parameter: None if parameter.startswith("_") else b"x" if parameter == "body" else "x"
         for parameter in inspect.signature(serialize).parameters
     }
-    serialize(**given)
-    return seen
+    serialize(**arguments)
+    return sent
 
 
 WITH_KEY = {
@@ -171,11 +171,11 @@ def test_the_client_calls_our_routes(document, operation):
 def test_schemas_have_the_properties_of_the_models(document, operation):
     view = operations()[operation]
     _, _, described = by_operation(document)[operation]
-    for part, model in (
+    for described_part, model in (
         (described.get("requestBody"), view.request_model if view.documents_body else None),
         (success(described), view.response_model),
     ):
-        schema = json_schema(document, part)
+        schema = json_schema(document, described_part)
         if model is None:
             assert "properties" not in (schema or {})
         else:
@@ -253,8 +253,10 @@ def test_a_whole_life_through_the_published_client(client: ApiClient, warehouse:
     )
     created = tables.create_table_version(table, create)
     assert (created.version.version, created.version.metadata) == (1, {"k": "v"})
-    seen = tables.describe_table_version(table, models.DescribeTableVersionRequest(version=1))
-    assert seen.version == created.version
+    description = tables.describe_table_version(
+        table, models.DescribeTableVersionRequest(version=1)
+    )
+    assert description.version == created.version
     entry = models.CreateTableVersionEntry(id=name, version=2, manifest_path="x/2")
     batch = models.BatchCreateTableVersionsRequest(entries=[entry])
     assert tables.batch_create_table_versions(batch).versions[0].version == 2
@@ -274,9 +276,9 @@ def test_a_whole_life_through_the_published_client(client: ApiClient, warehouse:
             models.CommitTableOperation(deregister_table=models.DeregisterTableRequest(id=["b"])),
         ]
     )
-    done = tables.batch_commit_tables(everything)
-    assert done.results[2].delete_table_versions.deleted_count == 1
-    assert done.results[3].deregister_table.id == ["b"]
+    answer = tables.batch_commit_tables(everything)
+    assert answer.results[2].delete_table_versions.deleted_count == 1
+    assert answer.results[3].deregister_table.id == ["b"]
     listed = tables.list_table_versions(table, descending=True, limit=10)
     assert [version.version for version in listed.versions] == [2]
     ranges = models.BatchDeleteTableVersionsRequest(
@@ -285,14 +287,14 @@ def test_a_whole_life_through_the_published_client(client: ApiClient, warehouse:
     assert tables.batch_delete_table_versions(table, ranges).deleted_count == 0
 
     status = transactions.describe_transaction(
-        done.transaction_id, models.DescribeTransactionRequest()
+        answer.transaction_id, models.DescribeTransactionRequest()
     )
     assert status.status == "Succeeded"
     put = models.AlterTransactionAction(
         setPropertyAction=models.AlterTransactionSetProperty(key="k", value="v", mode="Fail")
     )
     altered = transactions.alter_transaction(
-        done.transaction_id, models.AlterTransactionRequest(actions=[put])
+        answer.transaction_id, models.AlterTransactionRequest(actions=[put])
     )
     assert altered.properties["k"] == "v"
 
@@ -330,10 +332,12 @@ def test_the_specification_and_the_document_agree(specification, document, opera
     method, path, described = by_operation(document)[operation]
     expected_method, expected_path, expected = by_operation(specification)[operation]
     assert (method, path) == (expected_method, expected_path)
-    wanted = [resolve(specification, parameter) for parameter in expected["parameters"]]
+    expected_parameters = [
+        resolve(specification, parameter) for parameter in expected["parameters"]
+    ]
     headers = {("Idempotency-Key", "header")} if operation in WITH_KEY else set()
     assert {(p["name"], p["in"]) for p in described["parameters"]} == headers | {
-        (p["name"], p["in"]) for p in wanted
+        (p["name"], p["in"]) for p in expected_parameters
     }
     for ours, theirs in (
         (described.get("requestBody"), expected.get("requestBody")),

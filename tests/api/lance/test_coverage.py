@@ -28,12 +28,12 @@ def operations() -> dict[str, type]:
 
 def marked() -> set[str]:
     """The operations whose tests are marked, in files that have tests."""
-    found = set()
+    operation_ids = set()
     for path in Path(__file__).parent.glob("test_*.py"):
         text = path.read_text()
         if "\ndef test_" in text:
-            found.update(_MARK.findall(text))
-    return found
+            operation_ids.update(_MARK.findall(text))
+    return operation_ids
 
 
 def test_every_operation_of_the_published_client_is_served():
@@ -56,17 +56,17 @@ def test_no_mark_names_an_operation_that_is_not_there():
 
 def _subclasses(base: type) -> set[type]:
     direct = set(base.__subclasses__())
-    return direct.union(*(_subclasses(one) for one in direct))
+    return direct.union(*(_subclasses(subclass) for subclass in direct))
 
 
 def test_every_refusal_has_a_status_and_a_code():
-    known = {
+    refusals = {
         c
         for c in _subclasses(CatalogError)
         if c.__module__.startswith(("catalog.errors.", "api.errors"))
     }
-    assert known - set(errors.STATUS_AND_CODE) == set()
-    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+    assert refusals - set(errors.STATUS_AND_CODE) == set()
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= refusals
 
 
 def test_statuses_agree_with_codes():

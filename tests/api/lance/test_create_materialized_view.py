@@ -60,8 +60,8 @@ def test_a_view_is_a_table_that_is_empty_at_first(lance, source):
     }
     dataset = lance_datasets.read(actor=SYSTEM, table=VIEW)
     assert (dataset.schema, dataset.count_rows()) == (pa.schema([ID]), 0)
-    found = lance.post("/v1/table/ws$v/describe")
-    assert found["properties"] == {
+    description = lance.post("/v1/table/ws$v/describe")
+    assert description["properties"] == {
         "monodon.materialized_view.query": "SELECT `id` FROM `ws`.`t` WHERE id > 1"
     }
     assert lance.get("/v1/namespace/ws/table/list")["tables"] == ["t", "v"]

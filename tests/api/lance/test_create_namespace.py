@@ -8,8 +8,8 @@ pytestmark = pytest.mark.operation("CreateNamespace")
 
 
 def test_creates_with_properties(lance: Lance):
-    done = lance.post("/v1/namespace/ws/create", {"properties": {"owner": "Ralph"}})
-    assert done["properties"] == {"owner": "Ralph"}
+    answer = lance.post("/v1/namespace/ws/create", {"properties": {"owner": "Ralph"}})
+    assert answer["properties"] == {"owner": "Ralph"}
     row = Namespace.objects.get(name="ws")
     assert row.path == ["ws"]
     assert row.parent.path == []
@@ -23,11 +23,11 @@ def test_a_body_is_not_needed(lance: Lance):
 
 
 def test_transaction_is_describable(lance: Lance):
-    done = lance.post("/v1/namespace/ws/create", {"id": ["ws"]})
-    found = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
-    assert found["status"] == "Succeeded"
-    assert found["properties"]["monodon.operations"] == "CreateNamespace"
-    assert found["properties"]["monodon.targets"] == "ws"
+    answer = lance.post("/v1/namespace/ws/create", {"id": ["ws"]})
+    description = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
+    assert description["status"] == "Succeeded"
+    assert description["properties"]["monodon.operations"] == "CreateNamespace"
+    assert description["properties"]["monodon.targets"] == "ws"
 
 
 @pytest.mark.parametrize("mode", [None, "Create", "create", "CREATE"])
@@ -46,14 +46,14 @@ def test_create_mode_refuses_an_existing_one(lance: Lance, mode):
 def test_exist_ok_keeps_the_existing_one(lance: Lance, mode):
     make_namespace("ws", properties={"a": "1"})
     with unchanged():
-        done = lance.post("/v1/namespace/ws/create", {"mode": mode, "properties": {"a": "2"}})
-    assert done == {"properties": {"a": "1"}}
+        answer = lance.post("/v1/namespace/ws/create", {"mode": mode, "properties": {"a": "2"}})
+    assert answer == {"properties": {"a": "1"}}
 
 
 def test_exist_ok_creates_a_missing_one(lance: Lance):
-    done = lance.post("/v1/namespace/ws/create", {"mode": "ExistOk", "properties": {"a": "2"}})
-    assert done["properties"] == {"a": "2"}
-    assert done["transaction_id"]
+    answer = lance.post("/v1/namespace/ws/create", {"mode": "ExistOk", "properties": {"a": "2"}})
+    assert answer["properties"] == {"a": "2"}
+    assert answer["transaction_id"]
 
 
 @pytest.mark.parametrize("mode", ["Overwrite", "overwrite", "OVERWRITE"])
@@ -62,8 +62,8 @@ def test_overwrite_makes_an_empty_one(lance: Lance, mode):
     make_namespace("ws", "inner")
     table = make_table("ws", "inner", "t")
     other = make_table("other", "t")
-    done = lance.post("/v1/namespace/ws/create", {"mode": mode, "properties": {"b": "2"}})
-    assert done["properties"] == {"b": "2"}
+    answer = lance.post("/v1/namespace/ws/create", {"mode": mode, "properties": {"b": "2"}})
+    assert answer["properties"] == {"b": "2"}
     assert lance.get("/v1/namespace/ws/list") == {"namespaces": []}
     assert lance.get("/v1/namespace/ws/table/list") == {"tables": []}
     assert Namespace.objects.live().get(name="ws").pk != old.pk

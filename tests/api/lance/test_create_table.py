@@ -79,17 +79,17 @@ def test_a_name_that_is_taken(lance, mode, warehouse: Path):
 def test_exist_ok_keeps_what_is_there(lance, mode):
     created = create(lance, query="?properties=%7B%22a%22%3A%22b%22%7D")
     with unchanged():
-        kept = create(lance, pa.table({"other": [1]}), f"?mode={mode}")
-    assert kept["location"] == created["location"]
-    assert (kept["version"], kept["properties"]) == (1, {"a": "b"})
+        existing = create(lance, pa.table({"other": [1]}), f"?mode={mode}")
+    assert existing["location"] == created["location"]
+    assert (existing["version"], existing["properties"]) == (1, {"a": "b"})
     assert create(lance, query=f"?mode={mode}", name="ws$new")["version"] == 1
 
 
 def test_exist_ok_of_a_declared_table(lance):
     declared = lance.post("/v1/table/ws$d/declare", {})
     with unchanged():
-        kept = create(lance, query="?mode=exist_ok", name="ws$d")
-    assert (kept["location"], kept["version"]) == (declared["location"], 0)
+        existing = create(lance, query="?mode=exist_ok", name="ws$d")
+    assert (existing["location"], existing["version"]) == (declared["location"], 0)
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "Overwrite"])
@@ -164,13 +164,13 @@ def test_what_is_no_arrow_stream(lance, raw, warehouse: Path):
 def test_spoiled_streams_are_refused_or_read_but_never_break_the_server(lance, warehouse: Path):
     """Each byte of a small stream set to other values: 400, or a table of other values."""
     content = stream(pa.table({"s": ["x", "yy"]}))
-    seen = set()
+    outcomes = set()
     for position in range(8, len(content), 3):
         spoiled = bytearray(content)
         spoiled[position] ^= 0x81
         path = f"/v1/table/ws$spoiled{position}/create"
-        seen.add(lance.call("POST", path, raw=bytes(spoiled)).status_code)
-    assert seen == {200, 400}
+        outcomes.add(lance.call("POST", path, raw=bytes(spoiled)).status_code)
+    assert outcomes == {200, 400}
     assert len(list(warehouse.iterdir())) == Table.objects.count()
 
 

@@ -22,8 +22,8 @@ def insert(lance: Lance, *values: int, branch: str = "") -> int:
 
 
 def numbers(lance: Lance, branch: str = "") -> list[int]:
-    found = lance.post(f"/v1/table/w$t/version/list?branch={branch}")
-    return [entry["version"] for entry in found["versions"]]
+    answer = lance.post(f"/v1/table/w$t/version/list?branch={branch}")
+    return [entry["version"] for entry in answer["versions"]]
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_from_a_version_and_from_a_branch(lance, table):
     assert (numbers(lance, "old/er"), rows(table, "old/er")) == ([2], [1, 7])
     assert (numbers(lance, "x"), rows(table, "x")) == ([1], [1])
     assert (numbers(lance, "y"), rows(table, "y")) == ([2], [1, 2])
-    known = json.loads((Path(table.location) / "_refs/branches/old%2Fer.json").read_bytes())
-    assert (known["parentBranch"], known["parentVersion"]) == ("old", 2)
+    branch_file = json.loads((Path(table.location) / "_refs/branches/old%2Fer.json").read_bytes())
+    assert (branch_file["parentBranch"], branch_file["parentVersion"]) == ("old", 2)
     after = AuditEvent.objects.get(action="branch.create", after__branch="x").after
     assert (after["from_branch"], after["from_version"]) == ("old", 1)
 

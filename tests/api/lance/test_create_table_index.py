@@ -48,25 +48,25 @@ def make_lance_branch(row: Table, identifier: tuple[str, ...], name: str = "dev"
 
 def details(lance, name: str) -> dict[str, Any]:
     listed = lance.post("/v1/table/w$t/index/list", {})["indexes"]
-    (found,) = [index for index in listed if index["index_name"] == name]
-    return {**found, "index_details": json.loads(found["index_details"])}
+    (index,) = [index for index in listed if index["index_name"] == name]
+    return {**index, "index_details": json.loads(index["index_details"])}
 
 
 def test_a_build_is_one_audited_version(lance):
     make_lance_table(("w", "t"), table())
-    done = lance.post(PATH, {"column": "id", "index_type": "BTREE"})
+    answer = lance.post(PATH, {"column": "id", "index_type": "BTREE"})
     assert list(TableVersion.objects.order_by("version").values_list("version", flat=True)) == [
         1,
         2,
     ]
     event = AuditEvent.objects.get(action="index.create")
-    assert str(event.transaction_id) == done["transaction_id"]
+    assert str(event.transaction_id) == answer["transaction_id"]
     assert event.after["version"] == 2
     assert event.after["name"] == "id_idx"
     assert event.after["column"] == "id"
     assert event.after["index_type"] == "BTREE"
-    row = Transaction.objects.get(pk=done["transaction_id"])
-    assert (row.status, [each["operation"] for each in row.operations]) == (
+    row = Transaction.objects.get(pk=answer["transaction_id"])
+    assert (row.status, [operation["operation"] for operation in row.operations]) == (
         "Succeeded",
         ["CreateTableIndex"],
     )
@@ -142,24 +142,24 @@ def test_parameters_of_a_vector_index_reach_lance(lance):
             "ef_construction": 33,
         },
     )
-    told = details(lance, "mine")["index_details"]
-    assert told["metric_type"] == "COSINE"
-    assert told["compression"] == {"type": "pq", "num_bits": 4, "num_sub_vectors": 4}
-    assert told["hnsw"] == {"max_connections": 8, "construction_ef": 33, "max_level": 7}
-    hints = told["runtime_hints"]
+    answer = details(lance, "mine")["index_details"]
+    assert answer["metric_type"] == "COSINE"
+    assert answer["compression"] == {"type": "pq", "num_bits": 4, "num_sub_vectors": 4}
+    assert answer["hnsw"] == {"max_connections": 8, "construction_ef": 33, "max_level": 7}
+    hints = answer["runtime_hints"]
     assert (hints["lance.ivf.sample_rate"], hints["lance.ivf.max_iters"]) == ("64", "7")
 
 
 def test_a_partition_size_can_be_aimed_at(lance):
     make_lance_table(("w", "t"), table())
-    asked = {"column": "v", "index_type": "IVF_FLAT", "target_partition_size": 50}
-    lance.post(PATH, asked)
+    request = {"column": "v", "index_type": "IVF_FLAT", "target_partition_size": 50}
+    lance.post(PATH, request)
     assert details(lance, "v_idx")["index_details"]["target_partition_size"] == 50
 
 
 def test_parameters_of_a_full_text_index_reach_lance(lance):
     make_lance_table(("w", "t"), table())
-    asked = {
+    request = {
         "with_position": True,
         "base_tokenizer": "Whitespace",
         "language": "german",
@@ -169,10 +169,10 @@ def test_parameters_of_a_full_text_index_reach_lance(lance):
         "remove_stop_words": False,
         "ascii_folding": False,
     }
-    lance.post(PATH, {"column": "text", "index_type": "FTS", **asked})
-    told = details(lance, "text_idx")["index_details"]
-    expected = {**asked, "base_tokenizer": "whitespace", "language": "German"}
-    assert {name: told[name] for name in asked} == expected
+    lance.post(PATH, {"column": "text", "index_type": "FTS", **request})
+    answer = details(lance, "text_idx")["index_details"]
+    expected = {**request, "base_tokenizer": "whitespace", "language": "German"}
+    assert {name: answer[name] for name in request} == expected
 
 
 @pytest.mark.parametrize("tokenizer", ["simple", "raw", "ngram", "icu", "icu/split"])
@@ -188,9 +188,9 @@ def test_sub_vectors_by_default(lance):
         make_lance_table(("w", f"d{dimension}"), pa.table({"v": vectors(ROWS, dimension)}))
         path = f"/v1/table/w$d{dimension}"
         lance.post(f"{path}/create_index", {"column": "v", "index_type": "IVF_PQ"})
-        (found,) = lance.post(f"{path}/index/list", {})["indexes"]
-        told = json.loads(found["index_details"])["compression"]
-        assert told["num_sub_vectors"] == expected
+        (response,) = lance.post(f"{path}/index/list", {})["indexes"]
+        answer = json.loads(response["index_details"])["compression"]
+        assert answer["num_sub_vectors"] == expected
 
 
 def test_hamming_distance_of_bytes(lance):
@@ -201,7 +201,7 @@ def test_hamming_distance_of_bytes(lance):
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "column", "name"),
+    ("requested", "kind", "column", "name"),
     [
         ("upper", "BTREE", "Upper", "Upper_idx"),
         ("st.xy", "BTREE", "st.Xy", "st.Xy_idx"),
@@ -209,9 +209,9 @@ def test_hamming_distance_of_bytes(lance):
         ("ls.t", "FTS", "ls.item.t", "ls.t_idx"),
     ],
 )
-def test_columns_are_named_by_their_canonical_paths(lance, asked, kind, column, name):
+def test_columns_are_named_by_their_canonical_paths(lance, requested, kind, column, name):
     make_lance_table(("w", "t"), table())
-    lance.post(PATH, {"column": asked, "index_type": kind})
+    lance.post(PATH, {"column": requested, "index_type": kind})
     assert details(lance, name)["columns"] == [column]
 
 
@@ -221,7 +221,7 @@ def test_another_type_on_the_same_column_gets_another_name(lance):
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     lance.post(PATH, {"column": "id", "index_type": "ZONEMAP", "name": "third"})
     listed = lance.post("/v1/table/w$t/index/list", {})["indexes"]
-    assert [(each["index_name"], each["index_type"]) for each in listed] == [
+    assert [(index["index_name"], index["index_type"]) for index in listed] == [
         ("id_idx", "BTREE"),
         ("id_idx_2", "BITMAP"),
         ("third", "ZONEMAP"),
@@ -402,14 +402,14 @@ def status(lance, transaction_id: str) -> dict[str, Any]:
 
 def test_a_large_build_is_left_to_a_job(lance, small):
     make_lance_table(("w", "t"), table())
-    asked = {"column": "v", "index_type": "IVF_FLAT", "distance_type": "cosine"}
-    done = lance.post(PATH, asked)
+    request = {"column": "v", "index_type": "IVF_FLAT", "distance_type": "cosine"}
+    answer = lance.post(PATH, request)
     assert TableVersion.objects.count() == 1
-    assert status(lance, done["transaction_id"])["status"] == "Queued"
+    assert status(lance, answer["transaction_id"])["status"] == "Queued"
     (listed,) = lance.post("/v1/table/w$t/index/list", {})["indexes"]
     assert listed == {
         "index_name": "v_idx",
-        "index_uuid": done["transaction_id"],
+        "index_uuid": answer["transaction_id"],
         "columns": ["v"],
         "status": "PENDING",
         "index_type": "IVF_FLAT",
@@ -419,14 +419,14 @@ def test_a_large_build_is_left_to_a_job(lance, small):
     }
     stats = lance.post("/v1/table/w$t/index/v_idx/stats", {})
     assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (0, ROWS)
-    lance.refused(409, 7, "index 'v_idx' already", PATH, asked)
+    lance.refused(409, 7, "index 'v_idx' already", PATH, request)
 
     job = Job.objects.get()
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, job.error, job.progress, job.total) == ("succeeded", "", ROWS, ROWS)
     assert (job.result["version"], job.result["rows"]) == (2, ROWS)
-    assert status(lance, done["transaction_id"])["status"] == "Succeeded"
+    assert status(lance, answer["transaction_id"])["status"] == "Succeeded"
     built = details(lance, "v_idx")
     assert (built["status"], built["index_details"]["metric_type"]) == ("SUCCEEDED", "COSINE")
     event = AuditEvent.objects.get(action="index.create")
@@ -472,16 +472,16 @@ def test_every_vector_type_can_be_a_job(lance, small, kind):
 
 def test_a_job_that_fails_says_why(lance, small):
     make_lance_table(("w", "t"), table())
-    done = lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
+    answer = lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
     Job.objects.update(parameters={**job.parameters, "index_type": "NGRAM"})
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == "failed"
     assert "must be a string" in job.error
-    told = status(lance, done["transaction_id"])
-    assert told["status"] == "Failed"
-    assert "must be a string" in told["properties"]["monodon.job_error"]
+    report = status(lance, answer["transaction_id"])
+    assert report["status"] == "Failed"
+    assert "must be a string" in report["properties"]["monodon.job_error"]
     assert lance.post("/v1/table/w$t/index/list", {})["indexes"] == []
 
 
@@ -524,15 +524,15 @@ def test_a_canceled_job_commits_nothing(lance, small, monkeypatch):
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
 
-    def report(heartbeat: object, done: int, total: int | None = None) -> None:
+    def report(heartbeat: object, completed: int, total: int | None = None) -> None:
         raise jobs.JobCanceled("canceled on request")
 
     calls = []
 
-    def report_late(heartbeat: object, done: int, total: int | None = None) -> None:
-        calls.append(done)
+    def report_late(heartbeat: object, completed: int, total: int | None = None) -> None:
+        calls.append(completed)
         if len(calls) > 1:  # while Lance builds, which ignores it
-            report(heartbeat, done)
+            report(heartbeat, completed)
 
     monkeypatch.setattr(jobs.LeaseHeartbeat, "report", report_late)
     job_runner.run_job(job.pk)

@@ -14,12 +14,12 @@ PATH = "/v1/table/w$t/create_scalar_index"
 
 def test_a_build_is_one_audited_version_of_its_own_operation(lance):
     make_lance_table(("w", "t"), table())
-    done = lance.post(PATH, {"column": "id", "index_type": "BITMAP", "name": "mine"})
+    answer = lance.post(PATH, {"column": "id", "index_type": "BITMAP", "name": "mine"})
     event = AuditEvent.objects.get(action="index.create")
-    assert str(event.transaction_id) == done["transaction_id"]
+    assert str(event.transaction_id) == answer["transaction_id"]
     assert (event.after["version"], event.after["name"]) == (2, "mine")
-    operations = Transaction.objects.get(pk=done["transaction_id"]).operations
-    assert [each["operation"] for each in operations] == ["CreateTableScalarIndex"]
+    operations = Transaction.objects.get(pk=answer["transaction_id"]).operations
+    assert [operation["operation"] for operation in operations] == ["CreateTableScalarIndex"]
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_refusals(lance):
 def test_a_large_build_is_a_job_under_the_same_name(lance, settings):
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10
     make_lance_table(("w", "t"), table())
-    done = lance.post(PATH, {"column": "id", "index_type": "BTREE"})
-    row = Transaction.objects.get(pk=done["transaction_id"])
-    assert [each["operation"] for each in row.operations] == ["CreateTableScalarIndex"]
+    answer = lance.post(PATH, {"column": "id", "index_type": "BTREE"})
+    row = Transaction.objects.get(pk=answer["transaction_id"])
+    assert [operation["operation"] for operation in row.operations] == ["CreateTableScalarIndex"]
     job_runner.run_job(Job.objects.get().pk)
     built = AuditEvent.objects.get(action="index.create")
     owner = Transaction.objects.get(pk=built.transaction_id)
-    assert [each["operation"] for each in owner.operations] == ["CreateTableScalarIndex"]
+    assert [operation["operation"] for operation in owner.operations] == ["CreateTableScalarIndex"]

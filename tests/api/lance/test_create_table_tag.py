@@ -29,9 +29,9 @@ def test_a_tag_lies_where_clients_find_it(lance):
     insert(lance, 3)
     answer = lance.post(PATH, {"tag": "v1", "version": 1})
     assert set(answer) == {"transaction_id"}
-    found = pylance.dataset(table.location)
-    assert found.tags.get_version("v1") == 1
-    assert found.checkout_version("v1").to_table()["a"].to_pylist() == [1, 2]
+    dataset = pylance.dataset(table.location)
+    assert dataset.tags.get_version("v1") == 1
+    assert dataset.checkout_version("v1").to_table()["a"].to_pylist() == [1, 2]
     written = json.loads((Path(table.location) / "_refs/tags/v1.json").read_bytes())
     assert (written["branch"], written["version"]) == (None, 1)
     size = next(Path(table.location, "_versions").glob("*614.manifest")).stat().st_size

@@ -39,12 +39,12 @@ def body(path: str | Path, version: int = 1, **more) -> dict:
 
 
 def test_enters_a_version(lance: Lance, table: Table):
-    done = lance.post(
+    answer = lance.post(
         CREATE,
         body("elsewhere/1.manifest", manifest_size=461, e_tag="abc", metadata={"größe": "🧊"}),
     )
-    stamp = done["version"].pop("timestamp_millis")
-    assert done["version"] == {
+    stamp = answer["version"].pop("timestamp_millis")
+    assert answer["version"] == {
         "version": 1,
         "manifest_path": "elsewhere/1.manifest",
         "manifest_size": 461,
@@ -53,9 +53,9 @@ def test_enters_a_version(lance: Lance, table: Table):
     }
     row = TableVersion.objects.get()
     assert stamp == int(row.created_at.timestamp() * 1000)
-    assert str(row.transaction_id) == done["transaction_id"]
+    assert str(row.transaction_id) == answer["transaction_id"]
     described = lance.post("/v1/table/ws$t/version/describe", {"version": 1})
-    assert described == {"version": done["version"] | {"timestamp_millis": stamp}}
+    assert described == {"version": answer["version"] | {"timestamp_millis": stamp}}
     table.refresh_from_db()
     assert table.state == TableState.LIVE
     event = AuditEvent.objects.get(action="version.create")
@@ -64,8 +64,8 @@ def test_enters_a_version(lance: Lance, table: Table):
 
 
 def test_transaction_is_describable(lance: Lance, table: Table):
-    done = lance.post(CREATE, body("x/1.manifest"))
-    by_id = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    answer = lance.post(CREATE, body("x/1.manifest"))
+    by_id = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     by_version = lance.post("/v1/transaction/ws$t$1/describe", {"id": ["ws", "t", "1"]})
     assert by_id["status"] == by_version["status"] == "Succeeded"
     assert by_id["properties"]["monodon.operations"] == "CreateTableVersion"
@@ -76,8 +76,8 @@ def test_the_same_body_twice(lance: Lance, table: Table):
     again = body(relative(stage(table, 1)), e_tag="abc")
     first = lance.post(CREATE, again)["version"]
     lance.refused(409, 14, "Table 'ws.t' has version 1 already", CREATE, again)
-    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-    assert shown == first
+    versions = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert versions == first
 
 
 def test_a_loser_leaves_the_winner_and_its_own_file(lance: Lance, table: Table):
@@ -100,8 +100,8 @@ def test_a_deleted_number_stays_taken(lance: Lance, table: Table):
 def test_numbers_may_have_gaps_and_any_order(lance: Lance, table: Table):
     for version in (7, 0, 2**62, 3):
         lance.post(CREATE, body(f"x/{version}", version))
-    found = lance.post("/v1/table/ws$t/version/list?descending=true")["versions"]
-    assert [v["version"] for v in found] == [2**62, 7, 3, 0]
+    versions = lance.post("/v1/table/ws$t/version/list?descending=true")["versions"]
+    assert [v["version"] for v in versions] == [2**62, 7, 3, 0]
 
 
 # --- the staged manifest -----------------------------------------------------------------------
@@ -126,21 +126,23 @@ def test_a_staged_manifest_moves_to_its_final_name(lance: Lance, warehouse, spel
         path = str(staged.relative_to(table.location))
     else:
         path = SPELLINGS[spelling](staged)
-    done = lance.post(CREATE, body(path, 5, naming_scheme=scheme.value))
+    answer = lance.post(CREATE, body(path, 5, naming_scheme=scheme.value))
     name = "5.manifest" if scheme == "V1" else "18446744073709551610.manifest"
-    assert done["version"]["manifest_path"] == relative(Path(f"{table.location}/_versions/{name}"))
+    assert answer["version"]["manifest_path"] == relative(
+        Path(f"{table.location}/_versions/{name}")
+    )
     assert files(table.location) == {f"_versions/{name}": manifest(5)}
     assert lance_versions.settle_pending() == 1
     row = TableVersion.objects.get()
-    assert (row.manifest_path, row.staged_path) == (done["version"]["manifest_path"], None)
+    assert (row.manifest_path, row.staged_path) == (answer["version"]["manifest_path"], None)
 
 
 @pytest.mark.parametrize("branch", ["dev", "team/a", "größe 🧊"])
 def test_on_a_branch(lance: Lance, table: Table, branch):
     staged = stage(table, 3, branch=branch)
-    done = lance.post(CREATE, body(relative(staged), 3, branch=branch))
+    answer = lance.post(CREATE, body(relative(staged), 3, branch=branch))
     final = final_path(table, 3, branch=branch)
-    assert done["version"]["manifest_path"] == relative(final)
+    assert answer["version"]["manifest_path"] == relative(final)
     assert final.read_bytes() == manifest(3, branch)
     assert not staged.exists()
     # Main and the branch count apart.
@@ -152,8 +154,8 @@ def test_on_a_branch(lance: Lance, table: Table, branch):
         CREATE,
         body("x/3", 3, branch=branch),
     )
-    found = lance.post(f"/v1/table/ws$t/version/list?branch={spell(branch)}")
-    assert [v["version"] for v in found["versions"]] == [3]
+    response = lance.post(f"/v1/table/ws$t/version/list?branch={spell(branch)}")
+    assert [v["version"] for v in response["versions"]] == [3]
 
 
 def test_on_a_branch_percent_encoded(lance: Lance, table: Table):
@@ -221,17 +223,17 @@ def test_a_path_with_a_listed_prefix_is_recorded_and_untouched(
     outside.write_bytes(b"precious")
     settings.MONODON_MANIFEST_PATHS = [f"{tmp_path}/outside/"]
     path = SPELLINGS[spelling](outside)
-    with watched(outside.parent) as seen:
-        done = lance.post(CREATE, body(path))
-        assert done["version"]["manifest_path"] == path
+    with watched(outside.parent) as touched:
+        answer = lance.post(CREATE, body(path))
+        assert answer["version"]["manifest_path"] == path
         lance_versions.settle_pending()
-        shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-        assert shown["manifest_path"] == path
+        versions = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+        assert versions["manifest_path"] == path
         error = "does not belong to table 'ws.t', and may not be read for it"
         for read in ("count_rows", "query", "stats", "index/list"):
             lance.refused(400, 13, error, f"/v1/table/ws$t/{read}", {"k": 1, "vector": {}})
         lance.refused(400, 13, error, "/v1/table/ws$t/describe", {"load_detailed_metadata": True})
-    assert seen.events == []
+    assert touched.events == []
     assert not Path(table.location).exists()
 
 
@@ -254,9 +256,9 @@ def test_a_table_whose_name_begins_alike_is_elsewhere(lance: Lance, warehouse: P
     make_table("ws", "t", location="tables/a")
     other = make_table("ws", "other", location="tables/ab")
     staged = stage(other, 1)
-    with watched(other.location) as seen:
+    with watched(other.location) as touched:
         lance.refused(400, 13, "is outside the table's location", CREATE, body(relative(staged)))
-    assert seen.events == []
+    assert touched.events == []
 
 
 def test_inside_only(lance: Lance, table: Table, tmp_path: Path, settings):
@@ -308,9 +310,9 @@ def test_a_linked_file_that_leads_out(lance: Lance, table: Table, tmp_path: Path
     link = Path(table.location) / "_versions/18446744073709551614.manifest-1"
     link.parent.mkdir(parents=True)
     link.symlink_to(secret)
-    with watched(secret) as seen:
+    with watched(secret) as touched:
         lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
-    assert seen.events == []
+    assert touched.events == []
     # Whether something is there is not told.
     secret.unlink()
     lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
@@ -324,16 +326,16 @@ def test_a_linked_directory_that_leads_out(lance: Lance, table: Table, tmp_path:
     victim.write_bytes(manifest(1))
     Path(table.location).mkdir()
     (Path(table.location) / "_versions").symlink_to(outside)
-    with watched(outside) as seen:
+    with watched(outside) as touched:
         for name in (victim.name, "missing"):
             path = f"{table.location}/_versions/{name}"
             lance.refused(400, 13, NO_LINKS, CREATE, body(path))
         # Nor is anything moved into such a directory.
         draft = Path(table.location) / "draft"
         draft.write_bytes(manifest(2))
-        done = lance.post(CREATE, body(draft, 2))
-        assert done["version"]["manifest_path"] == str(draft)
-    assert seen.events == []
+        answer = lance.post(CREATE, body(draft, 2))
+        assert answer["version"]["manifest_path"] == str(draft)
+    assert touched.events == []
     assert draft.read_bytes() == manifest(2)
 
 
@@ -435,8 +437,8 @@ def test_what_is_no_manifest(lance: Lance, table: Table, content, error):
 def test_the_size_is_the_files(lance: Lance, table: Table):
     staged = stage(table, 1)
     size = staged.stat().st_size
-    done = lance.post(CREATE, body(relative(staged), manifest_size=5))
-    assert done["version"]["manifest_size"] == size
+    answer = lance.post(CREATE, body(relative(staged), manifest_size=5))
+    assert answer["version"]["manifest_size"] == size
     assert TableVersion.objects.get().manifest_size == size
 
 
@@ -444,8 +446,8 @@ def test_a_manifest_that_has_its_final_name_stays(lance: Lance, table: Table):
     path = final_path(table, 1)
     path.parent.mkdir(parents=True)
     path.write_bytes(manifest(1))
-    done = lance.post(CREATE, body(relative(path)))
-    assert done["version"]["manifest_path"] == relative(path)
+    answer = lance.post(CREATE, body(relative(path)))
+    assert answer["version"]["manifest_path"] == relative(path)
     assert path.read_bytes() == manifest(1)
 
 
@@ -481,8 +483,8 @@ def test_an_occupied_final_name_is_not_overwritten(lance: Lance, table: Table):
     staged = stage(table, 1, content=b"mine")
     final = final_path(table, 1)
     final.write_bytes(b"theirs")
-    done = lance.post(CREATE, body(relative(staged)))
-    assert done["version"]["manifest_path"] == relative(staged)
+    answer = lance.post(CREATE, body(relative(staged)))
+    assert answer["version"]["manifest_path"] == relative(staged)
     assert (final.read_bytes(), staged.read_bytes()) == (b"theirs", manifest(1, text=b"mine"))
 
 
@@ -490,8 +492,8 @@ def test_a_final_name_with_the_same_content_is_the_move(lance: Lance, table: Tab
     staged = stage(table, 1, content=b"same")
     final = final_path(table, 1)
     final.write_bytes(staged.read_bytes())
-    done = lance.post(CREATE, body(relative(staged)))
-    assert done["version"]["manifest_path"] == relative(final)
+    answer = lance.post(CREATE, body(relative(staged)))
+    assert answer["version"]["manifest_path"] == relative(final)
     assert files(table.location) == {
         str(final.relative_to(table.location)): manifest(1, text=b"same")
     }
@@ -522,10 +524,10 @@ def test_a_move_meets_a_link(lance: Lance, table: Table, tmp_path: Path, no_move
     staged.unlink()
     staged.symlink_to(secret)
     no_moves()
-    with watched(secret) as seen:
+    with watched(secret) as touched:
         lance_versions.settle_pending()
         lance.call("POST", "/v1/table/ws$t/count_rows", {})
-    assert seen.events == []
+    assert touched.events == []
     assert not final_path(table, 1).exists()
     assert secret.stat().st_nlink == 1
 
@@ -538,8 +540,8 @@ def test_what_this_process_cannot_see_stays_pending(lance: Lance, table: Table):
     assert lance_versions.settle_pending() == 0
     away.rename(table.location)
     assert lance_versions.settle_pending() == 1
-    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-    assert shown["manifest_path"] == relative(final_path(table, 1))
+    versions = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert versions["manifest_path"] == relative(final_path(table, 1))
 
 
 # --- interrupted moves -------------------------------------------------------------------------
@@ -559,8 +561,8 @@ def no_moves(monkeypatch):
 
 def test_a_failing_storage_leaves_a_readable_version(lance: Lance, table: Table, no_moves):
     staged = stage(table, 1)
-    done = lance.post(CREATE, body(relative(staged)))
-    assert done["version"]["manifest_path"] == relative(staged)
+    response = lance.post(CREATE, body(relative(staged)))
+    assert response["version"]["manifest_path"] == relative(staged)
     for answer in (
         lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"],
         lance.post("/v1/table/ws$t/version/list")["versions"][0],
@@ -577,11 +579,11 @@ def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, w
     no_moves()
     final = final_path(table, 1)
     if way == "describe":
-        shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-        assert shown["manifest_path"] == relative(final)
+        versions = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+        assert versions["manifest_path"] == relative(final)
     elif way == "list":
-        [shown] = lance.post("/v1/table/ws$t/version/list?limit=1&descending=true")["versions"]
-        assert shown["manifest_path"] == relative(final)
+        [versions] = lance.post("/v1/table/ws$t/version/list?limit=1&descending=true")["versions"]
+        assert versions["manifest_path"] == relative(final)
     else:
         assert lance_versions.settle_pending() == 1
     assert files(table.location) == {str(final.relative_to(table.location)): manifest(1)}
@@ -589,8 +591,8 @@ def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, w
     assert lance_versions.settle_pending() == 0
     row.refresh_from_db()
     assert (row.manifest_path, row.staged_path) == (relative(final), None)
-    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-    assert shown["manifest_path"] == relative(final)
+    versions = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert versions["manifest_path"] == relative(final)
 
 
 def test_a_move_that_stopped_halfway(lance: Lance, table: Table, no_moves):
@@ -609,8 +611,8 @@ def test_a_move_that_ended_before_its_row_was_written(lance: Lance, table: Table
     lance.post(CREATE, body(relative(staged)))
     no_moves()
     staged.rename(final_path(table, 1))
-    shown = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
-    assert shown["manifest_path"] == relative(final_path(table, 1))
+    versions = lance.post("/v1/table/ws$t/version/describe", {"version": 1})["version"]
+    assert versions["manifest_path"] == relative(final_path(table, 1))
 
 
 def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monkeypatch, no_moves):

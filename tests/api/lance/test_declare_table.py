@@ -11,19 +11,19 @@ pytestmark = pytest.mark.operation("DeclareTable")
 
 def test_reserves_a_name_and_a_location(lance: Lance, warehouse: Path):
     make_namespace("ws")
-    done = lance.post("/v1/table/ws$t/declare", {"id": ["ws", "t"], "properties": {"k": "v"}})
-    assert done["managed_versioning"] is True
-    assert done["properties"] == {"k": "v"}
-    assert done["location"].startswith(f"{warehouse}/t-")
+    answer = lance.post("/v1/table/ws$t/declare", {"id": ["ws", "t"], "properties": {"k": "v"}})
+    assert answer["managed_versioning"] is True
+    assert answer["properties"] == {"k": "v"}
+    assert answer["location"].startswith(f"{warehouse}/t-")
     row = Table.objects.get()
     assert (row.state, row.location, row.owner) == (
         TableState.DECLARED,
-        done["location"],
+        answer["location"],
         "tester",
     )
-    assert not Path(done["location"]).exists()  # it is only declared
-    found = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
-    assert (found["status"], found["properties"]["monodon.operations"]) == (
+    assert not Path(answer["location"]).exists()  # it is only declared
+    description = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
+    assert (description["status"], description["properties"]["monodon.operations"]) == (
         "Succeeded",
         "DeclareTable",
     )
@@ -69,8 +69,8 @@ def test_any_printable_name(lance: Lance, name):
     path = f"/v1/table/{spell('ws', name, delimiter='|')}"
     location = lance.post(f"{path}/declare?delimiter=|", {"id": ["ws", name]})["location"]
     assert lance.get("/v1/namespace/ws/table/list") == {"tables": [name]}
-    found = lance.post(f"{path}/describe?delimiter=|", {"id": ["ws", name]})
-    assert found["location"] == location
+    description = lance.post(f"{path}/describe?delimiter=|", {"id": ["ws", name]})
+    assert description["location"] == location
     assert "/../" not in location
     lance.refused(409, 5, name, f"{path}/declare?delimiter=|", {"id": ["ws", name]})
 
@@ -100,8 +100,8 @@ def test_a_location_of_ones_own(lance: Lance, warehouse: Path):
         [f"{warehouse}/mine/1", f"file://{warehouse}/mine/2/", "mine/3", f"{warehouse}//mine/./4"],
         start=1,
     ):
-        done = lance.post(f"/v1/table/t{number}/declare", {"location": location})
-        assert done["location"] == f"{warehouse}/mine/{number}"
+        answer = lance.post(f"/v1/table/t{number}/declare", {"location": location})
+        assert answer["location"] == f"{warehouse}/mine/{number}"
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ def test_a_location_that_meets_another_table(lance: Lance, location):
 
 def test_a_location_like_a_prefix_is_free(lance: Lance, warehouse: Path):
     make_table("first", location="a/b")
-    done = lance.post("/v1/table/t/declare", {"location": "a/bc"})
-    assert done["location"] == f"{warehouse}/a/bc"
+    answer = lance.post("/v1/table/t/declare", {"location": "a/bc"})
+    assert answer["location"] == f"{warehouse}/a/bc"
     wild = lance.post("/v1/table/u/declare", {"location": "a/_"})  # not a pattern
     assert wild["location"] == f"{warehouse}/a/_"
 
 
 def test_further_allowed_roots(lance: Lance, tmp_path: Path, settings):
     settings.MONODON_ALLOWED_ROOTS = [str(tmp_path / "lake")]
-    done = lance.post("/v1/table/t/declare", {"location": f"{tmp_path}/lake/t"})
-    assert done["location"] == f"{tmp_path}/lake/t"
+    answer = lance.post("/v1/table/t/declare", {"location": f"{tmp_path}/lake/t"})
+    assert answer["location"] == f"{tmp_path}/lake/t"
 
 
 def test_vend_credentials_is_accepted(lance: Lance):

@@ -47,8 +47,10 @@ def test_it_is_gone(lance, table):
         404, 22, "'dev'", "/v1/table/w$t/insert?branch=dev", raw=stream(pa.table({"a": [3]}))
     )
     lance.refused(404, 22, "'dev'", PATH, {"name": "dev"})
-    left = set(files(table.location))
-    assert left == {name for name in before if not name.startswith(("tree/", "_refs/branches/"))}
+    remaining_files = set(files(table.location))
+    assert remaining_files == {
+        name for name in before if not name.startswith(("tree/", "_refs/branches/"))
+    }
     assert not (Path(table.location) / "tree/dev").exists()
     assert (numbers(lance), read("")) == ([1], [1])
     event = AuditEvent.objects.get(action="branch.delete")
@@ -62,8 +64,10 @@ def test_its_versions_are_tombstones_that_nobody_can_name(lance, table):
     pk = Branch.objects.get().pk
     lance.post(PATH, {"name": "dev"})
     retired = f"dev//{pk}"
-    kept = TableVersion.objects.filter(branch=retired, deleted_at__isnull=False, staged_path=None)
-    assert sorted(kept.values_list("version", flat=True)) == [1, 2]
+    hidden_paths = TableVersion.objects.filter(
+        branch=retired, deleted_at__isnull=False, staged_path=None
+    )
+    assert sorted(hidden_paths.values_list("version", flat=True)) == [1, 2]
     lance.refused(404, 22, "", f"/v1/table/w$t/version/list?branch={retired}")
     lance.refused(404, 22, "", "/v1/table/w$t/version/describe", {"version": 1, "branch": retired})
     lance.refused(400, 13, "", CREATE, {"name": retired})

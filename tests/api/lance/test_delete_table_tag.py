@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteTableTag")]
 def test_it_goes_and_its_version_stays(lance):
     table = make_lance_table(("w", "t"))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
-    done = lance.post(PATH, {"tag": "v1"})
+    answer = lance.post(PATH, {"tag": "v1"})
     assert pylance.dataset(table.location).tags.list() == {}
     assert lance.post("/v1/table/w$t/version/describe", {"version": 1})["version"]["version"] == 1
     event = AuditEvent.objects.get(action="tag.delete")
     assert (event.before, event.after) == ({"tag": "v1", "version": 1}, {"tag": "v1"})
-    (operation,) = Transaction.objects.get(pk=done["transaction_id"]).operations
+    (operation,) = Transaction.objects.get(pk=answer["transaction_id"]).operations
     assert operation == {"operation": "DeleteTableTag", "target": "w.t", "tag": "v1"}
     lance.refused(404, 8, "'v1'", PATH, {"tag": "v1"})
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})

@@ -12,12 +12,12 @@ def test_forgets_the_table_and_keeps_its_data(lance: Lance):
     make_version(("ws", "t"), 1, relative(stage(table, 1)))
     before = files(table.location)
     assert list(before) == ["_versions/18446744073709551614.manifest"]
-    done = lance.post("/v1/table/ws$t/deregister", {"id": ["ws", "t"]})
-    assert done == {
+    answer = lance.post("/v1/table/ws$t/deregister", {"id": ["ws", "t"]})
+    assert answer == {
         "id": ["ws", "t"],
         "location": table.location,
         "properties": {"k": "v"},
-        "transaction_id": done["transaction_id"],
+        "transaction_id": answer["transaction_id"],
     }
     assert files(table.location) == before
     assert Job.objects.count() == 0
@@ -25,7 +25,7 @@ def test_forgets_the_table_and_keeps_its_data(lance: Lance):
     assert table.state == TableState.DROPPED
     assert table.versions.count() == 1  # the ledger stays, to be brought back
     lance.refused(404, 4, "Table 'ws.t' does not exist", "/v1/table/ws$t/describe", {})
-    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert facts["status"] == "Succeeded"
     event = AuditEvent.objects.get(action="table.deregister")
     assert (event.target, event.before) == ("ws.t", {"location": table.location})

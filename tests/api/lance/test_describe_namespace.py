@@ -9,8 +9,8 @@ pytestmark = pytest.mark.operation("DescribeNamespace")
 def test_tells_the_properties(lance: Lance):
     make_namespace("ws", properties={"größe": "🧊", "empty": ""})
     with unchanged():
-        found = lance.post("/v1/namespace/ws/describe", {"id": ["ws"]})
-    assert found == {"properties": {"größe": "🧊", "empty": ""}}
+        description = lance.post("/v1/namespace/ws/describe", {"id": ["ws"]})
+    assert description == {"properties": {"größe": "🧊", "empty": ""}}
 
 
 def test_the_root(lance: Lance):

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.operation("DescribeTable")
 def test_tells_where_it_lies(lance: Lance):
     table = make_table("ws", "t", properties={"k": "größe"})
     with unchanged():
-        found = lance.post("/v1/table/ws$t/describe", {"id": ["ws", "t"]})
-    assert found == {
+        description = lance.post("/v1/table/ws$t/describe", {"id": ["ws", "t"]})
+    assert description == {
         "location": table.location,
         "properties": {"k": "größe"},
         "managed_versioning": True,
@@ -31,10 +31,10 @@ def test_check_declared(lance: Lance, way):
 
     def is_only_declared() -> bool:
         if way == "query":
-            found = lance.post("/v1/table/ws$t/describe?check_declared=true")
+            description = lance.post("/v1/table/ws$t/describe?check_declared=true")
         else:
-            found = lance.post("/v1/table/ws$t/describe", {"check_declared": True})
-        return found["is_only_declared"]
+            description = lance.post("/v1/table/ws$t/describe", {"check_declared": True})
+        return description["is_only_declared"]
 
     assert is_only_declared() is True
     make_version(("ws", "t"), 1)
@@ -49,30 +49,30 @@ def test_is_only_declared_is_not_told_unasked(lance: Lance):
 
 def test_with_table_uri(lance: Lance, warehouse: Path):
     make_table("ws", "t", location="a b/größe")
-    for found in (
+    for description in (
         lance.post("/v1/table/ws$t/describe?with_table_uri=true"),
         lance.post("/v1/table/ws$t/describe", {"with_table_uri": True}),
     ):
-        assert found["location"] == f"{warehouse}/a b/größe"
-        assert found["table_uri"] == f"file://{warehouse}/a%20b/gr%C3%B6%C3%9Fe"
+        assert description["location"] == f"{warehouse}/a b/größe"
+        assert description["table_uri"] == f"file://{warehouse}/a%20b/gr%C3%B6%C3%9Fe"
     assert "table_uri" not in lance.post("/v1/table/ws$t/describe?with_table_uri=false")
 
 
 def test_as_the_client_calls_it(lance: Lance):
     table = make_table("ws", "a b")
-    found = lance.post(
+    description = lance.post(
         "/v1/table/ws%24a+b/describe?delimiter=%24&with_table_uri=false&check_declared=false",
         {"id": ["ws", "a b"], "vend_credentials": True},
     )
-    assert found["location"] == table.location
+    assert description["location"] == table.location
 
 
 @pytest.mark.parametrize("delimiter", [".", "::", "/"])
 def test_delimiters(lance: Lance, delimiter):
     table = make_table("a", "b", "t")
     path = spell("a", "b", "t", delimiter=delimiter)
-    found = lance.post(f"/v1/table/{path}/describe?delimiter={spell(delimiter)}")
-    assert found["location"] == table.location
+    description = lance.post(f"/v1/table/{path}/describe?delimiter={spell(delimiter)}")
+    assert description["location"] == table.location
 
 
 def test_at_a_version(lance: Lance):
@@ -98,8 +98,8 @@ def test_at_a_tag(lance: Lance):
     lance.post("/v1/table/ws$t/insert", raw=stream(pa.table({"id": [4]})))
     lance.post("/v1/table/ws$t/tags/create", {"tag": "v1", "version": 1})
     assert lance.post(path, {"tag": "v1"})["location"] == table.location
-    found = lance.post(path, {"tag": "v1", "load_detailed_metadata": True})
-    assert (found["version"], found["metadata"]["total_rows"]) == (1, "3")
+    answer = lance.post(path, {"tag": "v1", "load_detailed_metadata": True})
+    assert (answer["version"], answer["metadata"]["total_rows"]) == (1, "3")
     lance.refused(404, 8, "no tag 'v2'", path, {"tag": "v2"})
     lance.refused(404, 8, "no tag '../x'", path, {"tag": "../x"})
     lance.refused(400, 13, "tag", path, {"tag": "v1", "version": 1})
@@ -113,8 +113,8 @@ def test_a_tag_of_a_branch(lance: Lance):
     newest = lance.post("/v1/table/ws$t/version/list", {"branch": "dev"})["versions"][-1]["version"]
     lance.post("/v1/table/ws$t/tags/create", {"tag": "of-dev", "version": newest, "branch": "dev"})
     body = {"tag": "of-dev", "load_detailed_metadata": True}
-    found = lance.post("/v1/table/ws$t/describe", body)
-    assert (found["version"], found["metadata"]["total_rows"]) == (newest, "4")
+    description = lance.post("/v1/table/ws$t/describe", body)
+    assert (description["version"], description["metadata"]["total_rows"]) == (newest, "4")
 
 
 def test_a_tag_of_a_version_that_is_gone(lance: Lance):
@@ -134,13 +134,13 @@ def test_detailed_metadata(lance: Lance, way):
     path = "/v1/table/ws$t/describe"
     with unchanged():
         if way == "query":
-            found = lance.post(f"{path}?load_detailed_metadata=true")
+            answer = lance.post(f"{path}?load_detailed_metadata=true")
         else:
-            found = lance.post(path, {"load_detailed_metadata": True})
+            answer = lance.post(path, {"load_detailed_metadata": True})
     size = sum(file.stat().st_size for file in Path(table.location, "data").iterdir())
-    kept = found["metadata"].pop("total_files_size")
-    assert 0 < int(kept) < size  # the fragment of row 4 is gone
-    assert found == {
+    total_size = answer["metadata"].pop("total_files_size")
+    assert 0 < int(total_size) < size  # the fragment of row 4 is gone
+    assert answer == {
         "table": "t",
         "namespace": ["ws"],
         "version": 3,
@@ -162,7 +162,7 @@ def test_detailed_metadata(lance: Lance, way):
         "managed_versioning": True,
         "is_only_declared": False,
     }
-    assert m.DescribeTableResponse.model_validate(found).version == 3
+    assert m.DescribeTableResponse.model_validate(answer).version == 3
 
 
 def test_detailed_metadata_of_a_version_and_a_branch(lance: Lance):
@@ -173,14 +173,14 @@ def test_detailed_metadata_of_a_version_and_a_branch(lance: Lance):
 
     def names(**body) -> list[str]:
         body["load_detailed_metadata"] = True
-        found = lance.post("/v1/table/ws$t/describe", body)
-        return [field["name"] for field in found["schema"]["fields"]]
+        description = lance.post("/v1/table/ws$t/describe", body)
+        return [field["name"] for field in description["schema"]["fields"]]
 
     assert names() == names(version=1) == names(branch="main") == ["id"]
     assert names(branch="dev") == ["id", "n"]
-    path, asked = "/v1/table/ws$t/describe", {"load_detailed_metadata": True}
-    lance.refused(404, 11, "no version 9", path, {**asked, "version": 9})
-    lance.refused(404, 22, "no branch 'x'", path, {**asked, "branch": "x"})
+    path, request = "/v1/table/ws$t/describe", {"load_detailed_metadata": True}
+    lance.refused(404, 11, "no version 9", path, {**request, "version": 9})
+    lance.refused(404, 22, "no branch 'x'", path, {**request, "branch": "x"})
 
 
 def test_detailed_metadata_says_what_the_reference_says(lance: Lance, tmp_path: Path):
@@ -199,8 +199,10 @@ def test_detailed_metadata_says_what_the_reference_says(lance: Lance, tmp_path: 
         local = tmp_path / "reference"
         pylance.write_dataset(data, str(local / f"{name}.lance"), data_storage_version="2.2")
         reference = DirectoryNamespace(root=str(local))
-        asked = m.DescribeTableRequest(id=[name], load_detailed_metadata=True)
-        expected = reference.describe_table(asked).model_dump(mode="json", by_alias=True)["schema"]
+        request = m.DescribeTableRequest(id=[name], load_detailed_metadata=True)
+        expected = reference.describe_table(request).model_dump(mode="json", by_alias=True)[
+            "schema"
+        ]
         dataset = pylance.dataset(str(local / f"{name}.lance"))
         ours = m.JsonArrowSchema.model_validate(
             arrow_json.schema_to_json(dataset.lance_schema.to_pyarrow())

@@ -32,12 +32,12 @@ def test_a_scalar_index_and_rows_that_came_later(lance):
     make_lance_table(("w", "t"), pa.table({"id": [1, 2]}))
     lance.post(CREATE, {"column": "id", "index_type": "BTREE"})
     lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"id": [3]})))
-    told = {"index_type": "BTREE", "num_indices": 1}
-    newest = {**told, "num_indexed_rows": 2, "num_unindexed_rows": 1}
+    answer = {"index_type": "BTREE", "num_indices": 1}
+    newest = {**answer, "num_indexed_rows": 2, "num_unindexed_rows": 1}
     assert lance.post(path("id_idx"), {}) == newest
     assert lance.post(path("id_idx")) == newest
     older = lance.post(path("id_idx"), {"version": 2})
-    assert older == {**told, "num_indexed_rows": 2, "num_unindexed_rows": 0}
+    assert older == {**answer, "num_indexed_rows": 2, "num_unindexed_rows": 0}
 
 
 @pytest.mark.parametrize("name", ["a b", "a+b", "a/b", "ü", "st.`a.b`_idx"])

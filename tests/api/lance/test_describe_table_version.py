@@ -25,8 +25,8 @@ def test_tells_the_winners_row(lance: Lance):
     body = {"version": 2, "manifest_path": relative(stage(table, 2)), "e_tag": "e"}
     created = lance.post("/v1/table/ws$t/version/create", body)["version"]
     with unchanged():
-        found = lance.post(DESCRIBE, {"id": ["ws", "t"], "version": 2})
-    assert found == {"version": created}
+        description = lance.post(DESCRIBE, {"id": ["ws", "t"], "version": 2})
+    assert description == {"version": created}
     assert created["manifest_path"] == relative(final_path(table, 2))
 
 
@@ -45,8 +45,8 @@ def test_on_a_branch(lance: Lance):
     make_version(("ws", "t"), 2, "x/main")
     make_version(("ws", "t"), 2, "x/dev", branch="dev")
     for branch, path in ((None, "x/main"), ("main", "x/main"), ("dev", "x/dev")):
-        found = lance.post(DESCRIBE, {"version": 2, "branch": branch})
-        assert found["version"]["manifest_path"] == path
+        description = lance.post(DESCRIBE, {"version": 2, "branch": branch})
+        assert description["version"]["manifest_path"] == path
     lance.refused(
         404, 22, "Table 'ws.t' has no branch 'x'", DESCRIBE, {"version": 2, "branch": "x"}
     )

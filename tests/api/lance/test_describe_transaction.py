@@ -81,8 +81,8 @@ def test_by_table_and_version_with_delimiters(lance: Lance, delimiter):
 
 @pytest.mark.parametrize("delimiter", ["-", "0", "7"])
 def test_an_id_is_whole_whatever_the_delimiter(lance: Lance, delimiter):
-    done = lance.post("/v1/namespace/ws/create")["transaction_id"]
-    facts = lance.post(f"/v1/transaction/{done}/describe?delimiter={delimiter}", {"id": [done]})
+    answer = lance.post("/v1/namespace/ws/create")["transaction_id"]
+    facts = lance.post(f"/v1/transaction/{answer}/describe?delimiter={delimiter}", {"id": [answer]})
     assert facts["status"] == "Succeeded"
 
 
@@ -90,10 +90,10 @@ def test_a_registered_version_belongs_to_the_registration(lance: Lance, warehous
     path = warehouse / "mine/_versions/1.manifest"
     path.parent.mkdir(parents=True)
     path.write_bytes(manifest(1))
-    done = lance.post("/v1/table/t/register", {"location": "mine"})
+    answer = lance.post("/v1/table/t/register", {"location": "mine"})
     facts = lance.post("/v1/transaction/t$1/describe")
     assert facts["properties"]["monodon.operations"] == "RegisterTable"
-    assert done["transaction_id"] == str(TableVersion.objects.get().transaction_id)
+    assert answer["transaction_id"] == str(TableVersion.objects.get().transaction_id)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_deleted_versions_and_dropped_tables(lance: Lance):
 
 
 def test_body_id_must_be_the_path_id(lance: Lance):
-    done = lance.post("/v1/namespace/ws/create")["transaction_id"]
-    lance.refused(400, 13, "['x']", f"/v1/transaction/{done}/describe", {"id": ["x"]})
+    answer = lance.post("/v1/namespace/ws/create")["transaction_id"]
+    lance.refused(400, 13, "['x']", f"/v1/transaction/{answer}/describe", {"id": ["x"]})
 
 
 def test_read_only_key(reader: Lance):

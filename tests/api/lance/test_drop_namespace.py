@@ -68,14 +68,14 @@ def test_restrict_is_content_with_dropped_tables(lance: Lance):
 def test_cascade_drops_all_below(lance: Lance, behavior):
     inside = [make_table("ws", "t"), make_table("ws", "a", "t"), make_table("ws", "a", "b", "t")]
     outside = [make_table("w", "t"), make_table("wsx", "t"), make_table("t")]
-    done = lance.post("/v1/namespace/ws/drop", {"behavior": behavior})
+    answer = lance.post("/v1/namespace/ws/drop", {"behavior": behavior})
     assert lance.get("/v1/namespace/$/list") == {"namespaces": ["w", "wsx"]}
     assert set(Table.objects.present()) == set(outside)
     assert {job.table for job in Job.objects.all()} == set(inside)
-    [transaction_id] = done["transaction_id"]
-    found = lance.post(f"/v1/transaction/{transaction_id}/describe")
-    assert found["status"] == "Queued"
-    assert set(found["properties"]["monodon.targets"].split(",")) == {
+    [transaction_id] = answer["transaction_id"]
+    description = lance.post(f"/v1/transaction/{transaction_id}/describe")
+    assert description["status"] == "Queued"
+    assert set(description["properties"]["monodon.targets"].split(",")) == {
         "ws",
         "ws.a",
         "ws.a.b",

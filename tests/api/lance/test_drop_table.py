@@ -16,12 +16,12 @@ def test_drops_now_and_removes_the_data_later(lance: Lance):
     manifest = stage(table, 1)
     make_version(("ws", "t"), 1, spelled(manifest))
     before = files(table.location)
-    done = lance.post("/v1/table/ws$t/drop")
-    assert done == {
+    answer = lance.post("/v1/table/ws$t/drop")
+    assert answer == {
         "id": ["ws", "t"],
         "location": table.location,
         "properties": {"k": "v"},
-        "transaction_id": done["transaction_id"],
+        "transaction_id": answer["transaction_id"],
     }
     lance.refused(404, 4, "Table 'ws.t' does not exist", "/v1/table/ws$t/describe", {})
     table.refresh_from_db()
@@ -30,7 +30,7 @@ def test_drops_now_and_removes_the_data_later(lance: Lance):
     job = Job.objects.get()
     assert (job.table, job.status) == (table, JobStatus.QUEUED)
     assert files(table.location) == before
-    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert (facts["status"], facts["properties"]["monodon.targets"]) == ("Queued", "ws.t")
     event = AuditEvent.objects.get(action="table.drop")
     assert (event.target, event.before) == ("ws.t", {"location": table.location})

@@ -18,21 +18,21 @@ def path(name: str, table: str = "t") -> str:
 
 
 def names(lance, **body) -> list[str]:
-    return [each["index_name"] for each in lance.post(LIST, body)["indexes"]]
+    return [index["index_name"] for index in lance.post(LIST, body)["indexes"]]
 
 
 def test_a_drop_is_one_audited_version(lance):
     make_lance_table(("w", "t"), table(5))
     for column in ("id", "text"):
         lance.post(CREATE, {"column": column, "index_type": "BTREE"})
-    done = lance.post(path("id_idx"))
+    answer = lance.post(path("id_idx"))
     assert names(lance) == ["text_idx"]
     assert names(lance, version=3) == ["id_idx", "text_idx"]
     event = AuditEvent.objects.get(action="index.drop")
-    assert str(event.transaction_id) == done["transaction_id"]
+    assert str(event.transaction_id) == answer["transaction_id"]
     assert (event.after["version"], event.after["name"]) == (4, "id_idx")
-    operations = Transaction.objects.get(pk=done["transaction_id"]).operations
-    assert [each["operation"] for each in operations] == ["DropTableIndex"]
+    operations = Transaction.objects.get(pk=answer["transaction_id"]).operations
+    assert [operation["operation"] for operation in operations] == ["DropTableIndex"]
     assert TableVersion.objects.count() == 4
     lance.refused(404, 6, "Table 'w.t' has no index 'id_idx'", path("id_idx"))
 

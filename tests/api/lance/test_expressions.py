@@ -66,10 +66,10 @@ def test_what_is_nested_too_deeply_is_refused(lance, request_of, expression, tex
     lance.refused(400, 13, text, f"/v1/table/w$t/{action}", body, raw=raw)
 
 
-@pytest.mark.parametrize("part", ["filter", "columns"])
-def test_a_view_is_no_way_around(lance, part):
+@pytest.mark.parametrize("clause", ["filter", "columns"])
+def test_a_view_is_no_way_around(lance, clause):
     deep = "position(" * 30
-    query = {"filter": f'"filter": "{deep}"', "columns": f'"columns": {{"id": "{deep}"}}'}[part]
+    query = {"filter": f'"filter": "{deep}"', "columns": f'"columns": {{"id": "{deep}"}}'}[clause]
     body = {
         "kind": "query",
         "source_query": f'{{"source": ["w", "t"], {query}}}',

@@ -24,9 +24,9 @@ def test_rows_bytes_and_fragments(lance):
     make_lance_table(("w", "t"), pa.table({"x": pa.array(range(10), pa.int64())}))
     insert(lance, 40, 20, 50, 30)
     with unchanged():
-        found = lance.post(PATH, {})
-    assert found.pop("total_bytes") > 0
-    assert found == {
+        answer = lance.post(PATH, {})
+    assert answer.pop("total_bytes") > 0
+    assert answer == {
         "num_rows": 150,
         "num_indices": 0,
         "fragment_stats": {
@@ -48,9 +48,9 @@ def test_rows_bytes_and_fragments(lance):
 def test_deleted_rows_are_no_rows_of_the_table(lance):
     make_lance_table(("w", "t"), pa.table({"x": pa.array(range(10), pa.int64())}))
     lance.post("/v1/table/w$t/delete", {"predicate": "x < 4"})
-    found = lance.post(PATH)
-    assert found["num_rows"] == 6
-    assert found["fragment_stats"]["lengths"]["max"] == 10
+    answer = lance.post(PATH)
+    assert answer["num_rows"] == 6
+    assert answer["fragment_stats"]["lengths"]["max"] == 10
 
 
 def test_indexes_are_counted_and_not_their_parts(lance):

@@ -100,8 +100,8 @@ def test_a_lost_answer_is_made_anew(lance, write, monkeypatch):
     else:
         assert again.status_code == 200
         counts = {"num_inserted_rows", "num_updated_rows", "num_deleted_rows"}
-        kept = {name: value for name, value in first.items() if name not in counts}
-        assert again.json() == kept
+        expected = {name: value for name, value in first.items() if name not in counts}
+        assert again.json() == expected
         assert send(lance, write, key).content == again.content
 
 

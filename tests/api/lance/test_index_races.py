@@ -21,7 +21,7 @@ CREATE = "/v1/table/ws$t/create_index"
 
 def names(key: str) -> list[str]:
     listed = Lance(key).post("/v1/table/ws$t/index/list", {})["indexes"]
-    return [each["index_name"] for each in listed]
+    return [index["index_name"] for index in listed]
 
 
 @pytest.mark.parametrize("round_", range(3))

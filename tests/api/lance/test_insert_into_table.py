@@ -30,8 +30,8 @@ def test_rows_are_added_in_one_audited_version(lance):
     event = AuditEvent.objects.get(action="table.insert")
     assert str(event.transaction_id) == added["transaction_id"]
     assert event.after["version"] == 2
-    done = Transaction.objects.get(pk=added["transaction_id"]).operations
-    assert [operation["operation"] for operation in done] == ["InsertIntoTable"]
+    operations = Transaction.objects.get(pk=added["transaction_id"]).operations
+    assert [operation["operation"] for operation in operations] == ["InsertIntoTable"]
     assert list(TableVersion.objects.values_list("version", flat=True)) == [1, 2]
 
 

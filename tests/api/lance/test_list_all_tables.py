@@ -10,10 +10,10 @@ pytestmark = pytest.mark.operation("ListAllTables")
 def test_lists_the_tables_of_all_namespaces(lance: Lance):
     for identifier in (("t",), ("a", "t"), ("a", "b c", "größe")):
         make_table(*identifier)
-    found = lance.get("/v1/table")
-    assert set(found["tables"]) == {"t", "a$t", "a$b c$größe"}
-    assert "page_token" not in found
-    assert lance.get("/v1/table/") == found
+    answer = lance.get("/v1/table")
+    assert set(answer["tables"]) == {"t", "a$t", "a$b c$größe"}
+    assert "page_token" not in answer
+    assert lance.get("/v1/table/") == answer
     assert set(lance.get("/v1/table?delimiter=::")["tables"]) == {"t", "a::t", "a::b c::größe"}
 
 
@@ -41,11 +41,11 @@ def test_pages_to_the_end_and_stable_under_changes(lance: Lance):
     names = [f"t{number}" for number in range(5)]
     for name in names:
         make_table("ws", name)
-    found, token, rounds = [], "", 0
+    listed, token, rounds = [], "", 0
     while token is not None:
         page = lance.get(f"/v1/table?limit=2&page_token={spell(token) if token else ''}")
         assert len(page["tables"]) <= 2
-        found += page["tables"]
+        listed += page["tables"]
         token = page.get("page_token")
         rounds += 1
         if rounds == 1:
@@ -53,8 +53,8 @@ def test_pages_to_the_end_and_stable_under_changes(lance: Lance):
             lance.post("/v1/table/ws$t1/deregister", {})
             make_table("ws", "a")
     assert rounds == 3
-    assert [name for name in found if name != "ws$a"] == [f"ws${name}" for name in names]
-    assert len(found) == len(set(found))
+    assert [name for name in listed if name != "ws$a"] == [f"ws${name}" for name in names]
+    assert len(listed) == len(set(listed))
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "9" * 30, "%00"])

@@ -10,14 +10,14 @@ pytestmark = pytest.mark.operation("ListNamespaces")
 
 
 def pages(lance: Lance, path: str, limit: int) -> list[list[str]]:
-    found, token = [], None
+    items, token = [], None
     while True:
         query = f"?limit={limit}" + (f"&page_token={spell(token)}" if token else "")
         page = lance.get(path + query)
-        found.append(page["namespaces"])
+        items.append(page["namespaces"])
         token = page.get("page_token")
         if token is None:
-            return found
+            return items
 
 
 def test_lists_children_only(lance: Lance):
@@ -64,9 +64,9 @@ def test_tokens_of_any_name(lance: Lance):
     names = {"a b", "a/b", "ü", "🧊", "x&y=z", "100%"}
     for name in names:
         make_namespace(name)
-    found = [name for page in pages(lance, "/v1/namespace/$/list", 1) for name in page]
-    assert len(found) == 6
-    assert set(found) == names
+    listed = [name for page in pages(lance, "/v1/namespace/$/list", 1) for name in page]
+    assert len(listed) == 6
+    assert set(listed) == names
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "9" * 30, "²"])
@@ -95,8 +95,8 @@ def test_a_missing_namespace(lance: Lance):
 def test_delimiters(lance: Lance, delimiter):
     make_namespace("a b", "c", "d")
     path = spell("a b", "c", delimiter=delimiter)
-    found = lance.get(f"/v1/namespace/{path}/list?delimiter={spell(delimiter)}")
-    assert found == {"namespaces": ["d"]}
+    answer = lance.get(f"/v1/namespace/{path}/list?delimiter={spell(delimiter)}")
+    assert answer == {"namespaces": ["d"]}
     root = lance.get(f"/v1/namespace/{spell(delimiter)}/list?delimiter={spell(delimiter)}")
     assert root == {"namespaces": ["a b"]}
 

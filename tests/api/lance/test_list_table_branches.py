@@ -31,11 +31,11 @@ def test_contents(lance):
     lance.post(CREATE, {"name": "dev"})
     lance.post("/v1/table/w$t/insert?branch=dev", raw=stream(pa.table({"a": [3]})))
     lance.post(CREATE, {"name": "a/b", "from_branch": "dev"})
-    found = lance.post(PATH)["branches"]
+    answer = lance.post(PATH)["branches"]
     made = {name: int(row.created_at.timestamp()) for name, row in rows().items()}
-    assert abs(found["dev"].pop("createAt") - made["dev"]) <= 2
-    assert abs(found["a/b"].pop("createAt") - made["a/b"]) <= 2
-    assert found == {
+    assert abs(answer["dev"].pop("createAt") - made["dev"]) <= 2
+    assert abs(answer["a/b"].pop("createAt") - made["a/b"]) <= 2
+    assert answer == {
         "a/b": {"parentBranch": "dev", "parentVersion": 3, "manifestSize": size(table, 3, "dev")},
         "dev": {"parentVersion": 2, "manifestSize": size(table, 2)},
     }
@@ -58,9 +58,9 @@ def test_without_a_file(lance):
     make_version(("w", "t"), 5, branch="theirs")
     lance.post(CREATE, {"name": "dev"})
     (Path(table.location) / "_refs/branches/dev.json").write_text("{")
-    found = lance.post(PATH)["branches"]
+    answer = lance.post(PATH)["branches"]
     made = {name: int(row.created_at.timestamp()) for name, row in rows().items()}
-    assert found == {
+    assert answer == {
         "dev": {
             "parentVersion": 1,
             "createAt": made["dev"],

@@ -22,7 +22,7 @@ CREATE = "/v1/table/w$t/create_index"
 
 
 def names(lance, **body) -> list[str]:
-    return [each["index_name"] for each in lance.post(PATH, body)["indexes"]]
+    return [index["index_name"] for index in lance.post(PATH, body)["indexes"]]
 
 
 def test_everything_that_lance_tells_of_an_index(lance):
@@ -85,9 +85,9 @@ def test_pages(lance):
     for name in ("c", "a", "d", "b"):
         lance.post(CREATE, {"column": "id", "index_type": "BTREE", "name": name})
     first = lance.post(PATH, {"limit": 3})
-    assert [each["index_name"] for each in first["indexes"]] == ["a", "b", "c"]
+    assert [index["index_name"] for index in first["indexes"]] == ["a", "b", "c"]
     last = lance.post(PATH, {"limit": 3, "page_token": first["page_token"]})
-    assert [each["index_name"] for each in last["indexes"]] == ["d"]
+    assert [index["index_name"] for index in last["indexes"]] == ["d"]
     assert "page_token" not in last
     assert "page_token" not in lance.post(PATH, {"limit": 4})
     for limit in (0, -1):
@@ -101,8 +101,8 @@ def test_lances_own_indexes_are_not_listed(lance):
     lance.post(CREATE, {"column": "id", "index_type": "BTREE"})
     dataset = pylance.dataset(row.location)
     dataset.optimize.compact_files(defer_index_remap=True)
-    assert "__lance_frag_reuse" in {each.name for each in dataset.describe_indices()}
-    assert [each.name for each in lance_indexes.index_summaries(dataset)] == ["id_idx"]
+    assert "__lance_frag_reuse" in {index.name for index in dataset.describe_indices()}
+    assert [index.name for index in lance_indexes.index_summaries(dataset)] == ["id_idx"]
 
 
 def test_the_service_tells_the_same_of_a_dataset(lance):
@@ -111,8 +111,8 @@ def test_the_service_tells_the_same_of_a_dataset(lance):
     lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"id": [3]})))
     dataset = lance_datasets.read(actor=SYSTEM, table=("w", "t"))
     (index,) = lance_indexes.index_summaries(dataset)
-    told = (index.name, index.type, index.columns, index.indexed_rows, index.unindexed_rows)
-    assert told == ("id_idx", "BTREE", ("id",), 2, 1)
+    answer = (index.name, index.type, index.columns, index.indexed_rows, index.unindexed_rows)
+    assert answer == ("id_idx", "BTREE", ("id",), 2, 1)
     assert index.size_bytes > 0
     assert index.created_at is not None
 

@@ -14,13 +14,13 @@ def numbers(page: dict) -> list[int]:
 
 
 def pages(lance: Lance, query: str) -> list[list[int]]:
-    found, token = [], None
+    versions, token = [], None
     while True:
         page = lance.post(f"{LIST}?{query}" + (f"&page_token={token}" if token else ""))
-        found.append(numbers(page))
+        versions.append(numbers(page))
         token = page.get("page_token")
         if token is None:
-            return found
+            return versions
 
 
 def test_an_empty_table(lance: Lance):
@@ -82,9 +82,9 @@ def test_paging_is_stable_under_new_and_deleted_versions(lance: Lance):
     make_version(("ws", "t"), 5)
     ranges = [{"start_version": 3, "end_version": 4}]
     lance.post("/v1/table/ws$t/version/delete", {"ranges": ranges})
-    rest = lance.post(f"{LIST}?limit=2&descending=true&page_token={first['page_token']}")
-    assert numbers(rest) == [2, 1]
-    assert "page_token" not in rest
+    rest_of_pages = lance.post(f"{LIST}?limit=2&descending=true&page_token={first['page_token']}")
+    assert numbers(rest_of_pages) == [2, 1]
+    assert "page_token" not in rest_of_pages
 
 
 def test_branches(lance: Lance):

@@ -8,14 +8,14 @@ pytestmark = pytest.mark.operation("ListTables")
 
 
 def pages(lance: Lance, path: str, limit: int) -> list[list[str]]:
-    found, token = [], None
+    items, token = [], None
     while True:
         query = f"?limit={limit}" + (f"&page_token={spell(token)}" if token else "")
         page = lance.get(path + query)
-        found.append(page["tables"])
+        items.append(page["tables"])
         token = page.get("page_token")
         if token is None:
-            return found
+            return items
 
 
 def test_lists_the_tables_of_one_namespace(lance: Lance):
@@ -79,9 +79,9 @@ def test_tokens_of_any_name(lance: Lance):
     names = {"a b", "a/b", "ü", "🧊", "x&y=z", "100%", "n" * 200}
     for name in names:
         make_table("ws", name)
-    found = [name for page in pages(lance, "/v1/namespace/ws/table/list", 1) for name in page]
-    assert len(found) == 7
-    assert set(found) == names
+    listed = [name for page in pages(lance, "/v1/namespace/ws/table/list", 1) for name in page]
+    assert len(listed) == 7
+    assert set(listed) == names
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5"])

@@ -92,8 +92,8 @@ def test_a_batch_takes_as_many_statements_as_one(lance: Lance, size):
     assert len(statements(lance, "POST", "/v1/table/batch-commit", body)) == 2
     entries = [op["create_table_version"] | {"branch": "dev"} for op in operations]
     path = "/v1/table/version/batch-create"
-    found = statements(lance, "POST", path, {"entries": entries})
-    assert len(found) == 2 + min(size, 5)  # and one look at the branch of each table
+    queries = statements(lance, "POST", path, {"entries": entries})
+    assert len(queries) == 2 + min(size, 5)  # and one look at the branch of each table
 
 
 def test_a_batch_of_declares(lance: Lance):
@@ -122,14 +122,14 @@ WRITING = [
 
 @pytest.mark.parametrize(("path", "body"), WRITING)
 def test_ordered_locks_come_before_every_write(lance: Lance, path, body):
-    found = statements(lance, "POST", path, body)
-    first_write = next(i for i, sql in enumerate(found) if sql.startswith(WRITES))
-    locks = [i for i, sql in enumerate(found) if "FOR NO KEY UPDATE" in sql]
+    queries = statements(lance, "POST", path, body)
+    first_write = next(i for i, sql in enumerate(queries) if sql.startswith(WRITES))
+    locks = [i for i, sql in enumerate(queries) if "FOR NO KEY UPDATE" in sql]
     assert locks
     assert locks[0] < first_write
     for index in locks:
-        assert LOCK.search(found[index]), found[index]
-    assert not any("FOR UPDATE" in sql for sql in found)
+        assert LOCK.search(queries[index]), queries[index]
+    assert not any("FOR UPDATE" in sql for sql in queries)
 
 
 def test_a_version_is_written_by_the_statement_that_locks(lance: Lance):
@@ -138,7 +138,7 @@ def test_a_version_is_written_by_the_statement_that_locks(lance: Lance):
     assert "FOR NO KEY UPDATE" not in read
     lock = write.index("FOR NO KEY UPDATE OF t")
     assert "ORDER BY t.id" in write[:lock]
-    inserts = [found.start() for found in re.finditer("INSERT INTO", write)]
+    inserts = [match.start() for match in re.finditer("INSERT INTO", write)]
     assert len(inserts) == 3
     assert min(inserts) > lock
     assert write.count("WHERE unchanged.yes") == 3
@@ -191,12 +191,12 @@ def test_a_kept_location_refuses_nothing(lance: Lance, settings):
 
 
 def test_namespaces_are_locked_before_tables(lance: Lance):
-    found = statements(
+    queries = statements(
         lance,
         "POST",
         "/v1/table/ws$t0/rename",
         {"new_table_name": "u", "new_namespace_id": ["ws", "inner"]},
     )
-    locks = [sql for sql in found if "FOR NO KEY UPDATE" in sql]
+    locks = [sql for sql in queries if "FOR NO KEY UPDATE" in sql]
     assert ["catalog_namespace" in sql for sql in locks] == [True, False]
     assert 'FROM "catalog_table"' in locks[1]

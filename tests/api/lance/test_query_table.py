@@ -60,8 +60,8 @@ def ask(lance: Lance, **body: Any) -> pa.Table:
     return pa.ipc.open_file(content).read_all()
 
 
-def ids(found: pa.Table) -> list[int]:
-    return found["id"].to_pylist()
+def ids(result: pa.Table) -> list[int]:
+    return result["id"].to_pylist()
 
 
 def index(make: Callable[[LanceDataset], Any]) -> None:
@@ -75,11 +75,11 @@ def index(make: Callable[[LanceDataset], Any]) -> None:
 
 
 def test_the_nearest_rows_come_first(lance, table):
-    found = ask(lance, **NEAR)
-    assert found.schema.names == ["id", "text", "v", "_distance"]
-    assert ids(found) == [0, 1]
-    assert found["_distance"].to_pylist() == [2.0, 2.0]
-    assert found["v"].to_pylist() == [[0.0, 1.0], [2.0, 3.0]]
+    hits = ask(lance, **NEAR)
+    assert hits.schema.names == ["id", "text", "v", "_distance"]
+    assert ids(hits) == [0, 1]
+    assert hits["_distance"].to_pylist() == [2.0, 2.0]
+    assert hits["v"].to_pylist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_an_offset_skips_results_and_k_counts_the_rest(lance, table):
 
 def test_several_vectors_are_searched_each_for_itself(lance, table):
     many = {"vector": {"multi_vector": [[9, 9], [0.0, 0.0], [15, 15]]}, "k": 2, **IDS}
-    found = ask(lance, **many)
-    assert found.schema.names == ["query_index", "id", "_distance"]
-    assert found.schema.field("query_index").type == pa.int32()
-    assert found["query_index"].to_pylist() == [0, 0, 1, 1, 2, 2]
-    assert ids(found) == [4, 5, 0, 1, 7, 6]
+    hits = ask(lance, **many)
+    assert hits.schema.names == ["query_index", "id", "_distance"]
+    assert hits.schema.field("query_index").type == pa.int32()
+    assert hits["query_index"].to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert ids(hits) == [4, 5, 0, 1, 7, 6]
     later = ask(lance, **many, offset=1)
     assert later["query_index"].to_pylist() == [0, 0, 1, 1, 2, 2]
     assert ids(later) == [5, 3, 1, 2, 6, 5]
@@ -115,23 +115,23 @@ def test_several_vectors_are_searched_each_for_itself(lance, table):
 
 
 def test_one_vector_of_several_has_the_column_of_several(lance, table):
-    one = {"vector": {"multi_vector": [[9.0, 9.0]]}, "k": 2, **IDS}
-    assert ask(lance, **one).schema.names == ["query_index", "id", "_distance"]
-    assert ids(ask(lance, **one, offset=1)) == [5, 3]
+    single = {"vector": {"multi_vector": [[9.0, 9.0]]}, "k": 2, **IDS}
+    assert ask(lance, **single).schema.names == ["query_index", "id", "_distance"]
+    assert ids(ask(lance, **single, offset=1)) == [5, 3]
 
 
 @pytest.mark.parametrize(
     "vector", [{}, None, {"single_vector": []}, {"multi_vector": []}, {"multi_vector": [[]]}]
 )
 def test_an_empty_vector_is_no_search(lance, table, vector):
-    found = ask(lance, vector=vector, k=3)
-    assert found.schema.names == ["id", "text", "v"]
-    assert ids(found) == [0, 1, 2]
+    hits = ask(lance, vector=vector, k=3)
+    assert hits.schema.names == ["id", "text", "v"]
+    assert ids(hits) == [0, 1, 2]
 
 
 def test_the_column_is_the_only_one_of_vectors_or_the_one_called_vector(lance, table):
-    found = ask(lance, vector={"single_vector": [1.0, 2.0]}, k=1)
-    assert found["_distance"].to_pylist() == [2.0]
+    hits = ask(lance, vector={"single_vector": [1.0, 2.0]}, k=1)
+    assert hits["_distance"].to_pylist() == [2.0]
     make_lance_table(("w", "u"), rows(w=vectors(3), vector=vectors(4)))
     response = lance.call(
         "POST", "/v1/table/w$u/query", {"vector": {"single_vector": [0, 1, 2, 3]}, "k": 1}
@@ -142,16 +142,16 @@ def test_the_column_is_the_only_one_of_vectors_or_the_one_called_vector(lance, t
 @pytest.mark.parametrize("path", ["s.v", "`s`.v", "`s`.`v`"])
 def test_a_column_inside_a_struct_is_named_by_its_path(lance, path):
     make_lance_table(TABLE, wide())
-    found = ask(lance, vector={"single_vector": [3, 4, 5]}, k=1, vector_column=path, **IDS)
-    assert found.to_pylist() == [{"id": 1, "_distance": 0.0}]
+    hits = ask(lance, vector={"single_vector": [3, 4, 5]}, k=1, vector_column=path, **IDS)
+    assert hits.to_pylist() == [{"id": 1, "_distance": 0.0}]
 
 
 def test_rows_of_several_vectors_are_searched_by_several(lance):
     make_lance_table(TABLE, wide())
     many = {"multi_vector": [[5.0, 2.0], [3.0, 5.0]]}
-    found = ask(lance, vector=many, k=1, vector_column="several", distance_type="cosine", **IDS)
-    assert found.schema.names == ["id", "_distance"]  # one search, so no query_index
-    assert ids(found) == [5]
+    hits = ask(lance, vector=many, k=1, vector_column="several", distance_type="cosine", **IDS)
+    assert hits.schema.names == ["id", "_distance"]  # one search, so no query_index
+    assert ids(hits) == [5]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_distance_types(lance, table, kind, expected):
 def test_bits_are_compared_by_hamming(lance):
     make_lance_table(TABLE, wide())
     body = {"vector": {"single_vector": [8, 9, 10, 11, 12, 13, 14, 15]}, "k": 1, **IDS}
-    found = ask(lance, **body, vector_column="bits", distance_type="hamming")
-    assert found.to_pylist() == [{"id": 1, "_distance": 0.0}]
+    hits = ask(lance, **body, vector_column="bits", distance_type="hamming")
+    assert hits.to_pylist() == [{"id": 1, "_distance": 0.0}]
 
 
 def test_bounds_of_the_distance(lance, table):
@@ -219,10 +219,10 @@ def indexed(db) -> pa.Table:
 def test_the_knobs_of_an_index(lance, indexed, options):
     """Lance ends the process when it is asked for more results than there is memory for."""
     vector = indexed["v"][7].as_py()
-    found = ask(lance, **{"vector": {"single_vector": vector}, "k": 3, **options})
-    assert (found.num_rows > 0) == ("offset" not in options)
-    if found.num_rows:
-        assert ids(found)[0] == 7
+    hits = ask(lance, **{"vector": {"single_vector": vector}, "k": 3, **options})
+    assert (hits.num_rows > 0) == ("offset" not in options)
+    if hits.num_rows:
+        assert ids(hits)[0] == 7
     plan = lance.post(
         "/v1/table/w$t/explain_plan",
         {"query": {"vector": {"single_vector": vector}, "k": 3, **options}},
@@ -267,15 +267,15 @@ def test_a_scan_with_filter_limit_and_offset(lance, table):
 
 def test_the_columns_and_their_order(lance):
     make_lance_table(TABLE, wide())
-    one = {"vector": {}, "k": 1}
-    found = ask(lance, **one, columns={"column_names": ["s.t", "id"]})
-    assert found.to_pylist() == [{"s.t": "x y", "id": 0}]
-    found = ask(lance, **one, columns={"column_names": ["s.`a b`"]})
-    assert found.to_pylist()[0].popitem()[1] == 0
-    found = ask(lance, **one, columns={"column_aliases": {"x": "s.`a b`", "y": "id + 5"}})
-    assert found.to_pylist() == [{"x": 0, "y": 5}]
+    search = {"vector": {}, "k": 1}
+    hits = ask(lance, **search, columns={"column_names": ["s.t", "id"]})
+    assert hits.to_pylist() == [{"s.t": "x y", "id": 0}]
+    hits = ask(lance, **search, columns={"column_names": ["s.`a b`"]})
+    assert hits.to_pylist()[0].popitem()[1] == 0
+    hits = ask(lance, **search, columns={"column_aliases": {"x": "s.`a b`", "y": "id + 5"}})
+    assert hits.to_pylist() == [{"x": 0, "y": 5}]
     for all_of_them in ({}, {"column_names": []}, {"column_aliases": {}}, None):
-        assert ask(lance, **one, columns=all_of_them).schema.names == wide().schema.names
+        assert ask(lance, **search, columns=all_of_them).schema.names == wide().schema.names
 
 
 def test_a_search_has_its_result_among_the_columns(lance, table):
@@ -287,10 +287,10 @@ def test_a_search_has_its_result_among_the_columns(lance, table):
 
 
 def test_row_ids(lance, table):
-    found = ask(lance, **NEAR, **IDS, with_row_id=True)
-    assert found.schema.names == ["id", "_distance", "_rowid"]
-    assert found.schema.field("_rowid").type == pa.uint64()
-    assert found["_rowid"].to_pylist() == [0, 1]
+    hits = ask(lance, **NEAR, **IDS, with_row_id=True)
+    assert hits.schema.names == ["id", "_distance", "_rowid"]
+    assert hits.schema.field("_rowid").type == pa.uint64()
+    assert hits["_rowid"].to_pylist() == [0, 1]
     assert ask(lance, **SCAN, with_row_id=True).schema.names == ["id", "text", "v", "_rowid"]
 
 
@@ -360,11 +360,11 @@ def structured(lance: Lance, query: dict[str, Any]) -> set[int]:
 
 def test_texts_are_ranked_by_their_score(lance, texts):
     fox = {"string_query": {"query": "fox"}}
-    found = ask(lance, vector={}, k=0, full_text_query=fox)
-    assert found.schema.names == ["id", "text", "v", "other", "_score"]
-    scores = found["_score"].to_pylist()
-    assert ids(found)[0] == 5
-    assert set(ids(found)) == {0, 1, 5}
+    hits = ask(lance, vector={}, k=0, full_text_query=fox)
+    assert hits.schema.names == ["id", "text", "v", "other", "_score"]
+    scores = hits["_score"].to_pylist()
+    assert ids(hits)[0] == 5
+    assert set(ids(hits)) == {0, 1, 5}
     assert scores == sorted(scores, reverse=True)
     assert ask(lance, vector={}, k=2, full_text_query=fox, **IDS).schema.names == ["id", "_score"]
     assert text_search(lance, k=1, **fox) == [5]
@@ -413,8 +413,8 @@ def test_boost_queries(lance, texts):
 
     def scores(**more: float) -> dict[int, float]:
         query = {"structured_query": {"query": {"boost": {**boost, **more}}}}
-        found = ask(lance, vector={}, k=9, full_text_query=query)
-        return dict(zip(ids(found), found["_score"].to_pylist(), strict=True))
+        hits = ask(lance, vector={}, k=9, full_text_query=query)
+        return dict(zip(ids(hits), hits["_score"].to_pylist(), strict=True))
 
     whole, usual, less = scores(negative_boost=0), scores(), scores(negative_boost=0.2)
     assert whole.keys() == usual.keys() == {0, 1, 5}
@@ -426,12 +426,12 @@ def test_boost_queries(lance, texts):
 def test_multi_match_queries(lance, texts):
     index_other()
     queries = [{"terms": "cat", "column": "text"}, {"terms": "cat", "column": "other", "boost": 9}]
-    found = text_search(
+    hits = text_search(
         lance, structured_query={"query": {"multi_match": {"match_queries": queries}}}
     )
-    assert set(found) == {0, 1, 2, 3}
-    one = [{"terms": "cat", "column": "text", "fuzziness": 1}]
-    assert structured(lance, {"multi_match": {"match_queries": one}}) == {3}
+    assert set(hits) == {0, 1, 2, 3}
+    first_query = [{"terms": "cat", "column": "text", "fuzziness": 1}]
+    assert structured(lance, {"multi_match": {"match_queries": first_query}}) == {3}
 
 
 def test_boolean_queries(lance, texts):

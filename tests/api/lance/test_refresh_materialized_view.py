@@ -75,12 +75,12 @@ def refresh(lance, body=None) -> Job:
 
 
 def rows() -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=VIEW).to_table()
-    assert found["twice"].to_pylist() == [2 * number for number in found["id"].to_pylist()]
-    return found["id"].to_pylist()
+    table = lance_datasets.read(actor=SYSTEM, table=VIEW).to_table()
+    assert table["twice"].to_pylist() == [2 * number for number in table["id"].to_pylist()]
+    return table["id"].to_pylist()
 
 
-def shown() -> tuple[int | None, str]:
+def source_version_and_error() -> tuple[int | None, str]:
     view = MaterializedView.objects.get()
     return view.source_version, view.error
 
@@ -127,7 +127,7 @@ def test_what_was_appended_is_added(lance, view):
     )
     assert rows() == [2, 3, 4, 5]
     assert (job.progress, job.total) == (3, 3)  # rows of the source
-    assert shown() == (3, "")
+    assert source_version_and_error() == (3, "")
 
 
 def test_nothing_new_makes_no_version(lance, view):
@@ -138,7 +138,7 @@ def test_nothing_new_makes_no_version(lance, view):
     job = refresh(lance)
     assert (job.result["mode"], job.result["rows"]) == ("append", 0)
     assert view.versions.count() == 2
-    assert shown() == (2, "")
+    assert source_version_and_error() == (2, "")
     assert AuditEvent.objects.filter(action="materialized_view.refresh").count() == 3
 
 
@@ -164,7 +164,7 @@ def test_other_changes_rebuild_it(lance, view, change, expected):
     assert job.result["mode"] == "rebuild"
     assert rows() == expected
     assert view.versions.count() == 3  # in one version
-    assert shown() == (2, "")
+    assert source_version_and_error() == (2, "")
 
 
 def test_a_rebuild_keeps_the_views_indexes(lance, view):
@@ -221,7 +221,7 @@ def test_rows_in_a_fragment(lance, view):
     append(*range(10, 15))
     refresh(lance, {"max_rows_per_fragment": 2})
     fragments = lance_datasets.read(actor=SYSTEM, table=VIEW).get_fragments()
-    assert [each.count_rows() for each in fragments] == [2, 2, 2, 1]
+    assert [fragment.count_rows() for fragment in fragments] == [2, 2, 2, 1]
 
 
 def test_hints_for_clusters_are_taken(lance, view):
@@ -249,7 +249,7 @@ def test_a_source_that_was_dropped(lance, view):
     assert (job.status, job.attempts) == ("failed", 1)
     assert job.error == "The source of the view was dropped"
     assert rows() == [2, 3]
-    assert shown() == (1, "The source of the view was dropped")
+    assert source_version_and_error() == (1, "The source of the view was dropped")
     assert MaterializedView.objects.get().failed_at is not None
 
 
@@ -272,7 +272,7 @@ def test_a_source_whose_column_has_another_type(lance, view):
     assert job.error == (
         "The query gives (id int32, twice int32), but the view has (id int64, twice int64)"
     )
-    assert shown() == (1, job.error)
+    assert source_version_and_error() == (1, job.error)
     assert rows() == [2, 3]
 
 

@@ -35,8 +35,8 @@ def write_table(directory: Path, versions: dict[tuple[str, int], NamingScheme]) 
 
 
 def versions_of(lance: Lance, table: str, query: str = "") -> list[int]:
-    found = lance.post(f"/v1/table/{table}/version/list{query}")
-    return [version["version"] for version in found["versions"]]
+    answer = lance.post(f"/v1/table/{table}/version/list{query}")
+    return [version["version"] for version in answer["versions"]]
 
 
 def test_enters_the_versions_that_are_there(lance: Lance, warehouse: Path):
@@ -44,20 +44,20 @@ def test_enters_the_versions_that_are_there(lance: Lance, warehouse: Path):
     location = warehouse / "mine"
     write_table(location, {("", 1): NamingScheme.V1, ("", 2): NamingScheme.V1})
     before = files(location)
-    done = lance.post(
+    answer = lance.post(
         "/v1/table/ws$t/register",
         {"id": ["ws", "t"], "location": str(location), "properties": {"k": "v"}},
     )
-    assert (done["location"], done["properties"]) == (str(location), {"k": "v"})
-    found = lance.post("/v1/table/ws$t/version/list")["versions"]
-    assert [(v["version"], v["manifest_path"], v["manifest_size"]) for v in found] == [
+    assert (answer["location"], answer["properties"]) == (str(location), {"k": "v"})
+    versions = lance.post("/v1/table/ws$t/version/list")["versions"]
+    assert [(v["version"], v["manifest_path"], v["manifest_size"]) for v in versions] == [
         (1, relative(location / "_versions/1.manifest"), len(manifest(1))),
         (2, relative(location / "_versions/2.manifest"), len(manifest(2))),
     ]
     described = lance.post("/v1/table/ws$t/describe?check_declared=true")
     assert described["is_only_declared"] is False
     assert files(location) == before
-    facts = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")
+    facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert facts["properties"]["monodon.operations"] == "RegisterTable"
 
 
@@ -113,8 +113,8 @@ def test_overwrite_replaces_the_registration(lance: Lance, warehouse: Path, mode
     (Path(old.location) / "kept").write_bytes(b"data")
     write_table(warehouse / "mine", {("", 4): NamingScheme.V2})
     lance.post("/v1/table/ws$t/register", {"location": "mine", "mode": mode})
-    found = lance.post("/v1/table/ws$t/describe")
-    assert (found["location"], found["properties"]) == (f"{warehouse}/mine", {})
+    description = lance.post("/v1/table/ws$t/describe")
+    assert (description["location"], description["properties"]) == (f"{warehouse}/mine", {})
     assert versions_of(lance, "ws$t") == [4]
     old.refresh_from_db()
     assert old.state == TableState.DROPPED
@@ -152,7 +152,7 @@ def test_a_location_that_meets_another_table(lance: Lance, location, mode):
 def test_a_location_that_is_being_purged(lance: Lance):
     table = make_table("ws", "t", location="mine")
     Path(table.location).mkdir(parents=True)
-    done = lance.post("/v1/table/ws$t/drop")
+    answer = lance.post("/v1/table/ws$t/drop")
     for location in ("mine", "mine/inner"):
         lance.refused(
             409, 14, "belongs to table 'ws.t'", "/v1/table/ws$u/register", {"location": location}
@@ -160,7 +160,7 @@ def test_a_location_that_is_being_purged(lance: Lance):
     [job] = table.jobs.all()
     job_runner.run_job(job.pk)
     assert not Path(table.location).exists()
-    status = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")["status"]
+    status = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")["status"]
     assert status == "Succeeded"
     lance.post("/v1/table/ws$u/register", {"location": "mine"})
 
@@ -235,13 +235,13 @@ def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):
     real = listing.list_branches
 
     def commit_meanwhile(location: str) -> list[str]:
-        found = real(location)
+        manifests = real(location)
         for version in (2, 3):
             body = {"version": version, "manifest_path": relative(stage(table, version))}
             lance.post("/v1/table/ws$t/version/create", body)
         ranges = [{"start_version": 2, "end_version": 3}]
         lance.post("/v1/table/ws$t/version/delete", {"ranges": ranges})
-        return found
+        return manifests
 
     monkeypatch.setattr(listing, "list_branches", commit_meanwhile)
     lance.post(
@@ -304,10 +304,10 @@ def test_a_location_elsewhere_is_refused_in_the_words_of_the_reference(
 
 @pytest.mark.parametrize("location", ["physical.lance", "deep/physical.lance"])
 def test_a_relative_location_is_answered_as_it_was_sent(lance: Lance, warehouse: Path, location):
-    done = lance.post("/v1/table/t/register", {"location": location})
-    assert done["location"] == location
-    shown = lance.post("/v1/table/t/describe", {})
-    assert shown["location"] == f"{warehouse}/{location}"
+    answer = lance.post("/v1/table/t/register", {"location": location})
+    assert answer["location"] == location
+    description = lance.post("/v1/table/t/describe", {})
+    assert description["location"] == f"{warehouse}/{location}"
 
 
 def test_an_absolute_location_is_answered_as_it_is_stored(lance: Lance, warehouse: Path):

@@ -10,13 +10,13 @@ pytestmark = pytest.mark.operation("RenameTable")
 def test_in_its_namespace(lance: Lance):
     table = make_table("ws", "t", properties={"k": "v"})
     make_version(("ws", "t"), 1)
-    done = lance.post("/v1/table/ws$t/rename", {"id": ["ws", "t"], "new_table_name": "u"})
-    found = lance.post("/v1/table/ws$u/describe")
-    assert (found["location"], found["properties"]) == (table.location, {"k": "v"})
+    answer = lance.post("/v1/table/ws$t/rename", {"id": ["ws", "t"], "new_table_name": "u"})
+    description = lance.post("/v1/table/ws$u/describe")
+    assert (description["location"], description["properties"]) == (table.location, {"k": "v"})
     assert lance.post("/v1/table/ws$u/version/describe", {"version": 1})["version"]["version"] == 1
     lance.refused(404, 4, "Table 'ws.t' does not exist", "/v1/table/ws$t/describe", {})
     assert lance.get("/v1/namespace/ws/table/list") == {"tables": ["u"]}
-    status = lance.post(f"/v1/transaction/{done['transaction_id']}/describe")["status"]
+    status = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")["status"]
     assert status == "Succeeded"
 
 

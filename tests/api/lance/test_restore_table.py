@@ -26,14 +26,14 @@ def rows(**options) -> dict:
 
 
 def test_a_new_version_has_the_old_content(lance, table):
-    found = lance.post(PATH, {"version": 1})
+    answer = lance.post(PATH, {"version": 1})
     assert rows() == {"x": [1]}
     assert rows(version=3) == {"x": [1, 2], "y": [1, 2]}
     event = AuditEvent.objects.get(action="table.restore")
-    assert found == {"transaction_id": str(event.transaction_id)}
+    assert answer == {"transaction_id": str(event.transaction_id)}
     assert (event.after["version"], event.after["restored"]) == (4, 1)
-    done = Transaction.objects.get(pk=found["transaction_id"]).operations
-    assert [operation["operation"] for operation in done] == ["RestoreTable"]
+    operations = Transaction.objects.get(pk=answer["transaction_id"]).operations
+    assert [operation["operation"] for operation in operations] == ["RestoreTable"]
     assert sorted(TableVersion.objects.values_list("version", flat=True)) == [1, 2, 3, 4]
 
 

@@ -9,13 +9,15 @@ IDS = ["$", "ws$t", "a b+c", "größe 🧊", "a/b", "a/b/c$d/e", "list", "descri
 
 
 def endings() -> list[str]:
-    found = []
+    endings_of_routes = []
     for pattern in urlpatterns:
         regex = str(pattern.pattern)
         if "(?P<id>" in regex and "/index/" not in regex:
-            kind, _, rest = regex.removeprefix("^").partition("/")
-            found.append(f"{kind}/{{id}}/{rest.rpartition('+)/')[2].removesuffix('/?$')}")
-    return found
+            kind, _, remainder = regex.removeprefix("^").partition("/")
+            endings_of_routes.append(
+                f"{kind}/{{id}}/{remainder.rpartition('+)/')[2].removesuffix('/?$')}"
+            )
+    return endings_of_routes
 
 
 @pytest.mark.parametrize("template", endings())
@@ -24,9 +26,9 @@ def test_every_route_is_found(template: str, slash: str):
     for identifier in IDS:
         path = f"/v1/{template.replace('{id}', identifier)}{slash}"
         expected = resolve(path)
-        found = find(path)
-        assert found is not None, path
-        view, args, kwargs = found
+        route = find(path)
+        assert route is not None, path
+        view, args, kwargs = route
         assert view is expected.func, path
         assert (args, kwargs) == (expected.args, expected.kwargs), path
 
@@ -52,10 +54,10 @@ def test_every_route_is_found(template: str, slash: str):
     ],
 )
 def test_what_only_the_patterns_know(path: str):
-    found = find(path)
-    if found is not None:
+    route = find(path)
+    if route is not None:
         try:
             expected = resolve(path)
         except Resolver404:
             pytest.fail(f"{path} is found and has no pattern")
-        assert (found[0], found[2]) == (expected.func, expected.kwargs)
+        assert (route[0], route[2]) == (expected.func, expected.kwargs)

@@ -25,43 +25,43 @@ def update(lance, *updates, **more):
 
 
 def test_merge_replace_and_delete_in_one_version(lance, table):
-    found = update(
+    answer = update(
         lance,
         {"path": "x", "metadata": {"new": "1"}},
         {"path": "n", "metadata": {"a": "1", "b": "2"}},
     )
-    assert found == {
+    assert answer == {
         "version": 2,
         "fields": {"x": {"k": "v", "new": "1"}, "n": {"a": "1", "b": "2"}},
     }
-    found = update(
+    answer = update(
         lance,
         {"path": "x", "metadata": {"only": "1", "gone": None}, "replace": True},
         {"path": "n", "metadata": {"a": None, "c": ""}},
     )
-    assert found == {"version": 3, "fields": {"x": {"only": "1"}, "n": {"b": "2", "c": ""}}}
+    assert answer == {"version": 3, "fields": {"x": {"only": "1"}, "n": {"b": "2", "c": ""}}}
     described = lance.post("/v1/table/w$t/describe", {"load_detailed_metadata": True})
     assert described["schema"]["fields"][0]["metadata"] == {"only": "1"}
-    assert found == update(lance, {"path": "x", "metadata": {}}, {"path": "n", "metadata": {}}) | {
+    assert answer == update(lance, {"path": "x", "metadata": {}}, {"path": "n", "metadata": {}}) | {
         "version": 3
     }
 
 
 def test_entries_of_one_field_are_applied_in_order(lance, table):
-    found = update(
+    answer = update(
         lance,
         {"path": "x", "metadata": {"a": "1", "b": "1"}, "replace": True},
         {"path": "`x`", "metadata": {"a": None, "b": "2"}},
     )
-    assert found == {"version": 2, "fields": {"x": {"b": "2"}}}
+    assert answer == {"version": 2, "fields": {"x": {"b": "2"}}}
 
 
 def test_is_audited(lance, table):
     update(lance, {"path": "n.`a b`", "metadata": {"a": "1"}})
     event = AuditEvent.objects.get(action="table.field_metadata")
     assert (event.after["version"], event.after["fields"]) == (2, ["n.`a b`"])
-    done = Transaction.objects.get(pk=event.transaction_id).operations
-    assert [operation["operation"] for operation in done] == ["UpdateFieldMetadata"]
+    operations = Transaction.objects.get(pk=event.transaction_id).operations
+    assert [operation["operation"] for operation in operations] == ["UpdateFieldMetadata"]
     assert list(TableVersion.objects.values_list("version", flat=True)) == [1, 2]
 
 
@@ -83,10 +83,10 @@ def test_paths(lance, table, path, canonical):
 
 def test_on_a_branch(lance, table):
     lance.post("/v1/table/w$t/branches/create", {"name": "dev"})
-    found = update(lance, {"path": "x", "metadata": {"k": None}}, branch="dev")
-    assert found["fields"] == {"x": {}}
-    found = update(lance, {"path": "x", "metadata": {"m": "1"}}, branch="main")
-    assert found["fields"] == {"x": {"k": "v", "m": "1"}}
+    answer = update(lance, {"path": "x", "metadata": {"k": None}}, branch="dev")
+    assert answer["fields"] == {"x": {}}
+    answer = update(lance, {"path": "x", "metadata": {"m": "1"}}, branch="main")
+    assert answer["fields"] == {"x": {"k": "v", "m": "1"}}
 
 
 @pytest.mark.parametrize("path", ["nope", "X", "item", "n.nope", "c.e", "n.c.e", "x.y", "n.l.nope"])

@@ -16,8 +16,8 @@ def _table(db):
 
 
 def rows() -> dict[int, str]:
-    found = pylance.dataset(Table.objects.get(name="t").location).to_table().to_pylist()
-    return dict(sorted((row["id"], row["name"]) for row in found))
+    table = pylance.dataset(Table.objects.get(name="t").location).to_table().to_pylist()
+    return dict(sorted((row["id"], row["name"]) for row in table))
 
 
 def test_where_a_predicate_holds(lance):

@@ -18,8 +18,8 @@ def test_the_map_takes_the_place_of_the_old_one(lance):
     make_lance_table(("w", "t"))
     assert lance.post(PATH, {"a": "1", "größe": "ü"}) == {"a": "1", "größe": "ü"}
     assert lance.post(PATH, {"b": ""}) == {"b": ""}
-    found = detailed(lance)
-    assert (found["version"], found["schema"]["metadata"]) == (3, {"b": ""})
+    metadata = detailed(lance)
+    assert (metadata["version"], metadata["schema"]["metadata"]) == (3, {"b": ""})
     assert lance.post(PATH, {}) == {}
     assert "metadata" not in detailed(lance)["schema"]
 
@@ -29,8 +29,8 @@ def test_is_audited(lance):
     lance.post(PATH, {"b": "1", "a": "2"})
     event = AuditEvent.objects.get(action="table.schema_metadata")
     assert (event.after["version"], event.after["keys"]) == (2, ["a", "b"])
-    done = Transaction.objects.get(pk=event.transaction_id).operations
-    assert [operation["operation"] for operation in done] == ["UpdateTableSchemaMetadata"]
+    operations = Transaction.objects.get(pk=event.transaction_id).operations
+    assert [operation["operation"] for operation in operations] == ["UpdateTableSchemaMetadata"]
 
 
 def test_on_a_branch(lance):

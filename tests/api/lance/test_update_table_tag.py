@@ -22,14 +22,14 @@ def table(lance):
 
 
 def test_it_names_another_version(lance, table):
-    done = lance.post(PATH, {"tag": "v1", "version": 2})
+    answer = lance.post(PATH, {"tag": "v1", "version": 2})
     assert lance.post("/v1/table/w$t/tags/version", {"tag": "v1"}) == {"version": 2}
     assert pylance.dataset(table.location, "v1").count_rows() == 2
     event = AuditEvent.objects.get(action="tag.update")
     assert event.before == {"tag": "v1", "version": 1}
     assert event.after == {"tag": "v1", "version": 2}
-    assert str(event.transaction_id) == done["transaction_id"]
-    (operation,) = Transaction.objects.get(pk=done["transaction_id"]).operations
+    assert str(event.transaction_id) == answer["transaction_id"]
+    (operation,) = Transaction.objects.get(pk=answer["transaction_id"]).operations
     assert operation["operation"] == "UpdateTableTag"
 
 

@@ -69,12 +69,12 @@ _ENTRIES = {
     ],
     ids=str,
 )
-def test_types_there_and_back(type_, json):
+def test_types_round_trip(type_, json):
     assert type_to_json(type_) == json
     assert type_from_json(json) == type_
 
 
-def test_what_has_no_name_of_its_own():
+def test_types_without_a_json_name():
     assert type_to_json(pa.dictionary(pa.int8(), pa.string())) == {"type": "utf8"}
     assert type_to_json(pa.month_day_nano_interval()) == {"type": "month_day_nano_interval"}
 

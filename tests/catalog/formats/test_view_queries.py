@@ -53,7 +53,7 @@ T = ("t",)
         ),
     ],
 )
-def test_what_is_understood(text, expected):
+def test_supported_queries_are_parsed(text, expected):
     query = parse(text)
     assert query == expected
     assert from_json(query.to_json()) == query
@@ -106,7 +106,7 @@ def test_what_is_understood(text, expected):
         ('{"source": ["t"], "version": 1.5}', "'version' is not a number"),
     ],
 )
-def test_what_is_not_understood(text, why):
+def test_unsupported_queries_are_refused(text, why):
     with pytest.raises(InvalidInput, match="cannot be read") as refused:
         parse(text)
     assert why in refused.value.message

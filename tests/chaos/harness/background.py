@@ -75,7 +75,7 @@ class BackgroundJudge:
             if space.name not in self._judged:
                 self._waiting.setdefault(space.name, _Waiting(space))
         now = time.monotonic()
-        due = [each for each in self._waiting.values() if now - each.since > _SETTLED]
+        due = [case for case in self._waiting.values() if now - case.since > _SETTLED]
         if due and self._cluster.is_idle(_SETTLED):
             self._read(due)
         self._judge_those_read()
@@ -87,8 +87,8 @@ class BackgroundJudge:
                     waiting.view = read_view(self._reader, waiting.space)
 
     def _judge_those_read(self) -> None:
-        read = [each for each in self._waiting.values() if each.view is not None]
-        ready = {each.space.name: self._history.read(each.space.name) for each in read}
+        read = [case for case in self._waiting.values() if case.view is not None]
+        ready = {case.space.name: self._history.read(case.space.name) for case in read}
         doubtful = [op.id for operations in ready.values() for op in operations if _is_doubtful(op)]
         if not ready:
             return

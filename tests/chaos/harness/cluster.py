@@ -136,14 +136,14 @@ class Cluster:
 
     def backends(self) -> list[psutil.Process]:
         """PostgreSQL's processes that serve a client."""
-        found = []
+        pids = []
         for child in self.children("postgres"):
             with contextlib.suppress(psutil.Error, IndexError):
                 title = child.cmdline()[0]
                 serves = "[local]" in title or "127.0.0.1(" in title
                 if title.startswith("postgres:") and serves and "walsender" not in title:
-                    found.append(child)
-        return found
+                    pids.append(child)
+        return pids
 
     def resume_all(self) -> None:
         for role in ROLES:

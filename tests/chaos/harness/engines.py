@@ -165,23 +165,27 @@ def judge(operations: Iterable[Operation]) -> list[Anomaly]:
     """An acknowledged row is there from then on, once; a refused one never; no stranger is."""
     ours = [operation for operation in operations if operation.space == SPACE]
     appends = [operation for operation in ours if operation.kind == "append"]
-    found = []
+    anomalies = []
     for reading in (op for op in ours if op.kind == "rows" and op.outcome == OK):
         same = [append for append in appends if append.name == reading.name]
-        found += _judge_reading(reading, same)
-    return found
+        anomalies += _judge_reading(reading, same)
+    return anomalies
 
 
 def _judge_reading(reading: Operation, appends: Sequence[Operation]) -> list[Anomaly]:
     rows = reading.output["rows"]
-    there = set(rows)
+    row_set = set(rows)
     before = {a.version for a in appends if a.outcome == OK and a.returned < reading.call}
     possible = {a.version for a in appends if a.outcome != FAIL and a.call < reading.returned}
-    found = []
-    if lost := before - there:
-        found.append(Anomaly("lost acknowledgement", f"{reading.id} {reading.name}: rows {lost}"))
-    if stray := there - possible:
-        found.append(Anomaly("false failure", f"{reading.id} {reading.name}: rows {stray}"))
-    if len(rows) != len(there):
-        found.append(Anomaly("done twice", f"{reading.id} {reading.name}: rows are there twice"))
-    return found
+    anomalies = []
+    if lost := before - row_set:
+        anomalies.append(
+            Anomaly("lost acknowledgement", f"{reading.id} {reading.name}: rows {lost}")
+        )
+    if stray := row_set - possible:
+        anomalies.append(Anomaly("false failure", f"{reading.id} {reading.name}: rows {stray}"))
+    if len(rows) != len(row_set):
+        anomalies.append(
+            Anomaly("done twice", f"{reading.id} {reading.name}: rows are there twice")
+        )
+    return anomalies

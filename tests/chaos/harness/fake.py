@@ -404,9 +404,11 @@ class FakeCatalog:
         first, second = next(
             (i, j) for i, j in itertools.combinations(places, 2) if audit[i].table == audit[j].table
         )
-        one, two = audit[first], audit[second]
-        audit[first] = AuditRow(one.id, two.action, two.transaction, two.request, two.table)
-        audit[second] = AuditRow(two.id, one.action, one.transaction, one.request, one.table)
+        first_row, two = audit[first], audit[second]
+        audit[first] = AuditRow(first_row.id, two.action, two.transaction, two.request, two.table)
+        audit[second] = AuditRow(
+            two.id, first_row.action, first_row.transaction, first_row.request, first_row.table
+        )
         self.events = list(audit)
 
     @property

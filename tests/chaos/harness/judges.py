@@ -26,8 +26,8 @@ class Anomaly:
     """What the server logged about the request, and right after."""
 
     def with_log(self, lines: Sequence[str]) -> "Anomaly":
-        found = _REQUEST.search(self.text)
-        name = f"request_id={found[1]}" if found else "-"
+        match = _REQUEST.search(self.text)
+        name = f"request_id={match[1]}" if match else "-"
         starts = [at for at, line in enumerate(lines) if line.endswith(name)]
         log = "\n".join(line for at in starts[:3] for line in lines[at : at + 60])
         return replace(self, log=log)
@@ -67,7 +67,7 @@ def of_verdicts(verdicts: Iterable[Verdict], operations: Iterable[Operation]) ->
     return [
         Anomaly(
             verdict.result,
-            f"{verdict.space}: {'; '.join(repr(by_id[each]) for each in verdict.unplaced)}",
+            f"{verdict.space}: {'; '.join(repr(by_id[number]) for number in verdict.unplaced)}",
         )
         for verdict in linearizability.illegal(verdicts)
     ]
@@ -75,41 +75,41 @@ def of_verdicts(verdicts: Iterable[Verdict], operations: Iterable[Operation]) ->
 
 def answers(operations: Iterable[Operation], times: Mapping[str, int]) -> list[Anomaly]:
     """An acknowledged write stands, once; a refused one does not."""
-    found = []
+    anomalies = []
     for operation in operations:
         if not operation.is_write:
             continue
-        done = times.get(operation.id, 0)
-        if operation.outcome == OK and done == 0:
-            found.append(Anomaly("lost acknowledgement", repr(operation)))
-        if operation.outcome == FAIL and done:
-            found.append(Anomaly("false failure", repr(operation)))
-        if done > 1:
-            found.append(Anomaly("done twice", repr(operation)))
-    return found
+        finished_at = times.get(operation.id, 0)
+        if operation.outcome == OK and finished_at == 0:
+            anomalies.append(Anomaly("lost acknowledgement", repr(operation)))
+        if operation.outcome == FAIL and finished_at:
+            anomalies.append(Anomaly("false failure", repr(operation)))
+        if finished_at > 1:
+            anomalies.append(Anomaly("done twice", repr(operation)))
+    return anomalies
 
 
 def expected(operations: Iterable[Operation]) -> list[Anomaly]:
     """Refusals have a kind that the request may give cause for, and are not internal errors."""
-    found = []
+    anomalies = []
     for operation in operations:
         error = operation.output.get("error", "")
         if error.startswith("unexpected"):
-            found.append(Anomaly("unexpected answer", repr(operation)))
+            anomalies.append(Anomaly("unexpected answer", repr(operation)))
         is_honest = operation.is_write and _NOT_KNOWN.search(operation.message)
         if operation.status == 500 and not is_honest:
-            found.append(Anomaly("unexpected answer", repr(operation)))
-    return found
+            anomalies.append(Anomaly("unexpected answer", repr(operation)))
+    return anomalies
 
 
 def batches(operations: Iterable[Operation], present: Collection[str]) -> list[Anomaly]:
     """All versions of a batch are in the ledger, or none. ``present``: their values."""
-    found = []
+    anomalies = []
     for operation in operations:
         values = {step["value"] for step in operation.steps if step["do"] == "add"}
         if values and 0 < sum(value in present for value in values) < len(values):
-            found.append(Anomaly("half batch", repr(operation)))
-    return found
+            anomalies.append(Anomaly("half batch", repr(operation)))
+    return anomalies
 
 
 def trail(ledger: Ledger) -> list[Anomaly]:
@@ -131,14 +131,14 @@ def outbox(ledger: Ledger, events: Sequence[AuditRow]) -> list[Anomaly]:
     """The events are the committed changes, in the order of their transactions."""
     rows = {row.id: row for row in ledger.audit}
     got = {event.id for event in events}
-    found = [Anomaly("event without a commit", repr(e)) for e in events if rows.get(e.id) != e]
-    found += [Anomaly("missing event", repr(row)) for row in ledger.audit if row.id not in got]
-    found += [
+    anomalies = [Anomaly("event without a commit", repr(e)) for e in events if rows.get(e.id) != e]
+    anomalies += [Anomaly("missing event", repr(row)) for row in ledger.audit if row.id not in got]
+    anomalies += [
         Anomaly("events out of order", f"{before} before {after}")
         for before, after in itertools.pairwise(events)
-        if before.place >= after.place
+        if before.position >= after.position
     ]
-    return found
+    return anomalies
 
 
 def order(ledger: Ledger) -> list[Anomaly]:
@@ -149,26 +149,26 @@ def order(ledger: Ledger) -> list[Anomaly]:
         if row.format == "iceberg"
     }
     last: dict[str, int] = {}
-    found = []
-    for row in sorted(ledger.audit, key=lambda each: each.place[1]):
+    anomalies = []
+    for row in sorted(ledger.audit, key=lambda record: record.position[1]):
         version = number.get((row.table, row.transaction))
         if version is None or row.action not in _WITH_VERSION:
             continue
         if version <= last.get(row.table, -1):
-            found.append(Anomaly("reordered commit", f"version {version}: {row!r}"))
+            anomalies.append(Anomaly("reordered commit", f"version {version}: {row!r}"))
         last[row.table] = version
-    return found
+    return anomalies
 
 
 def sessions(operations: Iterable[Operation]) -> list[Anomaly]:
     """A client never reads an Iceberg table older than it has read it before."""
     newest: dict[tuple[int, str], int] = defaultdict(int)
-    found = []
-    for operation in sorted(operations, key=lambda each: each.call):
+    anomalies = []
+    for operation in sorted(operations, key=lambda record: record.call):
         if operation.kind == "load" and operation.outcome == OK:
             key = (operation.process, operation.output["location"])
             sequence = operation.output["sequence"]
             if sequence < newest[key]:
-                found.append(Anomaly("non-monotonic read", repr(operation)))
+                anomalies.append(Anomaly("non-monotonic read", repr(operation)))
             newest[key] = max(newest[key], sequence)
-    return found
+    return anomalies

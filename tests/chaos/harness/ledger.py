@@ -32,7 +32,7 @@ class AuditRow:
     table: str
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         transaction, _, row = self.id.partition("-")
         return int(transaction), int(row)
 

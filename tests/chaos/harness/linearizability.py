@@ -41,21 +41,23 @@ def judge(
     A write whose answer was lost took effect at some time after its call, or never: the transactions
     tell which. So does a refused write that was carried out nonetheless, which another judge reports.
     """
-    lines = [orjson.dumps(line) for each in operations if (line := _line(each, committed))]
+    lines = [
+        orjson.dumps(line) for operation in operations if (line := _line(operation, committed))
+    ]
     if not lines:
         return []
     limit = {} if processors is None else {"GOMAXPROCS": str(processors)}
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(_program()), "-timeout", f"{timeout}s"],
         input=b"\n".join(lines),
         capture_output=True,
         check=False,
         env=os.environ | limit,
     )
-    if done.returncode != 0:
-        words = done.stderr[-2000:].decode("utf-8", "replace")
+    if completed.returncode != 0:
+        words = completed.stderr[-2000:].decode("utf-8", "replace")
         raise RuntimeError(f"the linearizability checker failed:\n{words}")
-    verdicts = [orjson.loads(line) for line in done.stdout.splitlines()]
+    verdicts = [orjson.loads(line) for line in completed.stdout.splitlines()]
     return [Verdict(**v | {"unplaced": tuple(v.get("unplaced", ()))}) for v in verdicts]
 
 

@@ -174,13 +174,13 @@ class Nemesis:
     def _terminate_backend(self) -> bool:
         """Of those that are at work now, if any."""
         with self._cluster.database(connect_timeout=5) as connection:
-            done = connection.execute(
+            terminated = connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
                 " AND backend_type = 'client backend'"
                 " ORDER BY state = 'idle', random() LIMIT 1"
             ).fetchone()
-        return done is not None
+        return terminated is not None
 
     def _stop(self, process: psutil.Process | None) -> bool:
         if process is None:

@@ -179,7 +179,7 @@ class Pair:
             *("-d", self._primary.conninfo("postgres")),
             *("-D", str(node.directory), "-R", "-X", "stream", "--checkpoint=fast"),
         ]
-        done = subprocess.run(
+        completed = subprocess.run(
             self._identity.launch(command),
             cwd=self._home,
             stdout=self._log,
@@ -187,7 +187,7 @@ class Pair:
             start_new_session=True,
             check=False,
         )
-        return done.returncode == 0
+        return completed.returncode == 0
 
     def _node(self, name: str) -> "_Node":
         sockets = self._home / "run" / name

@@ -71,20 +71,23 @@ class Result:
             f"seed {self.seed}, {self.seconds:.0f} s of load, commit {self.commit}, {self.machine}",
             f"memory of the harness: {self.memory} MB",
             *(f"  {n} × {kind}" for kind, n in kinds.most_common()),
-            *(f"    {each.kind}: {each.text[:1200]}\n{each.log}" for each in self.anomalies[:20]),
+            *(
+                f"    {anomaly.kind}: {anomaly.text[:1200]}\n{anomaly.log}"
+                for anomaly in self.anomalies[:20]
+            ),
         ]
         return "\n".join(lines)
 
 
 def commit() -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=PROJECT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stdout.strip()
+    return completed.stdout.strip()
 
 
 def machine() -> str:

@@ -169,7 +169,7 @@ class _Run:
             undecided=sum(verdict.result == "undecided" for verdict in verdicts),
             faults=dict(self._nemesis.counts),
             kills=self._nemesis.kills,
-            outages={name: max(each) for name, each in self._nemesis.outages.items()},
+            outages={name: max(outages) for name, outages in self._nemesis.outages.items()},
             left_out=self._left_out,
             anomalies=anomalies,
             commit=report.commit(),
@@ -218,14 +218,14 @@ class _Run:
         started = time.monotonic()
         seconds = self._plan.seconds
         if self._plan.budget is not None:
-            left = self._plan.budget - sum(self._laps.laps.values()) - _AFTERWARDS
-            seconds = min(seconds, max(left, seconds / 3))
+            remaining = self._plan.budget - sum(self._laps.laps.values()) - _AFTERWARDS
+            seconds = min(seconds, max(remaining, seconds / 3))
         longest = seconds * _OVERTIME
         while (elapsed := time.monotonic() - started) < longest:
-            left = seconds - elapsed
-            if left <= 0 and self._goals_are_reached():
+            remaining = seconds - elapsed
+            if remaining <= 0 and self._goals_are_reached():
                 return
-            time.sleep(min(30.0, left) if left > 0 else min(5.0, longest - elapsed))
+            time.sleep(min(30.0, remaining) if remaining > 0 else min(5.0, longest - elapsed))
             if self._nemesis.stuck:
                 return
             self._report_progress(time.monotonic() - started)

@@ -52,8 +52,8 @@ class Space:
 
     def present(self, names: tuple[str, ...], dice: random.Random) -> str:
         """A name that has a table; one time in ten any name."""
-        known = [name for name in names if name in self.tables]
-        return dice.choice(known if known and dice.random() < 0.9 else names)
+        existing = [name for name in names if name in self.tables]
+        return dice.choice(existing if existing and dice.random() < 0.9 else names)
 
     def absent(self, names: tuple[str, ...], dice: random.Random) -> str:
         free = [name for name in names if name not in self.tables]

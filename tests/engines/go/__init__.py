@@ -40,7 +40,7 @@ def build(program: str, directory: Path) -> None:
 
 def run(executable: Path, *arguments: str, **environment: str) -> str:
     """What an executable prints. Fails with what it says on errors."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(executable), *arguments],
         env=os.environ | environment,
         capture_output=True,
@@ -48,5 +48,5 @@ def run(executable: Path, *arguments: str, **environment: str) -> str:
         check=False,
         timeout=_SECONDS,
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr[-5000:]
+    return completed.stdout

@@ -75,12 +75,12 @@ def run(program: str, name: str, directory: Path) -> str:
 
 
 def _run(java: str, *arguments: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         toolkit.polite([java, *arguments]),
         capture_output=True,
         text=True,
         check=False,
         timeout=_SECONDS,
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr[-5000:]
+    return completed.stdout

@@ -38,7 +38,7 @@ def build(program: str, directory: Path) -> Path:
 
 def run(executable: Path) -> str:
     """What an executable prints. Fails with what it says on errors."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(executable)],
         env=os.environ,
         capture_output=True,
@@ -46,5 +46,5 @@ def run(executable: Path) -> str:
         check=False,
         timeout=_SECONDS,
     )
-    assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr[-5000:]
+    return completed.stdout

@@ -97,7 +97,7 @@ def test_fields_of_all_depths():
 
 
 def test_a_snapshot():
-    told = {
+    document = {
         "snapshot-id": LARGEST,
         "parent-snapshot-id": LARGEST - 1,
         "sequence-number": 7,
@@ -116,7 +116,7 @@ def test_a_snapshot():
             "total-files-size": "9000000000",
         },
     }
-    assert describe.snapshot(told) == Snapshot(
+    assert describe.snapshot(document) == Snapshot(
         id=LARGEST,
         parent=LARGEST - 1,
         at=datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC),
@@ -126,15 +126,17 @@ def test_a_snapshot():
         records=Delta(10, 3),
         files=Delta(2, None),
         bytes=Delta(4096, None),
-        summary=told["summary"],
+        summary=document["summary"],
     )
-    assert describe.totals(told) == Totals(107, 5, 0, 9_000_000_000)
+    assert describe.totals(document) == Totals(107, 5, 0, 9_000_000_000)
 
 
 def test_snapshots_come_newest_first_and_the_later_of_two_at_once():
     times = [(1, 100), (2, 300), (3, 200), (4, 300)]
     document = {"snapshots": [{"snapshot-id": i, "timestamp-ms": at} for i, at in times]}
-    assert [describe.snapshot_key(one) for one in describe.snapshots(document)] == list("4231")
+    assert [describe.snapshot_key(snapshot) for snapshot in describe.snapshots(document)] == list(
+        "4231"
+    )
 
 
 def test_references_with_their_retention():
@@ -177,8 +179,8 @@ def test_references_with_their_retention():
     ],
 )
 def test_partition_expressions(field, expected):
-    gone = {"schema-id": 0, "fields": [{"id": 9, "name": "gone", "type": "int"}]}
-    names = ColumnNames({"schemas": [gone, SCHEMA], "current-schema-id": 1})
+    schema_ = {"schema-id": 0, "fields": [{"id": 9, "name": "gone", "type": "int"}]}
+    names = ColumnNames({"schemas": [schema_, SCHEMA], "current-schema-id": 1})
     assert describe.expression(field, names) == expected
 
 
@@ -222,7 +224,7 @@ def test_partition_specs_and_sort_orders():
 
 
 def test_secrets_among_the_properties_are_not_shown():
-    found = {
+    properties = {
         "write.format.default": "parquet",
         "s3.secret-access-key": "x",
         "s3.session.token": "x",
@@ -231,7 +233,7 @@ def test_secrets_among_the_properties_are_not_shown():
         "tokenizer": "whitespace",
     }
     hidden = "••••••"
-    assert describe.properties({"properties": found}) == [
+    assert describe.properties({"properties": properties}) == [
         ("Password", hidden),
         ("io.adls.private_key", hidden),
         ("s3.secret-access-key", hidden),
@@ -314,21 +316,25 @@ def everything(document):
     """All that is told of a document."""
     names = ColumnNames(document)
     return [
-        [list(describe_schemas.fields(one)) for one in describe_schemas.schemas(document)],
+        [list(describe_schemas.fields(schema)) for schema in describe_schemas.schemas(document)],
         [
-            (describe.snapshot(one), describe.totals(one), describe.snapshot_key(one))
-            for one in describe.snapshots(document)
+            (
+                describe.snapshot(snapshot),
+                describe.totals(snapshot),
+                describe.snapshot_key(snapshot),
+            )
+            for snapshot in describe.snapshots(document)
         ],
         describe.current_snapshot(document),
         describe.references_by_snapshot(document),
         [describe.partition_spec(o, document, names) for o in describe.partition_specs(document)],
-        [describe.sort_order(one, document, names) for one in describe.sort_orders(document)],
+        [describe.sort_order(order, document, names) for order in describe.sort_orders(document)],
         describe.properties(document),
         describe.statistics(document),
         describe.partition_statistics(document),
         describe.metadata_log(document),
         describe.metrics(document),
-        [describe_views.version(one) for one in describe_views.versions(document)],
+        [describe_views.version(version) for version in describe_views.versions(document)],
         describe_views.current_version(document),
         describe_views.current_since(document),
     ]
@@ -351,7 +357,7 @@ ODD = (None, True, -1, 10**40, 1.5, "", "x", "9" * 5000, [], [None], [[]], {}, {
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:12])
-def test_nothing_odd_is_refused(value):
+def test_odd_documents_are_described(value):
     everything({})
     everything(dict.fromkeys(KEYS, value))
     for key in INSIDE:
@@ -360,7 +366,7 @@ def test_nothing_odd_is_refused(value):
         everything({outer: {"a": odd, **odd} for outer in KEYS})
 
 
-def test_a_schema_that_never_ends_is_cut():
+def test_a_deeply_nested_schema_is_truncated():
     type_ = "int"
     for level in range(300):
         type_ = {"type": "list", "element-id": level, "element": type_}
@@ -369,13 +375,13 @@ def test_a_schema_that_never_ends_is_cut():
     assert len(rows[0].type) == 200
 
 
-def test_five_thousand_snapshots_are_sorted_at_once():
+def test_5000_snapshots_are_sorted_in_one_pass():
     document = {
         "snapshots": [{"snapshot-id": n, "timestamp-ms": n, "summary": {}} for n in range(5000)],
         "refs": {f"t{n}": {"snapshot-id": n, "type": "tag"} for n in range(5000)},
     }
     started = time.thread_time()
-    found = describe.snapshots(document)
-    assert [describe.snapshot(one).id for one in found[:3]] == [4999, 4998, 4997]
+    snapshots = describe.snapshots(document)
+    assert [describe.snapshot(snapshot).id for snapshot in snapshots[:3]] == [4999, 4998, 4997]
     assert len(describe.references_by_snapshot(document)) == 5000
     assert time.thread_time() - started < 2.5  # by comparing each with each it would be ten

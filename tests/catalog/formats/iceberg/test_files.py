@@ -38,11 +38,11 @@ def test_names():
         ("9" * 19 + "-x.metadata.json", -1),
     ],
 )
-def test_a_name_tells_its_sequence(location, sequence):
+def test_the_sequence_is_parsed_from_the_name(location, sequence):
     assert files.sequence_of(location) == sequence
 
 
-def test_nothing_is_written_that_could_not_be_read_again(monkeypatch):
+def test_unreadable_documents_are_not_written(monkeypatch):
     document = table()
     size = len(files.dump(document))
     monkeypatch.setattr(files, "MAX_BYTES", size)
@@ -56,7 +56,7 @@ def test_nothing_is_written_that_could_not_be_read_again(monkeypatch):
     )
 
 
-def test_plain_and_gzip_are_told_apart_by_their_bytes():
+def test_gzip_is_recognized_by_its_magic_bytes():
     document = table()
     plain = files.dump(document)
     assert files.load(plain) == document
@@ -65,7 +65,7 @@ def test_plain_and_gzip_are_told_apart_by_their_bytes():
     assert files.load(gzip.compress(plain[:half]) + gzip.compress(plain[half:])) == document
 
 
-def test_what_is_no_metadata_is_refused():
+def test_files_without_metadata_are_refused():
     assert refused(b"").startswith("The metadata file is not JSON: ")
     assert refused(b"PAR1") == refused(b"PAR1")
     assert refused(b"[]") == "The document must be an object, not an array"
@@ -77,7 +77,7 @@ def test_what_is_no_metadata_is_refused():
     assert refused(b"\x1f\x8b").startswith("The metadata file ")
 
 
-def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
+def test_a_decompression_bomb_is_refused(monkeypatch):
     monkeypatch.setattr(files, "MAX_BYTES", 1_000)
     assert refused(b" " * 1_001) == "The metadata file is larger than 1000 bytes"
     for content in (
@@ -88,7 +88,7 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused(monkeypatch):
     assert files.load(gzip.compress(b"{}" + b" " * 998)) == {}
 
 
-def test_nesting_that_could_not_be_written_back_is_refused():
+def test_too_deep_nesting_is_refused():
     def nested(levels):
         return b'{"a":' * levels + b"1" + b"}" * levels
 

@@ -36,15 +36,15 @@ TABLE = {"type": "struct", "fields": [{"name": "name", "type": "string", "id": 7
 
 
 def changed(*path: Any, to: Any = None, without: bool = False) -> dict[str, Any]:
-    found = copy.deepcopy(FUNCTION)
-    owner: Any = found
+    function = copy.deepcopy(FUNCTION)
+    owner: Any = function
     for key in path[:-1]:
         owner = owner[key]
     if without:
         del owner[path[-1]]
     else:
         owner[path[-1]] = to
-    return found
+    return function
 
 
 D = ("definitions", 0)
@@ -52,7 +52,7 @@ V = (*D, "versions", 0)
 R = (*V, "representations", 0)
 
 
-def test_a_sound_function():
+def test_a_valid_function_is_accepted():
     functions.check(FUNCTION)
     functions.check(
         {
@@ -72,7 +72,7 @@ def test_a_sound_function():
 
 
 @pytest.mark.parametrize(
-    ("types", "wanted"),
+    ("types", "expected"),
     [
         ([], ""),
         (["int", "decimal(9,2)", "variant"], "int,decimal(9,2),variant"),
@@ -84,9 +84,9 @@ def test_a_sound_function():
         ),
     ],
 )  # fmt: skip
-def test_signatures(types, wanted):
-    parameters = [{"name": f"p{i}", "type": one} for i, one in enumerate(types)]
-    assert functions.definition_id(parameters) == wanted
+def test_signatures(types, expected):
+    parameters = [{"name": f"p{i}", "type": type_} for i, type_ in enumerate(types)]
+    assert functions.definition_id(parameters) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_refusals(document, message):
     assert message in str(refusal.value)
 
 
-def test_types_nested_without_end():
+def test_too_deeply_nested_types_are_refused():
     type_: Any = "int"
     for _ in range(60):
         type_ = {"type": "list", "element": type_}
@@ -160,7 +160,7 @@ def test_types_nested_without_end():
         functions.check(changed(*D, "return-type", to=type_))
 
 
-def test_what_may_be_left_out_follows():
+def test_optional_fields_get_defaults():
     short = {
         "parameters": DEFINITION["parameters"],
         "return-type": "int",
@@ -182,7 +182,7 @@ def test_what_may_be_left_out_follows():
             functions.complete(wrong, 0)
 
 
-def test_a_version_once_there_keeps_what_it_says():
+def test_existing_versions_are_immutable():
     functions.check_successor(FUNCTION, FUNCTION)
     second = {**VERSION, "version-id": 2}
     functions.check_successor(changed(*D, "versions", to=[VERSION, second]), FUNCTION)

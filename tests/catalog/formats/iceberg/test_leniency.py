@@ -259,17 +259,17 @@ def base() -> dict[str, Any]:
 
 
 def outcome(call: Any, pattern: str, body: dict[str, Any], path: str) -> str:
-    found = ""
+    sign = ""
     for form in range(3):
         if pattern[form] == "-":  # a number or a boolean is never empty
-            found += "-"
+            sign += "-"
             continue
         try:
             call(changed(body, path, form))
-            found += "."
+            sign += "."
         except InvalidMetadata:
-            found += "x"
-    return found
+            sign += "x"
+    return sign
 
 
 @pytest.mark.parametrize(("action", "path", "here", "java"), rows(ROWS))
@@ -307,7 +307,7 @@ def test_fields_of_view_versions(_, path, here, java):
 
 
 @pytest.mark.parametrize("text", [ROWS, REQUIREMENT_ROWS, VIEW_ROWS])
-def test_what_java_accepts_is_accepted(text):
+def test_input_accepted_by_java_is_accepted(text):
     stricter = {
         (form, path)
         for _, path, here, java in rows(text)
@@ -323,14 +323,14 @@ def test_every_update_and_requirement_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("sent", "stored"),
     [("LONG", "long"), ("Decimal(9, 2)", "decimal(9, 2)"), ("FIXED[4]", "fixed[4]"),
      ("Geometry(srid:ABC)", "geometry(srid:ABC)")],
 )  # fmt: skip
-def test_names_of_types_in_any_case(given, kept):
-    update = {"action": "add-schema", "schema": schema(column(8, "c", given))}
+def test_names_of_types_in_any_case(sent, stored):
+    update = {"action": "add-schema", "schema": schema(column(8, "c", sent))}
     made = updates.apply(table(3), [update], now_ms=2_000)
-    assert made["schemas"][-1]["fields"][-1]["type"] == kept
+    assert made["schemas"][-1]["fields"][-1]["type"] == stored
 
 
 def test_words_of_specs_and_orders_in_any_case():
@@ -340,11 +340,11 @@ def test_words_of_specs_and_orders_in_any_case():
         "direction": "DESC",
         "null-order": "Nulls-Last",
     }
-    asked = [
+    requested = [
         {"action": "add-spec", "spec": spec((1, "Bucket[4]", "B"))},
         {"action": "add-sort-order", "sort-order": {"order-id": 2, "fields": [sort]}},
     ]
-    made = updates.apply(table(), asked, now_ms=2_000)
+    made = updates.apply(table(), requested, now_ms=2_000)
     assert made["partition-specs"][-1]["fields"][0] | {"field-id": 0} == {
         "source-id": 1, "transform": "bucket[4]", "name": "B", "field-id": 0,
     }  # fmt: skip
@@ -359,14 +359,14 @@ def test_words_of_specs_and_orders_in_any_case():
 
 
 @pytest.mark.parametrize(
-    ("summary", "kept"),
+    ("summary", "stored"),
     [
         ({"added-records": "1"}, {"operation": "overwrite", "added-records": "1"}),
         ({}, None),
         (None, None),
     ],
 )
-def test_a_summary_without_an_operation(summary, kept):
+def test_a_summary_without_an_operation(summary, stored):
     update = {"action": "add-snapshot", "snapshot": {**snapshot(1), "summary": summary}}
     made = updates.apply(table(), [update], now_ms=3_000)
-    assert made["snapshots"][0].get("summary") == kept
+    assert made["snapshots"][0].get("summary") == stored

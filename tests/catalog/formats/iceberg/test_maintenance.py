@@ -26,7 +26,7 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("properties_", "expected"),
     [
         ([], Rewrite(0, 0, 0, 0)),
         (files(1, 2, 3), Rewrite(3, 3, 6 * MB, 1)),
@@ -41,8 +41,8 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
         ([File((), MB, 0)] * 3, Rewrite(3, 3, 3 * MB, 0)),
     ],
 )
-def test_compaction(given: list[File], expected: Rewrite) -> None:
-    assert compaction(given, **OPTIONS) == expected
+def test_compaction(properties_: list[File], expected: Rewrite) -> None:
+    assert compaction(properties_, **OPTIONS) == expected
 
 
 def document(times: list[int], **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def branches(**refs: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "retain_last", "expected"),
+    ("properties_", "retain_last", "expected"),
     [
         (document([]), 1, []),
         (document([10, 20, 30]), 1, []),
@@ -111,8 +111,8 @@ def branches(**refs: dict[str, Any]) -> dict[str, Any]:
         (document([1, 2], properties={"history.expire.max-ref-age-ms": "5"}), 1, [1]),
     ],
 )
-def test_expiring(given: dict[str, Any], retain_last: int, expected: list[int]) -> None:
-    assert expiring(given, older_than=10, retain_last=retain_last, now=100) == expected
+def test_expiring(properties_: dict[str, Any], retain_last: int, expected: list[int]) -> None:
+    assert expiring(properties_, older_than=10, retain_last=retain_last, now=100) == expected
 
 
 # --- the files of snapshots ----------------------------------------------------------------------
@@ -123,18 +123,18 @@ def name(path: str) -> str:
 
 
 def going(made: Written, *snapshots: int, limit: int = 100) -> set[str] | None:
-    found = iceberg_maintenance.files_of(made.document, set(snapshots), AnyIO(), limit)
-    return None if found is None else {name(path) for path in found}
+    removable = iceberg_maintenance.files_of(made.document, set(snapshots), AnyIO(), limit)
+    return None if removable is None else {name(path) for path in removable}
 
 
 @pytest.fixture
 def rewritten(tmp_path: Path) -> Written:
     """Files 1 and 2; then 3 and 4, where 1 was moved to another manifest and 2 is gone."""
     made = Written(tmp_path, SCHEMA)
-    one, two, three, four = (made.file([]) for _ in range(4))
-    made.commit([one, two])
+    first, two, three, four = (made.file([]) for _ in range(4))
+    made.commit([first, two])
     made.commit([three])
-    made.commit([four], existing=[(one, 1, 1001)], removed=[made.manifests[0].manifest_path])
+    made.commit([four], existing=[(first, 1, 1001)], removed=[made.manifests[0].manifest_path])
     made.document["statistics"] = [
         {"snapshot-id": 1000 + n, "statistics-path": f"s{n}", "file-size-in-bytes": 1}
         for n in (1, 2, 3)
@@ -143,8 +143,8 @@ def rewritten(tmp_path: Path) -> Written:
     return made
 
 
-def test_the_files_that_only_old_snapshots_have(rewritten: Written) -> None:
-    lists = [name(one["manifest-list"]) for one in rewritten.document["snapshots"]]
+def test_files_of_expired_snapshots_only(rewritten: Written) -> None:
+    lists = [name(snapshot["manifest-list"]) for snapshot in rewritten.document["snapshots"]]
     first = "m0-1001.avro"
     assert going(rewritten, 1001) == {lists[0], "s1"}, "the next one has the manifest too"
     assert going(rewritten, 1001, 1002) == {*lists[:2], first, "00002.parquet", "s1", "s2", "p2"}
@@ -154,7 +154,7 @@ def test_the_files_that_only_old_snapshots_have(rewritten: Written) -> None:
     assert {f"0000{n}.parquet" for n in (1, 2, 3, 4)} <= every
 
 
-def test_of_too_many_files_nothing_is_said(rewritten: Written) -> None:
+def test_too_many_files_give_no_result(rewritten: Written) -> None:
     assert going(rewritten, 1001, 1002, limit=5) is not None
     assert going(rewritten, 1001, 1002, limit=4) is None
     del rewritten.document["snapshots"][0]["manifest-list"]  # as v1 may
@@ -176,7 +176,7 @@ def manifest(length: int, spec: int = 0, content: ManifestContent = ManifestCont
     )
 
 
-def test_manifests_of_the_present_spec_are_merged() -> None:
+def test_manifests_of_the_current_spec_are_merged() -> None:
     deletes = [manifest(1000, content=ManifestContent.DELETES)] * 3
     every = [*[manifest(3 * MB)] * 4, *deletes, *[manifest(10, spec=1)] * 5]
     assert iceberg_maintenance.rewritten_manifests(every, 0, {}) == 2 + 1 + 5
@@ -196,7 +196,7 @@ BY_PARTITION = {"write.delete.granularity": "partition"}
 
 
 @pytest.mark.parametrize(
-    ("given", "properties", "left"),
+    ("files", "properties", "remaining"),
     [
         ([], {}, 0),
         ([("p", "a"), ("p", "b")], {}, 2),  # one for each data file: there is nothing to gain
@@ -212,8 +212,8 @@ BY_PARTITION = {"write.delete.granularity": "partition"}
         ([("p", None)] * 3, BY_PARTITION | {"write.delete.target-file-size-bytes": "1000"}, 3),
     ],
 )
-def test_delete_files_that_are_left(
-    given: list[tuple[str, str | None]], properties: dict[str, str], left: int
+def test_remaining_delete_files_are_counted(
+    files: list[tuple[str, str | None]], properties: dict[str, str], remaining: int
 ) -> None:
-    files = [DeleteFile((group,), 1000, path) for group, path in given]
-    assert iceberg_maintenance.rewritten_delete_files(files, DATA, properties) == left
+    delete_files = [DeleteFile((group,), 1000, path) for group, path in files]
+    assert iceberg_maintenance.rewritten_delete_files(delete_files, DATA, properties) == remaining

@@ -53,9 +53,9 @@ def normal(document):
     plain = orjson.loads(theirs(document).model_dump_json())
     # PyIceberg takes the parent of a removed snapshot away, Java and we leave it.
     ids = {s["snapshot-id"] for s in plain["snapshots"]}
-    for one in plain["snapshots"]:
-        if one.get("parent-snapshot-id") not in ids:
-            one.pop("parent-snapshot-id", None)
+    for entry in plain["snapshots"]:
+        if entry.get("parent-snapshot-id") not in ids:
+            entry.pop("parent-snapshot-id", None)
     # A reference is logged at the time of the commit, by their clock in theirs and ours in ours.
     plain["last-updated-ms"] = None
     # A hole in the log drops what was before it with us, as with Java; see its own test.
@@ -97,10 +97,10 @@ class Writer:
     def tag(self, document):
         if not document["snapshots"]:
             return []
-        one = self.dice.choice(document["snapshots"])["snapshot-id"]
+        snapshot_id = self.dice.choice(document["snapshots"])["snapshot-id"]
         kind = self.dice.choice(["tag", "branch"])
         keys = {"max-ref-age-ms": self.dice.randint(1, 9)} if self.dice.random() < 0.5 else {}
-        return [ref(one, f"ref{self.dice.randint(1, 4)}", kind, **keys)]
+        return [ref(snapshot_id, f"ref{self.dice.randint(1, 4)}", kind, **keys)]
 
     def untag(self, document):
         names = [name for name in document["refs"] if name != "main"]
@@ -145,8 +145,8 @@ class Writer:
         }
         if self.version == 1 and len(default["fields"]) + 1000 != last + 1:
             return []
-        kept = default["fields"] if self.version == 1 or self.dice.random() < 0.5 else []
-        made = {"spec-id": max(s["spec-id"] for s in specs) + 1, "fields": [*kept, field]}
+        fields = default["fields"] if self.version == 1 or self.dice.random() < 0.5 else []
+        made = {"spec-id": max(s["spec-id"] for s in specs) + 1, "fields": [*fields, field]}
         changes = [
             {"action": "add-spec", "spec": made},
             {"action": "set-default-spec", "spec-id": -1},
@@ -207,18 +207,18 @@ class Writer:
     def measure(self, document):
         if not document["snapshots"]:
             return []
-        one = self.dice.choice(document["snapshots"])["snapshot-id"]
+        snapshot_id = self.dice.choice(document["snapshots"])["snapshot-id"]
         size = {"file-size-in-bytes": self.dice.randint(1, 10**6)}
         changes = [
-            {"action": "set-statistics", "statistics": statistics(one, **size)},
+            {"action": "set-statistics", "statistics": statistics(snapshot_id, **size)},
             {
                 "action": "set-partition-statistics",
-                "partition-statistics": partition_statistics(one, **size),
+                "partition-statistics": partition_statistics(snapshot_id, **size),
             },
         ]
         if document["statistics"] and self.dice.random() < 0.3:
-            gone = document["statistics"][0]["snapshot-id"]
-            changes.insert(0, {"action": "remove-statistics", "snapshot-id": gone})
+            removed = document["statistics"][0]["snapshot-id"]
+            changes.insert(0, {"action": "remove-statistics", "snapshot-id": removed})
         return changes
 
     KINDS = (
@@ -230,7 +230,7 @@ class Writer:
 @pytest.mark.parametrize("version", [1, 2])
 @REPEATABLE
 @given(seed=st.integers(0, 2**32))
-def test_random_commits_give_what_pyiceberg_gives(version, seed):
+def test_random_commits_agree_with_pyiceberg(version, seed):
     writer = Writer(random.Random(seed), version)
     ours = table(version)
     other = theirs(ours)
@@ -286,17 +286,17 @@ def built(type_, ids):
 
 @REPEATABLE
 @given(columns=st.lists(types, min_size=1, max_size=4), seed=st.integers(0, 2**32))
-def test_fresh_ids_are_those_that_pyiceberg_expects(columns, seed):
+def test_fresh_ids_agree_with_pyiceberg(columns, seed):
     ids = iter(random.Random(seed).sample(range(10_000), 500))
-    given_ = {
+    schema_ = {
         "type": "struct",
         "fields": [column(next(ids), f"c{i}", built(t, ids)) for i, t in enumerate(columns)],
     }
-    given_["fields"].append(column(next(ids), "key", "long", required=True))
-    key = given_["fields"][-1]["id"]
-    given_["identifier-field-ids"] = [key]
+    schema_["fields"].append(column(next(ids), "key", "long", required=True))
+    key = schema_["fields"][-1]["id"]
+    schema_["identifier-field-ids"] = [key]
     ours = metadata_documents.new_table(
-        schema=given_,
+        schema=schema_,
         partition_spec=spec((key, "bucket[7]", "bin")),
         write_order=order(key),
         location=LOCATION,
@@ -304,7 +304,7 @@ def test_fresh_ids_are_those_that_pyiceberg_expects(columns, seed):
         table_uuid=UUID,
     )
     other = new_table_metadata(
-        Schema.model_validate(given_),
+        Schema.model_validate(schema_),
         PartitionSpec(PartitionField(key, 1000, BucketTransform(7), "bin")),
         SortOrder.model_validate(order(key)),
         LOCATION,
@@ -314,18 +314,18 @@ def test_fresh_ids_are_those_that_pyiceberg_expects(columns, seed):
     assert normal(ours) == normal(orjson.loads(other.model_dump_json()))
 
 
-def test_equal_schemas_are_those_that_pyiceberg_takes_for_equal():
-    one = schema(**{"schema-id": 3, "identifier-field-ids": [1]})
+def test_schema_equality_agrees_with_pyiceberg():
+    original = schema(**{"schema-id": 3, "identifier-field-ids": [1]})
     for other in (
         schema(**{"identifier-field-ids": [1]}),
         schema(column(9, "x"), **{"identifier-field-ids": [1]}),
         schema(),
     ):
-        equal = Schema.model_validate(one) == Schema.model_validate(other)
-        assert schemas.same(one, other) is equal
+        equal = Schema.model_validate(original) == Schema.model_validate(other)
+        assert schemas.same(original, other) is equal
 
 
-def test_an_unpartitioned_unsorted_table_is_that_of_pyiceberg():
+def test_an_unpartitioned_unsorted_table_agrees_with_pyiceberg():
     ours = metadata_documents.new_table(
         schema=schema(), location=LOCATION, now_ms=1, table_uuid=UUID
     )

@@ -124,7 +124,7 @@ def outcome(call):
 
 
 @pytest.mark.parametrize("update", UPDATES, ids=lambda update: update["action"])
-def test_any_spoiled_update_is_refused_or_sound(update):
+def test_mutated_updates_are_refused_or_valid(update):
     base = written(2, version=3)
     base = updates.apply(base, [ref(1, "old", "tag")], now_ms=3_000)
     before = orjson.dumps(base)
@@ -141,7 +141,7 @@ def test_any_spoiled_update_is_refused_or_sound(update):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_any_spoiled_update_of_an_older_version_is_refused_or_sound(version):
+def test_mutated_updates_of_older_versions_are_refused_or_valid(version):
     base = written(2, version=version)
     for update in UPDATES[4:11]:
         for changed in spoiled(update):
@@ -151,7 +151,7 @@ def test_any_spoiled_update_of_an_older_version_is_refused_or_sound(version):
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda value: value["type"])
-def test_any_spoiled_requirement_is_refused_or_holds(requirement):
+def test_mutated_requirements_are_refused_or_hold(requirement):
     for document in (written(2), None):
         for changed in spoiled(requirement):
             outcome(lambda: requirements.check([changed], document))  # noqa: B023
@@ -159,17 +159,17 @@ def test_any_spoiled_requirement_is_refused_or_holds(requirement):
 
 
 @pytest.mark.parametrize("argument", ["schema", "partition_spec", "write_order", "properties"])
-def test_any_spoiled_creation_is_refused_or_sound(argument):
-    wanted = {
+def test_mutated_creations_are_refused_or_valid(argument):
+    request = {
         "schema": UPDATES[2]["schema"],
         "partition_spec": spec((1, "bucket[8]", "bin"), (3, "identity", "name")),
         "write_order": order(3, 1),
         "properties": {"format-version": "3", "owner": "ann"},
     }
-    for changed in spoiled({"it": wanted[argument]}):
+    for changed in spoiled({"it": request[argument]}):
         result = outcome(
             lambda: metadata_documents.new_table(
-                **{**wanted, argument: changed.get("it")},  # noqa: B023
+                **{**request, argument: changed.get("it")},  # noqa: B023
                 location="s3://bucket/t",
                 now_ms=1_000,
             )
@@ -179,7 +179,7 @@ def test_any_spoiled_creation_is_refused_or_sound(argument):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_any_spoiled_file_is_refused_or_sound(version):
+def test_mutated_files_are_refused_or_valid(version):
     base = written(2, version=version)
     base = updates.apply(
         base,
@@ -204,7 +204,7 @@ def test_any_spoiled_file_is_refused_or_sound(version):
     assert refused > 1_000
 
 
-def test_a_table_has_no_requirements_or_updates_that_are_no_lists():
+def test_requirements_and_updates_must_be_lists():
     for value in (None, {}, "x", 1, [1], [None]):
         with pytest.raises(InvalidMetadata):
             requirements.check(value, table())
@@ -214,7 +214,7 @@ def test_a_table_has_no_requirements_or_updates_that_are_no_lists():
             updates.apply(table(), value, now_ms=1)
 
 
-def test_every_update_and_requirement_is_spoiled_here():
+def test_every_update_and_requirement_is_mutated_here():
     assert {update["action"] for update in UPDATES} == updates.ACTIONS
     assert len(updates.ACTIONS) == 24
     assert len(REQUIREMENTS) == 8

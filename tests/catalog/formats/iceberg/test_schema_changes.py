@@ -148,11 +148,11 @@ def test_changes(old, new, expected):
     assert changes(old, new) == expected
 
 
-def test_a_schema_of_ten_thousand_columns_turned_round():
+def test_a_reversed_schema_of_10_000_columns_is_compared_quickly():
     forwards = [field(number, f"c{number}") for number in range(10_000)]
-    found = changes(schema(*forwards), schema(*forwards[::-1]))
-    assert len(found) == 9_999
-    assert {change.kind for change in found} == {ChangeKind.MOVED}
+    differences = changes(schema(*forwards), schema(*forwards[::-1]))
+    assert len(differences) == 9_999
+    assert {change.kind for change in differences} == {ChangeKind.MOVED}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_schema_of_ten_thousand_columns_turned_round():
         {"fields": [field(1, "a", **{"write-default": {"x": [1]}})], "identifier-field-ids": [{}]},
     ],
 )
-def test_odd_schemas_are_compared_all_the_same(odd):
+def test_odd_schemas_are_compared(odd):
     sound = schema(A, field(2, "p", struct(field(3, "x"))))
     assert isinstance(changes(odd, sound), list)
     assert isinstance(changes(sound, odd), list)

@@ -85,7 +85,9 @@ class Written:
             "last-column-id": 100,
             "schemas": [{"schema-id": 0, "type": "struct", **copy.deepcopy(schema)}],
             "current-schema-id": 0,
-            "partition-specs": [{"spec-id": i, **copy.deepcopy(one)} for i, one in enumerate(specs)]
+            "partition-specs": [
+                {"spec-id": i, **copy.deepcopy(spec)} for i, spec in enumerate(specs)
+            ]
             or [{"spec-id": 0, "fields": []}],
             "default-spec-id": 0,
             "last-partition-id": 1100,
@@ -115,10 +117,10 @@ class Written:
         """The partition that a row belongs to."""
         schema = self.schema
         values = []
-        for one in self.spec(spec_id).fields:
-            source = schema.find_field(one.source_id)
+        for field in self.spec(spec_id).fields:
+            source = schema.find_field(field.source_id)
             value = row[source.name]
-            values.append(one.transform.transform(source.field_type)(value))
+            values.append(field.transform.transform(source.field_type)(value))
         return Record(*values)
 
     def file(
@@ -150,7 +152,7 @@ class Written:
         return file
 
     def _metrics(self, rows: Sequence[Row]) -> dict[str, Any]:
-        found: dict[str, dict[int, Any]] = {
+        metrics: dict[str, dict[int, Any]] = {
             "column_sizes": {},
             "value_counts": {},
             "null_value_counts": {},
@@ -162,18 +164,20 @@ class Written:
             if not field.field_type.is_primitive:
                 continue
             values = [row[field.name] for row in rows]
-            present = [one for one in values if one is not None]
-            numbers = [one for one in present if not (isinstance(one, float) and math.isnan(one))]
+            present = [value for value in values if value is not None]
+            numbers = [
+                value for value in present if not (isinstance(value, float) and math.isnan(value))
+            ]
             id_ = field.field_id
-            found["column_sizes"][id_] = 10 * len(rows)
-            found["value_counts"][id_] = len(rows)
-            found["null_value_counts"][id_] = len(rows) - len(present)
+            metrics["column_sizes"][id_] = 10 * len(rows)
+            metrics["value_counts"][id_] = len(rows)
+            metrics["null_value_counts"][id_] = len(rows) - len(present)
             if str(field.field_type) in {"float", "double"}:
-                found["nan_value_counts"][id_] = len(present) - len(numbers)
+                metrics["nan_value_counts"][id_] = len(present) - len(numbers)
             if numbers:
-                found["lower_bounds"][id_] = to_bytes(field.field_type, min(numbers))
-                found["upper_bounds"][id_] = to_bytes(field.field_type, max(numbers))
-        return found
+                metrics["lower_bounds"][id_] = to_bytes(field.field_type, min(numbers))
+                metrics["upper_bounds"][id_] = to_bytes(field.field_type, max(numbers))
+        return metrics
 
     # -- commits
 
@@ -190,8 +194,10 @@ class Written:
         """
         number = len(self.document["snapshots"]) + 1
         snapshot_id = 1000 + number
-        gone = set(removed)
-        self.manifests = [one for one in self.manifests if one.manifest_path not in gone]
+        removed_paths = set(removed)
+        self.manifests = [
+            manifest for manifest in self.manifests if manifest.manifest_path not in removed_paths
+        ]
         for group in groups:
             files = list(group)
             entries = [
@@ -268,7 +274,9 @@ class Written:
             writer.write_block(entries)
         rows = sum(file.record_count for file in files)
         added = [entry for entry in entries if entry.status == ManifestEntryStatus.ADDED]
-        sequences = [one.sequence_number for one in entries if one.sequence_number is not None]
+        sequences = [
+            entry.sequence_number for entry in entries if entry.sequence_number is not None
+        ]
         manifest = ManifestFile.from_args(
             _table_format_version=3,
             manifest_path=path,

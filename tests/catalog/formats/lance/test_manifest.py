@@ -54,25 +54,25 @@ def test_every_file_of_a_version_is_found(directory):
     assert contents.has_blobs is False
 
 
-def test_a_branch_and_a_clone_lead_to_the_table(directory, tmp_path):
+def test_manifests_of_branches_and_clones_reference_the_table(directory, tmp_path):
     base = BasePath(0, str(directory), True)
     branch = lance_manifest.read(newest(directory / "tree/dev/x"))
     assert branch.head == Head(4, "dev/x", (base,))
     clone = lance_manifest.read(newest(tmp_path / "clone"))
     assert clone.head == Head(4, "", (base,))
     assert clone.needed_bases() == {0: base}
-    found = {path for where, path in clone.paths() if where == base}
-    assert found == on_disk(directory, "data", "_deletions", "_indices")
+    paths = {path for where, path in clone.paths() if where == base}
+    assert paths == on_disk(directory, "data", "_deletions", "_indices")
 
 
-def test_blobs_need_every_base(tmp_path):
+def test_blobs_require_all_base_paths(tmp_path):
     table = pa.table({"b": lance.blob_array([b"x"])})
     lance.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.2")
     assert lance_manifest.read(newest(tmp_path / "t")).has_blobs is True
 
 
 @pytest.mark.parametrize("number", [1, 127, 128, 2**31, 2**62])
-def test_a_manifest_gets_another_number(directory, number):
+def test_a_manifest_is_renumbered(directory, number):
     before = newest(directory)
     after = lance_manifest.with_version(before, number)
     assert lance_manifest.read(after).head.version == number
@@ -101,12 +101,12 @@ def test_a_manifest_gets_another_number(directory, number):
         "file:///etc/passwd",
     ],
 )
-def test_paths_that_lead_elsewhere(path):
+def test_escaping_paths_are_refused(path):
     with pytest.raises(NotAManifest, match="is not a plain path"):
         lance_manifest.read(manifest(1, files=[(path, None)]))
 
 
-def test_a_base_path_that_is_not_there():
+def test_a_missing_base_path_is_refused():
     with pytest.raises(NotAManifest, match="base path 3, which it does not have"):
         lance_manifest.read(manifest(1, files=[("x.lance", 3)]))
 
@@ -121,7 +121,7 @@ def test_a_field_that_occurs_twice(field):
         lance_manifest.read_head(end)
 
 
-def test_an_overlong_number_is_read_as_others_read_it():
+def test_overlong_varints_are_read_like_protobuf():
     content = b"\x98\x80\x00\x85\x80\x00"  # field 3, number 5, each in more bytes than it needs
     end = len(content).to_bytes(4, "little") + content + manifest(1)[-16:]
     assert lance_manifest.read_head(end).version == 5
@@ -166,7 +166,7 @@ def test_random_bytes_are_refused():
             continue
 
 
-def test_numbers_and_texts_survive_the_wire():
+def test_numbers_and_texts_round_trip():
     dice = random.Random(22)
     for number in [0, 1, 127, 128, 2**64 - 1, *(dice.randrange(2**64) for _ in range(500))]:
         encoded = lance_wire.encode_varint(number)

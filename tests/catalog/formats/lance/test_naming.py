@@ -20,7 +20,7 @@ def versions() -> list[int]:
 
 
 @pytest.mark.parametrize("scheme", [V1, V2])
-def test_a_name_tells_its_version(scheme):
+def test_the_version_is_parsed_from_the_name(scheme):
     for version in versions():
         name = lance_naming.manifest_name(version, scheme)
         assert lance_naming.parse_manifest_name(name) == ManifestName(version, scheme)
@@ -63,7 +63,7 @@ def test_names_of_no_version(name):
 
 
 @pytest.mark.parametrize(
-    ("given", "staged", "expected"),
+    ("requested", "staged", "expected"),
     [
         ("V1", "18446744073709551614.manifest-x", V1),
         ("v2", "1.manifest-x", V2),
@@ -73,8 +73,8 @@ def test_names_of_no_version(name):
         (None, "", V2),
     ],
 )
-def test_naming_scheme(given, staged, expected):
-    assert lance_naming.naming_scheme(given, staged) is expected
+def test_naming_scheme(requested, staged, expected):
+    assert lance_naming.naming_scheme(requested, staged) is expected
 
 
 def test_an_unknown_scheme():
@@ -91,7 +91,7 @@ def test_branches(name):
     "name",
     ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a/_versions", "a\nb", "x" * 256],
 )
-def test_what_is_no_branch(name):
+def test_invalid_branch_names(name):
     with pytest.raises(InvalidInput, match="Branch name"):
         lance_naming.check_branch(name)
 
@@ -113,7 +113,7 @@ def test_final_paths():
         "tree/data/_versions/7.manifest-x",
     ],
 )
-def test_what_may_be_staged(path):
+def test_staged_names_are_recognized(path):
     assert lance_naming.may_be_staged(path)
 
 
@@ -132,5 +132,5 @@ def test_what_may_be_staged(path):
         "_refs/tags/v1.json",
     ],
 )
-def test_what_may_not_be_staged(path):
+def test_other_names_are_not_staged_names(path):
     assert not lance_naming.may_be_staged(path)

@@ -34,7 +34,7 @@ from catalog.formats.lance import sql as lance_sql
         "id > 1 -- abs(id)",
     ],
 )
-def test_long_lists_and_chains_are_no_depth(expression):
+def test_long_lists_and_chains_are_accepted(expression):
     lance_sql.check(expression)
 
 
@@ -74,7 +74,7 @@ def test_long_lists_and_chains_are_no_depth(expression):
         "s = $$'$$ OR " + "position(" * 14 + "$$'$$",
     ],
 )
-def test_what_is_too_deep_is_refused(expression):
+def test_too_deep_expressions_are_refused(expression):
     with pytest.raises(InvalidInput):
         lance_sql.check(expression)
 
@@ -94,7 +94,7 @@ def test_what_is_too_deep_is_refused(expression):
         "(" * 10 + "id" + " between 1 and 2)::bigint" * 10 + " > 1",
     ],
 )
-def test_what_is_let_through_does_no_harm_on_a_small_stack(tmp_path, expression):
+def test_accepted_expressions_fit_a_small_stack(tmp_path, expression):
     import lance
 
     lance_sql.check(expression)

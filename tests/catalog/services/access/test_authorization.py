@@ -118,20 +118,22 @@ def _grant(world: World, principal: Principal, **target: Namespace | Table) -> N
 def _drop(world: World) -> None:
     """Drop a few tables, and a subtree; a new table may bear a dropped one's name."""
     pick, now = world.random, timezone.now()
-    gone = set(pick.sample([row.pk for row in world.tables], len(world.tables) // 5))
+    dropped_pks = set(pick.sample([row.pk for row in world.tables], len(world.tables) // 5))
     below = set()
     if pick.random() < 0.4 and len(world.namespaces) > 3:
         top = pick.choice(world.namespaces[1:])
         below = {row.pk for row in world.namespaces if row.path[: len(top.path)] == top.path}
     for row in world.tables:
-        if row.pk in gone or row.namespace_id in below:
+        if row.pk in dropped_pks or row.namespace_id in below:
             row.state, row.dropped_at = TableState.DROPPED, now
             row.save()
     for row in world.namespaces:
         if row.pk in below:
             row.dropped_at = now
             row.save()
-    for row in [row for row in world.tables if row.pk in gone and row.namespace_id not in below]:
+    for row in [
+        row for row in world.tables if row.pk in dropped_pks and row.namespace_id not in below
+    ]:
         if pick.random() < 0.5:
             again = Table.objects.create(
                 namespace=row.namespace,
@@ -173,19 +175,19 @@ class Model:
         return self.within is None or self.within in self.chain(namespace)
 
     def granted(self, row: Namespace | Table) -> Privilege:
-        found = NOTHING
+        privileges = NOTHING
         for grant in self.world.grants:
             if grant.principal in self.who and grant.target == row:
-                found |= grant.privileges
-        return Privilege.ALL if row.owner in self.names else found
+                privileges |= grant.privileges
+        return Privilege.ALL if row.owner in self.names else privileges
 
     def on_namespace(self, namespace: Namespace) -> Privilege:
         if not self.is_inside(namespace):
             return NOTHING
-        found = self.everywhere
+        privileges = self.everywhere
         for row in self.chain(namespace):
-            found |= self.granted(row)
-        return found & self.ceiling
+            privileges |= self.granted(row)
+        return privileges & self.ceiling
 
     def on_table(self, table: Table) -> Privilege:
         if not self.is_inside(table.namespace):
@@ -210,8 +212,8 @@ class Model:
     def _begins(self, row: Namespace) -> bool:
         tables = [table for table in self.world.tables if table.namespace == row]
         return any(
-            self.granted(one)
-            for one in (row, *(t for t in tables if t.state != TableState.DROPPED))
+            self.granted(row_)
+            for row_ in (row, *(t for t in tables if t.state != TableState.DROPPED))
         )
 
 
@@ -252,21 +254,21 @@ def test_sql_and_the_model_agree(db, seed):
                 assert _held(actor, row) == expected(row), (about, row)
 
         readable = {row.pk for row in world.tables if Privilege.READ in model.on_table(row)}
-        asked = [row.pk for row in world.tables]
-        assert access.readable_tables(actor, asked) == readable, about
-        shown = Table.objects.present().filter(access.visible_tables(actor))
-        assert set(shown) == {row for row in present if expected(row)}, about
-        shown = Namespace.objects.live().filter(access.visible_namespaces(actor))
-        assert set(shown) == {row for row in live if expected(row) is not None}, about
+        pks = [row.pk for row in world.tables]
+        assert access.readable_tables(actor, pks) == readable, about
+        visible = Table.objects.present().filter(access.visible_tables(actor))
+        assert set(visible) == {row for row in present if expected(row)}, about
+        visible = Namespace.objects.live().filter(access.visible_namespaces(actor))
+        assert set(visible) == {row for row in live if expected(row) is not None}, about
         for privilege in SINGLE:
             for row in present[:4]:
                 allowed = privilege in (expected(row) or NOTHING)
                 assert access.holds(actor, privilege, row) is allowed, (about, row, privilege)
 
 
-def test_the_worlds_are_not_all_of_a_kind(db):
+def test_random_catalogs_cover_held_and_refused_privileges(db):
     """That the comparison compares something: some is held, some refused, some only passed."""
-    seen: set[str] = set()
+    features: set[str] = set()
     for seed in SEEDS:
         with transaction.atomic():
             world = make_world(seed)
@@ -274,6 +276,6 @@ def test_the_worlds_are_not_all_of_a_kind(db):
                 actor = access.of_row(key.principal, key)
                 for row in world.namespaces:
                     held = _held(actor, row)
-                    seen.add("missing" if held is None else f"{held:d}")
+                    features.add("missing" if held is None else f"{held:d}")
             transaction.set_rollback(True)
-    assert {"missing", "127", "0", "1", "3"} <= seen
+    assert {"missing", "127", "0", "1", "3"} <= features

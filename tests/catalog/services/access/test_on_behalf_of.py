@@ -65,9 +65,9 @@ def view() -> MaterializedView:
 
 def make_principal(name: str, kind: PrincipalKind, level: PrincipalLevel) -> access.Principal:
     principals.create_principal(actor=SYSTEM, name=name, kind=kind, level=level)
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -92,7 +92,7 @@ def test_a_view_whose_owner_is_unknown_is_not_refreshed(view, name):
     assert view.failed_at is not None
 
 
-def test_a_view_without_an_owner_is_refreshed_with_the_rights_of_who_asks(view):
+def test_a_view_without_owner_is_refreshed_with_the_requesters_rights(view):
     make_administrator("root")
     make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)
     grants.set_grant(
@@ -130,18 +130,22 @@ def test_a_job_without_a_transaction_has_no_privilege(view):
 
 
 @pytest.mark.parametrize("actor", ["system", "root"])
-def test_a_job_only_reads_outside_its_own_table(view, actor):
+def test_a_job_may_only_read_outside_its_own_table(view, actor):
     make_administrator("root")
     make_table("ws", "other")
     commit([job_operations.StartRefresh(table=VIEW)], actor=access.on_behalf_of(actor))
     job = Job.objects.select_related("transaction", "table__namespace").get()
-    found = jobs.principal(job)
-    assert (found.name, found.everywhere, found.tables) == (actor, READ_ONLY, (view.table_id,))
-    access.require(found, Privilege.ALL, access.On.table(VIEW))
+    principal = jobs.principal(job)
+    assert (principal.name, principal.everywhere, principal.tables) == (
+        actor,
+        READ_ONLY,
+        (view.table_id,),
+    )
+    access.require(principal, Privilege.ALL, access.On.table(VIEW))
     with pytest.raises(PermissionDenied):
-        access.require(found, Privilege.WRITE, access.On.table(("ws", "other")))
+        access.require(principal, Privilege.WRITE, access.On.table(("ws", "other")))
     with pytest.raises(PermissionDenied):
-        access.require(found, Privilege.ALL)
+        access.require(principal, Privilege.ALL)
 
 
 def test_an_approval_for_an_unknown_requester_is_refused():
@@ -161,7 +165,7 @@ def test_an_approval_for_an_unknown_requester_is_refused():
         approvals.approve(actor=root, request=request.pk)
 
 
-def test_only_an_administrator_gives_a_view_to_somebody_else(view):
+def test_only_administrators_change_the_owner_of_a_view(view):
     make_administrator("root")
     make_principal("group:team", PrincipalKind.GROUP, PrincipalLevel.GRANTED)
     make_principal("user:ann", PrincipalKind.USER, PrincipalLevel.GRANTED)

@@ -12,7 +12,7 @@ from tests.factories import make_root, unchanged
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_administrators_do_not_lower_each_other_at_once():
+def test_concurrent_demotions_keep_one_administrator():
     """Each sees the other when it begins; one of them has to stay."""
     make_root()
     for name in ("one", "two"):
@@ -40,7 +40,7 @@ def test_two_administrators_do_not_lower_each_other_at_once():
 
 
 @pytest.mark.django_db
-def test_a_key_of_a_known_account_is_of_the_level_that_was_asked_for():
+def test_a_key_of_an_existing_account_has_the_requested_level():
     make_root()
     Principal.objects.create(name="etl", kind="service", level=PrincipalLevel.ADMIN)
     with pytest.raises(InvalidInput, match="with level admin"), unchanged():
@@ -50,7 +50,7 @@ def test_a_key_of_a_known_account_is_of_the_level_that_was_asked_for():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_key_of_before_becomes_the_catalog_itself():
+def test_the_migration_renames_keys_called_like_the_system_principal():
     """The migration: a key could be called as the catalog calls itself."""
     MigrationExecutor(connection).migrate([("catalog", "0012_job_indexes")])
     names = ("system", "system-key", "anonymous", "etl")

@@ -6,11 +6,11 @@ from catalog.privileges import READ_ONLY, Privilege
 
 def test_a_token_names_its_privileges():
     for privileges in (Privilege.ALL, READ_ONLY):
-        found = tokens.read_token(tokens.issue_token(7, privileges))
-        assert found is not None
-        assert (found.key, found.privileges) == (7, privileges)
+        token = tokens.read_token(tokens.issue_token(7, privileges))
+        assert token is not None
+        assert (token.key, token.privileges) == (7, privileges)
 
 
-def test_a_token_that_names_no_privileges_is_no_token():
+def test_a_token_without_privileges_is_invalid():
     """Not one for everything."""
     assert tokens.read_token(tokens.PREFIX + tokens._signer.sign_object({"key": 7})) is None

@@ -39,27 +39,27 @@ def _catalog(db, settings, tmp_path):
     Table.objects.filter(name__in=["t08", "t09"]).update(format="iceberg")
 
 
-def by_tables(who: Principal) -> None:
+def by_tables(principal: Principal) -> None:
     for row in Table.objects.filter(name__in=["t01", "t03", "t08"]):
-        Grant.objects.create(principal=who, table=row, mask=closure(Privilege.READ).value)
+        Grant.objects.create(principal=principal, table=row, mask=closure(Privilege.READ).value)
 
 
-def by_namespace(who: Principal) -> None:
+def by_namespace(principal: Principal) -> None:
     row = Namespace.objects.named(("ws",)).get()
-    Grant.objects.create(principal=who, namespace=row, mask=Privilege.BROWSE.value)
+    Grant.objects.create(principal=principal, namespace=row, mask=Privilege.BROWSE.value)
 
 
-def as_owner(who: Principal) -> None:
-    Table.objects.filter(name__in=["t01", "t03", "t08"]).update(owner=who.name)
+def as_owner(principal: Principal) -> None:
+    Table.objects.filter(name__in=["t01", "t03", "t08"]).update(owner=principal.name)
 
 
-def through_a_group(who: Principal) -> None:
+def through_a_group(principal: Principal) -> None:
     group = Principal.objects.create(name="group:g", kind="group")
-    who.groups.add(group)
+    principal.groups.add(group)
     by_tables(group)
 
 
-def with_nothing(who: Principal) -> None:
+def with_nothing(principal: Principal) -> None:
     pass
 
 
@@ -71,31 +71,31 @@ CASES: list[tuple[Callable[[Principal], None], list[str], list[str]]] = [
     (through_a_group, *SOME),
     (by_namespace, LANCE, ["t08", "t09"]),
 ]
-who_asks = pytest.mark.parametrize(("how", "lance", "iceberg"), CASES)
+each_grant = pytest.mark.parametrize(("grant", "lance", "iceberg"), CASES)
 
 
-def asked(how: Callable[[Principal], None]) -> access.Principal:
+def requester(grant: Callable[[Principal], None]) -> access.Principal:
     row = Principal.objects.create(name="who", kind="service")
-    how(row)
+    grant(row)
     return access.of_row(row)
 
 
 def counted(call: Callable[[], Any]) -> Any:
     with CaptureQueriesContext(connection) as captured:
-        found = call()
+        result = call()
     assert len(captured) <= MOST, [query["sql"] for query in captured]
-    return found
+    return result
 
 
-@who_asks
-def test_every_list_shows_what_may_be_browsed(how, lance, iceberg):
-    actor = asked(how)
+@each_grant
+def test_every_list_contains_only_objects_that_may_be_browsed(grant, lance, iceberg):
+    actor = requester(grant)
     ws = ("ws",)
     assert counted(lambda: tables.list_tables(actor=actor, namespace=ws))[0] == lance
     every, _ = counted(lambda: tables.list_all_tables(actor=actor))
     assert every == [("ws", name) for name in lance]
-    found, _ = counted(lambda: iceberg_tables.list_tables(actor=actor, namespace=ws))
-    assert list(found) == iceberg
+    listed, _ = counted(lambda: iceberg_tables.list_tables(actor=actor, namespace=ws))
+    assert list(listed) == iceberg
     children = counted(lambda: namespaces.list_children(actor=actor, namespace=()))
     assert children.names == ["ws"]
     measured, _ = counted(lambda: health.list_health(actor=actor))
@@ -104,28 +104,28 @@ def test_every_list_shows_what_may_be_browsed(how, lance, iceberg):
     assert {job.table.name for job in jobs} == {*lance, *iceberg}
 
 
-@who_asks
-def test_pages_hold_as_many_as_were_asked_for(how, lance, iceberg):
-    actor = asked(how)
-    found, token = [], None
+@each_grant
+def test_pages_are_full_despite_hidden_rows(grant, lance, iceberg):
+    actor = requester(grant)
+    listed, token = [], None
     while True:
         names, token = tables.list_tables(actor=actor, namespace=("ws",), limit=1, page_token=token)
         assert len(names) == 1
-        found += names
+        listed += names
         if token is None:
             break
-    assert found == lance
+    assert listed == lance
 
 
-def test_who_may_browse_nothing_is_shown_nothing():
-    actor = asked(with_nothing)
+def test_principals_without_grants_see_empty_lists():
+    actor = requester(with_nothing)
     assert tables.list_all_tables(actor=actor)[0] == []
     assert namespaces.list_children(actor=actor, namespace=()).names == []
     assert health.list_health(actor=actor)[0] == []
     assert job_control.list_jobs(actor=actor)[0] == []
 
 
-def test_who_may_do_everything_is_asked_nothing():
+def test_administrators_need_no_grant_query():
     actor = access.SYSTEM
     with CaptureQueriesContext(connection) as captured:
         assert access.holds(actor, Privilege.MANAGE, Table.objects.model(pk=5))
@@ -135,8 +135,8 @@ def test_who_may_do_everything_is_asked_nothing():
     assert not access.visible_namespaces(actor)
 
 
-def test_one_question_is_one_statement():
-    actor = asked(by_tables)
+def test_a_privilege_check_is_one_statement():
+    actor = requester(by_tables)
     with CaptureQueriesContext(connection) as captured:
         access.require(actor, Privilege.READ, access.On.table(("ws", "t01")))
     assert len(captured) == 1

@@ -49,10 +49,13 @@ def tampering() -> Iterator[None]:
 
 
 def findings(**options) -> list[tuple[str, int | None]]:
-    return [(one.kind, one.event_id) for one in audit_verification.verify(**options).findings]
+    return [
+        (finding.kind, finding.event_id)
+        for finding in audit_verification.verify(**options).findings
+    ]
 
 
-def test_what_is_committed_is_sealed_once_and_in_order():
+def test_committed_events_are_sealed_once_and_in_order():
     ids = write(5)
     assert seal_all() == 5
     assert audit_chain.seal() == 0
@@ -64,13 +67,13 @@ def test_what_is_committed_is_sealed_once_and_in_order():
     assert bytes(seals[0].previous) == bytes(32)
     for before, seal in pairwise(seals):
         assert bytes(seal.previous) == bytes(before.hash)
-    found = audit_verification.verify()
-    assert (found.seals, found.waiting, found.retired, found.findings) == (8, 0, 0, [])
-    assert found.is_sound
-    assert found.head.hash == bytes(seals[-1].hash)
+    report = audit_verification.verify()
+    assert (report.seals, report.waiting, report.retired, report.findings) == (8, 0, 0, [])
+    assert report.is_sound
+    assert report.head.hash == bytes(seals[-1].hash)
 
 
-def test_batches_follow_each_other(monkeypatch):
+def test_sealing_continues_over_several_batches(monkeypatch):
     monkeypatch.setattr(audit_chain, "BATCH", 3)
     monkeypatch.setattr(audit_verification, "_WINDOW", 4)
     ids = write(10)
@@ -81,21 +84,21 @@ def test_batches_follow_each_other(monkeypatch):
     assert findings() == [("removed", ids[6])]
 
 
-def test_what_is_not_sealed_yet_waits_and_is_no_finding():
+def test_unsealed_events_are_pending_and_not_findings():
     write(2)
     seal_all()
     write(3)
-    found = audit_verification.verify()
-    assert (found.seals, found.waiting, found.findings) == (2, 3, [])
+    report = audit_verification.verify()
+    assert (report.seals, report.waiting, report.findings) == (2, 3, [])
 
 
-def test_an_empty_trail_is_sound():
+def test_an_empty_trail_verifies():
     assert audit_chain.seal() == 0
-    found = audit_verification.verify()
-    assert (found.seals, found.head, found.is_sound) == (0, None, True)
+    report = audit_verification.verify()
+    assert (report.seals, report.head, report.is_sound) == (0, None, True)
 
 
-def test_nothing_is_sealed_before_an_older_transaction_has_ended():
+def test_sealing_waits_for_older_open_transactions():
     """Its rows may still come before those that are there."""
     began, end = threading.Event(), threading.Event()
 
@@ -122,7 +125,7 @@ def test_nothing_is_sealed_before_an_older_transaction_has_ended():
     assert audit_verification.verify().is_sound
 
 
-def test_one_pass_at_a_time():
+def test_only_one_sealing_pass_runs_at_a_time():
     write(2)
     begun, end = threading.Event(), threading.Event()
 
@@ -164,7 +167,7 @@ def test_one_pass_at_a_time():
         ("at", "at + interval '1 microsecond'"),
     ],
 )
-def test_an_altered_event_is_named(column, value):
+def test_verify_reports_an_altered_event(column, value):
     ids = write(5)
     seal_all()
     with tampering():
@@ -172,7 +175,7 @@ def test_an_altered_event_is_named(column, value):
     assert findings() == [("altered", ids[3])]
 
 
-def test_an_altered_id_is_a_removed_and_an_inserted_event():
+def test_verify_reports_an_altered_id_as_removed_and_inserted():
     ids = write(3)
     seal_all()
     with tampering():
@@ -180,7 +183,7 @@ def test_an_altered_id_is_a_removed_and_an_inserted_event():
     assert findings() == [("removed", ids[1]), ("inserted", 0)]
 
 
-def test_a_removed_event_is_named_also_when_its_seal_went_too():
+def test_verify_reports_an_event_removed_with_its_seal():
     ids = write(5)
     seal_all()
     with tampering():
@@ -188,23 +191,23 @@ def test_a_removed_event_is_named_also_when_its_seal_went_too():
     assert findings() == [("removed", ids[2])]
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE event_id = %s", ids[2])
-    (found,) = audit_verification.verify().findings
-    assert (found.kind, found.text) == ("broken", "Seal 3 is missing")
+    (finding,) = audit_verification.verify().findings
+    assert (finding.kind, finding.text) == ("broken", "Seal 3 is missing")
 
 
-def test_a_removed_seal_shows_its_event_too():
+def test_verify_reports_a_removed_seal_with_its_event():
     ids = write(5)
     seal_all()
     with tampering():
         run("DELETE FROM catalog_auditseal WHERE number IN (2, 3)")
-    found = audit_verification.verify()
-    assert [one.text for one in found.findings if one.kind == "broken"] == [
+    report = audit_verification.verify()
+    assert [finding.text for finding in report.findings if finding.kind == "broken"] == [
         "Seals 2 to 3 are missing"
     ]
     assert findings() == [("broken", None), ("inserted", ids[1]), ("inserted", ids[2])]
 
 
-def test_an_event_that_was_inserted_between_is_named():
+def test_verify_reports_an_inserted_event():
     ids = write(5)
     seal_all()
     run("SELECT setval('catalog_auditevent_id_seq', %s)", ids[-1] + 100)
@@ -221,7 +224,7 @@ def test_an_event_that_was_inserted_between_is_named():
     assert findings() == [("inserted", inserted.pk)]
 
 
-def test_an_event_that_was_inserted_with_a_seal_is_named():
+def test_verify_reports_an_event_inserted_with_a_seal():
     write(5)
     seal_all()
     forged = AuditEvent.objects.create(actor="m", action="tag.create", target="x", xid=3)
@@ -235,7 +238,7 @@ def test_an_event_that_was_inserted_with_a_seal_is_named():
     assert ("broken", forged.pk) in kinds
 
 
-def test_an_event_that_is_dated_back_is_named():
+def test_verify_reports_a_backdated_event():
     write(2)
     seal_all()
     old = AuditEvent.objects.create(
@@ -256,24 +259,26 @@ def test_an_event_that_is_dated_back_is_named():
         "sealed_at = sealed_at + interval '1 microsecond'",
     ],
 )
-def test_an_altered_seal_is_named(change):
+def test_verify_reports_an_altered_seal(change):
     ids = write(5)
     seal_all()
     with tampering():
         run(f"UPDATE catalog_auditseal SET {change} WHERE number = 3")
-    found = [one for one in audit_verification.verify().findings if one.kind == "broken"]
-    assert [one.text for one in found] == [f"Seal 3 (of event {ids[2]}) was altered"]
+    broken = [
+        finding for finding in audit_verification.verify().findings if finding.kind == "broken"
+    ]
+    assert [finding.text for finding in broken] == [f"Seal 3 (of event {ids[2]}) was altered"]
 
 
-def test_an_event_and_its_seal_made_anew_show_at_the_next_seal():
+def test_verify_reports_a_forged_event_and_seal_at_the_next_seal():
     ids = write(5)
     seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
-    (found,) = audit_verification.verify().findings
-    assert (found.kind, found.event_id, found.seal) == ("broken", ids[2], 3)
-    assert "seal 4 follows a different one" in found.text
+    (finding,) = audit_verification.verify().findings
+    assert (finding.kind, finding.event_id, finding.seal) == ("broken", ids[2], 3)
+    assert "seal 4 follows a different one" in finding.text
 
 
 def forge(event_id: int) -> None:
@@ -293,21 +298,21 @@ def forge(event_id: int) -> None:
     )
 
 
-def test_a_whole_tail_made_anew_shows_in_the_newest_hash():
+def test_a_forged_tail_changes_the_newest_hash():
     ids = write(3)
     seal_all()
     kept_elsewhere = audit_verification.verify().head.hash
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'mallory' WHERE id = %s", ids[2])
         forge(ids[2])
-    found = audit_verification.verify()
-    assert found.is_sound
-    assert found.head.hash != kept_elsewhere
-    (found,) = audit_verification.verify(expected=(3, kept_elsewhere)).findings
-    assert (found.kind, found.text) == ("broken", "Seal 3 does not have the expected hash")
+    report = audit_verification.verify()
+    assert report.is_sound
+    assert report.head.hash != kept_elsewhere
+    (report,) = audit_verification.verify(expected=(3, kept_elsewhere)).findings
+    assert (report.kind, report.text) == ("broken", "Seal 3 does not have the expected hash")
 
 
-def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
+def test_a_recorded_seal_reveals_a_truncated_trail():
     ids = write(5)
     seal_all()
     noted = audit_verification.verify().head
@@ -316,8 +321,8 @@ def test_a_tail_that_was_cut_off_shows_by_a_seal_that_was_noted():
         run("DELETE FROM catalog_auditevent WHERE id = %s", ids[4])
         run("DELETE FROM catalog_auditseal WHERE number = 5")
     assert audit_verification.verify().is_sound
-    (found,) = audit_verification.verify(expected=(noted.number, noted.hash)).findings
-    assert found.text == "Seal 5 is missing"
+    (finding,) = audit_verification.verify(expected=(noted.number, noted.hash)).findings
+    assert finding.text == "Seal 5 is missing"
 
 
 class Of:
@@ -327,7 +332,7 @@ class Of:
         self.uuid = uuid.uuid4()
 
 
-def test_one_table_alone():
+def test_verify_accepts_a_single_table():
     mine, other = Of(), Of()
     a, b, c = (
         write(1, table=mine)[0],
@@ -335,8 +340,8 @@ def test_one_table_alone():
         write(1, table=mine)[0],
     )
     seal_all()
-    found = audit_verification.verify(table=mine.uuid)
-    assert (found.seals, found.is_sound) == (2, True)
+    report = audit_verification.verify(table=mine.uuid)
+    assert (report.seals, report.is_sound) == (2, True)
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm' WHERE id IN (%s, %s)", b, c)
     assert findings(table=mine.uuid) == [("altered", c)]
@@ -352,7 +357,7 @@ def test_one_table_alone():
     assert ("inserted", unsealed.pk) not in findings(table=other.uuid)
 
 
-def test_since_a_moment():
+def test_verify_accepts_a_start_time():
     first = write(3)
     seal_all()
     moment = timezone.now()
@@ -365,7 +370,7 @@ def test_since_a_moment():
     assert findings() == [("altered", first[0]), ("altered", second[0])]
 
 
-def test_after_a_restore_into_a_server_with_lower_transaction_ids():
+def test_sealing_continues_after_restore_with_lower_transaction_ids():
     """Ids of the old server are higher than any here; nothing is missed, nothing sealed twice."""
     far = 1 << 40
     for number in range(3):
@@ -389,8 +394,8 @@ def test_after_a_restore_into_a_server_with_lower_transaction_ids():
     assert list(sealed)[:3] == ids[:3]
     assert list(sealed).count(None) == 1
     assert {pk for pk in sealed if pk is not None} == {*ids[:3], *here, *later}
-    found = audit_verification.verify()
-    assert (found.seals, found.waiting, found.findings) == (8, 0, [])
+    report = audit_verification.verify()
+    assert (report.seals, report.waiting, report.findings) == (8, 0, [])
 
 
 def seal_as_elsewhere(events: list[AuditEvent]) -> None:
@@ -405,11 +410,11 @@ def seal_as_elsewhere(events: list[AuditEvent]) -> None:
         audit_chain._write(cursor, None, moment.replace("+00:00", "Z"), rows)
 
 
-def test_many_findings_are_counted(monkeypatch):
+def test_findings_beyond_the_limit_are_counted(monkeypatch):
     monkeypatch.setattr(audit_verification, "MAX_FINDINGS", 3)
     write(10)
     seal_all()
     with tampering():
         run("UPDATE catalog_auditevent SET actor = 'm'")
-    found = audit_verification.verify()
-    assert (len(found.findings), found.more_findings) == (3, 7)
+    report = audit_verification.verify()
+    assert (len(report.findings), report.more_findings) == (3, 7)

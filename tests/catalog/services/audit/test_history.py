@@ -76,30 +76,30 @@ def present() -> Picture:
     tables = {}
     for row in Table.objects.exclude(state=TableState.DROPPED).select_related("namespace"):
         newest: dict[str, tuple[int, str]] = {}
-        for found in row.versions.filter(deleted_at=None).order_by("version"):
-            newest[found.branch] = (found.version, found.manifest_path)
+        for version in row.versions.filter(deleted_at=None).order_by("version"):
+            newest[version.branch] = (version.version, version.manifest_path)
         tables[row.pk] = ((*row.namespace.path, row.name), newest)
     return namespaces, tables
 
 
 def pages(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> list[Any]:
-    found, token = [], None
+    items, token = [], None
     while True:
         page = history.catalog_at(
             actor=SYSTEM, moment=at, namespace=namespace, limit=limit, page_token=token
         )
         assert len(page.namespaces) + len(page.tables) <= limit
-        found.append(page)
+        items.append(page)
         token = page.next_page
         if token is None:
-            return found
+            return items
 
 
 def state(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> Picture:
     """The same as ``present`` from the service, in small pages, with nothing twice."""
-    found = pages(at, namespace, limit=limit)
-    namespaces = [row for page in found for row in page.namespaces]
-    tables = [row for page in found for row in page.tables]
+    result = pages(at, namespace, limit=limit)
+    namespaces = [row for page in result for row in page.namespaces]
+    tables = [row for page in result for row in page.tables]
     by_id = {
         row.id: (
             row.identifier,
@@ -149,22 +149,22 @@ def inside(picture: Picture, namespace: Identifier) -> Picture:
     )
 
 
-def undrop(table: Table, *, tells: bool = False, new: Identifier | None = None) -> None:
+def undrop(table: Table, *, records_before: bool = False, new: Identifier | None = None) -> None:
     """Bring a table back; ``tells`` has the event say what was before, which spares looking."""
     item = TrashItem.objects.get(table=table)
-    if not tells:
+    if not records_before:
         commit([undrop_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
         return
-    gone = Table.objects.select_related("namespace").get(pk=table.pk)
-    before = {"dropped_at": gone.dropped_at.isoformat(), "name": str(gone)}
+    dropped = Table.objects.select_related("namespace").get(pk=table.pk)
+    before = {"dropped_at": dropped.dropped_at.isoformat(), "name": str(dropped)}
     if new is not None:
-        gone.namespace = Namespace.objects.named(new[:-1]).get()
-        gone.name, gone.digest = new[-1], digest(new)
-    gone.state = TableState.LIVE if gone.versions.exists() else TableState.DECLARED
-    gone.dropped_at = None
-    gone.save()
+        dropped.namespace = Namespace.objects.named(new[:-1]).get()
+        dropped.name, dropped.digest = new[-1], digest(new)
+    dropped.state = TableState.LIVE if dropped.versions.exists() else TableState.DECLARED
+    dropped.dropped_at = None
+    dropped.save()
     item.delete()
-    audit_records.record(SYSTEM, "table.undrop", str(gone), table=gone, before=before)
+    audit_records.record(SYSTEM, "table.undrop", str(dropped), table=dropped, before=before)
 
 
 # --- random work -----------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class World:
         self.properties: list[dict[int, dict[str, str]]] = [self._properties()]
         self.commits: list[tuple[int, int, str]] = []
         """The place of the piece, the table and the branch of each version."""
-        self.done: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def run(self, steps: int) -> None:
         kinds = {
@@ -208,7 +208,7 @@ class World:
                     continue
             except CatalogError:
                 continue
-            self.done[kind] += 1
+            self.counts[kind] += 1
             self.moments.append(now())
             self.pictures.append(present())
             self.properties.append(self._properties())
@@ -267,29 +267,29 @@ class World:
         )
 
     def _drop(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         kind = self.random.choice([table_operations.DeregisterTable, table_operations.DropTable])
-        commit([kind(table=found[1])], actor=SYSTEM)
+        commit([kind(table=table[1])], actor=SYSTEM)
         return None
 
     def _replace(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         register = registration_operations.RegisterTable(
-            table=found[1], location=f"replaced/{uuid.uuid4()}", overwrite=True
+            table=table[1], location=f"replaced/{uuid.uuid4()}", overwrite=True
         )
         commit([register], actor=SYSTEM)
         return None
 
     def _rename(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         new = (*self._namespace(), self.random.choice(["t", "u", "x", "y"]))
-        commit([table_operations.RenameTable(table=found[1], new=new)], actor=SYSTEM)
+        commit([table_operations.RenameTable(table=table[1], new=new)], actor=SYSTEM)
         return None
 
     def _enter(
@@ -308,21 +308,21 @@ class World:
         )
 
     def _version(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
-        commit([self._enter(*found, "")], actor=SYSTEM)
+        commit([self._enter(*table, "")], actor=SYSTEM)
         return None
 
     def _branch(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
-        kept = list(self.commits)
+        commits = list(self.commits)
         try:
-            commit([self._enter(*found, self.random.choice(["dev", "x/y"]))], actor=SYSTEM)
+            commit([self._enter(*table, self.random.choice(["dev", "x/y"]))], actor=SYSTEM)
         except CatalogError:
-            self.commits = kept
+            self.commits = commits
             raise
         return None
 
@@ -335,19 +335,19 @@ class World:
         return None
 
     def _delete_versions(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
         low = self.random.randrange(4)
         ranges = ((low, self.random.choice([low + 1, low + 2, -1])),)
-        commit([version_operations.DeleteVersions(table=found[1], ranges=ranges)], actor=SYSTEM)
+        commit([version_operations.DeleteVersions(table=table[1], ranges=ranges)], actor=SYSTEM)
         return None
 
     def _delete_branch(self) -> bool | None:
-        found = self._table()
-        if found is None:
+        table = self._table()
+        if table is None:
             return False
-        commit([ref_operations.DeleteTableBranch(table=found[1], branch="dev")], actor=SYSTEM)
+        commit([ref_operations.DeleteTableBranch(table=table[1], branch="dev")], actor=SYSTEM)
         return None
 
     def _undrop(self) -> bool | None:
@@ -355,12 +355,12 @@ class World:
         if not items:
             return False
         table = self.random.choice(items).table
-        tells = self.random.random() < 0.5 and table.namespace.dropped_at is None
+        records_before = self.random.random() < 0.5 and table.namespace.dropped_at is None
         new = (*self._namespace(), "back") if self.random.random() < 0.5 else None
         names = {row[0] for row in self.pictures[-1][1].values()}
         if (new or table.identifier) in names:
             return False
-        undrop(table, tells=tells, new=new)
+        undrop(table, records_before=records_before, new=new)
         return None
 
     def _undrop_with_parents(self) -> bool | None:
@@ -412,17 +412,17 @@ class World:
             change = tables[pk]
             assert (change.before, change.after) == (old_name, new_name)
             assert list(change.changes) == expected
-            told = {b.branch: (b.before, b.after) for b in change.branches}
-            assert told.keys() == {
+            branches = {b.branch: (b.before, b.after) for b in change.branches}
+            assert branches.keys() == {
                 name for name in old.keys() | new.keys() if old.get(name) != new.get(name)
             }
-            for name, (before, after) in told.items():
+            for name, (before, after) in branches.items():
                 assert (before and (before.version, before.metadata_location)) == old.get(name)
                 assert (after and (after.version, after.metadata_location)) == new.get(name)
-            for found in change.branches:
-                assert found.commits == sum(
-                    first < place <= last and (table, branch) == (pk, found.branch)
-                    for place, table, branch in self.commits
+            for branch_change in change.branches:
+                assert branch_change.commits == sum(
+                    first < number <= last and (table, branch) == (pk, branch_change.branch)
+                    for number, table, branch in self.commits
                 )
         counts = history.count_changes(
             actor=SYSTEM, since=self.moments[first], until=self.moments[last]
@@ -437,11 +437,11 @@ class World:
             len(old_namespaces.keys() - new_namespaces.keys()),
         )
         assert counts.commits == sum(
-            first < place <= last and table in ids for place, table, _ in self.commits
+            first < number <= last and table in ids for number, table, _ in self.commits
         )
 
     def _compare_namespaces(
-        self, first: int, last: int, found: dict[int, h.NamespaceChange]
+        self, first: int, last: int, changes: dict[int, h.NamespaceChange]
     ) -> None:
         old, new = self.pictures[first][0], self.pictures[last][0]
         for pk in old.keys() | new.keys():
@@ -452,26 +452,26 @@ class World:
                 expected = [h.Change.DROPPED]
             elif self.properties[first][pk] != self.properties[last][pk]:
                 expected = [h.Change.PROPERTIES]
-                assert found[pk].properties == h.PropertyChange(
+                assert changes[pk].properties == h.PropertyChange(
                     self.properties[first][pk], self.properties[last][pk]
                 )
-            assert list(found[pk].changes if pk in found else ()) == expected
-        assert found.keys() <= old.keys() | new.keys()
+            assert list(changes[pk].changes if pk in changes else ()) == expected
+        assert changes.keys() <= old.keys() | new.keys()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
+def test_history_matches_the_state_recorded_after_each_change(seed, monkeypatch):
     world = World(seed)
     world.run(70)
-    assert sum(world.done.values()) == 70
+    assert sum(world.counts.values()) == 70
     for moment, picture in zip(world.moments, world.pictures, strict=True):
         assert state(moment) == picture
     for _ in range(40):
-        place = world.random.randrange(71)
+        index = world.random.randrange(71)
         scope = world.random.choice([("a",), ("b",), ("a", "b"), ("d.e",)])
         if Namespace.objects.filter(path=list(scope)).exists():
-            expected = inside(world.pictures[place], scope)
-            assert state(world.moments[place], scope) == expected
+            expected = inside(world.pictures[index], scope)
+            assert state(world.moments[index], scope) == expected
     pairs = [sorted(world.random.choices(range(71), k=2)) for _ in range(40)]
     for first, last in [(0, 70), *pairs]:
         world.compare(first, last)
@@ -485,9 +485,9 @@ def test_the_past_is_what_was_noted_after_each_piece_of_work(seed, monkeypatch):
 # --- one thing at a time ----------------------------------------------------------------------------
 
 
-def one(at: history.Moment, *name: str) -> h.TableState:
-    (found,) = [row for page in pages(at) for row in page.tables if row.identifier == name]
-    return found
+def state_of(at: history.Moment, *name: str) -> h.TableState:
+    (matching,) = [row for page in pages(at) for row in page.tables if row.identifier == name]
+    return matching
 
 
 def forget_the_trail() -> None:
@@ -496,7 +496,7 @@ def forget_the_trail() -> None:
         cursor.execute("TRUNCATE catalog_auditevent")
 
 
-def test_without_the_trail_the_columns_tell():
+def test_history_falls_back_to_columns_without_the_trail():
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
     moments, pictures = [now()], [present()]
@@ -527,9 +527,9 @@ def test_without_the_trail_the_columns_tell():
     ]
 
 
-def test_a_transaction_is_a_moment():
+def test_a_transaction_id_identifies_a_moment():
     table = make_table("ws", "t")
-    done = [
+    transactions = [
         commit(
             [
                 version_operations.CreateVersion(
@@ -540,11 +540,11 @@ def test_a_transaction_is_a_moment():
         ).transaction_id
         for n in (1, 2, 3)
     ]
-    for number, transaction in enumerate(done, 1):
-        (branch,) = one(transaction, "ws", "t").branches
+    for number, transaction in enumerate(transactions, 1):
+        (branch,) = state_of(transaction, "ws", "t").branches
         assert (branch.version, branch.transaction_id) == (number, transaction)
         assert (branch.metadata_location, branch.actor) == (f"x/{number}.manifest", "system")
-    _, tables = changes(done[0], done[2])
+    _, tables = changes(transactions[0], transactions[2])
     (branch,) = tables[table.pk].branches
     assert (branch.branch, branch.before.version, branch.after.version, branch.commits) == (
         "",
@@ -554,7 +554,7 @@ def test_a_transaction_is_a_moment():
     )
 
 
-def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
+def test_history_shows_a_transaction_completely_or_not_at_all():
     make_namespace("a")
     make_namespace("b")
     make_table("a", "t")
@@ -566,29 +566,29 @@ def test_a_transaction_of_several_things_is_there_whole_at_its_moment():
     before = now()
     # A version is entered under the name that the table had when the commit began.
     make_version(("a", "t"), 7)
-    done = commit([rename, declare], actor=SYSTEM).transaction_id
-    assert state(done) == present()
-    _, tables = changes(before, done)
+    transaction_id = commit([rename, declare], actor=SYSTEM).transaction_id
+    assert state(transaction_id) == present()
+    _, tables = changes(before, transaction_id)
     assert sorted(row.changes for row in tables.values()) == [
         (h.Change.ADDED,),
         (h.Change.RENAMED, h.Change.ADVANCED),
     ]
     commit([enter], actor=SYSTEM)
-    assert {b.version for b in one(done, "b", "u").branches} == {7}
+    assert {b.version for b in state_of(transaction_id, "b", "u").branches} == {7}
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_what_was_brought_back_was_away_meanwhile(tells):
+@pytest.mark.parametrize("records_before", [True, False])
+def test_a_restored_table_is_absent_while_it_was_dropped(records_before):
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1)
     moments = [now()]
     for _ in range(2):
         commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
         moments.append(now())
-        undrop(table, tells=tells)
+        undrop(table, records_before=records_before)
         moments.append(now())
-    there = [table.pk in state(moment)[1] for moment in moments]
-    assert there == [True, False, True, False, True]
+    presences = [table.pk in state(moment)[1] for moment in moments]
+    assert presences == [True, False, True, False, True]
     _, tables = changes(moments[0], moments[1])
     assert tables[table.pk].changes == (h.Change.DROPPED,)
     assert tables[table.pk].after is None
@@ -601,13 +601,13 @@ def test_what_was_brought_back_was_away_meanwhile(tells):
     assert (counts.tables_dropped, counts.tables_added) == (0, 1)
 
 
-@pytest.mark.parametrize("tells", [True, False])
-def test_what_was_brought_back_under_another_name_had_its_own_before(tells):
+@pytest.mark.parametrize("records_before", [True, False])
+def test_history_keeps_the_old_name_of_a_table_restored_as_another(records_before):
     table = make_table("a", "t")
     make_namespace("b")
     moments, names = [now()], [("a", "t")]
     commit([table_operations.DropTable(table=("a", "t"))], actor=SYSTEM)
-    undrop(table, tells=tells, new=("b", "u"))
+    undrop(table, records_before=records_before, new=("b", "u"))
     moments.append(now())
     names.append(("b", "u"))
     commit([table_operations.RenameTable(table=("b", "u"), new=("b", "v"))], actor=SYSTEM)
@@ -618,14 +618,14 @@ def test_what_was_brought_back_under_another_name_had_its_own_before(tells):
     assert (change.before, change.after, change.changes) == (*names[:2], (h.Change.RENAMED,))
 
 
-def test_where_the_namespace_of_an_old_name_is_unknown_the_present_name_is_shown():
+def test_history_shows_the_present_name_if_the_old_namespace_is_unknown():
     table = make_table("a", "t")
     moment = now()
     audit_records.record(SYSTEM, "table.rename", "a.t", table=table, before={"name": "nowhere.t"})
     assert state(moment) == present()
 
 
-def test_what_was_overwritten_is_gone_and_another_is_there():
+def test_an_overwritten_table_is_replaced_in_history():
     first = make_namespace("ws")
     table = make_table("ws", "t")
     moment = now()
@@ -635,7 +635,7 @@ def test_what_was_overwritten_is_gone_and_another_is_there():
     commit([create], actor=SYSTEM)
     between = now()
     undropped = Namespace.objects.get(path=["ws"], dropped_at=None)
-    undrop(table, tells=False, new=("ws", "t"))
+    undrop(table, records_before=False, new=("ws", "t"))
     assert (state(moment), state(now())) == (
         ({first.pk: ("ws",)}, {table.pk: (("ws", "t"), {})}),
         present(),
@@ -643,7 +643,7 @@ def test_what_was_overwritten_is_gone_and_another_is_there():
     assert state(between) == ({undropped.pk: ("ws",)}, {})
 
 
-def test_views_are_renamed_and_dropped_as_tables_are(warehouse):
+def test_history_covers_renames_and_drops_of_views(warehouse):
     made = make_view("ns", "v")
     moments, names = [now()], [("ns", "v")]
     rename = iceberg_views.RenameView(table=("ns", "v"), new=("ns", "w"))
@@ -654,16 +654,16 @@ def test_views_are_renamed_and_dropped_as_tables_are(warehouse):
         (("ns", "v"), "view")
     ]
     assert [name for moment in moments for name, _ in state(moment)[1].values()] == names
-    assert one(moments[0], "ns", "v").branches[0].metadata_location == made.metadata_location
+    assert state_of(moments[0], "ns", "v").branches[0].metadata_location == made.metadata_location
     iceberg_views.drop_view(actor=SYSTEM, view=("ns", "w"))
-    gone = now()
-    assert state(gone)[1] == {}
+    after_drop = now()
+    assert state(after_drop)[1] == {}
     row = Table.objects.get(kind="view")
-    undrop(row, tells=False)
-    assert (state(gone)[1], state(now())) == ({}, present())
+    undrop(row, records_before=False)
+    assert (state(after_drop)[1], state(now())) == ({}, present())
 
 
-def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
+def test_a_restored_namespace_is_absent_while_it_was_dropped():
     table = make_table("ws", "below", "t")
     ids = {row.pk for row in Namespace.objects.exclude(parent=None)}
     moments = [now()]
@@ -683,7 +683,7 @@ def test_a_namespace_that_was_brought_back_was_away_meanwhile_with_all_below():
     assert (counts.namespaces_added, counts.namespaces_dropped, counts.tables_added) == (2, 0, 1)
 
 
-def test_a_namespace_made_again_is_another(transactional_db):
+def test_a_recreated_namespace_is_another_object(transactional_db):
     make_table("ws", "old")
     first = now()
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
@@ -700,7 +700,7 @@ def test_a_namespace_made_again_is_another(transactional_db):
     }
 
 
-def test_moves_out_of_a_namespace_and_into_it():
+def test_history_covers_moves_between_namespaces():
     out, into, within = make_table("a", "out"), make_table("b", "in"), make_table("a", "t")
     first = now()
     for old, new in (
@@ -725,7 +725,7 @@ def test_moves_out_of_a_namespace_and_into_it():
     assert (whole.tables_added, whole.tables_dropped, whole.tables_renamed) == (0, 0, 3)
 
 
-def test_names_with_dots_lead_to_the_namespace_that_was_there():
+def test_dotted_names_resolve_to_the_former_namespace():
     make_namespace("a")
     make_namespace("a.b")
     make_table("a.b", "c.d")
@@ -737,18 +737,23 @@ def test_names_with_dots_lead_to_the_namespace_that_was_there():
     assert {name for name, _ in state(first)[1].values()} == {("a.b", "c.d"), ("e", "x.y")}
 
 
-def test_a_branch_that_was_made_again_is_another():
+def test_a_recreated_branch_is_another_branch():
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1)
     make_version(("ws", "t"), 5, branch="dev")
     first = now()
     commit([ref_operations.DeleteTableBranch(table=("ws", "t"), branch="dev")], actor=SYSTEM)
     between = now()
-    assert [b.branch for b in one(first, "ws", "t").branches] == ["", "dev"]
-    assert [b.branch for b in one(between, "ws", "t").branches] == [""]
+    assert [b.branch for b in state_of(first, "ws", "t").branches] == ["", "dev"]
+    assert [b.branch for b in state_of(between, "ws", "t").branches] == [""]
     _, tables = changes(first, between)
-    (gone,) = tables[table.pk].branches
-    assert (gone.branch, gone.before.version, gone.after, gone.commits) == ("dev", 5, None, 0)
+    (old_branch,) = tables[table.pk].branches
+    assert (old_branch.branch, old_branch.before.version, old_branch.after, old_branch.commits) == (
+        "dev",
+        5,
+        None,
+        0,
+    )
     # Registering finds it again under its old number; the files were left.
     row = table.branches.create(name="dev")
     table.versions.create(branch="dev", version=5, manifest_path="elsewhere/new.manifest")
@@ -757,24 +762,24 @@ def test_a_branch_that_was_made_again_is_another():
     assert again.before.metadata_location != again.after.metadata_location
 
 
-def test_more_branches_than_a_page_tells(monkeypatch):
+def test_branches_beyond_the_page_limit_are_counted(monkeypatch):
     monkeypatch.setattr(history_queries, "MAX_BRANCHES", 2)
     make_table("ws", "t")
     for name in ("", "a", "b"):
         make_version(("ws", "t"), 1, branch=name)
-    found = one(now(), "ws", "t")
-    assert [branch.branch for branch in found.branches] == ["", "a"]
-    assert found.has_more_branches
+    table = state_of(now(), "ws", "t")
+    assert [branch.branch for branch in table.branches] == ["", "a"]
+    assert table.has_more_branches
 
 
-def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
+def test_history_covers_iceberg_metadata_and_properties(warehouse):
     made = make_iceberg_table("ws", "t")
     first = now()
     updates = [{"action": "set-properties", "updates": {"k": "v"}}]
     change = TableChange(table=("ws", "t"), requirements=[], updates=updates)
     iceberg_commits.commit_table(actor=SYSTEM, change=change)
     last = now()
-    (branch,) = one(first, "ws", "t").branches
+    (branch,) = state_of(first, "ws", "t").branches
     assert (branch.version, branch.metadata_location) == (0, made.metadata_location)
     _, tables = changes(first, last)
     (change,) = tables.values()
@@ -782,11 +787,11 @@ def test_iceberg_tables_their_metadata_and_their_properties(warehouse):
     assert change.changes == (h.Change.ADVANCED, h.Change.PROPERTIES)
     assert change.properties == h.PropertyChange(None, None)
     (branch,) = change.branches
-    assert branch.after.metadata_location == one(last, "ws", "t").branches[0].metadata_location
+    assert branch.after.metadata_location == state_of(last, "ws", "t").branches[0].metadata_location
     assert (branch.before.version, branch.after.version, branch.commits) == (0, 1, 1)
 
 
-def test_what_was_refused_is_no_change():
+def test_refused_commits_are_not_in_history():
     table = make_table("ws", "t")
     moment = now()
     audit_records.record(SYSTEM, "table.rename", "ws.u", table=table, before={"name": "ws.wrong"})
@@ -807,7 +812,7 @@ def test_what_was_refused_is_no_change():
 # --- refusals ---------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_asked():
+def test_invalid_requests_are_refused():
     make_table("ws", "t")
     moment = now()
     nobody = uuid.uuid4()
@@ -854,12 +859,12 @@ def test_moments_are_transactions():
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2026-13-01", "12:00", "0001-01-01T00:00:00+14:00", "\x00"]
 )
-def test_what_is_no_moment(text):
+def test_invalid_moments_are_refused(text):
     with pytest.raises(InvalidInput, match="neither a time"):
         h.parse_moment(text)
 
 
-def test_before_everything_there_was_nothing():
+def test_history_is_empty_before_the_first_change():
     make_table("ws", "t")
     assert state(datetime.fromisoformat("1970-01-01T00:00:00Z")) == ({}, {})
 
@@ -875,7 +880,7 @@ def granted(on: Namespace | Table) -> access.Principal:
     return access.of_row(row)
 
 
-def test_only_what_may_be_browsed():
+def test_history_contains_only_objects_that_may_be_browsed():
     make_table("open", "t")
     make_table("secret", "t")
     single = make_table("other", "one")
@@ -894,14 +899,14 @@ def test_only_what_may_be_browsed():
     then = history.catalog_at(actor=reader, moment=first)
     assert [row.identifier for row in then.namespaces] == [("open",)]
     assert [row.identifier for row in then.tables] == [("open", "t")]
-    found = history.changes_between(actor=reader, since=first, until=last)
+    changes = history.changes_between(actor=reader, since=first, until=last)
     # Where it was before is none of the reader's business.
-    assert {(row.before, row.after) for row in found.tables} == {
+    assert {(row.before, row.after) for row in changes.tables} == {
         (("open", "t"), ("open", "t")),
         (None, ("open", "moved")),
     }
-    assert "secret" not in repr(found)
-    assert next(row.id for row in found.tables if row.before is None) == moved.pk
+    assert "secret" not in repr(changes)
+    assert next(row.id for row in changes.tables if row.before is None) == moved.pk
     counts = history.count_changes(actor=reader, since=first, until=last)
     assert (counts.tables_added, counts.tables_renamed, counts.tables_advanced) == (1, 0, 1)
     assert counts.commits == 1
@@ -924,13 +929,13 @@ def test_only_what_may_be_browsed():
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
-def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
+def test_the_cost_of_a_page_does_not_grow_with_the_catalog(is_wide, monkeypatch):
     monkeypatch.setattr(history_queries, "_NARROW", 1 if is_wide else 50_000)
     first = now()
 
-    def cost(call, **asked) -> int:
+    def cost(call, **arguments) -> int:
         with CaptureQueriesContext(connection) as queries:
-            call(actor=SYSTEM, namespace=("ws",), **asked)
+            call(actor=SYSTEM, namespace=("ws",), **arguments)
         return len(queries)
 
     counted = []
@@ -950,7 +955,7 @@ def test_pages_cost_the_same_however_much_there_is(is_wide, monkeypatch):
     assert counted == [(5, 14, 3)] * 2
 
 
-def test_a_page_of_a_large_catalog_is_read_by_its_indexes():
+def test_pages_of_a_large_catalog_use_indexes():
     """The plan that a page is quick by: each namespace is entered where the page begins."""
     make_table("ws", "t")
     statement = history_statements.STATE.replace("{namespaces}", "true").replace("{tables}", "true")

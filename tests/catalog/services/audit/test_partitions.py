@@ -92,7 +92,7 @@ def age_seals(months: int) -> None:
 # --- making them ---------------------------------------------------------------------------------
 
 
-def test_the_coming_months_are_there_and_are_made_once():
+def test_partitions_of_coming_months_are_created_once():
     assert audit_partitions.make_partitions() in {0, 2 * (audit_partitions.AHEAD + 1)}
     assert audit_partitions.make_partitions() == 0
     for number in range(audit_partitions.AHEAD + 1):
@@ -103,28 +103,28 @@ def test_the_coming_months_are_there_and_are_made_once():
             query("DELETE FROM " + f"catalog_auditevent_{at:%Y_%m}")
 
 
-def test_rows_without_a_month_go_to_the_default_one_and_move_when_it_is_made():
+def test_rows_move_from_the_default_partition_to_a_new_month():
     row, other = old_event(-20), old_event(-30)
     assert partition_of(row.pk) == partition_of(other.pk) == "catalog_auditevent_default"
     make_months(-20)
     assert partition_of(row.pk) == f"catalog_auditevent_{month_ago(-20):%Y_%m}"
     assert partition_of(other.pk) == "catalog_auditevent_default"
-    found = AuditEvent.objects.get(pk=row.pk)
-    assert (found.xid, found.at, found.target) == (row.xid, row.at, row.target)
+    event = AuditEvent.objects.get(pk=row.pk)
+    assert (event.xid, event.at, event.target) == (row.xid, row.at, row.target)
     for name in ("catalog_auditevent_default", partition_of(row.pk)):
         with pytest.raises(ProgrammingError, match="append-only"), transaction.atomic():
             query(f"DELETE FROM {name}")
     assert AuditEvent.objects.count() == 2
 
 
-def test_only_so_many_at_once():
+def test_one_call_makes_at_most_200_months():
     before = partitions()
     with pytest.raises(Exception, match="1 to 200 months"), transaction.atomic():
         query("SELECT catalog_audit_make_partitions('2020-01-01', 201)")
     assert partitions() == before
 
 
-def test_the_migration_moves_the_rows_and_goes_back():
+def test_the_partition_migration_is_reversible():
     state = ("catalog", "0013_principals")
     executor = MigrationExecutor(connection)
     executor.migrate([state])
@@ -166,40 +166,44 @@ def test_the_migration_moves_the_rows_and_goes_back():
 # --- dropping them -------------------------------------------------------------------------------
 
 
-def test_old_months_go_and_the_rest_is_still_verified():
+def test_the_trail_verifies_after_old_months_are_dropped():
     make_months(5, 4, 3)
-    gone = [old_event(5, n) for n in range(3)]
+    old_events = [old_event(5, n) for n in range(3)]
     seal_all()
     age_seals(5)
-    gone += [old_event(4, n) for n in range(2)]
+    old_events += [old_event(4, n) for n in range(2)]
     seal_all()
     age_seals(4)
-    kept = old_event(3)
+    recent = old_event(3)
     seal_all()
     assert audit_verification.verify().findings == []
-    seal = AuditSeal.objects.get(event_id=gone[-1].pk)
+    seal = AuditSeal.objects.get(event_id=old_events[-1].pk)
     dropped = audit_partitions.drop_months(actor=SYSTEM, keep_months=3)
-    assert [(one.month, one.events) for one in dropped] == [
+    assert [(month.month, month.events) for month in dropped] == [
         (f"{month_ago(5):%Y-%m}", 3),
         (f"{month_ago(4):%Y-%m}", 2),
     ]
     assert f"catalog_auditevent_{month_ago(4):%Y_%m}" not in partitions()
     assert f"catalog_auditseal_{month_ago(4):%Y_%m}" not in partitions()
-    told = AuditEvent.objects.filter(action="audit.retention").order_by("pk")
-    assert [row.target for row in told] == [one.month for one in dropped]
-    assert told[0].before == {"events": 3, "first": gone[0].pk, "last": gone[2].pk}
-    assert told[1].after == {
+    retentions = AuditEvent.objects.filter(action="audit.retention").order_by("pk")
+    assert [row.target for row in retentions] == [month.month for month in dropped]
+    assert retentions[0].before == {
+        "events": 3,
+        "first": old_events[0].pk,
+        "last": old_events[2].pk,
+    }
+    assert retentions[1].after == {
         "kept_from": f"{month_ago(3):%Y-%m}-01T00:00:00.000000Z",
         "anchor": {"number": seal.number, "hash": bytes(seal.hash).hex()},
     }
     seal_all()
-    found = audit_verification.verify()
-    assert (found.seals, found.retired, found.findings) == (3, 0, [])
-    assert AuditEvent.objects.filter(pk=kept.pk).exists()
+    report = audit_verification.verify()
+    assert (report.seals, report.retired, report.findings) == (3, 0, [])
+    assert AuditEvent.objects.filter(pk=recent.pk).exists()
     assert audit_partitions.drop_months(actor=SYSTEM, keep_months=3) == []
 
 
-def test_what_is_cut_off_beyond_the_anchor_shows():
+def test_verify_reports_events_missing_beyond_the_anchor():
     make_months(4)
     old_event(4)
     seal_all()
@@ -212,21 +216,21 @@ def test_what_is_cut_off_beyond_the_anchor_shows():
     query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
     query("DELETE FROM catalog_auditseal WHERE number = 2")
     query("ALTER TABLE catalog_auditseal ENABLE ALWAYS TRIGGER audit_is_append_only")
-    texts = [one.text for one in audit_verification.verify().findings]
+    texts = [finding.text for finding in audit_verification.verify().findings]
     assert "Seal 2 is missing" in texts
 
 
-def test_events_that_were_sealed_a_month_later_are_retired():
+def test_events_sealed_a_month_later_are_dropped_with_their_month():
     make_months(4)
     rows = [old_event(4, n) for n in range(3)]
     seal_all()  # now, so their seals are of this month
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
     seal_all()
-    found = audit_verification.verify()
-    assert (found.seals, found.retired, found.findings) == (4, len(rows), [])
+    report = audit_verification.verify()
+    assert (report.seals, report.retired, report.findings) == (4, len(rows), [])
 
 
-def test_a_month_with_events_that_no_seal_covers_stays(monkeypatch):
+def test_a_month_with_unsealed_events_is_not_dropped(monkeypatch):
     make_months(4)
     row = old_event(4)
     monkeypatch.setattr(audit_chain, "seal", lambda: 0)
@@ -237,7 +241,7 @@ def test_a_month_with_events_that_no_seal_covers_stays(monkeypatch):
     assert list(AuditEvent.objects.values_list("pk", flat=True)) == [row.pk]
 
 
-def test_only_who_manages_the_catalog_drops_months_and_not_the_present_one():
+def test_only_catalog_managers_drop_past_months():
     make_months(4)
     old_event(4)
     before = partitions()
@@ -249,7 +253,7 @@ def test_only_who_manages_the_catalog_drops_months_and_not_the_present_one():
     assert AuditEvent.objects.count() == 1
 
 
-def test_the_command_and_the_clock(capsys, settings):
+def test_the_command_and_the_schedule_drop_old_months(capsys, settings):
     make_months(4, 3)
     old_event(4)
     seal_all()
@@ -267,7 +271,7 @@ def test_the_command_and_the_clock(capsys, settings):
 # --- two roles -----------------------------------------------------------------------------------
 
 
-def test_a_role_that_may_only_add_and_read(capsys):
+def test_the_restricted_role_may_only_insert_and_read(capsys):
     role = f"app_{uuid.uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}")
     query(f"GRANT {role} TO CURRENT_USER")  # to drop what it owns, without being a superuser

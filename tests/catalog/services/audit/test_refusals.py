@@ -42,8 +42,8 @@ def clock(monkeypatch) -> Clock:
 
 
 def note(error: CatalogError, actor: Principal | None = ADA, **facts) -> None:
-    told = {"interface": "lance", "action": "table.drop", "target": "ws.t", **facts}
-    refusals.note(error, actor=actor, **told)
+    fields = {"interface": "lance", "action": "table.drop", "target": "ws.t", **facts}
+    refusals.note(error, actor=actor, **fields)
 
 
 def written() -> list[AuditEvent]:
@@ -67,12 +67,12 @@ def written() -> list[AuditEvent]:
         (TableNotFound(("t",)), ADA, True, True),
     ],
 )
-def test_which_refusals_belong_into_the_trail(error, actor, changes, expected):
+def test_security_relevant_refusals_are_recorded(error, actor, changes, expected):
     assert ADA.holds_everywhere(Privilege.BROWSE)
     assert refusals.concerns(error, actor, changes=changes) is expected
 
 
-def test_a_refusal_tells_who_asked_for_what_through_which_door(db, clock):
+def test_a_refusal_records_actor_action_and_interface(db, clock):
     note(PermissionDenied("'user:ada' may not manage 'ws.t'"), address="10.0.0.7")
     (row,) = written()
     assert (row.actor, row.door, row.key, row.request_id) == (
@@ -87,7 +87,7 @@ def test_a_refusal_tells_who_asked_for_what_through_which_door(db, clock):
     assert row.transaction_id is None
 
 
-def test_a_key_that_is_no_longer_good_is_named_and_an_unknown_one_is_not_kept(db, clock):
+def test_expired_keys_are_named_and_unknown_keys_are_not_stored(db, clock):
     _, key = api_keys.create_api_key(actor=SYSTEM, name="old-etl")
     note(Unauthenticated("no"), None, presented_key=key)
     note(Unauthenticated("no"), None, presented_key="mnd_" + "x" * 43)
@@ -104,7 +104,7 @@ def test_a_key_that_is_no_longer_good_is_named_and_an_unknown_one_is_not_kept(db
     assert third.after == {"address": "10.0.0.7"}
 
 
-def test_secrets_and_what_cannot_be_stored_stay_out(db, clock):
+def test_refusals_store_no_secrets_and_no_invalid_text(db, clock):
     note(
         InvalidInput("Location 'https://u:c4n4ry@h/x' is no place"),
         target="a\x00b\ud800" + "c" * 5000,
@@ -115,7 +115,7 @@ def test_secrets_and_what_cannot_be_stored_stay_out(db, clock):
     assert len(row.target) < 1001
 
 
-def test_the_same_within_a_minute_is_counted_and_told_in_one_row(db, clock):
+def test_equal_refusals_within_a_minute_share_one_row(db, clock):
     for _ in range(500):
         note(PermissionDenied("no"))
     assert len(written()) == 1
@@ -130,7 +130,7 @@ def test_the_same_within_a_minute_is_counted_and_told_in_one_row(db, clock):
     assert len(written()) == 4, "after the minute it is told again"
 
 
-def test_a_flood_of_different_ones_is_bounded(db, clock):
+def test_the_number_of_different_refusals_is_bounded(db, clock):
     """Whatever it varies: the names of tables, or the keys and addresses that it comes with."""
     for number in range(5000):
         note(PermissionDenied("no"), target=f"ws.t{number}")
@@ -147,7 +147,7 @@ def test_a_flood_of_different_ones_is_bounded(db, clock):
     assert len(written()) == 362
 
 
-def test_anonymous_ones_do_not_crowd_out_the_others(db, clock):
+def test_anonymous_refusals_do_not_displace_others(db, clock):
     for number in range(1000):
         note(Unauthenticated("no"), None, address=f"10.0.{number}.1")
     note(PermissionDenied("no"))
@@ -155,7 +155,7 @@ def test_anonymous_ones_do_not_crowd_out_the_others(db, clock):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_thread_writes_them_and_the_answer_does_not_wait(monkeypatch):
+def test_refusals_are_written_by_a_background_thread(monkeypatch):
     wrote = threading.Event()
     original = refusals.write
 
@@ -178,7 +178,7 @@ def test_a_thread_writes_them_and_the_answer_does_not_wait(monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_cannot_be_written_at_all_does_not_end_the_thread(monkeypatch, caplog):
+def test_an_unwritable_refusal_does_not_stop_the_thread(monkeypatch, caplog):
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
     refusals.ledger.deliver = None
     bad = Principal("ada", context={"k": "\ud800"})  # in no encoding of JSON
@@ -192,7 +192,7 @@ def test_what_cannot_be_written_at_all_does_not_end_the_thread(monkeypatch, capl
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_write_that_fails_is_logged_and_fails_nobody(monkeypatch, caplog):
+def test_a_failed_write_is_logged_and_fails_no_request(monkeypatch, caplog):
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
     note(PermissionDenied("no"))
     refusals.ledger.deliver = None

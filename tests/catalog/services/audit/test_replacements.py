@@ -76,46 +76,48 @@ REPLACED: dict[str, tuple[Callable[..., object], Callable[[Path], None], str]] =
     "create_lance": (make_lance_table, create_lance, "table.drop"),
     "overwrite_namespace": (make_lance_table, overwrite_namespace, "namespace.drop"),
 }
-each = pytest.mark.parametrize("how", REPLACED)
+each_replacement = pytest.mark.parametrize("replacement", REPLACED)
 
 
-@each
-def test_what_is_replaced_is_told_to_have_gone(warehouse, how):
-    make, replace, action = REPLACED[how]
+@each_replacement
+def test_overwrite_emits_a_drop_event(warehouse, replacement):
+    make, replace, action = REPLACED[replacement]
     make(T)
     old = Table.objects.named(T).get()
     wait_for_readers()
-    place = event_feed.newest_position()
+    position = event_feed.newest_position()
     replace(warehouse)
     old.refresh_from_db()
-    told = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
-    assert (told.target, told.before["location"], told.after) == ("ws.t", old.location, None)
-    assert told.outcome == "done"
+    event = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
+    assert (event.target, event.before["location"], event.after) == ("ws.t", old.location, None)
+    assert event.outcome == "done"
     # With what came in its place, and before that.
-    last = AuditEvent.objects.filter(transaction_id=told.transaction_id).latest("pk")
+    last = AuditEvent.objects.filter(transaction_id=event.transaction_id).latest("pk")
     assert last.after is not None
     assert last.table_uuid != old.uuid
-    assert told.pk < last.pk
+    assert event.pk < last.pk
     # Nothing else tells of it, and nothing that was made is told to be gone.
     wait_for_readers()
-    found = event_feed.read(actor=SYSTEM, after=place).rows
-    assert [row.action for row in found if row.table_uuid == old.uuid] == [action]
-    assert not [row for row in found if row.action.endswith(".create") and row.after is None]
+    feed = event_feed.read(actor=SYSTEM, after=position).rows
+    assert [row.action for row in feed if row.table_uuid == old.uuid] == [action]
+    assert not [row for row in feed if row.action.endswith(".create") and row.after is None]
 
 
-def test_a_namespace_that_is_replaced_is_told_to_have_gone(warehouse):
+def test_overwrite_of_a_namespace_emits_a_drop_event(warehouse):
     overwrite_namespace(warehouse)
     actions = AuditEvent.objects.filter(target="ws").order_by("pk").values_list("action", "after")
     assert [action for action, _ in actions][-2:] == ["namespace.drop", "namespace.create"]
     assert list(actions)[-2][1] is None
 
 
-@each
-@pytest.mark.parametrize("tells", [True, False])
-def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
+@each_replacement
+@pytest.mark.parametrize("records_before", [True, False])
+def test_history_is_right_before_and_after_a_replacement(
+    warehouse, replacement, records_before, monkeypatch
+):
     """Also when what was replaced comes back, under another name, whether or not the event of that
     tells what was before, as it did not always."""
-    make, replace, _ = REPLACED[how]
+    make, replace, _ = REPLACED[replacement]
     moments, pictures = [now()], [present()]
 
     def note() -> None:
@@ -130,7 +132,7 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     make_namespace("ws2")
     note()
     item = TrashItem.objects.get(table=old)
-    if not tells:
+    if not records_before:
         monkeypatch.setattr(
             "catalog.services.recovery.undrop_operations._audit_before", lambda row: None
         )
@@ -141,12 +143,12 @@ def test_the_past_is_right_at_any_moment(warehouse, how, tells, monkeypatch):
     assert [state(moment) for moment in moments] == pictures
 
 
-@each
-def test_what_is_protected_is_not_told_to_have_gone(warehouse, how):
-    make, replace, _ = REPLACED[how]
+@each_replacement
+def test_a_refused_overwrite_emits_no_drop_event(warehouse, replacement):
+    make, replace, _ = REPLACED[replacement]
     make(T)
     undrop.set_table_protection(actor=SYSTEM, table=T, is_protected=True)
-    if how == "register_iceberg":
+    if replacement == "register_iceberg":
         other = make_iceberg_table("ws", "kept")
 
         def replace(_warehouse: Path) -> None:

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.django_db
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
-    return AuditEvent.objects.create(**told)
+    fields = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    return AuditEvent.objects.create(**fields)
 
 
-def found(limit: int = 100, **search) -> list[int]:
+def event_pks(limit: int = 100, **search) -> list[int]:
     """The events of all pages, the newest first."""
     pages, token = [], None
     while True:
@@ -43,7 +43,7 @@ def found(limit: int = 100, **search) -> list[int]:
             return pages
 
 
-def test_each_filter_finds_its_own():
+def test_each_filter_selects_matching_events():
     transaction_id, table = uuid.uuid4(), uuid.uuid4()
     now = timezone.now()
     rows = {
@@ -74,36 +74,36 @@ def test_each_filter_finds_its_own():
         "until": {"until": now - timedelta(minutes=30)},
     }
     for name, search in expected.items():
-        assert found(**search) == [rows[name].pk], name
-    assert found(target="other.x") == [rows["below"].pk, rows["target"].pk]
-    assert found() == sorted((row.pk for row in rows.values()), reverse=True)
-    assert found(actor="bob", door="iceberg") == []
-    assert found(actor="nobody") == []
+        assert event_pks(**search) == [rows[name].pk], name
+    assert event_pks(target="other.x") == [rows["below"].pk, rows["target"].pk]
+    assert event_pks() == sorted((row.pk for row in rows.values()), reverse=True)
+    assert event_pks(actor="bob", door="iceberg") == []
+    assert event_pks(actor="nobody") == []
 
 
-def test_a_table_is_found_under_all_its_names(warehouse):
+def test_events_of_a_table_include_its_former_names(warehouse):
     table = make_table("ws", "t")
     other = make_table("ws", "u")
     old = make(table_uuid=table.uuid, target="ws.old")
     make(table_uuid=other.uuid)
-    assert found(table=("ws", "t"))[0] == old.pk
-    assert len(found(table=("ws", "t"))) == 2
-    assert found(table=("ws", "no")) == []
+    assert event_pks(table=("ws", "t"))[0] == old.pk
+    assert len(event_pks(table=("ws", "t"))) == 2
+    assert event_pks(table=("ws", "no")) == []
 
 
-def test_pages_are_complete_and_each_looks_through_a_part_only(monkeypatch):
+def test_pages_are_complete_and_scan_a_bounded_number_of_rows(monkeypatch):
     monkeypatch.setattr(audit_trail, "SEARCHED", 7)
     rows = [make(key="x" if number % 10 == 0 else "") for number in range(40)]
-    wanted = [row.pk for row in rows[::10]][::-1]
-    assert found(key="x") == wanted
-    assert found(key="x", limit=1) == wanted
-    assert found(limit=9) == [row.pk for row in rows][::-1]
+    expected = [row.pk for row in rows[::10]][::-1]
+    assert event_pks(key="x") == expected
+    assert event_pks(key="x", limit=1) == expected
+    assert event_pks(limit=9) == [row.pk for row in rows][::-1]
     first = audit_trail.list_events(actor=SYSTEM, search=Search(key="no such"))
     assert first.events == []
     assert first.next_page_token == str(rows[-1].pk - 6), "nothing here: further back perhaps"
 
 
-def test_what_comes_meanwhile_shifts_nothing():
+def test_new_events_do_not_shift_pages():
     rows = [make() for _ in range(4)]
     first = audit_trail.list_events(actor=SYSTEM, search=Search(), limit=2)
     make()
@@ -114,7 +114,7 @@ def test_what_comes_meanwhile_shifts_nothing():
     assert pages == [row.pk for row in rows][::-1]
 
 
-def test_a_page_costs_the_same_however_much_there_is(django_assert_num_queries):
+def test_the_cost_of_a_page_does_not_grow_with_the_trail(django_assert_num_queries):
     for _ in range(30):
         make(key="x")
     with django_assert_num_queries(1):
@@ -123,7 +123,7 @@ def test_a_page_costs_the_same_however_much_there_is(django_assert_num_queries):
         audit_trail.list_events(actor=SYSTEM, search=Search(key="x"), limit=10)
 
 
-def test_who_may_read_it(warehouse):
+def test_reading_the_trail_requires_the_privilege(warehouse):
     make_table("ws", "t")
     reader = Principal("ada", READ_ONLY)
     for search in (Search(), Search(table=("ws", "t"))):
@@ -136,7 +136,7 @@ def test_who_may_read_it(warehouse):
     assert not AuditEvent.objects.filter(action="audit.export").exists()
 
 
-def test_what_cannot_be_asked():
+def test_invalid_requests_are_refused():
     with pytest.raises(InvalidInput, match="NUL"):
         Search(actor="a\x00")
     with pytest.raises(InvalidInput, match="Page token 'x'"):
@@ -159,7 +159,7 @@ def test_json_lines_have_every_column(monkeypatch):
     row = make(at=at, after={"a": [1, "ü"]}, context={"job": "x"}, table_uuid=uuid.uuid4())
     others = [make() for _ in range(7)]
     lines = [json.loads(line) for line in export("jsonl").splitlines()]
-    assert [line["id"] for line in lines] == [row.pk, *(one.pk for one in others)]
+    assert [line["id"] for line in lines] == [row.pk, *(event.pk for event in others)]
     assert lines[0] == {
         "id": row.pk,
         "at": "2027-01-31T12:00:00.000005Z",
@@ -182,7 +182,7 @@ def test_json_lines_have_every_column(monkeypatch):
     assert set(lines[0]) == set(audit_trail.COLUMNS) == columns
 
 
-def test_an_export_is_audited_and_not_in_itself():
+def test_an_export_is_audited_but_not_part_of_itself():
     make(actor="bob")
     assert len(export("jsonl", actor="bob").splitlines()) == 1
     event = AuditEvent.objects.get(action="audit.export")
@@ -202,7 +202,7 @@ def test_an_export_is_audited_and_not_in_itself():
         "＝1",
     ],
 )
-def test_no_cell_becomes_a_formula(text):
+def test_csv_cells_are_not_formulas(text):
     make(actor=text, target=text, key=text, request_id=text, error=text, after={"=1+1": text})
     header, row = csv.reader(io.StringIO(export("csv").decode(), newline=""))
     assert header == list(audit_trail.COLUMNS)
@@ -213,12 +213,12 @@ def test_no_cell_becomes_a_formula(text):
     assert not any(cell[:1] in "=+-@\t\r\n" for cell in row if cell)
 
 
-def test_a_file_with_nothing_has_its_header():
+def test_an_empty_export_has_a_header():
     assert export("csv") == (",".join(audit_trail.COLUMNS) + "\r\n").encode()
     assert export("jsonl", actor="nobody") == b""
 
 
-def test_a_large_export_holds_a_batch_at_a_time(monkeypatch):
+def test_a_large_export_is_read_in_batches(monkeypatch):
     monkeypatch.setattr(audit_trail, "_BATCH", 10)
     for number in range(35):
         make(key=str(number % 2))
@@ -246,7 +246,7 @@ def test_the_command_writes_a_new_file(tmp_path, capfdbinary):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_command_that_verifies(capsys):
+def test_the_verify_command(capsys):
     row = make(table_uuid=uuid.uuid4())
     seal_all()
     call_command("audit_verify", "--seal")

@@ -24,7 +24,7 @@ def bounds(monkeypatch) -> limits.RequestLimits:
 @pytest.mark.parametrize(
     ("threads", "waiting"), [(1, 1), (2, 1), (3, 2), (4, 3), (6, 5), (16, 12), (64, 48)]
 )
-def test_a_quarter_of_the_threads_stays_free(threads, waiting):
+def test_admission_keeps_a_quarter_of_the_threads_free(threads, waiting):
     bounds = limits.RequestLimits(threads=threads, lock_seconds=1, statement_seconds=1)
     assert bounds.max_waiting == waiting
 
@@ -67,7 +67,7 @@ def test_a_stalled_name_refuses_further_threads_at_once():
         pass
 
 
-def test_who_came_before_the_stall_waits_for_no_longer_than_it_takes_to_see_it():
+def test_threads_waiting_before_a_stall_end_when_it_is_detected():
     admission = Admission()
     holders = Holders(admission, [A], 3)
     started = time.monotonic()
@@ -77,7 +77,7 @@ def test_who_came_before_the_stall_waits_for_no_longer_than_it_takes_to_see_it()
     holders.let_go()
 
 
-def test_where_commits_go_on_nobody_is_refused():
+def test_nobody_is_refused_while_commits_proceed():
     admission = Admission()
 
     def work(number: int) -> int:
@@ -90,7 +90,7 @@ def test_where_commits_go_on_nobody_is_refused():
     assert (admission._inside, admission._waiting) == ({}, {})
 
 
-def test_a_thread_enters_again_what_it_has_entered():
+def test_admission_is_reentrant_within_a_thread():
     admission = Admission()
     holders = Holders(admission, [A], 2)
     with admission.enter([A], tuple), admission.enter([A], tuple), admission.enter([A, B], tuple):
@@ -99,7 +99,7 @@ def test_a_thread_enters_again_what_it_has_entered():
     assert admission._inside == {}
 
 
-def test_no_limit_holds_where_no_requests_are_answered(monkeypatch):
+def test_admission_is_unlimited_outside_web_processes(monkeypatch):
     monkeypatch.setattr(limits, "requests", None)
     admission = Admission()
     holders = Holders(admission, [A], 20)

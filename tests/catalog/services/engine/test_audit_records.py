@@ -14,7 +14,7 @@ from tests.factories import make_namespace, make_table
 CANARY = "c4n4ry-7f3a"
 
 
-def test_a_row_tells_door_key_outcome_and_the_databases_transaction(db):
+def test_a_row_records_interface_key_outcome_and_transaction_id(db):
     with transaction.atomic(), connection.cursor() as cursor:
         audit_records.record(SYSTEM, "tag.create", "ws.t")
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")
@@ -33,7 +33,7 @@ def run(statements: str) -> None:
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET actor = 'm'", "DELETE FROM {}"])
 @pytest.mark.parametrize("replica", [False, True])
-def test_rows_cannot_be_altered_or_deleted_by_anybody(db, statement, replica):
+def test_the_database_refuses_updates_and_deletes_of_audit_rows(db, statement, replica):
     audit_records.record(SYSTEM, "tag.create", "ws.t")
     with connection.cursor() as cursor:
         cursor.execute("SELECT tableoid::regclass::text FROM catalog_auditevent")
@@ -46,7 +46,7 @@ def test_rows_cannot_be_altered_or_deleted_by_anybody(db, statement, replica):
     assert AuditEvent.objects.get(action="tag.create").actor == "system"
 
 
-def test_the_orm_cannot_either(db):
+def test_the_orm_refuses_updates_and_deletes_of_audit_rows(db):
     audit_records.record(SYSTEM, "tag.create", "ws.t")
     row = AuditEvent.objects.get(action="tag.create")
     row.actor = "mallory"
@@ -84,7 +84,7 @@ def test_the_orm_cannot_either(db):
         "x" * 300 + "-token",
     ],
 )
-def test_what_is_called_like_a_secret_is_masked(name):
+def test_values_with_secret_names_are_masked(name):
     assert audit_records.masked({name: CANARY, "kept": "yes"}) == {
         name: audit_records.MASK,
         "kept": "yes",
@@ -105,12 +105,12 @@ def test_what_is_called_like_a_secret_is_masked(name):
         None,
     ],
 )
-def test_what_is_no_secret_stays(facts):
+def test_other_values_are_not_masked(facts):
     assert audit_records.masked(facts) == facts
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "masked"),
     [
         ("https://user:c4n4ry@host/x", "https://***@host/x"),
         ("s3://b/x?X-Amz-Signature=c4n4ry&part=1", "s3://b/x?X-Amz-Signature=***&part=1"),
@@ -118,11 +118,11 @@ def test_what_is_no_secret_stays(facts):
         ("https://h/x?access_token=c4n4ry#a", "https://h/x?access_token=***#a"),
     ],
 )
-def test_secrets_in_a_url_are_masked(url, shown):
-    assert audit_records.masked({"location": url}) == {"location": shown}
+def test_secrets_in_a_url_are_masked(url, masked):
+    assert audit_records.masked({"location": url}) == {"location": masked}
 
 
-def test_properties_reach_no_row_unmasked(db, warehouse):
+def test_no_row_contains_unmasked_properties(db, warehouse):
     """Of a namespace and a table, with what the transaction tells of itself."""
     properties = {"s3.secret-access-key": CANARY, "password": CANARY, "owner": "ada"}
     make_namespace("ws", properties=properties)
@@ -132,9 +132,9 @@ def test_properties_reach_no_row_unmasked(db, warehouse):
             "SELECT coalesce(string_agg(e::text, ''), '') FROM catalog_auditevent e"
             " UNION ALL SELECT coalesce(string_agg(t::text, ''), '') FROM catalog_transaction t"
         )
-        told = [text for (text,) in cursor.fetchall()]
-    assert len(told) == 2
-    for text in told:
+        texts = [text for (text,) in cursor.fetchall()]
+    assert len(texts) == 2
+    for text in texts:
         assert "s3.secret-access-key" in text
         assert audit_records.MASK in text
         assert CANARY not in text

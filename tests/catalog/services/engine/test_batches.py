@@ -91,18 +91,18 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_how_statements_grow_with_a_batch(kind):
-    build, each = KINDS[kind]
+def test_the_number_of_statements_per_batched_operation(kind):
+    build, per_item = KINDS[kind]
     make(SMALL + LARGE, versions=2)
     small = statements([op for n in range(SMALL) for op in build(n)])
     large = statements([op for n in range(SMALL, SMALL + LARGE) for op in build(n)])
     grown = large - small
-    assert grown <= each * (LARGE - SMALL) + 1, (small, large)
-    assert small <= 16 + each * SMALL
+    assert grown <= per_item * (LARGE - SMALL) + 1, (small, large)
+    assert small <= 16 + per_item * SMALL
 
 
 @pytest.mark.parametrize("culprit", [0, 17, LARGE - 1])
-def test_a_batch_that_fails_names_its_culprit_without_a_search(culprit):
+def test_a_failed_batch_names_the_failed_operation(culprit):
     make(LARGE)
     commit([create(culprit, 2)], actor=SYSTEM)
     versions, events = TableVersion.objects.count(), AuditEvent.objects.count()
@@ -114,7 +114,7 @@ def test_a_batch_that_fails_names_its_culprit_without_a_search(culprit):
     assert (TableVersion.objects.count(), AuditEvent.objects.count()) == (versions, events)
 
 
-def test_the_culprit_is_the_one_on_its_branch():
+def test_a_failed_batch_names_the_operation_on_the_right_branch():
     make(2)
     commit([create(0, 1, "dev"), create(1, 1, "dev"), create(1, 7, "dev")], actor=SYSTEM)
     batch = [create(0, 7), create(1, 7), create(0, 7, "dev"), create(1, 7, "dev")]
@@ -123,7 +123,7 @@ def test_the_culprit_is_the_one_on_its_branch():
     assert (met.value.operation, met.value.branch) == (3, "dev")
 
 
-def test_a_table_that_is_replaced_is_no_culprit():
+def test_a_replaced_table_is_not_the_failed_operation():
     """Its name has version 1, but the batch enters that for another table of the name."""
     make(2)
     with pytest.raises(VersionAlreadyExists) as met:
@@ -154,8 +154,8 @@ def test_the_ranges_of_a_deletion():
     deletion = version_operations.DeleteVersions(
         table=name(0), ranges=((2, 4), (3, 5), (7, 7), (10, 11))
     )
-    done = commit([deletion], actor=SYSTEM)
-    assert done.results == [4]
+    result = commit([deletion], actor=SYSTEM)
+    assert result.results == [4]
     visible = TableVersion.objects.visible().order_by("version")
     assert list(visible.values_list("version", flat=True)) == [1, 5, 6, 7, 8, 9, 11]
     assert commit([deletion], actor=SYSTEM).results == [0]
@@ -170,7 +170,7 @@ def test_the_newest_version_is_not_deleted(ranges):
     assert met.value.message == "Version 2 is the newest of table 'ns.t000', and cannot be deleted"
 
 
-def test_branches_begin_once_in_a_batch():
+def test_a_batch_creates_each_branch_once():
     make(2)
     commit([create(n, v, "dev") for v in (1, 2) for n in range(2)], actor=SYSTEM)
     assert Branch.objects.count() == 2
@@ -203,7 +203,7 @@ def table(warehouse) -> Table:
     return row
 
 
-def test_a_batch_names_a_staged_file_once(table):
+def test_a_staged_file_may_occur_once_in_a_batch(table):
     with pytest.raises(InvalidManifestPath) as met:
         commit([staged(table, 1), staged(table, 2)], actor=SYSTEM)
     assert met.value.operation == 1
@@ -222,13 +222,13 @@ def test_a_staged_file_of_another_version_is_refused(table, monkeypatch):
     assert TableVersion.objects.count() == 1
 
 
-def test_the_size_of_a_staged_manifest_is_the_files(table):
+def test_the_manifest_size_is_read_from_the_file(table):
     (row,) = commit([staged(table, 1, size=7)], actor=SYSTEM).results
     assert row.manifest_size == len(MANIFEST)
     assert TableVersion.objects.get().manifest_size == len(MANIFEST)
 
 
-def test_a_refusal_carries_no_index_of_another(table):
+def test_an_error_index_is_not_reused(table):
     with pytest.raises(CatalogError) as met:
         commit([create(0, 1), create(5, 1)], actor=SYSTEM)
     assert met.value.operation == 1

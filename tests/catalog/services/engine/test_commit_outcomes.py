@@ -89,15 +89,15 @@ def lost_statement(monkeypatch) -> Callable[[bool], None]:
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_a_version_whose_answer_is_lost_stands_once(lost_statement, stands):
+def test_a_version_with_a_lost_answer_is_committed_once(lost_statement, stands):
     make_live_table()
     lost_statement(stands)
-    done = commit([create_version()], actor=SYSTEM)
+    result = commit([create_version()], actor=SYSTEM)
     row = TableVersion.objects.get()
-    assert (row.version, row.transaction_id) == (1, done.transaction_id)
-    assert done.results[0].created_at == row.created_at
+    assert (row.version, row.transaction_id) == (1, result.transaction_id)
+    assert result.results[0].created_at == row.created_at
     failed = Transaction.objects.filter(status=TransactionStatus.FAILED)
-    assert [each.operations for each in failed] == ([] if stands else [[]])
+    assert [transaction.operations for transaction in failed] == ([] if stands else [[]])
     with pytest.raises(engine_commit.VersionAlreadyExists):
         commit([create_version()], actor=SYSTEM)
 
@@ -120,7 +120,7 @@ def test_the_outcome_is_unknown_while_the_database_is_away(lost_statement, monke
 # --- transactions -----------------------------------------------------------------------------
 
 
-def test_a_commit_that_stands_is_unknown_while_nobody_can_connect(monkeypatch):
+def test_an_unreachable_database_makes_the_outcome_unknown(monkeypatch):
     """Django connects again as it leaves a transaction: failing there must not hide the loss."""
     commit_to_server = django_backend.DatabaseWrapper._commit
     connect = django_backend.DatabaseWrapper.get_new_connection
@@ -149,7 +149,7 @@ def test_a_commit_that_stands_is_unknown_while_nobody_can_connect(monkeypatch):
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_a_transaction_whose_answer_is_lost_stands_once(monkeypatch, stands):
+def test_a_transaction_with_a_lost_answer_is_committed_once(monkeypatch, stands):
     real = django_backend.DatabaseWrapper._commit
 
     def lose(self: Any) -> None:
@@ -162,12 +162,12 @@ def test_a_transaction_whose_answer_is_lost_stands_once(monkeypatch, stands):
         real(self)
 
     monkeypatch.setattr(django_backend.DatabaseWrapper, "_commit", lose)
-    done = commit([create_namespace()], actor=SYSTEM)
+    result = commit([create_namespace()], actor=SYSTEM)
     assert Namespace.objects.filter(name="new").count() == 1
-    assert Transaction.objects.filter(pk=done.transaction_id).exists()
+    assert Transaction.objects.filter(pk=result.transaction_id).exists()
 
 
-def test_a_session_that_ends_inside_a_transaction(monkeypatch):
+def test_a_commit_is_repeated_when_its_session_ends_before_commit(monkeypatch):
     real, calls = Batch.flush, []
 
     def flush(self: Batch) -> None:
@@ -183,7 +183,7 @@ def test_a_session_that_ends_inside_a_transaction(monkeypatch):
     assert not Transaction.objects.filter(status=TransactionStatus.FAILED).exists()
 
 
-def test_what_fails_after_the_commit_refuses_nothing(monkeypatch):
+def test_errors_after_the_commit_do_not_fail_the_request(monkeypatch):
     make_live_table()
 
     def broken(rows: list[Any]) -> None:
@@ -207,7 +207,7 @@ _INSERT = (
 )
 
 
-def test_what_never_came_cannot_come_any_more():
+def test_a_transaction_not_received_cannot_commit_later():
     row = Transaction(actor="a")
     connection.ensure_connection()
     with other_session() as late:
@@ -219,7 +219,7 @@ def test_what_never_came_cannot_come_any_more():
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_a_session_that_still_commits_is_waited_for(stands):
+def test_the_check_waits_for_a_session_that_still_commits(stands):
     row = Transaction(actor="a")
     connection.ensure_connection()
     with other_session() as late:
@@ -239,7 +239,7 @@ def count() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_a_read_survives_its_session():
+def test_a_read_is_repeated_when_its_session_ends():
     assert count() == 1
     _end_session()
     assert count() == 1
@@ -267,7 +267,7 @@ def test_a_write_is_not_repeated():
     assert not Table.objects.filter(owner="x").exists()
 
 
-def test_a_read_is_not_repeated_under_a_lock_of_the_session():
+def test_a_read_under_a_session_lock_is_not_repeated():
     def read_alone() -> None:
         with locks.advisory_lock("work") as is_alone:
             assert is_alone
@@ -297,7 +297,7 @@ class _Starting:
 @pytest.mark.parametrize(
     "text", ["FATAL:  the database system is starting up", "Connection refused"]
 )
-def test_a_database_that_starts_is_waited_for(monkeypatch, text):
+def test_reads_wait_for_a_starting_database(monkeypatch, text):
     connection.close()
     server = _Starting(monkeypatch, 3, text)
     assert count() == 1
@@ -305,7 +305,7 @@ def test_a_database_that_starts_is_waited_for(monkeypatch, text):
 
 
 @pytest.mark.parametrize("case", ["a wrong password", "fail_fast", "no place"])
-def test_when_nobody_waits_for_a_database(monkeypatch, case):
+def test_reads_do_not_wait_for_a_database_in_these_cases(monkeypatch, case):
     connection.close()
     text = "password authentication failed" if case == "a wrong password" else "starting up"
     server = _Starting(monkeypatch, 3, text)
@@ -337,7 +337,7 @@ def test_a_web_process_opens_sessions_with_short_timeouts(monkeypatch):
         assert cursor.fetchone() == ("30s", "0")
 
 
-def test_a_locked_row_is_reported_as_one(monkeypatch):
+def test_a_lock_timeout_is_reported_as_a_locked_row(monkeypatch):
     make_live_table()
     bounds = limits.RequestLimits(threads=4, lock_seconds=1, statement_seconds=30)
     monkeypatch.setattr(limits, "requests", bounds)

@@ -50,8 +50,8 @@ def start_other() -> subprocess.Popen[str]:
 def is_free() -> bool:
     """Whether another process could have the turn."""
     with start_other() as other:
-        found = other.communicate("")[0].strip()
-    return found == "mine"
+        output = other.communicate("")[0].strip()
+    return output == "mine"
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _home(tmp_path, settings) -> Iterator[None]:
     commit_queue._file.cache_clear()
 
 
-def test_a_turn_keeps_other_processes_out_until_it_ends():
+def test_a_turn_excludes_other_processes_until_it_ends():
     with commit_queue.turns([NAME]):
         assert not is_free()
     assert is_free()
@@ -83,7 +83,7 @@ def test_a_turn_keeps_other_processes_out_until_it_ends():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
+def test_a_stopped_waiter_is_skipped(warehouse, monkeypatch, caplog):
     monkeypatch.setattr(commit_queue, "_PASS_BY_SECONDS", 0.05)
     make_root()
     make_iceberg_table(*T)
@@ -95,7 +95,7 @@ def test_who_stops_is_passed_by(warehouse, monkeypatch, caplog):
     assert "proceeds without its turn in the queue" in caplog.text
 
 
-def test_who_dies_holds_nobody_up(caplog):
+def test_a_dead_waiter_does_not_block_others(caplog):
     with held_by_another() as other:
         other.kill()
         other.wait()
@@ -104,7 +104,7 @@ def test_who_dies_holds_nobody_up(caplog):
     assert caplog.text == ""
 
 
-def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
+def test_the_wait_for_a_turn_in_the_same_process_times_out(monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     refused = pytest.raises(Busy, match="Too many commits")
     with commit_queue.turns([NAME]), refused, commit_queue.turns([NAME]):
@@ -117,10 +117,10 @@ def test_a_turn_in_the_same_process_does_not_come(monkeypatch):
 
 
 @pytest.fixture
-def place(monkeypatch) -> commit_queue._Queue:
-    found = commit_queue._queue(NAME)
-    monkeypatch.setattr(found, "_count", 0)
-    return found
+def queue_(monkeypatch) -> commit_queue._Queue:
+    queue = commit_queue._queue(NAME)
+    monkeypatch.setattr(queue, "_count", 0)
+    return queue
 
 
 @pytest.fixture
@@ -140,16 +140,16 @@ def start() -> Iterator[Callable[[Callable[[], None]], threading.Thread]]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
-    prepared, found, threads = threading.Event(), [], []
+def test_the_next_commit_uses_the_result_of_the_previous(queue_, start, fails):
+    prepared, results, threads = threading.Event(), [], []
 
     def second() -> None:
         with commit_queue.turn(NAME) as own:
-            found.append(own.latest)
+            results.append(own.latest)
             own.prepared("second")
             prepared.set()
-            found.append(own.is_next())
-            found.append(is_free())
+            results.append(own.is_next())
+            results.append(is_free())
 
     def first() -> None:
         with commit_queue.turn(NAME) as own:
@@ -157,7 +157,7 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
             own.prepared("first")
             threads.append(start(second))
             assert prepared.wait(30)
-            assert found == ["first"]
+            assert results == ["first"]
             if fails:
                 raise CommitConflict("it came to nothing")
 
@@ -168,19 +168,19 @@ def test_the_next_goes_by_what_the_one_before_makes(place, start, fails):
         first()
     threads[0].join(30)
     # The machine's lock is kept until both have ended, and what they made as long.
-    assert found == ["first", not fails, False]
+    assert results == ["first", not fails, False]
 
 
-def test_when_all_have_ended_nothing_is_left(place):
+def test_the_queue_is_empty_after_all_commits(queue_):
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
     assert is_free()
-    assert (place.latest, place.last) == ({}, None)
+    assert (queue_.latest, queue_.last) == ({}, None)
     with commit_queue.turn(NAME) as own:
         assert own.latest is None
 
 
-def test_whole_turns_and_what_overlaps_keep_apart(place, start):
+def test_exclusive_turns_do_not_overlap_with_shared_turns(queue_, start):
     ended = threading.Event()
 
     def whole() -> None:
@@ -198,30 +198,30 @@ def test_whole_turns_and_what_overlaps_keep_apart(place, start):
         assert own.latest is None
 
 
-def test_a_process_steps_back_for_the_others(place, start, monkeypatch):
-    monkeypatch.setattr(place, "_count", commit_queue._STEP_BACK_EVERY - 2)
-    found = []
+def test_a_process_yields_to_other_processes(queue_, start, monkeypatch):
+    monkeypatch.setattr(queue_, "_count", commit_queue._STEP_BACK_EVERY - 2)
+    order = []
 
     def second() -> None:
         with commit_queue.turn(NAME) as own:
-            found.append(own.latest)
+            order.append(own.latest)
 
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
         thread = start(second)
         thread.join(0.1)
-        assert found == []  # else turns might overlap for ever
+        assert order == []  # else turns might overlap for ever
     thread.join(30)
-    assert found == [None]
+    assert order == [None]
 
 
-def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
+def test_waiting_for_a_stuck_commit_times_out(queue_, start, monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
-    found: list[object] = []
+    order: list[object] = []
 
     def wait_in_vain() -> None:
         with commit_queue.turn(NAME) as own:
-            found.append(own.latest)
+            order.append(own.latest)
             own.prepared("other")
             own.is_next()
 
@@ -229,11 +229,11 @@ def test_who_waits_for_one_that_does_not_end(place, start, monkeypatch):
         try:
             wait_in_vain()
         except Busy as error:
-            found.append(error.message)
+            order.append(error.message)
 
     with commit_queue.turn(NAME) as own:
         own.prepared("made")
         start(other).join(30)
-        assert found == ["made", "Too many commits wait for this table; try again"]
-        assert place.latest == {}  # the next one is to look at the table
+        assert order == ["made", "Too many commits wait for this table; try again"]
+        assert queue_.latest == {}  # the next one is to look at the table
     assert is_free()

@@ -36,11 +36,11 @@ T = ("ws", "t")
 @pytest.fixture
 def sent(monkeypatch) -> list[int]:
     """The jobs that the broker was told of."""
-    found: list[int] = []
+    ids: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
     )
-    return found
+    return ids
 
 
 @pytest.fixture
@@ -54,8 +54,10 @@ def works(monkeypatch):
 
 
 def start(*, actor: Principal = SYSTEM, table=T, **parameters) -> Job:
-    done = commit([job_operations.StartBuildIndex(table=table, parameters=parameters)], actor=actor)
-    return Job.objects.get(pk=done.results[0].pk)
+    result = commit(
+        [job_operations.StartBuildIndex(table=table, parameters=parameters)], actor=actor
+    )
+    return Job.objects.get(pk=result.results[0].pk)
 
 
 def status(job: Job) -> tuple[str, str]:
@@ -129,7 +131,7 @@ def test_a_job_follows_its_commit(sent, works):
 
 
 @pytest.mark.django_db
-def test_who_may_not_write_starts_nothing(sent):
+def test_starting_a_job_requires_the_write_privilege(sent):
     make_table(*T)
     with unchanged(), pytest.raises(PermissionDenied):
         start(actor=Principal("reader", READ_ONLY))
@@ -137,7 +139,7 @@ def test_who_may_not_write_starts_nothing(sent):
 
 
 @pytest.mark.django_db
-def test_the_jobs_of_a_table_take_turns(sent, works):
+def test_jobs_of_one_table_run_in_order(sent, works):
     make_table(*T)
     make_table("ws", "u")
     first, second, elsewhere = start(), start(), start(table=("ws", "u"))
@@ -163,7 +165,7 @@ def test_the_jobs_of_a_table_take_turns(sent, works):
 
 
 @pytest.mark.django_db
-def test_no_two_jobs_of_a_table_run(sent):
+def test_only_one_job_of_a_table_runs_at_a_time(sent):
     make_table(*T)
     first, second = start(), start()
     Job.objects.filter(pk=first.pk).update(status=JobStatus.RUNNING)
@@ -172,7 +174,7 @@ def test_no_two_jobs_of_a_table_run(sent):
 
 
 @pytest.mark.django_db
-def test_what_waits_for_another_attempt_is_overtaken(sent, works):
+def test_jobs_waiting_for_a_retry_are_overtaken(sent, works):
     make_table(*T)
     first, second = start(), start()
     works(lambda job, report: 1 / 0)
@@ -193,7 +195,7 @@ def test_what_waits_for_another_attempt_is_overtaken(sent, works):
         (OSError("storage is away"), ("queued", "Running")),
     ],
 )
-def test_what_cannot_heal_fails_at_once(sent, works, error, expected):
+def test_permanent_errors_fail_the_job_at_once(sent, works, error, expected):
     make_table(*T)
 
     def work(job, report):
@@ -208,7 +210,7 @@ def test_what_cannot_heal_fails_at_once(sent, works, error, expected):
 
 
 @pytest.mark.django_db
-def test_what_may_heal_fails_in_the_end(sent, works):
+def test_transient_errors_fail_the_job_after_all_retries(sent, works):
     make_table(*T)
 
     def work(job, report):
@@ -224,7 +226,7 @@ def test_what_may_heal_fails_in_the_end(sent, works):
 
 
 @pytest.mark.django_db
-def test_a_kind_that_nobody_knows_fails(sent, monkeypatch):
+def test_an_unknown_kind_fails(sent, monkeypatch):
     monkeypatch.delitem(job_runner._WORK, JobKind.BUILD_INDEX, raising=False)
     make_table(*T)
     job = start()
@@ -234,7 +236,7 @@ def test_a_kind_that_nobody_knows_fails(sent, monkeypatch):
 
 
 @pytest.mark.django_db
-def test_a_job_that_kills_its_workers_is_given_up(sent):
+def test_a_job_that_kills_its_workers_fails(sent):
     make_table(*T)
     job = start()
     Job.objects.update(
@@ -251,7 +253,7 @@ def test_a_job_that_kills_its_workers_is_given_up(sent):
 
 
 @pytest.mark.django_db
-def test_a_drop_cancels_what_waits(sent, works):
+def test_a_drop_cancels_queued_jobs(sent, works):
     stage(make_table(*T), 1)
     waiting = start()
     commit([table_operations.DropTable(table=T)], actor=SYSTEM)
@@ -264,7 +266,7 @@ def test_a_drop_cancels_what_waits(sent, works):
 
 
 @pytest.mark.django_db
-def test_a_purge_waits_for_what_runs(sent, works):
+def test_a_purge_waits_for_running_jobs(sent, works):
     table = make_table(*T)
     stage(table, 1)
     running = start()
@@ -289,7 +291,7 @@ def test_a_purge_waits_for_what_runs(sent, works):
 
 
 @pytest.mark.django_db
-def test_a_purge_goes_on_when_the_worker_of_what_ran_is_gone(sent):
+def test_a_purge_continues_when_the_worker_of_the_running_job_is_gone(sent):
     stage(make_table(*T), 1)
     running = start()
     assert jobs.take(running.pk) is not None
@@ -315,21 +317,21 @@ def test_a_deregistered_table_has_no_jobs(sent):
 
 
 @pytest.mark.django_db
-def test_a_job_acts_for_who_asked(sent, works):
+def test_a_job_acts_for_its_requester(sent, works):
     make_table(*T)
     api_keys.create_api_key(actor=SYSTEM, name="etl")
     job = start(actor=Principal("etl", Privilege.ALL, request_id="r-1"))
     job = Job.objects.select_related("transaction").get(pk=job.pk)
-    found = jobs.principal(job)
-    assert (found.name, found.everywhere, found.request_id) == ("etl", READ_ONLY, "r-1")
-    assert found.tables == (job.table_id,)
+    principal = jobs.principal(job)
+    assert (principal.name, principal.everywhere, principal.request_id) == ("etl", READ_ONLY, "r-1")
+    assert principal.tables == (job.table_id,)
     ApiKey.objects.update(revoked_at=timezone.now())
     with pytest.raises(PermissionDenied):
         access.require(jobs.principal(job), Privilege.WRITE)
 
 
 @pytest.mark.django_db
-def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
+def test_a_job_requires_that_its_user_is_still_active(sent, django_user_model):
     make_table(*T)
     django_user_model.objects.create_superuser("root")
     user = django_user_model.objects.create_superuser("ada")
@@ -342,7 +344,7 @@ def test_a_job_acts_for_a_user_who_is_still_active(sent, django_user_model):
 
 
 @pytest.mark.django_db
-def test_a_job_of_the_anonymous(sent, settings):
+def test_a_job_acts_for_the_anonymous_principal(sent, settings):
     make_table(*T)
     settings.MONODON_ANONYMOUS = "admin"
     job = start(actor=Principal("anonymous", Privilege.ALL))
@@ -355,7 +357,7 @@ def test_a_job_of_the_anonymous(sent, settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_lease_is_kept_while_lance_works_silently(sent, works, monkeypatch):
+def test_the_lease_is_renewed_while_lance_works(sent, works, monkeypatch):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
@@ -382,9 +384,9 @@ def test_a_running_job_is_canceled(sent, works, monkeypatch):
 
     def work(running, report):
         cancel(job)
-        for done in range(10_000):
+        for step in range(10_000):
             time.sleep(0.01)
-            report(done, None)
+            report(step, None)
 
     works(work)
     job_runner.run_job(job.pk)
@@ -393,7 +395,7 @@ def test_a_running_job_is_canceled(sent, works, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch):
+def test_a_cancel_is_recognized_in_an_error_of_lance(sent, works, monkeypatch):
     """Lance turns what its reader raises into an error of its own."""
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
@@ -403,9 +405,9 @@ def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch)
     def work(running, report):
         cancel(job)
         try:
-            for done in range(10_000):
+            for step in range(10_000):
                 time.sleep(0.01)
-                report(done, None)
+                report(step, None)
         except jobs.JobCanceled as error:
             raise OSError("External error") from error
 
@@ -415,7 +417,7 @@ def test_a_cancel_shows_through_what_lance_makes_of_it(sent, works, monkeypatch)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_lost_the_lease_stops(sent, works, monkeypatch):
+def test_a_worker_without_its_lease_stops(sent, works, monkeypatch):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
@@ -423,9 +425,9 @@ def test_who_lost_the_lease_stops(sent, works, monkeypatch):
 
     def work(running, report):
         Job.objects.update(attempts=2)  # another worker has it now
-        for done in range(10_000):
+        for step in range(10_000):
             time.sleep(0.01)
-            report(done, None)
+            report(step, None)
 
     works(work)
     job_runner.run_job(job.pk)
@@ -433,7 +435,7 @@ def test_who_lost_the_lease_stops(sent, works, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_workers_take_two_jobs_of_a_table(sent, works):
+def test_two_workers_do_not_run_two_jobs_of_a_table(sent, works):
     make_root()
     make_table(*T)
     first, second = start(), start()

@@ -48,11 +48,11 @@ def root(transactional_db, warehouse, monkeypatch) -> None:
 @pytest.fixture
 def turn_is_kept(root) -> Iterator[None]:
     """As while turns overlap: what the last commit made is what the next is made on."""
-    place = commit_queue._queue(digest(T))
-    with place.lock:
-        place.enter()
+    queue = commit_queue._queue(digest(T))
+    with queue.lock:
+        queue.enter()
     yield
-    place.leave()
+    queue.leave()
 
 
 def commit_to(
@@ -76,8 +76,8 @@ def load(table: tuple[str, ...] = T) -> LoadedTable:
 
 
 def properties(table: tuple[str, ...] = T) -> dict[str, str]:
-    found: dict[str, str] = load(table).document["properties"]
-    return found
+    properties_: dict[str, str] = load(table).document["properties"]
+    return properties_
 
 
 def same_table(table: LoadedTable) -> Requirement:
@@ -97,8 +97,8 @@ def agrees(warehouse: Path) -> None:
         last = table.versions.latest("version")
         assert last.manifest_path == table.iceberg_metadata.metadata_location
     # What is kept is what the database would give.
-    for kept in table_cache.documents._documents.values():
-        assert metadata_files.read_answer(kept.answer) == kept.document
+    for entry in table_cache.documents._documents.values():
+        assert metadata_files.read_answer(entry.answer) == entry.document
 
 
 # --- while one commits, the next prepares ------------------------------------------------------
@@ -190,13 +190,13 @@ def test_files_are_written_while_one_commits(warehouse, held, written):
     assert not any(other.done() for other in others)
     assert load().sequence == 0
     held.go_on()
-    assert [one.result().sequence for one in (first, *others)] == [1, 2, 3]
+    assert [future.result().sequence for future in (first, *others)] == [1, 2, 3]
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
 
 
 @pytest.mark.parametrize("error", [CommitConflict("no"), OutcomeUnknown("lost"), TableNotFound(U)])
-def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, written, error):
+def test_a_commit_based_on_a_failed_commit_is_rebuilt(warehouse, held, written, error):
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     others = []
     for number, name in enumerate("bc", 2):
@@ -207,13 +207,13 @@ def test_what_was_made_on_a_commit_that_fails_is_made_anew(warehouse, held, writ
     assert sorted(other.result().sequence for other in others) == [1, 2]
     assert properties() == {"b": "1", "c": "1"}
     if isinstance(error, OutcomeUnknown):
-        left = StagedFile.objects.get()  # the sweep's
-        local_files.remove_file(left.path)
-        left.delete()
+        staged_file = StagedFile.objects.get()  # the sweep's
+        local_files.remove_file(staged_file.path)
+        staged_file.delete()
     agrees(warehouse)
 
 
-def test_a_requirement_that_holds_by_what_comes_to_nothing(warehouse, held, written):
+def test_a_requirement_based_on_a_failed_commit_is_checked_again(warehouse, held, written):
     """The second adds its column to the first's schema, which never is."""
     schema = load().document["schemas"][-1]
     column = {"id": 50, "name": "c", "type": "int", "required": False}
@@ -244,7 +244,7 @@ def test_a_requirement_that_holds_by_what_comes_to_nothing(warehouse, held, writ
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_a_refusal_waits_for_what_it_rests_on(warehouse, held, written, stands):
+def test_a_refusal_waits_for_the_commit_it_depends_on(warehouse, held, written, stands):
     """The table has another last column if the commit under way stands, and only then."""
     schema, last = load().document["schemas"][-1], load().document["last-column-id"]
     column = {"id": last + 1, "name": "c", "type": "int", "required": False}
@@ -268,7 +268,7 @@ def test_a_refusal_waits_for_what_it_rests_on(warehouse, held, written, stands):
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_that_nothing_changes_waits_for_what_it_rests_on(warehouse, held, written, stands):
+def test_a_no_op_waits_for_the_commit_it_depends_on(warehouse, held, written, stands):
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     second = held.start(lambda: commit_to(T, {"a": "1"}))
     with pytest.raises(TimeoutError):
@@ -283,7 +283,7 @@ def test_that_nothing_changes_waits_for_what_it_rests_on(warehouse, held, writte
     agrees(warehouse)
 
 
-def test_another_machine_comes_before_two_of_ours(warehouse, held, written):
+def test_a_commit_of_another_machine_precedes_two_local_ones(warehouse, held, written):
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     second = held.start(lambda: commit_to(T, {"b": "1"}))
     written.wait_for(2)
@@ -294,7 +294,7 @@ def test_another_machine_comes_before_two_of_ours(warehouse, held, written):
     agrees(warehouse)
 
 
-def test_a_transaction_waits_for_what_is_under_way(warehouse, held, written):
+def test_a_transaction_waits_for_running_commits(warehouse, held, written):
     make_iceberg_table(*U)
     first = held.start_first(lambda: commit_to(T, {"a": "1"}))
     changes = [
@@ -312,7 +312,7 @@ def test_a_transaction_waits_for_what_is_under_way(warehouse, held, written):
         both.result(timeout=0.3)
     third = held.start(lambda: commit_to(T, {"c": "1"}))
     held.go_on()
-    assert [one.result().sequence for one in (first, both, third)] == [1, 2, 3]
+    assert [future.result().sequence for future in (first, both, third)] == [1, 2, 3]
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
 
@@ -327,7 +327,7 @@ def statements(call: Callable[[], object]) -> list[str]:
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_what_the_last_commit_made_is_not_read_again(warehouse):
+def test_the_result_of_the_last_commit_is_not_read_again(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     note, swap = statements(lambda: commit_to(T, {"b": "1"}))
@@ -353,7 +353,7 @@ def test_a_refusal_reads_the_table(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_another_machine_has_changed_it(warehouse):
+def test_a_commit_sees_changes_of_another_machine(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     commit_elsewhere(T, {"b": "1"})
@@ -363,7 +363,7 @@ def test_another_machine_has_changed_it(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_a_requirement_that_another_machine_made_true(warehouse):
+def test_a_requirement_met_by_another_machine_holds(warehouse):
     """By what this process knows it does not hold."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -381,7 +381,7 @@ def test_a_requirement_that_another_machine_made_true(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_dropped(warehouse):
+def test_a_commit_to_a_dropped_table_fails(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
@@ -393,7 +393,7 @@ def test_it_was_dropped(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_dropped_and_created_again(warehouse):
+def test_a_commit_to_a_recreated_table_sees_the_new_table(warehouse):
     old = make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
@@ -401,27 +401,27 @@ def test_it_was_dropped_and_created_again(warehouse):
     with pytest.raises(RequirementFailed):
         commit_to(T, {"b": "1"}, same_table(old))
     assert properties() == {}
-    done = commit_to(T, {"b": "1"}, same_table(new))
-    assert (done.pk, done.sequence, properties()) == (new.pk, 1, {"b": "1"})
+    result = commit_to(T, {"b": "1"}, same_table(new))
+    assert (result.pk, result.sequence, properties()) == (new.pk, 1, {"b": "1"})
     agrees(warehouse)
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_dropped_and_another_created_unseen(warehouse):
+def test_a_commit_without_requirements_changes_the_new_table(warehouse):
     """No requirement: the commit is the new table's, and made on that."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
     new = make_iceberg_table(*T)
-    done = commit_to(T, {"b": "1"})
-    assert (done.pk, done.sequence) == (new.pk, 1)
-    assert load().document == done.document
+    result = commit_to(T, {"b": "1"})
+    assert (result.pk, result.sequence) == (new.pk, 1)
+    assert load().document == result.document
     assert properties() == {"b": "1"}
     agrees(warehouse)
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_registered_again(warehouse):
+def test_a_commit_to_a_registered_again_table(warehouse):
     """Another row with the same metadata file."""
     make_iceberg_table(*T)
     old = commit_to(T, {"a": "1"})
@@ -429,15 +429,15 @@ def test_it_was_registered_again(warehouse):
     new = iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=old.metadata_location
     )
-    done = commit_to(T, {"b": "1"})
-    assert done.pk == new.pk != old.pk
+    result = commit_to(T, {"b": "1"})
+    assert result.pk == new.pk != old.pk
     assert IcebergMetadata.objects.get(table=old.pk).metadata_location == old.metadata_location
-    assert IcebergMetadata.objects.get(table=new.pk).metadata_location == done.metadata_location
+    assert IcebergMetadata.objects.get(table=new.pk).metadata_location == result.metadata_location
     assert properties() == {"a": "1", "b": "1"}
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_it_was_renamed(warehouse):
+def test_a_commit_to_a_renamed_table_fails(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.rename_table(actor=SYSTEM, table=T, new=U)
@@ -449,7 +449,7 @@ def test_it_was_renamed(warehouse):
 
 
 @pytest.mark.usefixtures("turn_is_kept")
-def test_another_has_its_name(warehouse):
+def test_a_commit_to_a_reused_name_sees_the_new_table(warehouse):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     commit_to(T, {"a": "1"})
@@ -467,18 +467,18 @@ def test_another_has_its_name(warehouse):
 @pytest.fixture
 def parsed(monkeypatch) -> list[int]:
     """Sizes of the answers that were parsed."""
-    found: list[int] = []
+    sizes: list[int] = []
     real = metadata_files.read_answer
 
     def read_answer(content: bytes) -> dict[str, Any]:
-        found.append(len(content))
+        sizes.append(len(content))
         return real(content)
 
     monkeypatch.setattr(metadata_files, "read_answer", read_answer)
-    return found
+    return sizes
 
 
-def test_what_this_process_committed_is_not_parsed_again(warehouse, parsed):
+def test_own_commits_are_not_parsed_again(warehouse, parsed):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     assert len(parsed) == 1
@@ -492,7 +492,7 @@ def test_what_this_process_committed_is_not_parsed_again(warehouse, parsed):
     agrees(warehouse)
 
 
-def test_what_another_process_committed_is_read(warehouse, parsed):
+def test_commits_of_another_process_are_read(warehouse, parsed):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     commit_elsewhere(T, {"b": "1"})
@@ -504,7 +504,7 @@ def test_what_another_process_committed_is_read(warehouse, parsed):
     agrees(warehouse)
 
 
-def test_a_transaction_uses_and_leaves_what_is_kept(warehouse, parsed):
+def test_a_transaction_uses_and_fills_the_cache(warehouse, parsed):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     for name in "ab":
@@ -520,17 +520,17 @@ def document(size: int) -> table_cache.CachedDocument:
     return table_cache.CachedDocument(f'"{size}"', b"", {}, size)
 
 
-def test_only_so_many_bytes_are_kept():
-    kept = table_cache.DocumentCache(limit=100)
+def test_the_document_cache_is_bounded_in_bytes():
+    cache = table_cache.DocumentCache(limit=100)
     names = [digest(("ns", str(number))) for number in range(6)]
     for name in names[:4]:
-        kept.put(name, document(25))
-    assert kept.get(names[0]) is not None  # and is the newest now
-    kept.put(names[4], document(20))
-    assert [kept.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    kept.put(names[4], document(25))  # instead of the one before
-    assert [kept.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    kept.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
-    assert kept.get(names[0]) is None
-    kept.clear()
-    assert kept.get(names[4]) is None
+        cache.put(name, document(25))
+    assert cache.get(names[0]) is not None  # and is the newest now
+    cache.put(names[4], document(20))
+    assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    cache.put(names[4], document(25))  # instead of the one before
+    assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    cache.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
+    assert cache.get(names[0]) is None
+    cache.clear()
+    assert cache.get(names[4]) is None

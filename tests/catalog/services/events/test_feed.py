@@ -33,7 +33,7 @@ def types(page: event_feed.Page) -> list[str]:
     return [event_feed.as_cloud_event(row)["type"] for row in page.rows]
 
 
-def test_a_reader_gets_what_happens_behind_its_place():
+def test_a_reader_gets_events_after_its_position():
     make_root()
     start = newest_place()
     make_namespace("ws")
@@ -48,18 +48,18 @@ def test_a_reader_gets_what_happens_behind_its_place():
     assert types(read(after=first.position)) == ["monodon.table.declare"]
 
 
-def test_an_event_says_what_the_commit_did():
+def test_an_event_describes_its_commit():
     make_root()
     make_namespace("ws")
     start = newest_place()
-    done = commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
+    result = commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
     (row,) = read(after=start).rows
     event = event_feed.as_cloud_event(row)
     assert event["specversion"] == "1.0"
     assert event["id"] == f"{row.xid}-{row.pk}"
     assert event["subject"] == "ws.t"
     assert event["time"].endswith("Z")
-    assert event["data"]["transaction_id"] == done.id
+    assert event["data"]["transaction_id"] == result.id
     assert event["data"]["actor"] == "system"
     (lines,) = event_feed.as_stream([row])
     assert lines.startswith(f"id: {event['id']}\nevent: monodon.table.declare\ndata: {{")
@@ -67,7 +67,7 @@ def test_an_event_says_what_the_commit_did():
     assert lines.count("\n") == 4
 
 
-def test_what_commits_late_comes_late_and_is_not_lost():
+def test_late_commits_appear_late_and_are_not_lost():
     make_root()
     start = newest_place()
     began, may_end = threading.Event(), threading.Event()
@@ -93,7 +93,7 @@ def test_what_commits_late_comes_late_and_is_not_lost():
     ]
 
 
-def test_what_was_rolled_back_or_refused_is_no_event():
+def test_rollbacks_and_refusals_emit_no_event():
     make_root()
     start = newest_place()
     with transaction.atomic():
@@ -104,7 +104,7 @@ def test_what_was_rolled_back_or_refused_is_no_event():
     assert types(read(after=start)) == ["monodon.it.was"]
 
 
-def test_some_types_and_one_namespace():
+def test_events_are_filtered_by_type_and_namespace():
     make_root()
     make_namespace("ws")
     make_namespace("ws2")
@@ -114,34 +114,34 @@ def test_some_types_and_one_namespace():
     make_table("ws2", "t")
     commit([table_operations.RenameTable(table=("ws2", "t"), new=("ws2", "u"))], actor=SYSTEM)
 
-    def found(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
+    def matching(*patterns: str, namespace: tuple[str, ...] = ()) -> list[str]:
         choice = event_feed.EventFilter(types=patterns, namespace=namespace)
         rows = read(after=start, event_filter=choice).rows
         return [f"{row.action} {row.target}" for row in rows]
 
-    assert found("table.rename") == ["table.rename ws2.u"]
-    assert found("namespace.*") == ["namespace.create ws.inner"]
-    inside = found(namespace=("ws",))
+    assert matching("table.rename") == ["table.rename ws2.u"]
+    assert matching("namespace.*") == ["namespace.create ws.inner"]
+    inside = matching(namespace=("ws",))
     assert inside[0] == "namespace.create ws.inner"
     assert {line.split(" ")[1] for line in inside} == {"ws.inner", "ws.inner.t"}
-    assert found("table.*", namespace=("ws", "inner"))
+    assert matching("table.*", namespace=("ws", "inner"))
     with pytest.raises(NamespaceNotFound):
-        found(namespace=("nowhere",))
+        matching(namespace=("nowhere",))
 
 
 @pytest.mark.parametrize("pattern", ["", "a b", "x" * 101, "table.[ab]", "*'; --"])
-def test_what_is_no_type_is_refused(pattern):
+def test_invalid_types_are_refused(pattern):
     with pytest.raises(InvalidInput, match="not an event type"):
         event_feed.EventFilter(types=(pattern,))
 
 
 @pytest.mark.parametrize("text", ["", "1", "-", "1-", "a-b", "1-2-3", "-1-2", "9" * 30 + "-1"])
-def test_what_is_no_place_is_refused(text):
+def test_invalid_positions_are_refused(text):
     with pytest.raises(InvalidInput, match="not a position"):
         event_feed.Position.parse(text)
 
 
-def test_who_may_browse_nothing_gets_nothing():
+def test_readers_without_grants_get_no_events():
     make_root()
     start = newest_place()
     make_table("ws", "t")
@@ -151,7 +151,7 @@ def test_who_may_browse_nothing_gets_nothing():
     assert page.position > start
 
 
-def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
+def test_readers_continue_after_a_restore_into_another_server():
     make_root()
     audit_records.record(SYSTEM, "read.before", "x")
     last = AuditEvent.objects.latest("pk").pk
@@ -166,14 +166,14 @@ def test_after_a_restore_into_another_server_readers_go_on_where_they_were():
     assert (nothing.rows, nothing.is_last) == ([], True)
     assert nothing.position < ahead
     audit_records.record(SYSTEM, "goes.on", "x")
-    for place in (page.position, nothing.position):
-        assert types(read(after=place)) == ["monodon.goes.on"]
+    for position in (page.position, nothing.position):
+        assert types(read(after=position)) == ["monodon.goes.on"]
 
 
 def test_many_writers_and_one_reader_agree():
     """Whatever order they commit in, the reader gets each event once."""
     make_root()
-    start = place = newest_place()
+    start = position = newest_place()
     stop = threading.Event()
 
     def write(number: int) -> None:
@@ -189,12 +189,12 @@ def test_many_writers_and_one_reader_agree():
     while any(writer.is_alive() for writer in writers) or not stop.is_set():
         if not any(writer.is_alive() for writer in writers):
             stop.set()
-        page = event_feed.read(actor=SYSTEM, after=place, limit=7)
+        page = event_feed.read(actor=SYSTEM, after=position, limit=7)
         got += [(row.action, row.target) for row in page.rows]
-        place = page.position
-    while rows := (page := read(after=place)).rows:
+        position = page.position
+    while rows := (page := read(after=position)).rows:
         got += [(row.action, row.target) for row in rows]
-        place = page.position
+        position = page.position
     assert sorted(got) == sorted(
         (f"writer{number}.n", str(count)) for number in range(4) for count in range(60)
     )

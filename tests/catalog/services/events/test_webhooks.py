@@ -72,10 +72,10 @@ def happen(*targets: str, action: str = "test.done") -> None:
 def tell() -> int:
     """All that is due, as the periodic task does."""
     fan_out()
-    told = 0
+    count = 0
     while sent := webhook_dispatch.deliver():
-        told += sent
-    return told
+        count += sent
+    return count
 
 
 def hurry() -> None:
@@ -90,7 +90,7 @@ def delivery() -> WebhookDelivery:
 # --- what is told --------------------------------------------------------------------------------
 
 
-def test_each_event_is_told_once_in_a_cloud_event(receiver):
+def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
     happen("before")
     hook(receiver, types=())
     table = make_table("ws", "t")
@@ -112,7 +112,7 @@ def test_each_event_is_told_once_in_a_cloud_event(receiver):
     }
 
 
-def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, monkeypatch):
+def test_concurrent_fan_out_is_complete_without_duplicates(receiver, monkeypatch):
     monkeypatch.setattr(event_feed, "_LOOKED_AT", 7)
     hook(receiver)
     happen(*(f"e{number}" for number in range(40)))
@@ -132,12 +132,12 @@ def test_fan_out_is_complete_and_makes_nothing_twice_however_many_run(receiver, 
     for thread in threads:
         thread.join()
     fan_out()
-    found = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
-    assert list(found) == [f"e{number}" for number in range(40)]
+    targets = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
+    assert list(targets) == [f"e{number}" for number in range(40)]
     assert fan_out() == 0
 
 
-def test_one_pass_is_bounded_and_the_next_one_goes_on(receiver, monkeypatch):
+def test_a_bounded_pass_is_continued_by_the_next(receiver, monkeypatch):
     monkeypatch.setattr(event_feed, "_LOOKED_AT", 2)
     monkeypatch.setattr(webhook_dispatch, "_PAGES", 3)
     hook(receiver, types=("test.*",))
@@ -146,16 +146,16 @@ def test_one_pass_is_bounded_and_the_next_one_goes_on(receiver, monkeypatch):
     assert fan_out() == 4
 
 
-def test_who_is_at_it_keeps_others_out(receiver):
+def test_only_one_pass_of_a_webhook_runs_at_a_time(receiver):
     hook(receiver)
     happen("a")
-    inside, done = threading.Event(), threading.Event()
+    inside, finished = threading.Event(), threading.Event()
 
     def hold() -> None:
         with locks.advisory_lock("webhooks") as is_alone:
             assert is_alone
             inside.set()
-            done.wait(30)
+            finished.wait(30)
         connections.close_all()
 
     thread = threading.Thread(target=hold)
@@ -163,12 +163,12 @@ def test_who_is_at_it_keeps_others_out(receiver):
     assert inside.wait(30)
     assert fan_out() == 0
     assert not WebhookDelivery.objects.exists()
-    done.set()
+    finished.set()
     thread.join()
     assert fan_out() == 1
 
 
-def test_types_and_namespaces_choose(receiver):
+def test_deliveries_are_filtered_by_type_and_namespace(receiver):
     make_namespace("ws")
     make_namespace("other")
     hook(receiver, "tables", types=("table.*",))
@@ -177,14 +177,14 @@ def test_types_and_namespaces_choose(receiver):
     make_table("ws", "t")
     make_table("other", "u")
     tell()
-    told = WebhookDelivery.objects.order_by("pk")
-    of = {name: told.filter(webhook__name=name) for name in ("tables", "inside", "drops")}
+    deliveries = WebhookDelivery.objects.order_by("pk")
+    of = {name: deliveries.filter(webhook__name=name) for name in ("tables", "inside", "drops")}
     assert list(of["tables"].values_list("target", flat=True)) == ["ws.t", "other.u"]
     assert list(of["inside"].values_list("target", flat=True)) == ["ws.t"]
     assert not of["drops"].exists()
 
 
-def test_a_dropped_namespace_holds_up_its_own_webhook_alone(receiver):
+def test_a_dropped_namespace_stops_only_its_own_webhook(receiver):
     make_namespace("ws")
     hook(receiver, "inside", types=(), namespace=("ws",))
     hook(receiver, "zz")
@@ -194,7 +194,7 @@ def test_a_dropped_namespace_holds_up_its_own_webhook_alone(receiver):
     assert delivery().webhook.name == "zz"
 
 
-def test_what_is_not_active_waits(receiver):
+def test_inactive_webhooks_wait(receiver):
     hook(receiver)
     off = webhooks.Changes(is_active=False)
     webhooks.update_webhook(actor=SYSTEM, name="pager", changes=off)
@@ -217,7 +217,7 @@ def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
     return True
 
 
-def test_what_is_sent_is_signed_with_the_secret_of_that_moment(receiver):
+def test_deliveries_are_signed_with_the_current_secret(receiver):
     old = hook(receiver)
     assert len(base64.b64decode(old.removeprefix("whsec_"))) == 32
     happen("a")
@@ -240,7 +240,7 @@ def test_what_is_sent_is_signed_with_the_secret_of_that_moment(receiver):
 # --- what is not taken ---------------------------------------------------------------------------
 
 
-def test_a_refusal_is_tried_again_later_each_time_and_becomes_a_dead_letter(receiver):
+def test_failed_deliveries_are_retried_and_become_dead_letters(receiver):
     hook(receiver)
     happen("a")
     receiver.answers = [503] * webhook_dispatch.MAX_ATTEMPTS
@@ -254,9 +254,9 @@ def test_a_refusal_is_tried_again_later_each_time_and_becomes_a_dead_letter(rece
         pauses.append((row.due_at - timezone.now()).total_seconds())
         hurry()
     assert row.status == DeliveryStatus.DEAD
-    wanted = [min(5 * 2**number, 3600) for number in range(webhook_dispatch.MAX_ATTEMPTS - 1)]
-    assert all(want - 60 < pause <= want for pause, want in zip(pauses, wanted, strict=False))
-    assert 24 * 3600 < sum(wanted) < 25 * 3600  # a receiver may be away for a day
+    expected = [min(5 * 2**number, 3600) for number in range(webhook_dispatch.MAX_ATTEMPTS - 1)]
+    assert all(want - 60 < pause <= want for pause, want in zip(pauses, expected, strict=False))
+    assert 24 * 3600 < sum(expected) < 25 * 3600  # a receiver may be away for a day
     assert webhook_dispatch.deliver() == 0
 
     assert webhooks.replay(actor=SYSTEM, name="pager") == 1
@@ -268,7 +268,7 @@ def test_a_refusal_is_tried_again_later_each_time_and_becomes_a_dead_letter(rece
         assert webhooks.replay(actor=SYSTEM, name="pager") == 0
 
 
-def test_410_stops_the_webhook_and_says_so_in_the_trail(receiver):
+def test_status_410_disables_the_webhook_and_is_audited(receiver):
     hook(receiver)
     happen("a", "b")
     receiver.answers = [410, 410]
@@ -281,7 +281,7 @@ def test_410_stops_the_webhook_and_says_so_in_the_trail(receiver):
     assert tell() == 0
 
 
-def test_410_of_an_address_that_is_not_its_own_any_more_does_not_stop_it(receiver):
+def test_status_410_of_a_former_url_does_not_disable_the_webhook(receiver):
     hook(receiver)
     happen("a")
 
@@ -296,7 +296,7 @@ def test_410_of_an_address_that_is_not_its_own_any_more_does_not_stop_it(receive
     assert Webhook.objects.get().is_active
 
 
-def test_some_dead_letters_are_replayed(receiver):
+def test_selected_dead_letters_are_replayed(receiver):
     hook(receiver)
     happen("a", "b", "c")
     fan_out()
@@ -309,15 +309,15 @@ def test_some_dead_letters_are_replayed(receiver):
     assert row.after == {"deliveries": 1}
 
 
-def test_replay_from_a_place_tells_everything_behind_it_again(receiver):
+def test_replay_from_a_position_delivers_later_events_again(receiver):
     hook(receiver)
     happen("a")
     tell()
     wait_for_readers()
-    place = event_feed.newest_position()
+    position = event_feed.newest_position()
     happen("b", "c")
     tell()
-    webhooks.replay_from(actor=SYSTEM, name="pager", position=place)
+    webhooks.replay_from(actor=SYSTEM, name="pager", position=position)
     assert tell() == 2
     assert sorted(event["subject"] for event in receiver.events) == ["a", "b", "b", "c", "c"]
     assert len({event["id"] for event in receiver.events}) == 3
@@ -328,7 +328,7 @@ def test_replay_from_a_place_tells_everything_behind_it_again(receiver):
         webhooks.replay_from(actor=SYSTEM, name="pager", position=ahead)
 
 
-def test_an_event_that_the_trail_has_lost_is_a_dead_letter(receiver):
+def test_an_event_missing_from_the_trail_is_a_dead_letter(receiver):
     hook(receiver)
     happen("a")
     fan_out()
@@ -341,7 +341,7 @@ def test_an_event_that_the_trail_has_lost_is_a_dead_letter(receiver):
     assert receiver.got == []
 
 
-def test_who_died_while_sending_is_followed_by_another_when_the_claim_is_over(receiver):
+def test_an_expired_claim_is_taken_over_by_another_sender(receiver):
     hook(receiver)
     happen("a")
     fan_out()
@@ -353,7 +353,7 @@ def test_who_died_while_sending_is_followed_by_another_when_the_claim_is_over(re
     assert (delivery().status, delivery().attempts) == (DeliveryStatus.DELIVERED, 2)
 
 
-def test_two_senders_share_the_work(receiver):
+def test_two_senders_share_the_deliveries(receiver):
     hook(receiver)
     happen(*(f"e{number}" for number in range(60)))
     fan_out()
@@ -378,7 +378,7 @@ def test_two_senders_share_the_work(receiver):
     assert set(WebhookDelivery.objects.values_list("attempts", flat=True)) == {1}
 
 
-def test_a_late_failure_does_not_undo_what_another_sender_delivered(receiver):
+def test_a_late_failure_does_not_undo_anothers_delivery(receiver):
     hook(receiver)
     happen("a")
     fan_out()
@@ -390,7 +390,7 @@ def test_a_late_failure_does_not_undo_what_another_sender_delivered(receiver):
     assert (delivery().status, delivery().answer) == (DeliveryStatus.DELIVERED, "204")
 
 
-def test_a_receiver_with_much_to_get_leaves_turns_to_the_others(receiver):
+def test_a_busy_receiver_does_not_starve_the_others(receiver):
     hook(receiver, "much", types=("much.*",))
     hook(receiver, "little", types=("little.*",))
     happen(*(str(number) for number in range(200)), action="much.n")
@@ -429,7 +429,7 @@ def endless(handler: Handler) -> None:
         pass
 
 
-def test_of_a_huge_answer_the_beginning_is_kept(receiver):
+def test_a_huge_answer_is_truncated(receiver):
     hook(receiver)
     happen("a")
     receiver.answers = [endless]
@@ -501,7 +501,7 @@ def test_an_answer_that_is_not_http_is_a_failed_attempt(receiver, text):
         assert delivery().attempts == 1
 
 
-def test_a_receiver_that_is_not_there_is_a_failed_attempt(receiver):
+def test_an_unreachable_receiver_is_a_failed_attempt(receiver):
     hook(receiver)
     happen("a")
     url = receiver.url
@@ -551,7 +551,7 @@ def test_an_address_that_is_not_public_is_refused(address):
         webhooks.create_webhook(actor=SYSTEM, name="x", url=f"https://{host}/")
 
 
-def test_public_addresses_and_names_are_taken():
+def test_public_addresses_and_names_are_accepted():
     for url in ("https://8.8.8.8/", "https://[2606:4700::1]:8443/x?y=z", "https://example.com"):
         webhook_delivery.check_url(url)
 
@@ -585,7 +585,7 @@ def test_public_addresses_and_names_are_taken():
         "example.com",
     ],
 )
-def test_what_is_no_url_of_a_receiver_is_refused(url):
+def test_invalid_receiver_urls_are_refused(url):
     with unchanged(), pytest.raises(InvalidInput):
         webhooks.create_webhook(actor=SYSTEM, name="x", url=url)
     webhooks.create_webhook(actor=SYSTEM, name="y", url="https://example.com/")
@@ -595,19 +595,21 @@ def test_what_is_no_url_of_a_receiver_is_refused(url):
 
 def resolve(monkeypatch, *turns: list[str]) -> list[str]:
     """Names lead to these addresses, each turn to the next; returns what was looked up."""
-    real, asked = socket.getaddrinfo, []
+    real, lookups = socket.getaddrinfo, []
 
     def fake(host: str, port: int, *args: Any, **options: Any) -> Any:
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            asked.append(host)
-            found = turns[min(len(asked), len(turns)) - 1]
-            return [entry for each in found for entry in real(each, port, *args, **options)]
+            lookups.append(host)
+            addresses = turns[min(len(lookups), len(turns)) - 1]
+            return [
+                entry for address in addresses for entry in real(address, port, *args, **options)
+            ]
         return real(host, port, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", fake)
-    return asked
+    return lookups
 
 
 def put_at(receiver: Receiver, host: str) -> None:
@@ -618,10 +620,10 @@ def put_at(receiver: Receiver, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]]
+    "addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], ["169.254.169.254"]]
 )
-def test_a_name_that_leads_inside_is_not_connected_to(receiver, monkeypatch, found):
-    resolve(monkeypatch, found)
+def test_names_resolving_to_private_addresses_are_refused(receiver, monkeypatch, addresses):
+    resolve(monkeypatch, addresses)
     put_at(receiver, "inside.example.com")
     tell()
     assert receiver.got == []
@@ -630,33 +632,31 @@ def test_a_name_that_leads_inside_is_not_connected_to(receiver, monkeypatch, fou
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "localhost"])
-def test_other_spellings_of_loopback_are_not_connected_to(receiver, host):
+def test_other_spellings_of_loopback_are_refused(receiver, host):
     put_at(receiver, host)
     tell()
     assert receiver.got == []
     assert "not public" in delivery().answer or "gaierror" in delivery().answer
 
 
-def test_what_was_checked_is_what_is_connected_to(receiver, monkeypatch):
+def test_connections_use_the_checked_address(receiver, monkeypatch):
     """A name that leads elsewhere when it is asked again (DNS rebinding)."""
-    asked = resolve(monkeypatch, ["203.0.114.7"], ["127.0.0.1"])
+    lookups = resolve(monkeypatch, ["203.0.114.7"], ["127.0.0.1"])
     put_at(receiver, "rebind.example.com")
-    tried = []
+    addresses = []
 
     def connect(address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
-        tried.append(address)
+        addresses.append(address)
         raise OSError("nobody there")
 
     monkeypatch.setattr("urllib3.util.connection.create_connection", connect)
     tell()
-    assert tried == [("203.0.114.7", receiver.port)]
-    assert asked == ["rebind.example.com"]
+    assert addresses == [("203.0.114.7", receiver.port)]
+    assert lookups == ["rebind.example.com"]
     assert receiver.got == []
 
 
-def test_a_named_host_is_reached_under_whichever_of_its_addresses_answers(
-    receiver, settings, monkeypatch
-):
+def test_a_host_is_reached_at_any_answering_address(receiver, settings, monkeypatch):
     settings.MONODON_WEBHOOK_HOSTS = {"inner.example"}
     resolve(monkeypatch, ["127.0.0.9", "127.0.0.1"])  # nobody listens at the first
     webhooks.create_webhook(
@@ -671,7 +671,7 @@ def test_a_named_host_is_reached_under_whichever_of_its_addresses_answers(
     assert receiver.got[0][0]["host"] == f"inner.example:{receiver.port}"
 
 
-def test_a_host_that_is_named_no_more_is_told_no_more(receiver, settings):
+def test_a_host_removed_from_the_allow_list_gets_no_deliveries(receiver, settings):
     hook(receiver)
     happen("a")
     settings.MONODON_WEBHOOK_HOSTS = set()
@@ -680,7 +680,7 @@ def test_a_host_that_is_named_no_more_is_told_no_more(receiver, settings):
     assert "not public" in delivery().answer
 
 
-def test_https_is_not_spoken_with_who_has_no_certificate(receiver):
+def test_https_requires_a_certificate(receiver):
     """The receiver speaks plain HTTP, which is no TLS."""
     hook(receiver)
     Webhook.objects.update(url=receiver.url.replace("http:", "https:"))
@@ -693,7 +693,7 @@ def test_https_is_not_spoken_with_who_has_no_certificate(receiver):
 # --- secrets -------------------------------------------------------------------------------------
 
 
-def test_the_secret_is_nowhere_but_in_its_answer(receiver, caplog):
+def test_the_secret_appears_only_in_its_answer(receiver, caplog):
     caplog.set_level(logging.DEBUG)
     secret = hook(receiver)
     happen("a", "b")
@@ -704,14 +704,14 @@ def test_the_secret_is_nowhere_but_in_its_answer(receiver, caplog):
     tell()
     stored = bytes(Webhook.objects.get().secret)
     rows = json.dumps([dict(row) for row in AuditEvent.objects.values()], default=str)
-    told = json.dumps([dict(row) for row in WebhookDelivery.objects.values()], default=str)
+    stored_text = json.dumps([dict(row) for row in WebhookDelivery.objects.values()], default=str)
     sent = str(receiver.got)
-    for each in (secret, rotated):
-        plain = each.removeprefix("whsec_")
+    for secret_ in (secret, rotated):
+        plain = secret_.removeprefix("whsec_")
         key = base64.b64decode(plain)
         assert plain.encode() not in stored
         assert key not in stored
-        for text in (rows, told, sent, caplog.text):
+        for text in (rows, stored_text, sent, caplog.text):
             assert plain not in text
             assert key.hex() not in text
     webhooks.delete_webhook(actor=SYSTEM, name="pager")
@@ -719,7 +719,7 @@ def test_the_secret_is_nowhere_but_in_its_answer(receiver, caplog):
     assert AuditEvent.objects.filter(action="webhook.delete").count() == 1
 
 
-def test_with_another_key_of_the_server_a_webhook_waits_and_others_do_not(receiver, settings):
+def test_a_changed_server_key_stops_only_affected_webhooks(receiver, settings):
     hook(receiver, "old")
     settings.SECRET_KEY = "another key of this server"
     new = hook(receiver, "new")
@@ -761,7 +761,7 @@ def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize(
     "level", [level for level in PrincipalLevel if level != PrincipalLevel.ADMIN]
 )
-def test_administrators_alone_have_to_do_with_webhooks(receiver, level):
+def test_only_administrators_manage_webhooks(receiver, level):
     hook(receiver)
     _, key = api_keys.create_api_key(actor=SYSTEM, name="etl", level=level)
     actor = authentication.authenticate(key)
@@ -770,7 +770,7 @@ def test_administrators_alone_have_to_do_with_webhooks(receiver, level):
             call()
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(receiver):
+def test_invalid_webhooks_are_refused_and_change_nothing(receiver):
     hook(receiver)
     for name in ("", " ", "a/b", "a\nb", "x" * 101):
         with unchanged(), pytest.raises(InvalidInput, match="name"):
@@ -792,7 +792,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(receiver):
                 call()
 
 
-def test_changes_are_in_the_trail_and_no_change_is_not(receiver):
+def test_changes_are_audited_and_no_ops_are_not(receiver):
     hook(receiver)
     changes = webhooks.Changes(url="https://a.example/", types=("table.*",))
     webhooks.update_webhook(actor=SYSTEM, name="pager", changes=changes)
@@ -806,7 +806,7 @@ def test_changes_are_in_the_trail_and_no_change_is_not(receiver):
 # --- lists, and what is forgotten ----------------------------------------------------------------
 
 
-def test_pages_of_webhooks_and_deliveries_are_whole(receiver):
+def test_pages_of_webhooks_and_deliveries_are_complete(receiver):
     for number in range(5):
         hook(receiver, f"w{number}", types=("test.*",) if number == 0 else ("never.*",))
     happen(*"abcde")
@@ -819,19 +819,19 @@ def test_pages_of_webhooks_and_deliveries_are_whole(receiver):
             rows += more
         return rows
 
-    found = walk(lambda token: webhooks.list_webhooks(actor=SYSTEM, limit=2, page_token=token))
-    assert [row.name for row in found] == [f"w{number}" for number in range(5)]
-    told = walk(
+    listed = walk(lambda token: webhooks.list_webhooks(actor=SYSTEM, limit=2, page_token=token))
+    assert [row.name for row in listed] == [f"w{number}" for number in range(5)]
+    deliveries = walk(
         lambda token: webhooks.list_deliveries(
             actor=SYSTEM, name="w0", limit=2, page_token=token, status=DeliveryStatus.PENDING
         )
     )
-    assert [row.target for row in told] == list("edcba")
+    assert [row.target for row in deliveries] == list("edcba")
     dead, _ = webhooks.list_deliveries(actor=SYSTEM, name="w0", status=DeliveryStatus.DEAD)
     assert dead == []
 
 
-def test_old_deliveries_are_forgotten_and_what_waits_is_not(receiver):
+def test_old_deliveries_are_deleted_except_pending_ones(receiver):
     hook(receiver)
     happen(*"abcd")
     fan_out()
@@ -846,5 +846,5 @@ def test_old_deliveries_are_forgotten_and_what_waits_is_not(receiver):
     put("c", status=DeliveryStatus.DEAD, event_at=now - timedelta(days=91))
     put("d", event_at=now - timedelta(days=400))
     assert webhook_dispatch.delete_expired_deliveries() == 2
-    left = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
-    assert list(left) == ["b", "d"]
+    targets = WebhookDelivery.objects.order_by("pk").values_list("target", flat=True)
+    assert list(targets) == ["b", "d"]

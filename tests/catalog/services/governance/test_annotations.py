@@ -86,18 +86,18 @@ def last_event() -> AuditEvent:
     return AuditEvent.objects.order_by("-id")[0]
 
 
-def told(event: AuditEvent) -> tuple:
+def event_fields(event: AuditEvent) -> tuple:
     return event.action, event.target, event.before, event.after
 
 
 # --- descriptions, links, owners -----------------------------------------------------------------
 
 
-def test_a_description_is_said_changed_and_taken_away():
+def test_a_description_is_set_changed_and_removed():
     on_table(description="All **orders**")
     assert of_table().description == "All **orders**"
     event = last_event()
-    assert told(event) == (
+    assert event_fields(event) == (
         "description.set",
         "prod.orders",
         {"description": ""},
@@ -109,7 +109,10 @@ def test_a_description_is_said_changed_and_taken_away():
         on_table(description="All **orders**")
     on_table(description="")
     assert not Facts.objects.exists()
-    assert told(last_event())[2:] == ({"description": "All **orders**"}, {"description": ""})
+    assert event_fields(last_event())[2:] == (
+        {"description": "All **orders**"},
+        {"description": ""},
+    )
 
 
 def test_columns_are_described_by_their_path():
@@ -134,14 +137,14 @@ def test_a_column_that_does_not_exist_is_refused(table, change):
         on_table(table, columns={"email": change})
 
 
-def test_of_a_table_without_a_schema_any_column_may_be_described():
+def test_any_column_of_a_table_without_schema_may_be_described():
     make_table("prod", "declared")
     on_table(("prod", "declared"), columns={"x": ColumnChanges(description="to come")})
     (column,) = of_table(("prod", "declared")).columns
     assert (column.path, column.type, column.description) == ("x", "", "to come")
 
 
-def test_what_was_said_of_a_column_that_went_can_be_taken_away():
+def test_annotations_of_a_removed_column_can_be_deleted():
     annotations.create_label(actor=SYSTEM, key="pii")
     change = ColumnChanges(
         description="x",
@@ -152,8 +155,12 @@ def test_what_was_said_of_a_column_that_went_can_be_taken_away():
     on_table(columns={"who.email": change})
     Facts.objects.update(column="gone")
     LabelAssignment.objects.update(column="gone")
-    gone = of_table().columns[-1]
-    assert (gone.path, gone.type, gone.description) == ("gone", "", "x")
+    removed_column = of_table().columns[-1]
+    assert (removed_column.path, removed_column.type, removed_column.description) == (
+        "gone",
+        "",
+        "x",
+    )
     on_table(
         columns={"gone": ColumnChanges(description="", labels={"pii": []}, sets_sensitivity=True)}
     )
@@ -216,7 +223,7 @@ def test_an_owner_is_a_principal():
     on_table(owner="user:ada")
     on_namespace("prod", owner="user:ada")
     assert Table.objects.named(ORDERS).get().owner == of_table().owner == "user:ada"
-    assert told(last_event()) == (
+    assert event_fields(last_event()) == (
         "owner.set",
         "prod",
         {"owner": "system"},
@@ -245,35 +252,37 @@ def test_the_nearest_sensitivity_holds():
     classify(sensitivity=Sensitivity.PUBLIC)
     assert (of_table().sensitivity, of_table().sensitivity_source) == ("public", "(root)")
     classify("prod", sensitivity=Sensitivity.CONFIDENTIAL)
-    found = of_table()
-    assert (found.sensitivity, found.sensitivity_source) == ("confidential", "prod")
-    assert found.said_sensitivity is None
+    described = of_table()
+    assert (described.sensitivity, described.sensitivity_source) == ("confidential", "prod")
+    assert described.said_sensitivity is None
     on_table(sensitivity=Sensitivity.INTERNAL, sets_sensitivity=True)
-    found = of_table()
-    assert (found.sensitivity, found.sensitivity_source) == ("internal", "prod.orders")
-    assert found.highest_sensitivity == "internal"
+    described = of_table()
+    assert (described.sensitivity, described.sensitivity_source) == ("internal", "prod.orders")
+    assert described.highest_sensitivity == "internal"
     on_table(
         columns={"id": ColumnChanges(sensitivity=Sensitivity.RESTRICTED, sets_sensitivity=True)}
     )
-    found = of_table()
-    assert (found.sensitivity, found.highest_sensitivity) == ("internal", "restricted")
+    described = of_table()
+    assert (described.sensitivity, described.highest_sensitivity) == ("internal", "restricted")
     on_table(sensitivity=None, sets_sensitivity=True)
     assert of_table().sensitivity == "confidential"
-    assert told(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
+    assert event_fields(last_event())[2:] == ({"sensitivity": "internal"}, {"sensitivity": ""})
     namespace = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
     assert (namespace.sensitivity, namespace.said_sensitivity) == ("confidential", "confidential")
 
 
 def test_sensitivities_are_in_order():
-    assert [one.rank for one in Sensitivity] == [0, 1, 2, 3]
+    assert [sensitivity.rank for sensitivity in Sensitivity] == [0, 1, 2, 3]
     assert Sensitivity.RESTRICTED.rank > Sensitivity.PUBLIC.rank
 
 
 # --- labels --------------------------------------------------------------------------------------
 
 
-def labels_of(found) -> dict[str, tuple]:
-    return {one.key: (one.values, one.source, one.is_inherited) for one in found.labels}
+def labels_of(annotated) -> dict[str, tuple]:
+    return {
+        label.key: (label.values, label.source, label.is_inherited) for label in annotated.labels
+    }
 
 
 def test_labels_are_inherited_from_namespaces_and_overridden():
@@ -286,7 +295,7 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
     }
     on_table(labels={"pii": ["yes"]})
     assert labels_of(of_table())["pii"] == (("yes",), "prod.orders", False)
-    assert told(last_event()) == (
+    assert event_fields(last_event()) == (
         "label.assign",
         "prod.orders",
         {"label": "pii", "values": []},
@@ -294,7 +303,7 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
     )
     on_table(labels={"pii": []})
     assert labels_of(of_table())["pii"] == (("no",), "prod", True)
-    assert told(last_event())[0::2] == ("label.remove", {"label": "pii", "values": ["yes"]})
+    assert event_fields(last_event())[0::2] == ("label.remove", {"label": "pii", "values": ["yes"]})
     with unchanged():
         on_table(labels={"pii": []})
         on_namespace("prod", labels={"pii": ["no"]})
@@ -303,17 +312,17 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
 def test_labels_of_columns_stay_with_them():
     annotations.create_label(actor=SYSTEM, key="pii", colour=LabelColour.RED)
     on_table(columns={"who.email": ColumnChanges(labels={"pii": [""]})})
-    found = of_table()
-    assert found.labels == ()
-    (column,) = [one for one in found.columns if one.labels]
-    (given,) = column.labels
-    assert (column.path, given.key, given.values, given.colour) == (
+    described = of_table()
+    assert described.labels == ()
+    (column,) = [column_ for column_ in described.columns if column_.labels]
+    (label,) = column.labels
+    assert (column.path, label.key, label.values, label.colour) == (
         "who.email",
         "pii",
         ("",),
         "red",
     )
-    assert given.source == "prod.orders.who.email"
+    assert label.source == "prod.orders.who.email"
 
 
 @pytest.mark.parametrize(
@@ -324,13 +333,13 @@ def test_labels_of_columns_stay_with_them():
         (["Yes"], "allows yes, no"),
     ],
 )
-def test_values_that_a_label_does_not_take(values, cause):
+def test_invalid_label_values_are_refused(values, cause):
     annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
     with unchanged(), pytest.raises(InvalidInput, match=cause):
         on_table(labels={"pii": values})
 
 
-def test_places_that_a_label_does_not_take():
+def test_labels_are_refused_on_other_targets():
     annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
     with unchanged(), pytest.raises(InvalidInput, match="to a column, not to a table"):
         on_table(labels={"pii": ["yes"]})
@@ -347,7 +356,7 @@ def test_free_text_is_short_and_printable():
     assert labels_of(of_table())["note"][0] == ("größe",)
 
 
-def test_a_label_that_does_not_exist():
+def test_an_unknown_label_is_refused():
     for values in (["yes"], []):
         with unchanged(), pytest.raises(LabelNotFound):
             on_table(labels={"pii": values})
@@ -366,7 +375,7 @@ def test_definitions_are_created_changed_and_deleted():
         places=[LabelPlace.TABLE, LabelPlace.COLUMN],
     )
     assert annotations.find_label(key="pii") == row
-    assert told(last_event()) == (
+    assert event_fields(last_event()) == (
         "label.create",
         "pii",
         None,
@@ -387,7 +396,7 @@ def test_definitions_are_created_changed_and_deleted():
     assert not LabelDefinition.objects.exists()
 
 
-def test_a_label_that_exists_is_not_created_again():
+def test_a_duplicate_label_is_refused():
     annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged(), pytest.raises(LabelAlreadyExists):
         annotations.create_label(actor=SYSTEM, key="pii")
@@ -409,7 +418,7 @@ def test_a_label_that_exists_is_not_created_again():
         {"places": [LabelPlace.TABLE] * 2},
     ],
 )
-def test_definitions_that_make_no_sense(wrong):
+def test_invalid_definitions_are_refused(wrong):
     with unchanged(), pytest.raises(InvalidInput):
         annotations.create_label(actor=SYSTEM, **{"key": "pii", **wrong})
 
@@ -423,7 +432,7 @@ def test_definitions_that_make_no_sense(wrong):
         ({"places": [LabelPlace.TABLE]}, "it is assigned to a column"),
     ],
 )
-def test_a_label_in_use_is_not_changed_under_those_who_have_it(change, cause):
+def test_a_label_in_use_cannot_be_restricted(change, cause):
     annotations.create_label(actor=SYSTEM, key="l", is_multiple=True)
     on_table(labels={"l": ["a", "b"]}, columns={"id": ColumnChanges(labels={"l": ["a"]})})
     with unchanged(), pytest.raises(LabelInUse, match=cause):
@@ -458,7 +467,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("change", EVERYTHING.values(), ids=EVERYTHING)
-def test_who_may_only_write_says_nothing(change):
+def test_writers_may_not_annotate(change):
     annotations.create_label(actor=SYSTEM, key="pii")
     writer = make_principal("user:ada", prod=Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     with unchanged(), pytest.raises(PermissionDenied):
@@ -468,7 +477,7 @@ def test_who_may_only_write_says_nothing(change):
 
 
 @pytest.mark.parametrize("change", EVERYTHING.values(), ids=EVERYTHING)
-def test_what_may_not_be_browsed_is_not_there(change):
+def test_hidden_objects_are_answered_like_missing_objects(change):
     stranger = make_principal("user:eve")
     with unchanged(), pytest.raises((TableNotFound, NamespaceNotFound)):
         on_table(actor=stranger, **change)
@@ -480,14 +489,14 @@ def test_what_may_not_be_browsed_is_not_there(change):
         annotations.namespace_annotations(actor=stranger, namespace=("prod",))
 
 
-def test_a_stranger_does_not_learn_which_columns_there_are():
+def test_strangers_do_not_learn_column_names():
     stranger = make_principal("user:eve")
     for column in ("id", "nothing"):
         with unchanged(), pytest.raises((TableNotFound, NamespaceNotFound)):
             on_table(actor=stranger, columns={column: ColumnChanges(description="x")})
 
 
-def test_what_is_not_there():
+def test_missing_objects_are_refused():
     with unchanged(), pytest.raises(TableNotFound):
         on_table(("prod", "nothing"), description="x")
     with unchanged(), pytest.raises(TableNotFound):
@@ -505,20 +514,20 @@ def test_what_is_not_there():
 # --- all together --------------------------------------------------------------------------------
 
 
-def test_changes_are_made_together_or_not_at_all():
+def test_changes_are_atomic():
     with unchanged(), pytest.raises(LabelNotFound):
         on_table(description="x", labels={"pii": ["yes"]})
     with unchanged(), pytest.raises(ColumnNotFound):
         on_table(description="x", columns={"nothing": ColumnChanges(description="y")})
 
 
-def test_what_was_said_goes_along_with_a_renamed_table():
+def test_annotations_follow_a_renamed_table():
     on_table(description="All orders")
     commit([table_operations.RenameTable(table=ORDERS, new=("prod", "sales"))], actor=SYSTEM)
     assert of_table(("prod", "sales")).description == "All orders"
 
 
-def test_facts_change_the_document_in_their_own_transaction():
+def test_annotations_update_the_search_document_in_one_transaction():
     on_table(description="Purchases")
     row = SearchDocument.objects.get(table__name="orders")
     assert "purchases" in row.vector
@@ -539,7 +548,7 @@ def test_reading_takes_a_fixed_number_of_statements():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_give_a_label_of_one_value_at_once(transactional_db):
+def test_concurrent_assignments_of_a_single_valued_label(transactional_db):
     annotations.create_label(actor=SYSTEM, key="pii")
     barrier = threading.Barrier(2)
     failures = []
@@ -560,11 +569,11 @@ def test_two_who_give_a_label_of_one_value_at_once(transactional_db):
     for thread in threads:
         thread.join(timeout=60)
     assert failures == []
-    (given,) = LabelAssignment.objects.all()
+    (assignment,) = LabelAssignment.objects.all()
     events = AuditEvent.objects.filter(action="label.assign").order_by("id")
     first, second = events
     assert second.before["values"] == first.after["values"]
-    assert second.after["values"] == [given.value]
+    assert second.after["values"] == [assignment.value]
 
 
 def test_a_definition_is_locked_before_a_label_is_given():
@@ -625,7 +634,7 @@ def test_markdown():
         "<!-- --><svg/onload=alert(1)>",
     ],
 )
-def test_no_description_runs_anything(text):
+def test_descriptions_run_no_scripts(text):
     from html.parser import HTMLParser
 
     class Parser(HTMLParser):

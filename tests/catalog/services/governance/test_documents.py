@@ -56,11 +56,11 @@ def document(text: str = FILE) -> document_format.Document:
     return document_format.read(yaml_files.parse(text))
 
 
-def test_it_is_applied_and_then_there_is_nothing_to_do():
+def test_applying_a_document_twice_changes_nothing():
     planned = governance_documents.plan(actor=SYSTEM, document=document())
     assert Principal.objects.filter(name="etl").count() == 0
-    done = governance_documents.apply(actor=SYSTEM, document=document())
-    assert [str(change) for change in done] == [str(change) for change in planned]
+    result = governance_documents.apply(actor=SYSTEM, document=document())
+    assert [str(change) for change in result] == [str(change) for change in planned]
     assert governance_documents.plan(actor=SYSTEM, document=document()) == []
     before = AuditEvent.objects.count()
     assert governance_documents.apply(actor=SYSTEM, document=document()) == []
@@ -68,27 +68,27 @@ def test_it_is_applied_and_then_there_is_nothing_to_do():
     etl = access.named("etl")
     assert etl is not None
     assert access.held_on(etl, access.On.table(("prod", "users"))) == Privilege.ALL  # owner
-    said = annotations.table_annotations(actor=SYSTEM, table=("prod", "users"))
-    assert {given.key: list(given.values) for given in said.labels}["pii"] == ["yes"]
+    annotated = annotations.table_annotations(actor=SYSTEM, table=("prod", "users"))
+    assert {label.key: list(label.values) for label in annotated.labels}["pii"] == ["yes"]
 
 
-def test_what_is_taken_along_can_be_applied():
+def test_an_export_can_be_applied():
     governance_documents.apply(actor=SYSTEM, document=document())
     text = yaml_files.write(document_export.export(actor=SYSTEM))
     assert governance_documents.plan(actor=SYSTEM, document=document(text)) == []
-    found = document_export.export(actor=SYSTEM)
-    (prod,) = found["namespaces"]
+    exported = document_export.export(actor=SYSTEM)
+    (prod,) = exported["namespaces"]
     assert prod["name"] == ["prod"]
     assert prod["grants"] == {"etl": ["write", "create"], "group:analysts": ["read"]}
     assert prod["maintenance"] == {"keep_versions": 5}
-    (users,) = found["tables"]
+    (users,) = exported["tables"]
     assert users["columns"]["name"]["sensitivity"] == "restricted"
     below = document_export.export(actor=SYSTEM, namespace=("prod",))
     assert "principals" not in below
-    assert below["tables"] == found["tables"]
+    assert below["tables"] == exported["tables"]
 
 
-def test_a_mapping_is_whole_and_what_is_left_out_stays():
+def test_mappings_are_replaced_and_omitted_fields_stay():
     governance_documents.apply(actor=SYSTEM, document=document())
     changes = governance_documents.apply(
         actor=SYSTEM,
@@ -101,11 +101,11 @@ def test_a_mapping_is_whole_and_what_is_left_out_stays():
         "prod: grant to group:analysts: read → browse",
     ]
     assert Grant.objects.filter(namespace__isnull=False).count() == 1
-    said = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
-    assert said.description == "What **counts**."
+    annotated = annotations.namespace_annotations(actor=SYSTEM, namespace=("prod",))
+    assert annotated.description == "What **counts**."
 
 
-def test_all_or_nothing():
+def test_a_document_is_applied_atomically():
     """The last thing that the document wants is refused, and so is everything before it."""
     text = FILE.replace("maintenance: {keep_versions: 5}", "maintenance: {keep_versions: -1}")
     with unchanged(), pytest.raises(InvalidInput):
@@ -118,7 +118,7 @@ def test_all_or_nothing():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "valid dictionary|model"),
         ("version: 2", "version"),
@@ -137,12 +137,12 @@ def test_all_or_nothing():
         ("\x00", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_told_and_changes_nothing(text, told):
-    with unchanged(), pytest.raises(CatalogError, match=told):
+def test_an_invalid_document_is_refused_and_changes_nothing(text, message):
+    with unchanged(), pytest.raises(CatalogError, match=message):
         governance_documents.apply(actor=SYSTEM, document=document(text))
 
 
-def test_it_is_for_administrators():
+def test_only_administrators_apply_documents():
     principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
     etl = access.Principal("etl", READ_ONLY)
     for call in (
@@ -154,7 +154,7 @@ def test_it_is_for_administrators():
             call()
 
 
-def test_names_with_dots_are_names():
+def test_names_with_dots_are_accepted():
     make_namespace("a.b")
     commit([registration_operations.DeclareTable(table=("a.b", "c.d"))], actor=SYSTEM)
     text = "version: 1\ntables: [{name: [a.b, c.d], description: odd}]"

@@ -84,7 +84,7 @@ def during(action: Callable[[], None]) -> pa.RecordBatchReader:
 
 @pytest.mark.parametrize("action", [drop, rename, overwrite])
 @pytest.mark.parametrize("write", [insert, merge])
-def test_another_table_of_the_name_gets_nothing_of_what_was_written_to_the_first(write, action):
+def test_a_reused_name_gets_no_data_of_the_first_table(write, action):
     with pytest.raises(CommitConflict, match=r"'w\.t' was replaced meanwhile"):
         write(during(action))
     assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == NEW
@@ -93,7 +93,7 @@ def test_another_table_of_the_name_gets_nothing_of_what_was_written_to_the_first
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
 
 
-def test_the_first_version_of_a_declared_table_is_of_that_table():
+def test_the_first_version_belongs_to_its_declared_table():
     commit(
         [table_operations.DropTable(table=T), registration_operations.DeclareTable(table=T)],
         actor=SYSTEM,
@@ -121,7 +121,7 @@ def in_a_thread(action: Callable[[], T_]) -> T_:
 
 
 @pytest.mark.parametrize("run", [here, in_a_thread])
-def test_lance_asks_with_the_connection_of_the_request(monkeypatch, run):
+def test_lance_uses_the_connection_of_the_request(monkeypatch, run):
     real, seen_at_commit = commit, []
 
     def committing(*args: Any, **kwargs: Any) -> Any:
@@ -148,7 +148,7 @@ def test_lance_asks_with_the_connection_of_the_request(monkeypatch, run):
 
 
 @pytest.mark.parametrize("run", [here, in_a_thread])
-def test_a_refusal_is_the_one_of_the_engine(monkeypatch, run):
+def test_a_refusal_of_the_engine_is_passed_on(monkeypatch, run):
     def refuse(*_: Any, **__: Any) -> Any:
         raise CommitConflict("no")
 
@@ -162,7 +162,7 @@ def test_a_refusal_is_the_one_of_the_engine(monkeypatch, run):
 
 
 @pytest.mark.parametrize("run", [here, in_a_thread])
-def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch, run):
+def test_a_failed_lease_renewal_does_not_block_lance(monkeypatch, run):
     monkeypatch.setattr(ledger_namespace, "_RENEW_SECONDS", 0.05)
     failed = threading.Event()
 
@@ -180,7 +180,7 @@ def test_a_note_that_cannot_be_renewed_does_not_leave_lance_waiting(monkeypatch,
 
 
 @pytest.mark.parametrize("run", [here, in_a_thread])
-def test_a_note_is_renewed_as_long_as_the_work_takes(monkeypatch, run):
+def test_the_lease_is_renewed_during_the_work(monkeypatch, run):
     monkeypatch.setattr(ledger_namespace, "_RENEW_SECONDS", 0.05)
     times: list[datetime] = []
 
@@ -200,7 +200,7 @@ def test_a_note_is_renewed_as_long_as_the_work_takes(monkeypatch, run):
 
 
 @pytest.mark.parametrize("kind", [OSError, pa.ArrowInvalid, RuntimeError])
-def test_files_that_are_gone_with_their_table_are_no_failure(kind):
+def test_files_removed_with_their_table_are_not_a_failure(kind):
     """Lance meets it before it asks the catalog, and tells it in several ways."""
 
     def work(_: LanceDataset) -> None:
@@ -226,7 +226,7 @@ def test_files_that_are_gone_with_their_table_are_no_failure(kind):
     assert list(TableVersion.objects.values()) == versions
 
 
-def test_what_lance_asks_after_the_request_is_refused(monkeypatch):
+def test_calls_of_lance_after_the_request_are_refused(monkeypatch):
     """A signal ends the request while its data is still awaited."""
     go_on, work, ledgers = threading.Event(), [], []
 
@@ -261,7 +261,7 @@ def opened(monkeypatch) -> list[int]:
     return versions
 
 
-def test_an_insert_goes_on_with_what_the_last_one_left_open(opened):
+def test_an_insert_reuses_the_open_dataset_of_the_last_one(opened):
     for _ in range(3):
         insert(NEW.to_reader())
     assert opened == [1]
@@ -277,17 +277,17 @@ def test_an_insert_goes_on_with_what_the_last_one_left_open(opened):
     assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == pa.table({"id": [7, 7]})
 
 
-def test_what_an_insert_left_open_is_for_one_at_a_time(opened):
+def test_an_open_dataset_is_used_by_one_insert_at_a_time(opened):
     insert(NEW.to_reader())
     insert(during(lambda: insert(NEW.to_reader())))
     assert opened == [1, 2]
     insert(NEW.to_reader())
     assert opened == [1, 2]
-    found = lance_datasets.read(actor=SYSTEM, table=T).to_table()["id"].to_pylist()
-    assert sorted(found) == [1, 7, 7, 7, 100]
+    ids = lance_datasets.read(actor=SYSTEM, table=T).to_table()["id"].to_pylist()
+    assert sorted(ids) == [1, 7, 7, 7, 100]
 
 
-def test_an_insert_that_failed_leaves_nothing_open(monkeypatch, opened):
+def test_a_failed_insert_leaves_no_open_dataset(monkeypatch, opened):
     insert(NEW.to_reader())
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -302,7 +302,7 @@ def test_an_insert_that_failed_leaves_nothing_open(monkeypatch, opened):
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 3
 
 
-def test_what_was_left_open_of_a_table_is_nothing_for_the_next_of_its_name(opened):
+def test_a_reused_name_does_not_reuse_the_open_dataset(opened):
     insert(NEW.to_reader())
     drop()
     insert(NEW.to_reader())
@@ -310,13 +310,13 @@ def test_what_was_left_open_of_a_table_is_nothing_for_the_next_of_its_name(opene
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
 
 
-def test_who_saw_the_first_table_of_a_name_writes_to_the_second():
+def test_writers_of_a_replaced_table_write_to_the_new_one():
     insert(NEW.to_reader())
-    known = dict(table_cache.tables._rows)
+    cached = dict(table_cache.tables._rows)
     drop()
-    table_cache.tables._rows.update(known)  # as in a process that did not drop it
+    table_cache.tables._rows.update(cached)  # as in a process that did not drop it
     insert(NEW.to_reader())
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
     assert all(
-        row.location != known[digest].location for digest, row in table_cache.tables._rows.items()
+        row.location != cached[digest].location for digest, row in table_cache.tables._rows.items()
     )

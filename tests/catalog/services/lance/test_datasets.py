@@ -31,11 +31,11 @@ def warehouse(tmp_path, settings) -> Path:
 
 
 def ids(**options) -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=T, **options).to_table(filter="id > 0")
-    return found["id"].to_pylist()
+    rows = lance_datasets.read(actor=SYSTEM, table=T, **options).to_table(filter="id > 0")
+    return rows["id"].to_pylist()
 
 
-def test_a_table_registered_anew_where_another_was(warehouse):
+def test_a_table_registered_at_a_former_location_is_opened_anew(warehouse):
     make_namespace("w")
     for values in ([1, 2], [7, 8, 9]):
         shutil.rmtree(warehouse / "place", ignore_errors=True)
@@ -46,7 +46,7 @@ def test_a_table_registered_anew_where_another_was(warehouse):
         commit([table_operations.DeregisterTable(table=T)], actor=SYSTEM)
 
 
-def test_a_branch_that_another_process_made_anew(warehouse, monkeypatch):
+def test_a_branch_recreated_by_another_process_is_opened_anew(warehouse, monkeypatch):
     make_lance_table(T, pa.table({"id": [1]}))
     own = lance_datasets.session
     for value in (10, 20):
@@ -62,7 +62,7 @@ def test_a_branch_that_another_process_made_anew(warehouse, monkeypatch):
         assert ids(branch="dev") == [1, value]
 
 
-def test_the_session_stays_while_nothing_is_made_anew():
+def test_the_session_is_kept_while_nothing_is_recreated():
     make_lance_table(T, pa.table({"id": [1]}))
     before = lance_datasets.session()
     for value in (2, 3):

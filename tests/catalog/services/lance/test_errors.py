@@ -34,17 +34,17 @@ T = ("ws", "t")
         (ZeroDivisionError("must be"), None),
     ],
 )  # fmt: skip
-def test_what_becomes_of_it(error, expected):
+def test_lance_errors_are_mapped(error, expected):
     refused = lance_errors.refusal(error, T)
     assert type(refused) is (expected or type(None))
 
 
-def test_a_refusal_stays_what_it_is():
+def test_catalog_errors_are_not_mapped():
     refused = errors.TableNotFound(T)
     assert lance_errors.refusal(refused, T) is refused
 
 
-def test_what_is_said_is_for_people():
+def test_error_messages_contain_no_internals():
     raw = (
         "Invalid user input: Invalid user input: Column 'zz' does not exist in dataset schema:"
         ' Schema { fields: [Field { name: "a" }] }, /home/runner/x/y.rs:191:14'

@@ -62,24 +62,24 @@ def append(*numbers: int) -> None:
 
 def run() -> list[Job]:
     """The jobs that wait, done."""
-    found = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
-    for job in found:
+    jobs = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
+    for job in jobs:
         job_runner.run_job(job.pk)
         job.refresh_from_db()
-    return found
+    return jobs
 
 
 def rows(name: str = "v") -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=("ws", name)).to_table()
-    return found["id"].to_pylist()
+    table = lance_datasets.read(actor=SYSTEM, table=("ws", name)).to_table()
+    return table["id"].to_pylist()
 
 
-def rest() -> None:
+def let_pause_pass() -> None:
     """Let the time pass that a view rests after a refresh."""
     MaterializedView.objects.update(refreshed_at=timezone.now() - timedelta(minutes=2))
 
 
-def test_what_is_kept_up_is_refreshed_when_its_source_has_moved_on(source):
+def test_an_auto_refreshed_view_follows_its_source(source):
     make_view("v")
     make_view("w", auto_refresh=False)
     assert tasks.refresh_views() == 1
@@ -87,7 +87,7 @@ def test_what_is_kept_up_is_refreshed_when_its_source_has_moved_on(source):
     (job,) = run()
     assert (job.status, job.transaction.actor) == ("succeeded", "ada")
     assert (rows("v"), rows("w")) == ([1, 2, 3], [])
-    rest()
+    let_pause_pass()
     assert tasks.refresh_views() == 0  # nothing new
     append(4)
     assert tasks.refresh_views() == 1
@@ -95,17 +95,17 @@ def test_what_is_kept_up_is_refreshed_when_its_source_has_moved_on(source):
     assert rows("v") == [1, 2, 3, 4]
 
 
-def test_a_view_rests_between_refreshes(source):
+def test_refreshes_are_separated_by_a_pause(source):
     make_view()
     tasks.refresh_views()
     run()
     append(4)
     assert tasks.refresh_views() == 0
-    rest()
+    let_pause_pass()
     assert tasks.refresh_views() == 1
 
 
-def test_a_view_that_failed_rests_longer(source):
+def test_the_pause_grows_after_a_failure(source):
     make_view()
     commit([table_operations.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
     assert tasks.refresh_views() == 1
@@ -116,7 +116,7 @@ def test_a_view_that_failed_rests_longer(source):
     assert tasks.refresh_views() == 1
 
 
-def test_an_owner_who_lost_the_right_refreshes_nothing(source):
+def test_a_refresh_requires_that_the_owner_may_read(source):
     make_view()
     ApiKey.objects.update(revoked_at=timezone.now())
     assert tasks.refresh_views() == 0
@@ -138,12 +138,12 @@ def test_a_view_of_one_version_is_not_behind(source):
     append(4)
     assert tasks.refresh_views() == 1
     run()
-    rest()
+    let_pause_pass()
     assert rows() == [1, 2, 3]
     assert tasks.refresh_views() == 0
 
 
-def test_the_lag(source):
+def test_lag_counts_source_versions(source):
     make_view()
     view = MaterializedView.objects.with_lag().get()
     assert (view.newest, view.behind) == (1, 1)
@@ -158,7 +158,7 @@ def test_the_lag(source):
     assert view.behind_since == source.versions.get(version=2).created_at
 
 
-def test_a_refresh_that_others_overtook_writes_nothing(source, monkeypatch):
+def test_an_overtaken_refresh_writes_nothing(source, monkeypatch):
     """Its rows would be there twice."""
     make_view()
     job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
@@ -176,7 +176,7 @@ def test_a_refresh_that_others_overtook_writes_nothing(source, monkeypatch):
     assert rows() == []
 
 
-def test_a_refresh_that_was_committed_but_not_recorded_is_not_done_twice(source):
+def test_a_committed_but_unrecorded_refresh_is_not_repeated(source):
     """The worker died between the two."""
     make_view()
     job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
@@ -189,7 +189,7 @@ def test_a_refresh_that_was_committed_but_not_recorded_is_not_done_twice(source)
     assert rows() == [1, 2, 3]
 
 
-def test_a_source_that_was_replaced_before_the_view_has_its_name(source, monkeypatch):
+def test_a_source_replaced_during_creation_is_refused(source, monkeypatch):
     real = ledger_namespace.commit
 
     def replace(operations, *, actor):
@@ -206,7 +206,7 @@ def test_a_source_that_was_replaced_before_the_view_has_its_name(source, monkeyp
     assert not Table.objects.named(VIEW).exists()
 
 
-def test_no_client_enters_a_version(source):
+def test_clients_may_not_create_versions_of_a_view(source):
     make_view()
     version = version_operations.CreateVersion(
         table=VIEW, version=2, manifest_path="elsewhere/2.manifest"
@@ -216,13 +216,13 @@ def test_no_client_enters_a_version(source):
             commit([version], actor=SYSTEM)
 
 
-def test_a_source_whose_old_version_is_gone_is_read_anew(source):
+def test_a_missing_source_version_causes_a_full_refresh(source):
     make_view()
     tasks.refresh_views()
     run()
     append(4)
     commit([version_operations.DeleteVersions(table=SOURCE, ranges=((1, 2),))], actor=SYSTEM)
-    rest()
+    let_pause_pass()
     tasks.refresh_views()
     (job,) = run()
     assert job.result["mode"] == "rebuild"
@@ -239,13 +239,13 @@ def _forbid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (_drop, "The source of the view was dropped"),
         (_forbid, "The source of the view is gone, or may not be read by who refreshes it"),
     ],
 )
-def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source, spoil, told):
+def test_a_failed_refresh_does_not_reveal_the_sources_new_name(source, spoil, message):
     """Whoever may browse the view may see that."""
     make_view()
     run()
@@ -253,13 +253,13 @@ def test_a_refresh_that_fails_does_not_tell_how_the_source_is_called_now(source,
     commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     spoil()
     (job,) = run()
-    assert (job.status, job.error) == (JobStatus.FAILED, told)
+    assert (job.status, job.error) == (JobStatus.FAILED, message)
     view = MaterializedView.objects.get()
-    assert (view.error, view.source_version) == (told, None)
+    assert (view.error, view.source_version) == (message, None)
     assert rows() == []
 
 
-def test_nor_does_a_refusal_of_a_version_that_it_does_not_have(source):
+def test_a_missing_version_does_not_reveal_the_sources_new_name(source):
     make_view()
     commit([table_operations.RenameTable(table=SOURCE, new=("ws", "secret"))], actor=SYSTEM)
     with pytest.raises(VersionNotFound) as caught:

@@ -46,16 +46,16 @@ def numbers() -> list[int]:
     return list(rows.values_list("version", flat=True))
 
 
-def test_a_table_that_is_well_is_left_alone(table):
+def test_repair_leaves_a_readable_table_unchanged(table):
     before, on_disk = snapshot(), files(table.location)
     for is_dry_run in (True, False):
-        found = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=is_dry_run)
-        assert found.branches == (BranchReport("", 3, "", 3, (), (), 4),)
-        assert (found.published, found.transaction_id) == ({}, None)
+        result = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=is_dry_run)
+        assert result.branches == (BranchReport("", 3, "", 3, (), (), 4),)
+        assert (result.published, result.transaction_id) == ({}, None)
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
 
-def test_the_newest_manifest_is_gone(table):
+def test_repair_retires_a_version_without_manifest(table):
     final_path(table, 3).unlink()
     lance_datasets.clear_caches()
     planned = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=True)
@@ -63,8 +63,8 @@ def test_the_newest_manifest_is_gone(table):
     assert planned.branches == (BranchReport("", 3, fault, 2, (3,), (), 4),)
     assert planned.published == {"": 4}
     assert numbers() == [1, 2, 3]
-    done = lance_repair.repair(actor=SYSTEM, table=T)
-    assert done.branches == planned.branches
+    result = lance_repair.repair(actor=SYSTEM, table=T)
+    assert result.branches == planned.branches
     assert numbers() == [1, 2, 4]
     assert ids() == [1, 2, 3, 4]
     event = AuditEvent.objects.get(action="version.repair")
@@ -80,20 +80,20 @@ def test_the_newest_manifest_is_gone(table):
     assert lance.dataset(table.location).count_rows() == 5
 
 
-def test_a_data_file_of_the_newest_is_gone(table):
+def test_repair_retires_a_version_without_data_file(table):
     older = set(Path(f"{table.location}/data").iterdir())
     append(6)
     (added,) = set(Path(f"{table.location}/data").iterdir()) - older
     added.unlink()
     lance_datasets.clear_caches()
-    found = lance_repair.repair(actor=SYSTEM, table=T)
-    assert found.branches[0].fault == (
+    result = lance_repair.repair(actor=SYSTEM, table=T)
+    assert result.branches[0].fault == (
         f"version 4, the newest: its file 'data/{added.name}' is missing"
     )
-    assert (found.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    assert (result.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
 
 
-def test_a_newest_manifest_that_is_none(table):
+def test_repair_retires_a_version_with_invalid_manifest(table):
     """As older releases entered them."""
     final_path(table, 3).write_bytes(b"no manifest")
     lance_datasets.clear_caches()
@@ -101,16 +101,16 @@ def test_a_newest_manifest_that_is_none(table):
     assert (numbers(), ids()) == ([1, 2, 3, 4], [1, 2, 3, 4])
 
 
-def test_a_newest_version_that_older_releases_deleted(table):
+def test_repair_covers_newest_versions_deleted_by_older_releases(table):
     TableVersion.objects.filter(version=3).update(deleted_at="2026-01-01T00:00Z")
-    found = lance_repair.repair(actor=SYSTEM, table=T)
-    assert found.branches[0].fault == "version 3 was deleted, and its number never comes back"
-    assert found.published == {"": 4}
+    result = lance_repair.repair(actor=SYSTEM, table=T)
+    assert result.branches[0].fault == "version 3 was deleted, and its number never comes back"
+    assert result.published == {"": 4}
     append(6)
     assert (numbers(), ids()) == ([1, 2, 4, 5], [1, 2, 3, 4, 6])
 
 
-def test_nothing_whole_is_left(table):
+def test_repair_refuses_a_table_without_readable_version(table):
     for version in (1, 2, 3):
         final_path(table, version).unlink()
     before, on_disk = snapshot(), files(table.location)
@@ -119,12 +119,12 @@ def test_nothing_whole_is_left(table):
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
 
-def test_only_who_manages_a_table_repairs_it(table):
+def test_repair_requires_the_manage_privilege(table):
     with pytest.raises(PermissionDenied):
         lance_repair.repair(actor=Principal("reader", lance_repair.Privilege.READ), table=T)
 
 
-def test_a_declared_table(warehouse):
+def test_a_declared_table_is_refused(warehouse):
     make_table(*T)
     with pytest.raises(TableHasNoData):
         lance_repair.repair(actor=SYSTEM, table=T)
@@ -133,7 +133,7 @@ def test_a_declared_table(warehouse):
 # --- what somebody removed past the catalog -----------------------------------------------------
 
 
-def test_the_clock_retires_versions_without_manifests(table):
+def test_the_schedule_retires_versions_without_manifests(table):
     final_path(table, 1).unlink()
     assert lance_reconcile.reconcile_due() == 1
     assert numbers() == [2, 3]
@@ -146,7 +146,7 @@ def test_the_clock_retires_versions_without_manifests(table):
     assert lance_reconcile.reconcile_due() == 0  # looked at within the hour
 
 
-def test_the_clock_leaves_what_it_cannot_see(table):
+def test_the_schedule_skips_unreachable_storage(table):
     away = Path(table.location).rename(f"{table.location}.unmounted")
     assert lance_reconcile.reconcile(table) == 0
     away.rename(table.location)

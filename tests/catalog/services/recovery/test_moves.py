@@ -35,12 +35,12 @@ def etl() -> access.Principal:
     )
     own = annotation_operations.SetOwner(target=("mine",), is_table=False, owner="etl")
     commit([grant, own], actor=SYSTEM)
-    found = access.named("etl")
-    assert found is not None
-    return found
+    principal = access.named("etl")
+    assert principal is not None
+    return principal
 
 
-def test_who_manages_a_table_does_not_get_it_by_moving_it_home(etl):
+def test_moving_a_table_home_does_not_grant_ownership(etl):
     move = table_operations.RenameTable(table=T, new=("mine", "t"))
     with unchanged(), pytest.raises(PermissionDenied, match="would hold more on it: grant"):
         commit([move], actor=etl)
@@ -53,7 +53,7 @@ def test_who_manages_a_table_does_not_get_it_by_moving_it_home(etl):
     commit([table_operations.RenameTable(table=("a", "u"), new=("mine", "t"))], actor=SYSTEM)
 
 
-def test_nothing_leaves_a_rule_that_asks_for_a_second_person(etl):
+def test_moves_do_not_bypass_required_approvals(etl):
     rule = rule_operations.SetApprovalRule(namespace=("a",), actions=["purge"])
     commit([rule], actor=SYSTEM)
     with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
@@ -66,7 +66,7 @@ def test_nothing_leaves_a_rule_that_asks_for_a_second_person(etl):
     commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
 
 
-def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
+def test_a_job_writes_only_to_its_own_table(etl, monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     make_lance_table(("a", "other"))
     monkeypatch.setattr(identity, "_can_authenticate", lambda row: True)
@@ -80,7 +80,7 @@ def test_a_job_writes_to_its_own_table_alone(etl, monkeypatch):
         assert not access.holds(acts, Privilege.WRITE, On.table(table))
 
 
-def test_who_only_browses_is_not_told_what_a_change_wrote(etl):
+def test_browsers_do_not_see_the_content_of_changes(etl):
     wait_for_readers()
     start = event_feed.newest_position()
     commit([table_operations.RenameTable(table=T, new=("a", "u"))], actor=SYSTEM)

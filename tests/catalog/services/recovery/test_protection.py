@@ -69,9 +69,9 @@ def manager(name: str, *where: Namespace) -> Principal:
     for namespace in where:
         mask = int(closure(Privilege.MANAGE))
         Grant.objects.create(principal=key.principal, mask=mask, namespace=namespace)
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 def protect(*table: str, is_protected: bool = True) -> None:
@@ -87,7 +87,7 @@ def protect_namespace(*path: str, **options: object):
 # --- protection ------------------------------------------------------------------------------------
 
 
-def test_no_door_drops_or_overwrites_a_protected_lance_table(warehouse):
+def test_no_interface_drops_or_overwrites_a_protected_lance_table(warehouse):
     table = make_lance_table(("ws", "t"))
     protect("ws", "t")
     elsewhere = str(warehouse / "x")
@@ -121,7 +121,7 @@ def lance_data_reader():
     return pa.table({"id": [1]}).to_reader()
 
 
-def test_no_door_drops_or_overwrites_a_protected_iceberg_table():
+def test_no_interface_drops_or_overwrites_a_protected_iceberg_table():
     make_iceberg_table("ws", "t")
     other = make_iceberg_table("ws", "other")
     protect("ws", "t")
@@ -140,7 +140,7 @@ def test_no_door_drops_or_overwrites_a_protected_iceberg_table():
             )
 
 
-def test_a_protected_view():
+def test_a_protected_view_is_not_dropped():
     make_namespace("ws")
     make_view("ws", "v")
     protect("ws", "v")
@@ -148,7 +148,7 @@ def test_a_protected_view():
         iceberg_views.drop_view(actor=SYSTEM, view=("ws", "v"))
 
 
-def test_writes_and_renames_go_on():
+def test_protection_allows_writes_and_renames():
     make_lance_table(("ws", "t"))
     protect("ws", "t")
     lance_data.insert(
@@ -160,7 +160,7 @@ def test_writes_and_renames_go_on():
     assert Table.objects.get().is_protected
 
 
-def test_a_protected_namespace_is_not_dropped_nor_what_is_above_it():
+def test_a_protected_namespace_and_its_parents_are_not_dropped():
     make_table("a", "b", "t")
     protect_namespace("a", "b")
     protect("a", "b", "t")
@@ -183,14 +183,14 @@ def test_a_protected_namespace_is_not_dropped_nor_what_is_above_it():
         commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
 
 
-def test_a_protected_namespace_does_not_keep_single_tables():
+def test_namespace_protection_does_not_cover_single_tables():
     make_table("a", "t")
     protect_namespace("a")
     commit([table_operations.DropTable(table=("a", "t"))], actor=SYSTEM)
     assert Table.objects.get().state == TableState.DROPPED
 
 
-def test_who_may_protect_and_the_trail():
+def test_protection_requires_the_privilege_and_is_audited():
     table = make_table("a", "t")
     ada = manager("ada", table.namespace)
     bob = manager("bob", make_namespace("b"))
@@ -209,7 +209,7 @@ def test_who_may_protect_and_the_trail():
     )
 
 
-def test_it_comes_back_unprotected_things_as_they_were():
+def test_undrop_restores_the_protection_state():
     make_table("a", "t")
     make_table("a", "u")
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
@@ -244,7 +244,7 @@ def ask_to_purge(ada: Principal) -> tuple[TrashItem, ApprovalRequest]:
     return item, request
 
 
-def test_a_purge_is_done_when_another_approves(guarded):
+def test_a_purge_runs_after_another_principal_approves(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)
     assert (request.requester, request.reason, request.target, request.status) == (
@@ -257,15 +257,19 @@ def test_a_purge_is_done_when_another_approves(guarded):
     due = job.lease_until
     assert approvals.list_approvals(actor=bob, waiting_for_me=True)[0] == [request]
     assert approvals.list_approvals(actor=ada, waiting_for_me=True)[0] == []
-    done = approvals.approve(actor=bob, request=request.pk, reason="fine")
-    assert (done.status, done.decided_by, done.decision_reason) == ("done", "bob", "fine")
+    approved = approvals.approve(actor=bob, request=request.pk, reason="fine")
+    assert (approved.status, approved.decided_by, approved.decision_reason) == (
+        "done",
+        "bob",
+        "fine",
+    )
     job.refresh_from_db()
     assert job.lease_until < due
-    assert done.transaction == Transaction.objects.latest("created_at")
-    assert done.transaction.actor == "ada"
-    assert done.transaction.properties == {"monodon.approved_by": "bob"}
-    told = AuditEvent.objects.filter(target="a.t").order_by("-pk")[:3]
-    assert [(event.actor, event.action) for event in reversed(told)] == [
+    assert approved.transaction == Transaction.objects.latest("created_at")
+    assert approved.transaction.actor == "ada"
+    assert approved.transaction.properties == {"monodon.approved_by": "bob"}
+    events = AuditEvent.objects.filter(target="a.t").order_by("-pk")[:3]
+    assert [(event.actor, event.action) for event in reversed(events)] == [
         ("ada", "approval.request"),
         ("ada", "trash.purge"),
         ("bob", "approval.approve"),
@@ -277,7 +281,7 @@ def test_a_purge_is_done_when_another_approves(guarded):
     assert item.purge_at == job.lease_until
 
 
-def test_who_asks_again_is_told_of_the_same_request(guarded):
+def test_a_repeated_request_returns_the_pending_one(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)
     with pytest.raises(ApprovalRequired) as refused, unchanged():
@@ -288,7 +292,7 @@ def test_who_asks_again_is_told_of_the_same_request(guarded):
     assert refused.value.request != request.pk
 
 
-def test_nobody_approves_what_they_asked_for(guarded):
+def test_requesters_may_not_approve_their_own_request(guarded):
     ada, _ = guarded
     _, request = ask_to_purge(ada)
     key, _ = api_keys.add_key(actor=SYSTEM, principal="ada", name="ada-2")
@@ -301,7 +305,7 @@ def test_nobody_approves_what_they_asked_for(guarded):
             approvals.approve(actor=by_another_key, request=request.pk)
 
 
-def test_who_may_not_manage_it_does_not_decide(guarded):
+def test_approval_requires_the_manage_privilege(guarded):
     ada, bob = guarded
     _, request = ask_to_purge(ada)
     outsider = manager("outsider", make_namespace("b"))
@@ -323,7 +327,7 @@ def test_who_may_not_manage_it_does_not_decide(guarded):
     assert approvals.list_approvals(actor=reader)[0] == [request]
 
 
-def test_who_gives_the_name_of_a_dropped_namespace_again_does_not_decide(guarded):
+def test_reusing_a_dropped_namespace_name_gives_no_approval_right(guarded):
     ada, bob = guarded
     make_namespace("a", "b")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=ada)
@@ -343,7 +347,7 @@ def test_who_gives_the_name_of_a_dropped_namespace_again_does_not_decide(guarded
     assert approvals.approve(actor=bob, request=request.pk).status == "done"
 
 
-def test_who_asked_must_still_be_allowed_to(guarded):
+def test_the_requester_must_still_hold_the_privilege(guarded):
     ada, bob = guarded
     _, request = ask_to_purge(ada)
     Grant.objects.filter(principal__name="ada").delete()
@@ -352,7 +356,7 @@ def test_who_asked_must_still_be_allowed_to(guarded):
     assert approvals.find_approval(actor=bob, request=request.pk).status == "pending"
 
 
-def test_refused_withdrawn_and_expired_are_over(guarded):
+def test_closed_requests_cannot_be_approved(guarded):
     ada, bob = guarded
     item, first = ask_to_purge(ada)
     with pytest.raises(InvalidInput), unchanged():
@@ -392,7 +396,7 @@ def test_refused_withdrawn_and_expired_are_over(guarded):
     ]
 
 
-def test_where_a_purge_takes_two_a_short_retention_is_no_way_around(guarded, settings):
+def test_a_short_retention_does_not_bypass_purge_approval(guarded, settings):
     ada, _ = guarded
     undrop.set_retention(actor=ada, namespace=("a",), seconds=0)
     make_lance_table(("a", "t"))
@@ -401,7 +405,7 @@ def test_where_a_purge_takes_two_a_short_retention_is_no_way_around(guarded, set
     assert (item.purge_at - item.dropped_at).total_seconds() == pytest.approx(86_400 + 300)
 
 
-def test_a_protected_namespace_is_dropped_when_another_approves(guarded):
+def test_a_protected_namespace_is_dropped_after_approval(guarded):
     ada, bob = guarded
     make_table("a", "b", "t")
     protect_namespace("a", "b")
@@ -414,7 +418,7 @@ def test_a_protected_namespace_is_dropped_when_another_approves(guarded):
     assert TrashItem.objects.filter(dropped_by="ada").count() == 2
 
 
-def test_of_what_cannot_be_done_nobody_is_asked(guarded):
+def test_impossible_operations_create_no_request(guarded):
     ada, _ = guarded
     make_table("a", "b", "t")
     protect_namespace("a", "b")
@@ -424,7 +428,7 @@ def test_of_what_cannot_be_done_nobody_is_asked(guarded):
 
 
 @pytest.mark.parametrize("change", ["more", "less", "other", "unprotected"])
-def test_what_changed_since_is_not_approved(guarded, change):
+def test_a_change_since_the_request_invalidates_it(guarded, change):
     ada, bob = guarded
     make_table("a", "b", "t")
     protect_namespace("a", "b")
@@ -446,7 +450,7 @@ def test_what_changed_since_is_not_approved(guarded, change):
         approvals.approve(actor=bob, request=refused.value.request)
 
 
-def test_a_purge_of_what_came_back_is_not_approved(guarded):
+def test_undrop_invalidates_a_purge_request(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)
     undrop.undrop(actor=ada, item=item.pk)
@@ -454,7 +458,7 @@ def test_a_purge_of_what_came_back_is_not_approved(guarded):
         approvals.approve(actor=bob, request=request.pk)
 
 
-def test_taking_the_protection_off_takes_two(guarded):
+def test_unprotect_requires_approval(guarded):
     ada, bob = guarded
     make_namespace("a", "b")
     protect_namespace("a", "b", actor=ada)
@@ -465,7 +469,7 @@ def test_taking_the_protection_off_takes_two(guarded):
     assert not Namespace.objects.named(("a", "b")).get().is_protected
 
 
-def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
+def test_weaker_rules_require_approval_and_stronger_do_not(guarded):
     ada, bob = guarded
     make_namespace("a", "b")
     rule = {"actor": ada, "namespace": ("a", "b")}
@@ -481,10 +485,10 @@ def test_asking_for_less_takes_two_and_asking_for_more_does_not(guarded):
         undrop.set_approval_rule(**above, actions=["x"])
 
 
-def test_rules_hold_below_and_tell_where_they_are_said(guarded):
+def test_rules_are_inherited_and_name_their_source(guarded):
     make_namespace("a", "b")
-    found = undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
-    assert found.guarded == {"purge": ("a",), "drop_protected": ("a",)}
+    rules = undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
+    assert rules.guarded == {"purge": ("a",), "drop_protected": ("a",)}
 
 
 def test_requests_are_paged(guarded):
@@ -493,13 +497,13 @@ def test_requests_are_paged(guarded):
     with pytest.raises(ApprovalRequired):
         undrop.purge_now(actor=bob, item=item.pk)
     first, token = approvals.list_approvals(actor=SYSTEM, limit=1)
-    rest, end = approvals.list_approvals(actor=SYSTEM, limit=1, page_token=token)
-    assert ([row.requester for row in first + rest], end) == (["bob", "ada"], None)
+    second_page, end = approvals.list_approvals(actor=SYSTEM, limit=1, page_token=token)
+    assert ([row.requester for row in first + second_page], end) == (["bob", "ada"], None)
     with pytest.raises(InvalidInput):
         approvals.list_approvals(actor=SYSTEM, page_token="x")
 
 
-def test_with_others_in_one_commit_it_is_only_refused(guarded):
+def test_a_batch_that_requires_approval_is_refused(guarded):
     ada, _ = guarded
     make_namespace("a", "b")
     protect_namespace("a", "b")

@@ -54,11 +54,11 @@ T = ("ns", "t")
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
     """The jobs that the broker was told of."""
-    found: list[int] = []
+    ids: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
     )
-    return found
+    return ids
 
 
 def write_table(*identifier: str, **create: object) -> Table:
@@ -75,8 +75,8 @@ def write_table(*identifier: str, **create: object) -> Table:
 
 
 def change(*identifier: str, updates: list[dict[str, object]]) -> LoadedTable:
-    asked = TableChange(table=identifier, requirements=[], updates=updates)
-    return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+    change_ = TableChange(table=identifier, requirements=[], updates=updates)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change_)
 
 
 def add_snapshot(*identifier: str, paths: dict[str, ManifestContent]) -> LoadedTable:
@@ -177,20 +177,20 @@ class Killed(BaseException):
 @pytest.fixture
 def kill_after(monkeypatch) -> list[int]:
     """The worker dies once it has removed so many files: set its only element."""
-    real, left = local_files.remove_file, [10**9]
+    real, remaining = local_files.remove_file, [10**9]
 
     def remove(path: str) -> bool:
-        if left[0] == 0:
+        if remaining[0] == 0:
             raise Killed
-        gone = real(path)
-        left[0] -= gone
-        return gone
+        removed = real(path)
+        remaining[0] -= removed
+        return removed
 
     monkeypatch.setattr(local_files, "remove_file", remove)
-    return left
+    return remaining
 
 
-def test_all_that_it_refers_to_is_removed_and_the_directory_with_it(warehouse):
+def test_purge_removes_all_referenced_files_and_the_directory(warehouse):
     table = write_table(*T)
     write_table("ns", "other")
     before = files(warehouse)
@@ -208,7 +208,7 @@ def test_all_that_it_refers_to_is_removed_and_the_directory_with_it(warehouse):
     assert table.state == TableState.DROPPED
 
 
-def test_the_other_table_is_read_as_before():
+def test_purge_leaves_other_tables_readable():
     write_table(*T)
     write_table("ns", "other")
     job_runner.run_job(drop(*T).pk)
@@ -255,7 +255,7 @@ def test_delete_files_puffins_and_statistics_are_removed(warehouse):
     assert not Path(loaded.location).exists()
 
 
-def test_what_the_metadata_does_not_know_stays(warehouse):
+def test_purge_leaves_unreferenced_files(warehouse):
     table = write_table(*T)
     strangers = [
         put(f"{table.location}/data/stranger.parquet"),
@@ -283,48 +283,48 @@ def test_the_files_of_a_rolled_back_snapshot_are_removed_too(warehouse):
 
 
 @pytest.mark.parametrize("format_version", ["1", "2"])
-def test_every_version_that_pyiceberg_writes(warehouse, format_version: str):
+def test_purge_reads_every_format_version_of_pyiceberg(warehouse, format_version: str):
     write_table(*T, properties={"format-version": format_version})
     job_runner.run_job(drop(*T).pk)
     assert files(warehouse) == {}
 
 
-def test_manifests_that_a_first_version_snapshot_names_itself(warehouse):
+def test_purge_reads_manifests_listed_in_v1_snapshots(warehouse):
     loaded = make_iceberg_table(*T)
     data = put(f"{loaded.location}/data/1.parquet")
     document = add_snapshot(*T, paths={str(data): ManifestContent.DATA}).document
     snapshot = document["snapshots"][0]
     snapshot["manifests"] = [f"{loaded.location}/metadata/named-1-0.avro"]
     Path(snapshot.pop("manifest-list").removeprefix("file://")).unlink()
-    found = list(references.referenced(document, reader()))
-    assert [(f.kind.value, f.location) for f in found][:2] == [
+    paths = list(references.referenced(document, reader()))
+    assert [(f.kind.value, f.location) for f in paths][:2] == [
         ("data file", str(data)),
         ("manifest", snapshot["manifests"][0]),
     ]
 
 
 @pytest.mark.parametrize("deaths", [[0], [1], [3, 4], [7], [18], [1] * 12])
-def test_killed_and_run_again_it_finishes(warehouse, kill_after, deaths):
+def test_a_killed_purge_finishes_on_retry(warehouse, kill_after, deaths):
     write_table(*T)
     other = write_table("ns", "other")
-    kept = files(other.location)
+    before = files(other.location)
     job = drop(*T)
-    total = len(files(warehouse)) - len(kept)
+    total = len(files(warehouse)) - len(before)
     for number in deaths:
         kill_after[0] = number
         with pytest.raises(Killed):
             run_again(job)
         assert status(job)[0] == "running"  # as a dead worker leaves it
-    assert len(files(warehouse)) == len(kept) + total - sum(deaths)
+    assert len(files(warehouse)) == len(before) + total - sum(deaths)
     kill_after[0] = 10**9
     run_again(job)
     assert status(job) == ("succeeded", "")
     assert job.progress == total
-    assert files(other.location) == kept
-    assert len(files(warehouse)) == len(kept)
+    assert files(other.location) == before
+    assert len(files(warehouse)) == len(before)
 
 
-def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
+def test_a_storage_failure_is_retried(warehouse, monkeypatch):
     write_table(*T)
     job = drop(*T)
     before = len(files(warehouse))
@@ -347,7 +347,7 @@ def test_a_failing_storage_is_tried_again(warehouse, monkeypatch):
     assert files(warehouse) == {}
 
 
-def test_a_storage_that_is_not_mounted_is_no_empty_one(warehouse, settings):
+def test_an_unmounted_storage_is_not_treated_as_empty(warehouse, settings):
     write_table(*T)
     job = drop(*T)
     warehouse.rename(warehouse.with_name("away"))
@@ -378,21 +378,21 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
     assert len(removed) == 2
 
 
-def test_the_lease_is_renewed_and_the_progress_told(monkeypatch):
+def test_a_purge_renews_its_lease_and_reports_progress(monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 4)
     write_table(*T)
     job = drop(*T)
-    real, seen = local_files.remove_file, []
+    real, progress = local_files.remove_file, []
 
     def look(path: str) -> bool:
-        seen.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
+        progress.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
         return real(path)
 
     monkeypatch.setattr(local_files, "remove_file", look)
     job_runner.run_job(job.pk)
-    assert [progress for progress, _ in seen] == sorted(progress for progress, _ in seen)
-    assert seen[-1][0] >= len(seen) - 4
-    leases = [lease for _, lease in seen]
+    assert [progress for progress, _ in progress] == sorted(progress for progress, _ in progress)
+    assert progress[-1][0] >= len(progress) - 4
+    leases = [lease for _, lease in progress]
     assert leases == sorted(leases)
     assert len(set(leases)) > 2
 
@@ -405,7 +405,7 @@ def cancel(job: Job) -> None:
     )
 
 
-def test_canceled_while_it_waits(warehouse):
+def test_a_queued_purge_can_be_canceled(warehouse):
     write_table(*T)
     before = files(warehouse)
     job = drop(*T)
@@ -415,7 +415,7 @@ def test_canceled_while_it_waits(warehouse):
     assert files(warehouse) == before
 
 
-def test_canceled_before_it_removes_anything(warehouse, monkeypatch):
+def test_a_purge_can_be_canceled_before_the_first_removal(warehouse, monkeypatch):
     write_table(*T)
     before = files(warehouse)
     job = drop(*T)
@@ -431,7 +431,7 @@ def test_canceled_before_it_removes_anything(warehouse, monkeypatch):
     assert files(warehouse) == before
 
 
-def test_canceled_too_late(warehouse, monkeypatch):
+def test_a_purge_cannot_be_canceled_after_the_first_removal(warehouse, monkeypatch):
     """Half a table is of no use to anybody: once it removes files it goes on."""
     monkeypatch.setattr(purge, "_AT_ONCE", 1)
     write_table(*T)
@@ -450,7 +450,7 @@ def test_canceled_too_late(warehouse, monkeypatch):
     assert files(warehouse) == {}
 
 
-def test_a_table_that_was_brought_back_keeps_its_data(warehouse):
+def test_a_restored_table_keeps_its_data(warehouse):
     table = write_table(*T)
     before = files(warehouse)
     job = drop(*T)
@@ -461,7 +461,7 @@ def test_a_table_that_was_brought_back_keeps_its_data(warehouse):
     assert open_table(*T).scan().to_arrow().num_rows == 1
 
 
-def test_a_table_that_keeps_its_data_by_its_properties(warehouse):
+def test_purge_honors_gc_enabled_false(warehouse):
     """As Java's purge does for ``gc.enabled=false``."""
     table = write_table(*T, properties={"gc.enabled": "False"})
     before = files(warehouse)
@@ -540,7 +540,7 @@ def test_a_manifest_outside_the_roots_is_not_read(warehouse, tmp_path):
     assert away.exists()
 
 
-def test_a_manifest_that_is_none_is_left_and_counted(warehouse):
+def test_an_invalid_manifest_is_left_and_counted(warehouse):
     loaded = make_iceberg_table(*T)
     data = put(f"{loaded.location}/data/1.parquet")
     add_snapshot(*T, paths={str(data): ManifestContent.DATA})
@@ -548,8 +548,8 @@ def test_a_manifest_that_is_none_is_left_and_counted(warehouse):
     content = manifest.read_bytes()
     for broken in (b"", b"no Avro", content[: len(content) // 2], content[:-20] + b"x" * 20):
         manifest.write_bytes(broken)
-        found = list(references.referenced(_document(*T), reader()))
-        assert found[0].is_malformed, broken
+        paths = list(references.referenced(_document(*T), reader()))
+        assert paths[0].is_malformed, broken
     job = drop(*T)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "left in place: 1 files malformed")
@@ -560,7 +560,7 @@ def _document(*identifier: str):
     return iceberg_tables.load_table(actor=SYSTEM, table=identifier).document
 
 
-def test_a_missing_manifest_is_no_failure(warehouse):
+def test_a_missing_manifest_does_not_fail_the_purge(warehouse):
     loaded = make_iceberg_table(*T)
     add_snapshot(*T, paths={f"{loaded.location}/data/none.parquet": ManifestContent.DATA})
     (Path(loaded.location) / "metadata/named-1-0.avro").unlink()
@@ -570,7 +570,7 @@ def test_a_missing_manifest_is_no_failure(warehouse):
     assert files(warehouse) == {}
 
 
-def test_a_manifest_list_that_no_file_system_can_have_is_no_failure(warehouse):
+def test_an_impossible_manifest_list_path_does_not_fail_the_purge(warehouse):
     loaded = make_iceberg_table(*T)
     Path(loaded.location, "round").symlink_to("round")
     for number, name in enumerate(("x" * 300, "round/a"), 1):
@@ -591,7 +591,7 @@ def test_a_manifest_list_that_no_file_system_can_have_is_no_failure(warehouse):
 def test_files_inside_other_tables_are_left_and_counted(warehouse):
     lance, iceberg = make_table("ns", "lance"), write_table("ns", "other")
     stage(lance, 1)
-    kept = files(lance.location) | files(iceberg.location)
+    before = files(lance.location) | files(iceberg.location)
     make_iceberg_table(*T)
     named = [
         *(f"file://{path}" for path in Path(lance.location).rglob("*.*")),
@@ -601,7 +601,7 @@ def test_files_inside_other_tables_are_left_and_counted(warehouse):
     job = drop(*T)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", f"left in place: {len(named)} files of other tables")
-    assert files(lance.location) | files(iceberg.location) == kept
+    assert files(lance.location) | files(iceberg.location) == before
 
 
 def test_metadata_of_another_table_that_lies_outside_it_is_left(warehouse):
@@ -616,7 +616,7 @@ def test_metadata_of_another_table_that_lies_outside_it_is_left(warehouse):
     assert len(files(warehouse)) == 1
 
 
-def test_its_own_files_elsewhere_are_removed(warehouse):
+def test_own_files_outside_the_location_are_removed(warehouse):
     write_table(
         *T,
         properties={
@@ -631,7 +631,7 @@ def test_its_own_files_elsewhere_are_removed(warehouse):
     assert files(warehouse) == {}
 
 
-def test_a_location_that_another_table_has_is_not_purged(warehouse):
+def test_a_location_shared_with_another_table_is_not_purged(warehouse):
     table = write_table(*T)
     job = drop(*T)
     location = table.location
@@ -660,7 +660,7 @@ def test_files_registered_again_under_another_name_are_not_purged(warehouse):
     assert open_table(*T).scan().to_arrow().num_rows == 1
 
 
-def test_dropping_the_one_that_moved_spares_the_other(warehouse):
+def test_purge_of_a_moved_table_keeps_the_others_files(warehouse):
     write_table(*T)
     old = iceberg_tables.load_table(actor=SYSTEM, table=T).metadata_location
     change(*T, updates=[{"action": "set-location", "location": f"file://{warehouse}/moved"}])
@@ -673,7 +673,7 @@ def test_dropping_the_one_that_moved_spares_the_other(warehouse):
     assert open_table("ns", "again").scan().to_arrow().num_rows == 1
 
 
-def test_unregistered_and_registered_again_it_can_be_purged(warehouse):
+def test_a_table_registered_again_can_be_purged(warehouse):
     write_table(*T)
     last = iceberg_tables.unregister_table(actor=SYSTEM, table=T)
     iceberg_commits.register_table(
@@ -687,7 +687,7 @@ def test_unregistered_and_registered_again_it_can_be_purged(warehouse):
     assert {name.split("/")[1] for name in files(warehouse)} <= {"metadata"}
 
 
-def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
+def test_other_spellings_of_a_shared_file_are_recognized(warehouse):
     """By a link, with another form of URI, with a needless step."""
     (warehouse / "link").symlink_to(warehouse)
     for number, spelling in enumerate(("file:{link}/{file}", "{link}/./{file}", "{link}//{file}")):
@@ -711,15 +711,15 @@ def test_a_ledger_that_spells_the_file_another_way_is_found(warehouse):
         assert files(warehouse) == before
 
 
-def test_other_ledgers_are_not_searched_through():
+def test_shared_files_are_looked_up_by_name():
     """However many versions there are, a file's name leads to those that have it."""
     made = [make_iceberg_table("ns", name) for name in ("t", "u")]
-    found = shared_files._foreign_versions(
+    versions = shared_files._foreign_versions(
         Table.objects.get(pk=made[0].pk), [table.metadata_location for table in made]
     )
-    assert list(found) == [(made[1].pk, made[1].metadata_location)]
+    assert list(versions) == [(made[1].pk, made[1].metadata_location)]
     with connection.cursor() as cursor:
         # The tables of a test are small enough to be read whole.
         cursor.execute("SET LOCAL enable_seqscan = off")
-    plan = found.explain()
+    plan = versions.explain()
     assert "table_version_file_name" in plan, plan

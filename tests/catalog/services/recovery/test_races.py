@@ -57,14 +57,14 @@ def _quiet(monkeypatch, settings):
 def together(*calls: Callable[[], object]) -> list[object]:
     """What each call gives, or the refusal it meets, begun at the same moment."""
     barrier = threading.Barrier(len(calls))
-    found: list[object] = [None] * len(calls)
+    results: list[object] = [None] * len(calls)
 
     def run(index: int) -> None:
         try:
             barrier.wait(30)
-            found[index] = calls[index]()
+            results[index] = calls[index]()
         except CatalogError as error:
-            found[index] = error
+            results[index] = error
         finally:
             connections.close_all()
 
@@ -73,7 +73,7 @@ def together(*calls: Callable[[], object]) -> list[object]:
         thread.start()
     for thread in threads:
         thread.join(60)
-    return found
+    return results
 
 
 def dropped(*name: str) -> TrashItem:
@@ -83,7 +83,7 @@ def dropped(*name: str) -> TrashItem:
 
 
 @pytest.mark.parametrize("round", range(5))
-def test_bringing_back_meets_a_new_table_of_the_name(round):
+def test_undrop_races_with_a_new_table_of_the_name(round):
     item = dropped("ws", "t")
     back, new = together(
         lambda: undrop.undrop(actor=SYSTEM, item=item.pk),
@@ -100,7 +100,7 @@ def test_bringing_back_meets_a_new_table_of_the_name(round):
 
 
 @pytest.mark.parametrize("round", range(5))
-def test_bringing_back_meets_the_purge(round):
+def test_undrop_races_with_the_purge(round):
     item = dropped("ws", "t")
     before = files(item.table.location)
     Job.objects.update(lease_until=None)
@@ -118,32 +118,32 @@ def test_bringing_back_meets_the_purge(round):
         assert files(table.location) == {}
 
 
-def test_a_worker_that_has_taken_the_job_finds_it_brought_back(monkeypatch):
+def test_a_worker_removes_nothing_of_a_restored_table(monkeypatch):
     """The worker looks at the table while it comes back: it waits, and removes nothing."""
     item = dropped("ws", "t")
     before = files(item.table.location)
     Job.objects.update(lease_until=None)
     real = job_runner.locks.lock_table_row
-    done = []
+    calls = []
 
     def first_bring_back(pk: int) -> Table:
-        if not done:
-            done.append(together(lambda: undrop.undrop(actor=SYSTEM, item=item.pk))[0])
+        if not calls:
+            calls.append(together(lambda: undrop.undrop(actor=SYSTEM, item=item.pk))[0])
         return real(pk)
 
     # The other one needs the row that the worker's transaction is about to lock.
     monkeypatch.setattr(job_runner.locks, "lock_table_row", first_bring_back)
     job_runner.run_job(item.job_id)
-    assert isinstance(done[0], Table)
+    assert isinstance(calls[0], Table)
     assert Job.objects.get().status == JobStatus.CANCELED
     assert Table.objects.get().state == TableState.LIVE
     assert files(item.table.location) == before
 
 
-def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
+def test_undrop_waits_for_a_running_purge_and_is_refused(monkeypatch):
     item = dropped("ws", "t")
     Job.objects.update(lease_until=None)
-    real, begun, found = purge.holder, threading.Event(), []
+    real, begun, results = purge.holder, threading.Event(), []
 
     def slow(table: Table):
         begun.set()  # the row is locked
@@ -155,39 +155,39 @@ def test_who_comes_when_the_worker_has_begun_waits_and_is_refused(monkeypatch):
         begun.wait(30)
         return undrop.undrop(actor=SYSTEM, item=item.pk)
 
-    found = together(bring_back, lambda: job_runner.run_job(item.job_id))
-    assert isinstance(found[0], NotRecoverable | TrashItemNotFound)
+    results = together(bring_back, lambda: job_runner.run_job(item.job_id))
+    assert isinstance(results[0], NotRecoverable | TrashItemNotFound)
     assert Job.objects.get().status == JobStatus.SUCCEEDED
 
 
-def test_one_of_two_brings_it_back():
+def test_concurrent_undrops_have_one_winner():
     item = dropped("ws", "t")
-    found = together(
+    results = together(
         lambda: undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws", "a")),
         lambda: undrop.undrop(actor=SYSTEM, item=item.pk, new=("ws", "b")),
     )
-    assert sorted(isinstance(one, Table) for one in found) == [False, True]
-    assert any(isinstance(one, TrashItemNotFound) for one in found)
+    assert sorted(isinstance(result, Table) for result in results) == [False, True]
+    assert any(isinstance(result, TrashItemNotFound) for result in results)
     assert Table.objects.present().count() == 1
 
 
 @pytest.mark.parametrize("new", [None, ("a", "b", "other")])
-def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
+def test_undrop_of_a_parent_waits_for_undrop_of_its_child(monkeypatch, new):
     """Namespaces come along that were gone before they were locked: a rival has to wait for it all."""
     item = dropped("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     above = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
-    real, rivals, found, pids = Undrop.chain, [], [], []
+    real, rivals, results, pids = Undrop.chain, [], [], []
 
     def bring_elsewhere() -> None:
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")
                 pids.append(cursor.fetchone()[0])
-            found.append(undrop.undrop(actor=SYSTEM, item=above.pk, new=("c",)))
+            results.append(undrop.undrop(actor=SYSTEM, item=above.pk, new=("c",)))
         except CatalogError as error:
-            found.append(error)
+            results.append(error)
         finally:
             connections.close_all()
 
@@ -210,7 +210,7 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
     monkeypatch.setattr(Undrop, "chain", read_then_meet)
     back = undrop.undrop(actor=SYSTEM, item=item.pk, new=new, with_parents=True)
     rivals[0].join(60)
-    assert [type(one) for one in found] == [TrashItemNotFound]
+    assert [type(result) for result in results] == [TrashItemNotFound]
     assert back.identifier == (new or ("a", "b", "t"))
     live = Namespace.objects.live().exclude(path=[])
     assert sorted(tuple(row.path) for row in live) == [("a",), ("a", "b")]
@@ -218,7 +218,7 @@ def test_what_is_above_it_is_not_brought_elsewhere_meanwhile(monkeypatch, new):
 
 
 @pytest.mark.parametrize("round", range(3))
-def test_of_two_who_approve_one_does(round):
+def test_concurrent_approvals_have_one_winner(round):
     make_namespace("a", "b")
     make_administrator(ADA.name)
     undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
@@ -226,17 +226,17 @@ def test_of_two_who_approve_one_does(round):
     with pytest.raises(ApprovalRequired):
         undrop.purge_now(actor=ADA, item=item.pk)
     request = ApprovalRequest.objects.get()
-    found = together(
+    results = together(
         lambda: approvals.approve(actor=BOB, request=request.pk),
         lambda: approvals.approve(actor=EVE, request=request.pk),
     )
-    assert sorted(isinstance(one, InvalidApprovalState) for one in found) == [False, True]
+    assert sorted(isinstance(result, InvalidApprovalState) for result in results) == [False, True]
     request.refresh_from_db()
     assert request.status == "done"
     assert request.transaction.operations[0]["operation"] == "PurgeNow"
 
 
-def test_an_approval_meets_a_refusal():
+def test_an_approval_races_with_a_rejection():
     make_namespace("a")
     undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge"])
     item = dropped("a", "t")
@@ -244,17 +244,17 @@ def test_an_approval_meets_a_refusal():
     with pytest.raises(ApprovalRequired):
         undrop.purge_now(actor=ADA, item=item.pk)
     request = ApprovalRequest.objects.get()
-    found = together(
+    results = together(
         lambda: approvals.approve(actor=BOB, request=request.pk),
         lambda: approvals.refuse(actor=EVE, request=request.pk, reason="no"),
     )
-    assert sorted(isinstance(one, InvalidApprovalState) for one in found) == [False, True]
+    assert sorted(isinstance(result, InvalidApprovalState) for result in results) == [False, True]
     request.refresh_from_db()
     item.refresh_from_db()
     assert (request.status, item.purge_at < due) in {("done", True), ("refused", False)}
 
 
-def test_rows_are_locked_in_the_order_of_all_transactions():
+def test_undrop_locks_rows_in_the_global_order():
     """Namespaces, then tables, then what is in the trash, all before anything is written."""
     make_lance_table(("a", "b", "t"))
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
@@ -269,13 +269,13 @@ def test_rows_are_locked_in_the_order_of_all_transactions():
     ]
     assert locked[-3:] == ["namespace", "table", "trashitem"]
     first_write = next(
-        place
-        for place, query in enumerate(queries.captured_queries)
+        index
+        for index, query in enumerate(queries.captured_queries)
         if query["sql"].startswith(("UPDATE", "INSERT", "DELETE"))
     )
     last_lock = max(
-        place
-        for place, query in enumerate(queries.captured_queries)
+        index
+        for index, query in enumerate(queries.captured_queries)
         if 'FROM "catalog_trashitem"' in query["sql"] and "FOR NO KEY" in query["sql"]
     )
     assert last_lock < first_write

@@ -78,11 +78,11 @@ DAY = 86_400
 def sent(monkeypatch, settings) -> list[int]:
     """The jobs that the broker was told of. What is dropped stays for a week."""
     settings.MONODON_TRASH_SECONDS = 7 * DAY
-    found: list[int] = []
+    ids: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
     )
-    return found
+    return ids
 
 
 def drop(*table: str) -> TrashItem:
@@ -114,15 +114,15 @@ def principal(name: str, *grants: tuple[Privilege, object]) -> Principal:
         where = {"namespace" if isinstance(target, Namespace) else "table": target}
         mask = int(closure(privilege))
         Grant.objects.create(principal=key.principal, mask=mask, **where)
-    found = access.named(name)
-    assert found is not None
-    return found
+    principal = access.named(name)
+    assert principal is not None
+    return principal
 
 
 # --- what a drop leaves ----------------------------------------------------------------------------
 
 
-def test_a_drop_waits_for_its_retention_and_then_a_job_purges_it(sent, settings):
+def test_a_dropped_table_is_purged_after_its_retention(sent, settings):
     table = make_lance_table(("ws", "t"))
     before = files(table.location)
     item = drop("ws", "t")
@@ -145,15 +145,15 @@ def test_a_drop_waits_for_its_retention_and_then_a_job_purges_it(sent, settings)
         undrop(item)
 
 
-def test_a_drop_is_queued_until_it_is_purged():
+def test_a_drop_stays_queued_until_the_purge():
     make_lance_table(("ws", "t"))
-    done = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    result = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
 
     def status() -> str:
-        return describe_transaction(actor=SYSTEM, transaction=(done.id,)).status
+        return describe_transaction(actor=SYSTEM, transaction=(result.id,)).status
 
-    facts = describe_transaction(actor=SYSTEM, transaction=(done.id,))
+    facts = describe_transaction(actor=SYSTEM, transaction=(result.id,))
     assert (facts.status, facts.properties["monodon.job_due_at"]) == (
         "Queued",
         item.purge_at.isoformat(),
@@ -162,15 +162,15 @@ def test_a_drop_is_queued_until_it_is_purged():
     assert status() == "Succeeded"
 
 
-def test_bringing_back_cancels_the_drop():
+def test_undrop_cancels_the_drop():
     make_lance_table(("ws", "t"))
-    done = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
+    result = commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     undrop(TrashItem.objects.get())
-    assert describe_transaction(actor=SYSTEM, transaction=(done.id,)).status == "Canceled"
+    assert describe_transaction(actor=SYSTEM, transaction=(result.id,)).status == "Canceled"
     assert Job.objects.get().status == JobStatus.CANCELED
 
 
-def test_no_retention_is_a_purge_at_once(settings, sent):
+def test_zero_retention_purges_at_once(settings, sent):
     settings.MONODON_TRASH_SECONDS = 0
     table = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
@@ -179,17 +179,17 @@ def test_no_retention_is_a_purge_at_once(settings, sent):
     assert files(table.location) == {}
 
 
-def test_the_nearest_namespace_says_how_long():
+def test_retention_is_inherited_from_the_nearest_namespace():
     make_table("a", "b", "t")
     make_table("a", "u")
     recovery_undrop.set_retention(actor=SYSTEM, namespace=(), seconds=3 * DAY)
     recovery_undrop.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
 
-    def kept(*table: str) -> float:
+    def retention_of(*table: str) -> float:
         item = drop(*table)
         return (item.purge_at - item.dropped_at).total_seconds() - 300
 
-    assert (kept("a", "b", "t"), kept("a", "u")) == (DAY, 3 * DAY)
+    assert (retention_of("a", "b", "t"), retention_of("a", "u")) == (DAY, 3 * DAY)
     rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a", "b")).rules
     assert (rules.seconds, rules.retention_source) == (DAY, "a.b")
     rules = recovery_undrop.rules_of(actor=SYSTEM, namespace=("a",)).rules
@@ -206,13 +206,13 @@ def test_the_nearest_namespace_says_how_long():
 
 
 @pytest.mark.parametrize("seconds", [-1, trash.MAX_SECONDS + 1])
-def test_a_retention_that_is_none(seconds):
+def test_an_invalid_retention_is_refused(seconds):
     make_namespace("a")
     with pytest.raises(InvalidInput), unchanged():
         recovery_undrop.set_retention(actor=SYSTEM, namespace=("a",), seconds=seconds)
 
 
-def test_what_is_deregistered_stays_until_somebody_purges_it():
+def test_a_deregistered_table_stays_until_it_is_purged():
     table = make_lance_table(("ws", "t"))
     commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
@@ -227,7 +227,7 @@ def test_what_is_deregistered_stays_until_somebody_purges_it():
 # --- bringing back a table ---------------------------------------------------------------------------
 
 
-def test_a_lance_table_is_as_it_was():
+def test_undrop_restores_a_lance_table():
     table = make_lance_table(("ws", "t"))
     lance_tags.create_tag(actor=SYSTEM, table=("ws", "t"), tag="first", version=1)
     etl = principal("etl", (Privilege.READ, table))
@@ -251,7 +251,7 @@ def test_a_lance_table_is_as_it_was():
     assert lance_queries.count_rows(actor=SYSTEM, table=("ws", "t")) == 4
 
 
-def test_the_trail_tells_of_it():
+def test_undrop_is_audited():
     table = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     table.refresh_from_db()
@@ -264,18 +264,18 @@ def test_the_trail_tells_of_it():
         {"location": table.location, "dropped_by": "system"},
     )
     assert event.before == {"name": "ws.t", "dropped_at": table.dropped_at.isoformat()}
-    done = Transaction.objects.get(pk=event.transaction_id)
-    assert done.operations[0]["operation"] == "UndropTable"
+    transaction = Transaction.objects.get(pk=event.transaction_id)
+    assert transaction.operations[0]["operation"] == "UndropTable"
 
 
-def test_a_declared_table_is_declared_again():
+def test_undrop_restores_a_declared_table():
     make_table("ws", "t", properties={"k": "v"})
     row = undrop(drop("ws", "t"))
     row.refresh_from_db()
     assert (row.state, row.properties) == (TableState.DECLARED, {"k": "v"})
 
 
-def test_an_iceberg_table_with_its_paths(warehouse):
+def test_undrop_restores_an_iceberg_table_with_its_paths(warehouse):
     outside = warehouse / "elsewhere"
     loaded = make_iceberg_table("ws", "t", properties={"write.data.path": str(outside)})
     iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"), purge=True)
@@ -294,7 +294,7 @@ def test_an_iceberg_table_with_its_paths(warehouse):
     assert Table.objects.get(pk=loaded.pk).paths.get().path == str(outside)
 
 
-def test_iceberg_drop_without_purge_is_kept_and_comes_back():
+def test_iceberg_drop_without_purge_can_be_undone():
     make_iceberg_table("ws", "t")
     iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"))
     item = TrashItem.objects.get()
@@ -316,7 +316,7 @@ def make_view(*name: str) -> None:
     iceberg_views.create_view(actor=SYSTEM, view=name, schema=schema, view_version=version)
 
 
-def test_a_view_comes_back_until_its_time_is_over():
+def test_a_view_can_be_restored_until_its_retention_ends():
     make_namespace("ws")
     make_view("ws", "v")
     make_view("ws", "w")
@@ -333,7 +333,7 @@ def test_a_view_comes_back_until_its_time_is_over():
         undrop(item)
 
 
-def test_a_view_whose_name_a_table_has():
+def test_a_view_is_not_restored_over_a_table():
     make_namespace("ws")
     make_view("ws", "v")
     iceberg_views.drop_view(actor=SYSTEM, view=("ws", "v"))
@@ -366,7 +366,7 @@ def test_a_materialized_view_keeps_its_query():
     assert after == before
 
 
-def test_a_name_that_is_taken_is_told_and_another_can_be_given():
+def test_undrop_reports_a_taken_name_and_accepts_another():
     old = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     new = make_lance_table(("ws", "t"))
@@ -379,7 +379,7 @@ def test_a_name_that_is_taken_is_told_and_another_can_be_given():
     assert Table.objects.named(("ws", "t2")).get() == old
 
 
-def test_a_namespace_that_is_gone_is_told_or_comes_along():
+def test_undrop_reports_or_restores_a_dropped_namespace():
     table = make_lance_table(("a", "b", "t"))
     namespace = table.namespace
     recovery_undrop.set_retention(actor=SYSTEM, namespace=("a", "b"), seconds=DAY)
@@ -392,15 +392,15 @@ def test_a_namespace_that_is_gone_is_told_or_comes_along():
         undrop(item, new=("x", "t"), with_parents=True)
     row = undrop(item, with_parents=True)
     assert row.pk == table.pk
-    found = Namespace.objects.named(("a", "b")).get()
-    assert (found.pk, found.retention_seconds) == (namespace.pk, DAY)
+    restored_namespace = Namespace.objects.named(("a", "b")).get()
+    assert (restored_namespace.pk, restored_namespace.retention_seconds) == (namespace.pk, DAY)
     assert Namespace.objects.named(("a",)).count() == 1
     assert lance_queries.count_rows(actor=SYSTEM, table=("a", "b", "t")) == 3
     targets = AuditEvent.objects.filter(action="table.undrop").values_list("target", flat=True)
     assert list(targets)[-1:] == ["a.b.t"]
 
 
-def test_it_comes_back_into_a_new_namespace_of_the_name():
+def test_undrop_uses_a_new_namespace_of_the_same_name():
     table = make_lance_table(("a", "t"))
     item = drop("a", "t")
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
@@ -409,7 +409,7 @@ def test_it_comes_back_into_a_new_namespace_of_the_name():
     assert (row.pk, row.namespace_id) == (table.pk, new.pk)
 
 
-def test_once_the_purge_has_begun_it_is_too_late(monkeypatch):
+def test_undrop_is_refused_once_the_purge_has_begun(monkeypatch):
     make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     job = make_due(item)
@@ -438,7 +438,7 @@ def test_once_the_purge_has_begun_it_is_too_late(monkeypatch):
     assert Table.objects.get().state == TableState.DROPPED
 
 
-def test_a_purge_that_failed_can_be_asked_for_again(monkeypatch):
+def test_a_failed_purge_can_be_requested_again(monkeypatch):
     table = make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     job = make_due(item)
@@ -460,7 +460,7 @@ def test_a_purge_that_failed_can_be_asked_for_again(monkeypatch):
     assert files(table.location) == {}
 
 
-def test_a_location_that_another_table_got_meanwhile():
+def test_undrop_is_refused_if_the_location_is_taken():
     table = make_lance_table(("ws", "t"))
     commit([table_operations.DeregisterTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
@@ -474,7 +474,7 @@ def test_a_location_that_another_table_got_meanwhile():
         undrop(item)
 
 
-def test_a_purge_that_was_canceled_leaves_it_to_be_brought_back():
+def test_undrop_is_possible_after_a_canceled_purge():
     make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     jobs.cancel_jobs_of(item.transaction)
@@ -484,7 +484,7 @@ def test_a_purge_that_was_canceled_leaves_it_to_be_brought_back():
     assert lance_queries.count_rows(actor=SYSTEM, table=("ws", "t")) == 3
 
 
-def test_dropped_again_it_waits_again():
+def test_a_second_drop_starts_a_new_retention():
     table = make_lance_table(("ws", "t"))
     first = drop("ws", "t")
     undrop(first)
@@ -494,7 +494,7 @@ def test_dropped_again_it_waits_again():
     assert files(table.location) == {}
 
 
-def test_files_that_another_table_in_the_trash_needs_stay():
+def test_purge_keeps_files_of_other_tables_in_the_trash():
     """What was registered from an Iceberg table's metadata shares its files."""
     first = make_iceberg_table("ws", "t")
     iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"))
@@ -516,9 +516,9 @@ def test_files_that_another_table_in_the_trash_needs_stay():
 # --- bringing back a namespace -------------------------------------------------------------------------
 
 
-def test_a_namespace_with_all_that_went_with_it():
+def test_undrop_restores_a_namespace_with_its_tables():
     make_namespace("a", "b", properties={"k": "v"})
-    one = make_lance_table(("a", "b", "one"))
+    first = make_lance_table(("a", "b", "one"))
     make_iceberg_table("a", "two")
     make_view("a", "three")
     earlier = make_lance_table(("a", "earlier"))
@@ -557,10 +557,10 @@ def test_a_namespace_with_all_that_went_with_it():
     assert Function.objects.values(*function).get() == function
     assert TrashItem.objects.get().table == earlier
     assert Job.objects.exclude(table=earlier).exclude(status=JobStatus.CANCELED).count() == 0
-    assert Table.objects.get(pk=one.pk).namespace.ancestors[-1] == one.namespace_id
+    assert Table.objects.get(pk=first.pk).namespace.ancestors[-1] == first.namespace_id
 
 
-def test_a_namespace_under_another_name():
+def test_undrop_restores_a_namespace_under_another_name():
     make_lance_table(("a", "b", "t"))
     item = drop_namespace("a")
     make_namespace("a")
@@ -577,9 +577,9 @@ def test_a_namespace_under_another_name():
     assert lance_queries.count_rows(actor=SYSTEM, table=("x", "y", "b", "t")) == 3
 
 
-def test_history_knows_when_it_was_away():
+def test_history_covers_the_time_in_the_trash():
     make_lance_table(("a", "b", "t"))
-    there = timezone.now()
+    before_drop = timezone.now()
     item = drop_namespace("a")
     away = timezone.now()
     undrop(item, new=("z",))
@@ -589,21 +589,23 @@ def test_history_knows_when_it_was_away():
         ("z", "a"),
         ("z.b.t", "a.b.t"),
     ]
-    assert all(there.isoformat() < event.before["dropped_at"] < away.isoformat() for event in tells)
+    assert all(
+        before_drop.isoformat() < event.before["dropped_at"] < away.isoformat() for event in tells
+    )
 
 
-def test_a_namespace_of_which_a_table_is_gone():
+def test_undrop_of_a_namespace_can_skip_purged_tables():
     lost = make_lance_table(("a", "lost"))
-    kept = make_lance_table(("a", "kept"))
+    table = make_lance_table(("a", "kept"))
     item = drop_namespace("a")
     job_runner.run_job(make_due(TrashItem.objects.get(table=lost)).pk)
     with pytest.raises(NotRecoverable, match=r"'a\.lost'"), unchanged():
         undrop(item)
     undrop(item, without_purged=True)
-    assert list(Table.objects.present()) == [kept]
+    assert list(Table.objects.present()) == [table]
 
 
-def test_the_namespace_above_it_is_gone_too():
+def test_undrop_restores_a_dropped_parent_namespace():
     make_table("a", "b", "t")
     item = drop_namespace("a", "b")
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
@@ -613,7 +615,7 @@ def test_the_namespace_above_it_is_gone_too():
     assert Table.objects.named(("a", "b", "t")).exists()
 
 
-def test_an_empty_namespace_comes_back_and_is_forgotten():
+def test_an_empty_namespace_is_restored_or_expires():
     make_namespace("a")
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
     item = TrashItem.objects.get()
@@ -636,33 +638,33 @@ def test_purge_now_leaves_time_to_stop_it(settings):
     assert abs(job.lease_until - soon) < timedelta(seconds=60)
     job_runner.run_job(job.pk)
     assert files(table.location) != {}
-    kept = recovery_undrop.stop_purge(actor=SYSTEM, item=item.pk)
-    assert (kept.state, kept.purge_at) == (TrashState.KEPT, None)
+    item_ = recovery_undrop.stop_purge(actor=SYSTEM, item=item.pk)
+    assert (item_.state, item_.purge_at) == (TrashState.KEPT, None)
     job.refresh_from_db()
     assert job.status == JobStatus.CANCELED
     job_runner.run_job(job.pk)
     undrop(item)
-    told = AuditEvent.objects.filter(action__startswith="trash.").order_by("pk")
-    assert [(event.action, event.target) for event in told] == [
+    events = AuditEvent.objects.filter(action__startswith="trash.").order_by("pk")
+    assert [(event.action, event.target) for event in events] == [
         ("trash.purge", "ws.t"),
         ("trash.keep", "ws.t"),
     ]
-    assert told[0].after["reason"] == "GDPR"
+    assert events[0].after["reason"] == "GDPR"
 
 
-def test_purge_now_of_a_namespace_takes_all_of_it(settings):
+def test_purge_now_of_a_namespace_covers_all_its_tables(settings):
     settings.MONODON_PURGE_GRACE_SECONDS = 0
-    one, two = make_lance_table(("a", "one")), make_lance_table(("a", "b", "two"))
+    first, two = make_lance_table(("a", "one")), make_lance_table(("a", "b", "two"))
     item = drop_namespace("a")
     for job in recovery_undrop.purge_now(actor=SYSTEM, item=item.pk):
         job_runner.run_job(job.pk)
-    assert files(one.location) == files(two.location) == {}
+    assert files(first.location) == files(two.location) == {}
     assert (
         recovery_undrop.delete_expired_items() == 2
     )  # the namespaces; the tables tell for a day that they are purged
 
 
-def test_what_runs_already_is_not_hastened(monkeypatch):
+def test_purge_now_refuses_a_running_purge(monkeypatch):
     make_lance_table(("ws", "t"))
     item = drop("ws", "t")
     taken = jobs.take(make_due(item).pk)
@@ -674,7 +676,7 @@ def test_what_runs_already_is_not_hastened(monkeypatch):
 # --- who may, and who sees -----------------------------------------------------------------------------
 
 
-def test_who_managed_it_may_bring_it_back():
+def test_managers_of_a_table_may_undrop_it():
     table = make_lance_table(("ws", "t"))
     manager = principal("manager", (Privilege.MANAGE, table.namespace))
     writer = principal("writer", (Privilege.WRITE, table.namespace))
@@ -696,7 +698,7 @@ def test_who_managed_it_may_bring_it_back():
     assert recovery_undrop.undrop(actor=manager, item=item.pk).pk == table.pk
 
 
-def test_who_managed_a_dropped_namespace_may_bring_it_back():
+def test_managers_of_a_dropped_namespace_may_undrop_it():
     namespace = make_namespace("a", "b")
     above = principal("above", (Privilege.MANAGE, namespace.parent))
     beside = principal("beside", (Privilege.MANAGE, make_namespace("c")))
@@ -713,7 +715,7 @@ def drop_twice(*path: str) -> TrashItem:
     return item
 
 
-def test_namespaces_come_along_for_who_could_bring_them_back():
+def test_undrop_restores_parents_that_the_actor_could_undrop():
     table = make_table("top", "a", "b", "t")
     of_table = (Privilege.MANAGE, table)
     at_root = (Privilege.CREATE, make_root())
@@ -731,7 +733,7 @@ def test_namespaces_come_along_for_who_could_bring_them_back():
     assert recovery_undrop.undrop(actor=of_upper, item=item.pk, with_parents=True).pk == table.pk
 
 
-def test_a_namespace_comes_along_for_who_could_bring_it_back():
+def test_undrop_restores_a_parent_that_the_actor_could_undrop():
     namespace = make_namespace("top", "a", "b")
     at_root = (Privilege.CREATE, make_root())
     manager = principal("manager", at_root, (Privilege.MANAGE, namespace))
@@ -741,7 +743,7 @@ def test_a_namespace_comes_along_for_who_could_bring_it_back():
         recovery_undrop.undrop(actor=manager, item=item.pk, with_parents=True)
 
 
-def test_a_namespace_does_not_come_along_where_who_brings_it_back_holds_more():
+def test_undrop_does_not_restore_a_parent_to_gain_privileges():
     """As it could not come back there by itself."""
     table = make_table("top", "a", "t")
     keeper = principal("keeper", (Privilege.MANAGE, table.namespace))
@@ -752,7 +754,7 @@ def test_a_namespace_does_not_come_along_where_who_brings_it_back_holds_more():
         recovery_undrop.undrop(actor=keeper, item=item.pk, with_parents=True)
 
 
-def test_a_place_where_nothing_may_be_made():
+def test_undrop_requires_the_create_privilege():
     table = make_lance_table(("ws", "t"))
     manager = principal("manager", (Privilege.MANAGE, table.namespace))
     make_namespace("other")
@@ -768,8 +770,8 @@ def test_the_list_is_paged_and_filtered():
     make_table("z", "d")
     drop("z", "d")
     first, token = recovery_undrop.list_trash(actor=SYSTEM, limit=3)
-    rest, end = recovery_undrop.list_trash(actor=SYSTEM, limit=3, page_token=token)
-    assert [str(row) for row in first + rest] == ["z.d", "x.y.c", "x.y.b", "x.y.a"]
+    second_page, end = recovery_undrop.list_trash(actor=SYSTEM, limit=3, page_token=token)
+    assert [str(row) for row in first + second_page] == ["z.d", "x.y.c", "x.y.b", "x.y.a"]
     assert end is None
     inside, _ = recovery_undrop.list_trash(actor=SYSTEM, namespace=("x",))
     assert [str(row) for row in inside] == ["x.y.c", "x.y.b", "x.y.a"]
@@ -782,7 +784,7 @@ def test_the_list_is_paged_and_filtered():
     assert len(queries) == 1
 
 
-def test_what_is_not_there():
+def test_missing_objects_are_refused():
     for call in (
         recovery_undrop.undrop,
         recovery_undrop.purge_now,
@@ -795,7 +797,7 @@ def test_what_is_not_there():
         recovery_undrop.last_dropped(actor=SYSTEM, name=("x",))
 
 
-def test_a_version_number_goes_on():
+def test_version_numbers_continue_after_undrop():
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
     undrop(drop("ws", "t"))

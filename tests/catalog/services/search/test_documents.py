@@ -76,7 +76,7 @@ def document(name: str) -> SearchDocument:
     return SearchDocument.objects.get(table__name=name, table__dropped_at=None)
 
 
-def test_new_tables_and_namespaces_are_found_after_a_pass():
+def test_new_objects_are_searchable_after_a_pass():
     make_table("ws", "deeper", "second")
     assert find("second") == []
     assert search_documents.update() >= 2
@@ -90,7 +90,7 @@ def test_a_renamed_table_is_found_by_its_new_name():
     assert (find("first"), find("other")) == ([], ["ws.other"])
 
 
-def test_what_was_dropped_is_not_found_even_before_a_pass():
+def test_dropped_objects_are_not_found_before_a_pass():
     commit([table_operations.DropTable(table=("ws", "first"))], actor=SYSTEM)
     assert find("first") == []
     search_documents.update()
@@ -101,7 +101,7 @@ def test_what_was_dropped_is_not_found_even_before_a_pass():
     assert not SearchDocument.objects.exists()
 
 
-def test_a_dropped_namespace_takes_its_tables_along():
+def test_tables_of_a_dropped_namespace_are_not_found():
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     search_documents.update()
     assert not SearchDocument.objects.exists()
@@ -147,7 +147,7 @@ def test_the_columns_of_an_iceberg_table_follow_its_schema():
     assert [path for path, *_ in document("i").columns] == ["a", "b"]
 
 
-def test_facts_need_no_pass_and_leave_it_nothing_to_do():
+def test_annotations_are_searchable_without_a_pass():
     annotations.annotate_table(
         actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
     )
@@ -182,7 +182,7 @@ def test_a_transaction_that_commits_late_is_not_missed():
     assert find("early") == ["other.early"]
 
 
-def test_a_pass_that_fails_follows_the_same_events_again(monkeypatch):
+def test_a_failed_pass_is_repeated(monkeypatch):
     make_table("ws", "second")
     before = SearchCursor.objects.values().get()
 
@@ -200,26 +200,26 @@ def test_a_pass_that_fails_follows_the_same_events_again(monkeypatch):
     assert find("second") == ["ws.second"]
 
 
-def test_a_table_that_cannot_be_read_is_tried_again_later(caplog):
+def test_an_unreadable_table_is_retried_later(caplog):
     row = make_lance_table(("ws", "broken"))
     make_lance_table(("ws", "sound"))
     shutil.move(row.location, f"{row.location}.away")
     search_documents.update()
     assert "The columns of 'ws.broken' cannot be read" in caplog.text
-    found = document("broken")
-    assert found.error
-    assert found.attempts == 1
-    assert 20 < (found.due_at - timezone.now()).total_seconds() <= 30
+    indexed = document("broken")
+    assert indexed.error
+    assert indexed.attempts == 1
+    assert 20 < (indexed.due_at - timezone.now()).total_seconds() <= 30
     # By its name it is found all the same, and so are the others by their columns.
     assert find("broken") == ["ws.broken"]
     assert find("column:name") == ["ws.sound"]
     assert search_documents.update() <= 1  # of what other tests held back
     shutil.move(f"{row.location}.away", row.location)
-    SearchDocument.objects.filter(pk=found.pk).update(due_at=timezone.now())
+    SearchDocument.objects.filter(pk=indexed.pk).update(due_at=timezone.now())
     assert search_documents.update() >= 1
     assert set(find("column:name")) == {"ws.broken", "ws.sound"}
-    found = document("broken")
-    assert (found.error, found.attempts, found.due_at) == ("", 0, None)
+    indexed = document("broken")
+    assert (indexed.error, indexed.attempts, indexed.due_at) == ("", 0, None)
 
 
 def test_pauses_grow_and_are_bounded(monkeypatch):
@@ -229,13 +229,13 @@ def test_pauses_grow_and_are_bounded(monkeypatch):
     for _ in range(14):
         SearchDocument.objects.filter(due_at__isnull=False).update(due_at=timezone.now())
         search_documents.update()
-        found = document("broken")
-        pauses.append(round((found.due_at - timezone.now()).total_seconds()))
+        indexed = document("broken")
+        pauses.append(round((indexed.due_at - timezone.now()).total_seconds()))
     assert [round(pause / 30) for pause in pauses[:5]] == [1, 2, 4, 8, 16]
     assert 21_500 < pauses[-1] <= 21_600
 
 
-def test_a_pass_that_dies_of_a_table_does_not_die_of_it_at_once_again(monkeypatch):
+def test_a_table_that_kills_a_pass_is_retried_later(monkeypatch):
     make_lance_table(("ws", "deadly"))
 
     def die(row: Table) -> None:
@@ -250,7 +250,7 @@ def test_a_pass_that_dies_of_a_table_does_not_die_of_it_at_once_again(monkeypatc
     assert document("deadly").attempts == 1
 
 
-def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
+def test_a_timed_out_pass_is_continued_by_the_next(monkeypatch):
     for number in range(3):
         make_lance_table(("ws", f"t{number}"))
 
@@ -261,14 +261,14 @@ def test_a_pass_ends_in_time_and_the_next_goes_on(monkeypatch):
     real = search_documents.table_columns.read
     monkeypatch.setattr(search_documents.table_columns, "read", slow)
     search_documents.update(seconds=0.3)
-    left = SearchDocument.objects.filter(due_at__isnull=False, attempts=0).count()
-    assert 1 <= left <= 2
+    remaining = SearchDocument.objects.filter(due_at__isnull=False, attempts=0).count()
+    assert 1 <= remaining <= 2
     search_documents.update()
     assert not SearchDocument.objects.filter(due_at__isnull=False).exists()
     assert len(find("column:name")) == 3
 
 
-def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
+def test_an_unchanged_schema_is_not_read_again(monkeypatch):
     make_lance_table(("ws", "t"))
     search_documents.update()
     annotations.annotate_table(actor=SYSTEM, table=("ws", "t"), changes=Changes(description="x"))
@@ -281,16 +281,16 @@ def test_a_version_that_changes_no_column_reads_none_again(monkeypatch):
     assert search_documents.update() >= 3
 
 
-def test_two_passes_do_not_meet():
+def test_only_one_pass_runs_at_a_time():
     make_table("ws", "second")
-    taken, done = threading.Event(), threading.Event()
+    taken, finished = threading.Event(), threading.Event()
 
     def hold() -> None:
         try:
             with locks.advisory_lock("search documents") as is_alone:
                 assert is_alone
                 taken.set()
-                done.wait(timeout=60)
+                finished.wait(timeout=60)
         finally:
             connections.close_all()
 
@@ -299,12 +299,12 @@ def test_two_passes_do_not_meet():
     assert taken.wait(timeout=60)
     assert search_documents.update() == 0
     assert not SearchDocument.objects.filter(table__name="second").exists()
-    done.set()
+    finished.set()
     thread.join(timeout=60)
     assert search_documents.update() >= 1
 
 
-def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
+def test_annotations_during_a_pass_are_not_lost(monkeypatch):
     """The pass has the document locked when it reads what is said; who says more waits for it."""
     row = document("first")
     SearchDocument.objects.filter(pk=row.pk).update(due_at=timezone.now())
@@ -320,16 +320,16 @@ def test_what_is_said_while_a_pass_writes_is_not_lost(monkeypatch):
         finally:
             connections.close_all()
 
-    def said(rows):
-        found = real(rows)
+    def read_while_others_write(rows):
+        result = real(rows)
         if not at_it.is_set():
             at_it.set()
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline and not _somebody_waits():
                 time.sleep(0.01)
-        return found
+        return result
 
-    monkeypatch.setattr(search_documents, "_annotations_of", said)
+    monkeypatch.setattr(search_documents, "_annotations_of", read_while_others_write)
     threads.append(threading.Thread(target=say))
     threads[0].start()
     search_documents.update()
@@ -348,7 +348,7 @@ def _somebody_waits() -> bool:
         return cursor.fetchone()[0]
 
 
-def test_reindex_makes_all_anew():
+def test_reindex_rebuilds_all_documents():
     make_lance_table(("ws", "t"))
     SearchDocument.objects.all().delete()
     SearchCursor.objects.all().delete()
@@ -362,7 +362,7 @@ def test_reindex_makes_all_anew():
     assert search_documents.update() <= 1  # of what other tests held back
 
 
-def test_many_documents_are_made_in_few_statements(django_assert_max_num_queries):
+def test_many_documents_need_few_statements(django_assert_max_num_queries):
     namespace = Namespace.objects.named(("ws",)).get()
     for number in range(30):
         make_table("ws", f"many_{number}")
@@ -384,7 +384,7 @@ def test_names_of_all_sorts_are_found():
     assert find("x" * 90) == ["ws." + "x" * 200]
 
 
-def test_a_table_of_many_columns_is_entered_as_far_as_it_goes():
+def test_documents_of_wide_tables_are_truncated():
     schema = pa.schema(
         [(f"column_{number}_with_a_long_name", pa.int32()) for number in range(3000)]
     )

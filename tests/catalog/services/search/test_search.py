@@ -66,7 +66,7 @@ def find(text: str, actor: Principal = SYSTEM, **options) -> list[str]:
     return names(search.search(actor=actor, text=text, **options))
 
 
-def shown(page: Page) -> list[tuple[str, str]]:
+def highlights(page: Page) -> list[tuple[str, str]]:
     """What matched in the first result, hits in brackets."""
     return [
         (match.field, "".join(f"[{p.text}]" if p.is_hit else p.text for p in match.parts))
@@ -78,14 +78,14 @@ def say(*table: str, **changes) -> None:
     annotations.annotate_table(actor=SYSTEM, table=table, changes=Changes(**changes))
 
 
-def test_the_whole_name_comes_first_then_names_then_the_rest():
+def test_exact_names_rank_before_partial_names_and_texts():
     say("prod", "web", "pageViews", description="Joined with orders in the evening")
     assert find("orders") == ["dev.orders", "prod.sales.customer_orders", "prod.web.pageViews"]
     assert find("prod.sales.customer_orders")[0] == "prod.sales.customer_orders"
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("page", ["prod.web.pageViews"]),
         ("pageviews", ["prod.web.pageViews"]),
@@ -101,12 +101,12 @@ def test_the_whole_name_comes_first_then_names_then_the_rest():
         ("cust ord", ["prod.sales.customer_orders"]),
     ],
 )
-def test_words_are_found_in_names_columns_and_comments(text, found):
+def test_words_are_found_in_names_columns_and_comments(text, expected):
     # The last word is the only beginning: "cust ord" is corrected.
-    assert find(text) == found
+    assert find(text) == expected
 
 
-def test_quoted_words_stand_beside_each_other():
+def test_quoted_words_must_be_adjacent():
     say("dev", "orders", description="of each customer the orders")
     assert find('"customer orders"') == ["prod.sales.customer_orders"]
     assert set(find("customer orders")) == {"prod.sales.customer_orders", "dev.orders"}
@@ -114,7 +114,7 @@ def test_quoted_words_stand_beside_each_other():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("format:iceberg", ["prod.sales.invoices2024"]),
         ("kind:namespace", ["dev", "prod", "prod.sales", "prod.web"]),
@@ -130,8 +130,8 @@ def test_quoted_words_stand_beside_each_other():
         ("owner:ada", []),
     ],
 )
-def test_filters(text, found):
-    assert find(text) == found
+def test_filters(text, expected):
+    assert find(text) == expected
 
 
 def define(key: str, **options) -> None:
@@ -163,7 +163,7 @@ def test_labels_are_inherited_and_overridden():
     say("dev", "orders", columns={})
     assert find("label:pii=maybe") == []
     page = search.search(actor=SYSTEM, text="label:pii=yes in:prod.sales")
-    assert shown(page) == [("label", "[pii] (inherited)")]
+    assert highlights(page) == [("label", "[pii] (inherited)")]
 
 
 def test_a_label_of_a_column_finds_its_table():
@@ -176,7 +176,7 @@ def test_a_label_of_a_column_finds_its_table():
     )
     page = search.search(actor=SYSTEM, text="label:pii=yes")
     assert names(page) == ["prod.sales.customer_orders"]
-    assert shown(page) == [("label", "[pii=yes]")]
+    assert highlights(page) == [("label", "[pii=yes]")]
 
 
 def test_sensitivity_is_inherited_and_that_of_columns_counts():
@@ -201,7 +201,7 @@ def test_sensitivity_is_inherited_and_that_of_columns_counts():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("custmer", "prod.sales.customer_orders"),
         ("cutsomer_orders", "prod.sales.customer_orders"),
@@ -212,19 +212,19 @@ def test_sensitivity_is_inherited_and_that_of_columns_counts():
         ("shipingadress in:prod", "prod.sales.customer_orders"),
     ],
 )
-def test_typos_are_forgiven_when_nothing_else_is_found(text, found):
+def test_typos_are_corrected_without_exact_matches(text, expected):
     page = search.search(actor=SYSTEM, text=text)
-    assert found in names(page)
+    assert expected in names(page)
     assert page.is_corrected
 
 
-def test_what_is_like_nothing_finds_nothing():
+def test_unknown_words_find_nothing():
     page = search.search(actor=SYSTEM, text="zzyzx")
     assert (page.results, page.is_corrected) == ([], False)
     assert find('"custmer"') == []
 
 
-def test_results_say_where_they_matched():
+def test_results_name_the_matching_fields():
     say(
         "prod",
         "sales",
@@ -235,7 +235,7 @@ def test_results_say_where_they_matched():
     page = search.search(actor=SYSTEM, text="order")
     assert names(page)[0] in {"prod.sales.customer_orders", "dev.orders"}
     page = search.search(actor=SYSTEM, text="in:prod order")
-    assert shown(page) == [
+    assert highlights(page) == [
         ("name", "customer_[orders]"),
         ("column", "[order]_id"),
         ("description", "All <b>[orders]</b> since 2019"),
@@ -243,11 +243,11 @@ def test_results_say_where_they_matched():
     ]
 
 
-def test_a_long_text_is_cut_around_what_matched():
+def test_long_texts_are_cut_around_the_match():
     parts = matches.highlight("x " * 100 + "orders" + " y" * 100, {"orders"})
     assert parts[0].text == parts[-1].text == "…"
-    assert [part.text for part in parts if part.is_hit] == ["orders"]
-    assert sum(len(part.text) for part in parts) < 200
+    assert [fragment.text for fragment in parts if fragment.is_hit] == ["orders"]
+    assert sum(len(fragment.text) for fragment in parts) < 200
     assert matches.highlight("Größe", {"grosse"}) == (matches.Part("Größe", is_hit=True),)
 
 
@@ -256,13 +256,13 @@ def test_pages():
         make_table("many", f"item_{number}")
     search_documents.reindex()
     for text in ("item", "in:many", "itme", "item in:many"):
-        seen, token = [], None
+        names_seen, token = [], None
         for _ in range(4):
             page = search.search(actor=SYSTEM, text=text, limit=2, page_token=token)
-            seen += names(page)
+            names_seen += names(page)
             token = page.next_page
         assert token is None
-        assert seen == [f"many.item_{number}" for number in range(7)]
+        assert names_seen == [f"many.item_{number}" for number in range(7)]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_token_of_another_list_is_refused(token):
         ("a b c d e f g h i j k l m n o p q r s t u", "more than 20 words"),
     ],
 )
-def test_a_query_that_means_nothing_says_how_to_put_it(text, cause):
+def test_an_empty_query_is_refused_with_a_hint(text, cause):
     with pytest.raises(InvalidInput, match=cause):
         search.search(actor=SYSTEM, text=text)
 
@@ -324,7 +324,7 @@ def test_no_text_breaks_a_search(text):
         search.search(actor=SYSTEM, text=text)
 
 
-def test_marks_are_no_words():
+def test_punctuation_is_ignored():
     assert find(":k:table") == []
     assert find("k") == []
 
@@ -362,7 +362,7 @@ def test_a_search_changes_nothing():
         find("custmer label:pii")
 
 
-def test_words_are_learnt_and_forgotten():
+def test_the_word_list_follows_the_documents():
     assert SearchWord.objects.filter(key="=customer").exists()
     assert not SearchWord.objects.filter(key="=2024").exists()
     commit(

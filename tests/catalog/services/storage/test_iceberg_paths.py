@@ -61,8 +61,8 @@ def set_location(location: str) -> dict[str, object]:
 
 
 def paths(*, table: str = "t") -> list[str]:
-    found = IcebergPath.objects.filter(table__name=table).exclude(table__state=TableState.DROPPED)
-    return sorted(found.values_list("path", flat=True))
+    rows = IcebergPath.objects.filter(table__name=table).exclude(table__state=TableState.DROPPED)
+    return sorted(rows.values_list("path", flat=True))
 
 
 def lance_operations(
@@ -82,7 +82,7 @@ def refuse(location: str | Path, path: str | Path, kind: str = "table") -> None:
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_no_lance_table_at_or_around_a_path_of_an_iceberg_table(warehouse, name):
+def test_lance_tables_may_not_overlap_iceberg_paths(warehouse, name):
     make_iceberg_table(*T, properties={name: f"file://{warehouse}/shared/data/"})
     path = f"{warehouse}/shared/data"
     refuse(path, path)
@@ -92,7 +92,7 @@ def test_no_lance_table_at_or_around_a_path_of_an_iceberg_table(warehouse, name)
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_a_path_that_a_commit_sets(warehouse, name):
+def test_a_commit_records_its_paths(warehouse, name):
     make_iceberg_table(*T)
     update(set_property("a", "b"))
     assert paths() == []
@@ -100,7 +100,7 @@ def test_a_path_that_a_commit_sets(warehouse, name):
     refuse(warehouse / "shared", warehouse / "shared")
 
 
-def test_a_staged_creation_enters_its_paths(warehouse):
+def test_a_staged_creation_records_its_paths(warehouse):
     make_namespace("ns")
     requirements = [{"type": "assert-create"}]
     staged = iceberg_commits.create_table(
@@ -127,7 +127,7 @@ def test_a_staged_creation_enters_its_paths(warehouse):
     assert paths() == [f"{warehouse}/shared"]
 
 
-def test_older_files_stay_where_a_former_property_put_them(warehouse):
+def test_former_path_properties_stay_recorded(warehouse):
     make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/first"})
     update(set_property("write.data.path", f"{warehouse}/second"))
     update({"action": "remove-properties", "removals": ["write.data.path"]})
@@ -135,7 +135,7 @@ def test_older_files_stay_where_a_former_property_put_them(warehouse):
         refuse(warehouse / name, warehouse / name)
 
 
-def test_a_former_location(warehouse):
+def test_a_former_location_stays_recorded(warehouse):
     location = make_iceberg_table(*T, location=f"{warehouse}/first").location
     update(set_location(f"file://{warehouse}/second"))
     assert paths() == [location]
@@ -144,14 +144,14 @@ def test_a_former_location(warehouse):
     assert paths() == [location, f"{warehouse}/second"]
 
 
-def test_paths_inside_its_own_location_are_not_entered(warehouse):
+def test_paths_inside_the_table_location_are_not_recorded(warehouse):
     location = make_iceberg_table(*T).location
     update(set_property("write.data.path", f"{location}/elsewhere"))
     update(set_property("write.metadata.path", f"file://{location}/other"))
     assert paths() == []
 
 
-def test_a_table_registered_from_a_file_elsewhere(warehouse):
+def test_a_registered_table_records_its_outside_metadata_path(warehouse):
     make_iceberg_table("ns", "u", location=f"{warehouse}/first")
     moved = f"{warehouse}/elsewhere"
     made = iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "u"))
@@ -163,7 +163,7 @@ def test_a_table_registered_from_a_file_elsewhere(warehouse):
     refuse(moved, moved)
 
 
-def test_a_view_enters_where_its_metadata_is_written(warehouse):
+def test_a_view_records_its_metadata_path(warehouse):
     make_namespace("ns")
     iceberg_views.create_view(
         actor=SYSTEM,
@@ -188,7 +188,7 @@ def test_a_dropped_table_holds_no_paths(warehouse):
     make_table("ns", "lance", location=f"{warehouse}/shared")
 
 
-def test_several_iceberg_tables_share_a_path_and_lie_in_it(warehouse):
+def test_iceberg_tables_may_share_paths(warehouse):
     first, second = f"{warehouse}/first", f"{warehouse}/second"
     shared = {"write.data.path": first, "write.metadata.path": second}
     make_iceberg_table(*T, properties=shared)
@@ -201,7 +201,7 @@ def test_several_iceberg_tables_share_a_path_and_lie_in_it(warehouse):
 
 
 @pytest.mark.parametrize("state", [JobStatus.QUEUED, JobStatus.RUNNING])
-def test_no_path_in_a_directory_that_is_about_to_go(warehouse, state):
+def test_no_path_is_allowed_inside_a_directory_being_purged(warehouse, state):
     lance = make_table("ns", "lance")
     stage(lance, 1)
     make_iceberg_table(*T)
@@ -233,7 +233,7 @@ def test_a_lance_directory_with_an_iceberg_tables_metadata_is_not_removed(wareho
     assert files(warehouse) == before
 
 
-def test_the_migration_enters_what_tables_have_now(warehouse):
+def test_the_migration_records_present_paths(warehouse):
     make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/shared"})
     make_iceberg_table("ns", "plain")
     make_iceberg_table("ns", "gone", properties={"write.data.path": f"{warehouse}/gone"})
@@ -249,7 +249,7 @@ def test_the_migration_enters_what_tables_have_now(warehouse):
     assert not IcebergPath.objects.exists()
 
 
-def test_a_path_is_found_by_an_index():
+def test_path_lookups_use_an_index():
     with connection.cursor() as cursor:
         # The tables of a test are small enough to be read whole.
         cursor.execute("SET LOCAL enable_seqscan = off")
@@ -257,13 +257,13 @@ def test_a_path_is_found_by_an_index():
     assert "iceberg_path_prefix" in plan, plan
 
 
-def test_whoever_claims_a_path_locks_locations_first(warehouse):
+def test_claims_of_paths_lock_locations_first(warehouse):
     make_iceberg_table(*T)
     with CaptureQueriesContext(connection) as made:
         update(set_property("write.data.path", f"{warehouse}/shared"))
-    said = [query["sql"] for query in made]
-    [lock] = [i for i, sql in enumerate(said) if "pg_advisory_xact_lock" in sql]
-    [insert] = [i for i, sql in enumerate(said) if 'INSERT INTO "catalog_icebergpath"' in sql]
+    statements = [query["sql"] for query in made]
+    [lock] = [i for i, sql in enumerate(statements) if "pg_advisory_xact_lock" in sql]
+    [insert] = [i for i, sql in enumerate(statements) if 'INSERT INTO "catalog_icebergpath"' in sql]
     assert lock < insert
 
 
@@ -273,19 +273,19 @@ def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehou
     for number in range(8):
         iceberg, lance = ("ns", f"t{number}"), ("ns", f"l{number}")
         make_iceberg_table(*iceberg)
-        place, barrier = f"{warehouse}/shared{number}", Barrier(2)
+        location, barrier = f"{warehouse}/shared{number}", Barrier(2)
 
-        def name(iceberg=iceberg, place=place, barrier=barrier) -> str:
+        def name(iceberg=iceberg, location=location, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
-                lambda: update(set_property("write.data.path", f"{place}/data"), table=iceberg)
+                lambda: update(set_property("write.data.path", f"{location}/data"), table=iceberg)
             )
 
-        def declare(lance=lance, place=place, barrier=barrier) -> str:
+        def declare(lance=lance, location=location, barrier=barrier) -> str:
             barrier.wait()
             return _outcome(
                 lambda: commit(
-                    [registration_operations.DeclareTable(table=lance, location=place)],
+                    [registration_operations.DeclareTable(table=lance, location=location)],
                     actor=SYSTEM,
                 )
             )
@@ -293,7 +293,7 @@ def test_a_path_and_a_lance_table_race_for_a_directory(transactional_db, warehou
         with ThreadPoolExecutor(2) as pool:
             outcome = sorted(task.result() for task in [pool.submit(name), pool.submit(declare)])
         assert outcome == ["LocationTaken", "done"]
-        assert Table.objects.filter(location=place).exists() != bool(paths(table=f"t{number}"))
+        assert Table.objects.filter(location=location).exists() != bool(paths(table=f"t{number}"))
 
 
 def _outcome(call) -> str:

@@ -61,7 +61,7 @@ def belonging(table: Table, *paths: str | Path) -> list[Belonging]:
     return [owners[str(path)].belonging for path in paths]
 
 
-def test_the_tables_around_a_file_own_it(lake):
+def test_a_file_belongs_to_its_enclosing_tables(lake):
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
     paths = [f"{lake}/a/data/x", f"{lake}/b/data/x", f"{lake}/c/x", "/etc/passwd"]
     assert belonging(a, *paths) == [OWN, OTHER, FREE, OUTSIDE]
@@ -69,7 +69,7 @@ def test_the_tables_around_a_file_own_it(lake):
     assert TableFiles(a).classify([paths[1]])[paths[1]].table_ids == {b.pk}
 
 
-def test_a_name_that_begins_alike_is_no_prefix(lake):
+def test_sibling_names_are_not_prefixes(lake):
     a, a2 = table_at("a", lake / "a"), table_at("a2", lake / "a2")
     assert belonging(a, f"{lake}/a2/x", f"{lake}/a/x", f"{lake}/ab/x") == [OTHER, OWN, FREE]
     assert belonging(a2, f"{lake}/a2/x", f"{lake}/a/x") == [OWN, OTHER]
@@ -88,7 +88,7 @@ def test_the_deepest_holder_owns_a_file(lake):
     assert foreign == [f"{lake}/a/of_b"]
 
 
-def test_a_path_that_two_tables_hold_is_no_ones_own(lake):
+def test_a_path_shared_by_two_tables_has_no_owner(lake):
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
     for table in (a, b):
         IcebergPath.objects.create(table=table, path=f"{lake}/shared")
@@ -99,7 +99,7 @@ def test_a_path_that_two_tables_hold_is_no_ones_own(lake):
     assert TableFiles(a).prefixes() == ([f"{lake}/a"], [f"{lake}/shared"])
 
 
-def test_a_path_outside_the_location_is_own(lake):
+def test_a_recorded_path_outside_the_location_is_owned(lake):
     a = table_at("a", lake / "a")
     IcebergPath.objects.create(table=a, path=f"{lake}/data")
     assert belonging(a, f"{lake}/data/x") == [OWN]
@@ -130,7 +130,7 @@ def test_a_present_table_wins_over_those_dropped_at_its_location(lake):
     assert (belonging(new, path), belonging(old, path)) == ([OWN], [OTHER])
 
 
-def test_files_in_the_warehouse_are_not_free(lake, warehouse):
+def test_unowned_files_in_the_warehouse_are_not_readable(lake, warehouse):
     a = table_at("a", lake / "a")
     t = make_table("ns", "t")
     assert belonging(a, f"{warehouse}/x", f"{warehouse}/some/x", f"{t.location}/x") == [
@@ -216,7 +216,7 @@ def test_spellings_that_lance_reads(lake, spelling, expected):
     assert belonging(a, spelling.format(at=f"{lake}/a", beside=f"{lake}/b")) == [expected]
 
 
-def test_links_are_followed_before_anything_is_decided(lake, warehouse):
+def test_links_are_resolved_before_ownership_is_decided(lake, warehouse):
     a, _ = table_at("a", lake / "a"), table_at("b", lake / "b")
     (lake / "b" / "data").mkdir()
     (lake / "a" / "own").mkdir()
@@ -238,17 +238,17 @@ def test_links_are_followed_before_anything_is_decided(lake, warehouse):
     ]
     assert belonging(a, *paths) == [OTHER, OTHER, OTHER, OUTSIDE, OTHER, OWN, OUTSIDE]
     assert not TableFiles(a).may_change(paths[0])
-    who = stranger()
+    principal = stranger()
     for path in [*paths[:5], paths[6]]:
         with pytest.raises(ForeignFile) as refused:
-            TableFiles(a).require_readable(who, [path])
+            TableFiles(a).require_readable(principal, [path])
         assert refused.value.message == (
             f"File '{path}' does not belong to table 'ns.a', and may not be read for it"
         )
-    assert TableFiles(a).require_readable(who, [paths[5]]) == {paths[5]: f"{lake}/a/own/x"}
+    assert TableFiles(a).require_readable(principal, [paths[5]]) == {paths[5]: f"{lake}/a/own/x"}
 
 
-def test_what_is_no_regular_file_is_outside(lake):
+def test_special_files_are_outside(lake):
     a = table_at("a", lake / "a")
     os.mkfifo(lake / "a" / "pipe")
     (lake / "a" / "directory").mkdir()
@@ -269,35 +269,41 @@ def stranger() -> access.Principal:
     return access.of_row(row)
 
 
-def test_files_of_others_are_read_by_who_may_read_the_table(lake):
+def test_foreign_files_require_the_read_privilege(lake):
     b = table_at("b", lake / "b")
-    who = stranger()
+    principal = stranger()
     make_iceberg_table("mine", "a", location=f"file://{lake}/a")
     a = Table.objects.select_related("namespace").get(name="a")
     path = f"{lake}/b/data/x"
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
-    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk)
-    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+        TableFiles(a).require_readable(principal, [path])
+    Grant.objects.create(
+        principal_id=principal.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk
+    )
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
     assert not TableFiles(a).may_change(path)
     free = f"{lake}/free/x"
-    assert TableFiles(a).require_readable(who, [free]) == {free: free}
+    assert TableFiles(a).require_readable(principal, [free]) == {free: free}
     assert not TableFiles(a).may_change(free)
 
 
-def test_a_shared_path_takes_the_right_to_read_every_table_there(lake):
-    who = stranger()
+def test_a_shared_path_requires_read_on_all_its_tables(lake):
+    principal = stranger()
     make_iceberg_table("mine", "a", location=f"file://{lake}/a")
     a = Table.objects.select_related("namespace").get(name="a")
     b, c = table_at("b", lake / "b"), table_at("c", lake / "c")
     for table in (a, b, c):
         IcebergPath.objects.create(table=table, path=f"{lake}/shared")
     path = f"{lake}/shared/x"
-    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk)
+    Grant.objects.create(
+        principal_id=principal.ids[0], mask=closure(Privilege.READ).value, table_id=b.pk
+    )
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
-    Grant.objects.create(principal_id=who.ids[0], mask=closure(Privilege.READ).value, table_id=c.pk)
-    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+        TableFiles(a).require_readable(principal, [path])
+    Grant.objects.create(
+        principal_id=principal.ids[0], mask=closure(Privilege.READ).value, table_id=c.pk
+    )
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
 
 
 def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
@@ -307,7 +313,7 @@ def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
     grant = Grant.objects.create(
         principal=committer, mask=closure(Privilege.READ).value, table_id=b.pk
     )
-    who = stranger()
+    principal = stranger()
     files = TableFiles(a)
     sources = files.foreign_sources([path, f"{lake}/a/x"])
     assert sources == {b.pk}
@@ -319,13 +325,13 @@ def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
         b.pk,
         "user:committer",
     )
-    assert TableFiles(a).require_readable(who, [path]) == {path: path}
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
     grant.delete()
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
+        TableFiles(a).require_readable(principal, [path])
     FileReference.objects.update(principal="user:nobody")
     with pytest.raises(ForeignFile):
-        TableFiles(a).require_readable(who, [path])
+        TableFiles(a).require_readable(principal, [path])
 
 
 def test_dependents_are_those_that_were_not_purged(lake):
@@ -341,17 +347,17 @@ def test_dependents_are_those_that_were_not_purged(lake):
     assert not file_references.dependents(b).exists()
 
 
-def test_a_table_to_be_owns_its_location(lake):
+def test_a_table_being_created_owns_its_location(lake):
     future = FutureTable(("ns", "new"), f"{lake}/new")
-    files, who = TableFiles(future), stranger()
+    files, principal = TableFiles(future), stranger()
     own = f"{lake}/new/x"
-    assert files.require_readable(who, [own]) == {own: own}
+    assert files.require_readable(principal, [own]) == {own: own}
     table_at("b", lake / "b")
     with pytest.raises(ForeignFile):
-        files.require_readable(who, [f"{lake}/b/x"])
+        files.require_readable(principal, [f"{lake}/b/x"])
 
 
-def test_own_files_cost_no_statement(lake, django_assert_num_queries):
+def test_own_files_need_no_query(lake, django_assert_num_queries):
     a = table_at("a", lake / "a")
     paths = [f"file://{lake}/a/data/{number}.parquet" for number in range(2000)]
     with django_assert_num_queries(0):
@@ -361,7 +367,7 @@ def test_own_files_cost_no_statement(lake, django_assert_num_queries):
         TableFiles(a).require_readable(SYSTEM, [*paths, *elsewhere])
 
 
-def test_a_link_that_is_put_in_place_of_a_file_is_not_followed(lake):
+def test_a_link_replacing_a_file_is_not_followed(lake):
     (lake / "d").mkdir()
     (lake / "d" / "x").write_text("mine")
     (lake / "secret").mkdir()
@@ -381,7 +387,7 @@ def test_a_link_that_is_put_in_place_of_a_file_is_not_followed(lake):
         read_real_file(f"{lake}/pipe", 10)
 
 
-def test_who_dropped_and_registered_again_knows_its_files(lake):
+def test_a_table_registered_again_owns_its_files(lake):
     """A table that was forgotten and registered again owns what it owned."""
     loaded = make_iceberg_table("ns", "a", location=f"file://{lake}/a")
     drop("a")

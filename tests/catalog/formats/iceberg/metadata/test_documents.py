@@ -55,7 +55,7 @@ def test_a_new_table_has_the_fields_of_its_version(version, more):
     assert metadata_documents.parse(metadata_documents.dump(document)) == document
 
 
-def test_a_table_is_v2_unpartitioned_and_unsorted_unless_it_says_otherwise():
+def test_a_table_is_v2_unpartitioned_and_unsorted_by_default():
     document = made()
     assert document["format-version"] == 2
     assert document["partition-specs"] == [{"spec-id": 0, "fields": []}]
@@ -66,9 +66,9 @@ def test_a_table_is_v2_unpartitioned_and_unsorted_unless_it_says_otherwise():
 
 
 def test_sources_follow_their_columns_to_fresh_ids():
-    given = {"type": "struct", "fields": [column(9, "b"), column(0, "a", "timestamp")]}
+    source_schema = {"type": "struct", "fields": [column(9, "b"), column(0, "a", "timestamp")]}
     document = metadata_documents.new_table(
-        schema=given,
+        schema=source_schema,
         partition_spec=spec((0, "day", "d"), (9, "identity", "b"), **{"spec-id": 4}),
         write_order=order(9),
         location=LOCATION + "/",
@@ -84,7 +84,7 @@ def test_sources_follow_their_columns_to_fresh_ids():
     }
     assert document["sort-orders"] == [order(1)]
     assert document["location"] == LOCATION
-    assert given["fields"][0]["id"] == 9
+    assert source_schema["fields"][0]["id"] == 9
 
 
 @pytest.mark.parametrize("version", ["0", "4", "", "x", "2.0", " 2"])
@@ -113,15 +113,15 @@ def test_refusals():
     )
 
 
-def test_reserved_properties_are_not_kept():
-    given = {"format-version": "3", "uuid": "x", "current-snapshot-id": "5", "a": "b"}
-    document = made(properties=given)
+def test_reserved_properties_are_dropped():
+    properties = {"format-version": "3", "uuid": "x", "current-snapshot-id": "5", "a": "b"}
+    document = made(properties=properties)
     assert document["properties"] == {"a": "b"}
     assert document["next-row-id"] == 0
-    assert given["format-version"] == "3"
+    assert properties["format-version"] == "3"
 
 
-def test_refs_only_keeps_what_refs_point_at():
+def test_refs_only_keeps_referenced_snapshots():
     document = updates.apply(written(5), [ref(2, "old", "tag")], now_ms=3_000)
     few = metadata_documents.refs_only(document)
     assert [s["snapshot-id"] for s in few["snapshots"]] == [2, 5]
@@ -133,7 +133,7 @@ def test_refs_only_keeps_what_refs_point_at():
 # -- files of others
 
 
-def test_a_v1_file_may_leave_out_most():
+def test_a_v1_file_may_omit_most_fields():
     old = {
         "format-version": 1,
         "location": LOCATION,
@@ -160,7 +160,7 @@ def test_a_v1_file_may_leave_out_most():
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_every_way_to_say_that_there_is_no_snapshot_is_read(version):
+def test_every_notation_for_no_snapshot_is_read(version):
     document = table(version)
     for none in (None, -1):
         content = orjson.dumps({**document, "current-snapshot-id": none})

@@ -51,8 +51,8 @@ def add(*columns):
 CURRENT = {"action": "set-current-schema", "schema-id": -1}
 
 
-def apply(base, *asked, **options):
-    return updates.apply(base, list(asked), now_ms=2, **options)
+def apply(base, *changes, **options):
+    return updates.apply(base, list(changes), now_ms=2, **options)
 
 
 @pytest.mark.parametrize(("version", "before", "after"), ALLOWED)
@@ -67,7 +67,7 @@ def test_other_changes_are_refused(version, before, after):
         apply(table(before, version), add(column(after)), CURRENT)
 
 
-def test_parts_of_nested_columns_are_columns_too():
+def test_promotions_apply_to_nested_fields():
     nested = {"type": "list", "element-id": 2, "element": "int", "element-required": False}
     base = table(nested)
     wider = apply(base, add(column({**nested, "element": "long"})), CURRENT)
@@ -76,7 +76,7 @@ def test_parts_of_nested_columns_are_columns_too():
         apply(base, add(column({**nested, "element": "string"})))
 
 
-def test_a_dropped_column_s_id_keeps_its_type():
+def test_the_id_of_a_dropped_column_keeps_its_type():
     base = apply(table("long"), add(column("string", 2, "d")), CURRENT)
     with pytest.raises(InvalidMetadata, match=r"\(id 1\) cannot change from long to string"):
         apply(base, add(column("string", 1, "again"), column("string", 2, "d")))
@@ -93,7 +93,7 @@ def test_an_older_schema_may_become_current_again():
 @pytest.mark.parametrize(
     ("transform", "fits"), [("day", True), ("identity", False), ("bucket[4]", False)]
 )
-def test_a_partition_s_source_keeps_what_its_transform_gives(transform, fits):
+def test_a_partition_source_keeps_its_transform_result(transform, fits):
     spec = {"fields": [{"source-id": 1, "name": "p", "transform": transform}]}
     base = table("date", 3, spec)
     if fits:
@@ -128,9 +128,9 @@ def test_a_replaced_table_may_have_any_type():
         (["assert-last-assigned-field-id", "assert-current-schema-id"], False),
     ],
 )
-def test_what_looks_like_a_replacement(types, is_replacement):
-    found = requirements.is_replacement([{"type": each} for each in types])
-    assert found is is_replacement
+def test_replacements_are_recognized(types, is_replacement):
+    result = requirements.is_replacement([{"type": action} for action in types])
+    assert result is is_replacement
 
 
 # --- several sources ---------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_readers_of_one_source_do_not_take_the_first_of_several():
 
 
 @pytest.mark.parametrize(
-    ("version", "given", "error"),
+    ("version", "fields", "error"),
     [
         (2, field(1, 2), "not supported until v3"),
         (1, field(1, 2), "not supported until v3"),
@@ -192,6 +192,6 @@ def test_readers_of_one_source_do_not_take_the_first_of_several():
         (3, {"name": "p", "transform": "identity"}, "source-id is missing"),
     ],
 )
-def test_several_sources_that_are_refused(version, given, error):
+def test_several_sources_that_are_refused(version, fields, error):
     with pytest.raises(InvalidMetadata, match=error):
-        of_two(version, given)
+        of_two(version, fields)

@@ -62,7 +62,7 @@ def failed(requirement, document):
     ],
     ids=lambda value: value if isinstance(value, str) else value["type"],
 )
-def test_what_changed_is_told_in_the_words_that_clients_match(requirement, words):
+def test_failed_requirements_use_the_wording_that_clients_match(requirement, words):
     document = updates.apply(written(2), [ref(1, "old", "tag")], now_ms=3_000)
     assert failed(requirement, document) == f"Requirement failed: {words}"
 
@@ -89,7 +89,7 @@ def test_requirements_that_hold_pass():
     requirements.check([{"type": "assert-create"}], None)
 
 
-def test_a_table_that_is_not_there_fails_all_but_the_creation():
+def test_a_missing_table_fails_all_requirements_but_assert_create():
     for requirement in (
         {"type": "assert-table-uuid", "uuid": UUID},
         {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
@@ -124,7 +124,7 @@ def test_a_malformed_requirement_comes_before_one_that_failed(requirement, messa
     assert caught.value.message == message
 
 
-def test_a_creation_is_recognised():
+def test_creations_are_recognized():
     assert requirements.is_create([{"type": "assert-create"}])
     assert not requirements.is_create([{"type": "assert-table-uuid", "uuid": UUID}])
     assert not requirements.is_create([])

@@ -27,11 +27,11 @@ BEFORE = f"{LOCATION}/metadata/00000-x.metadata.json"
 
 def apply(base, *changes, now_ms=5_000):
     """The result, which must be sound; the base must be as it was."""
-    kept = copy.deepcopy(base)
+    original = copy.deepcopy(base)
     try:
         result = updates.apply(base, list(changes), now_ms=now_ms, previous_location=BEFORE)
     finally:
-        assert base == kept
+        assert base == original
     metadata_documents.check(result)
     return result
 
@@ -56,7 +56,7 @@ def test_the_uuid_of_a_table_stays():
     )
 
 
-def test_the_format_version_goes_up_only():
+def test_the_format_version_only_increases():
     upgrade = {"action": "upgrade-format-version"}
     assert apply(table(2), upgrade | {"format-version": 3})["next-row-id"] == 0
     base = table(3)
@@ -141,7 +141,7 @@ def test_an_unknown_update_is_refused():
     ],
     ids=lambda change: change["action"],
 )
-def test_what_changes_nothing_is_the_base_itself(change):
+def test_no_op_updates_return_the_base_itself(change):
     base = written(2)
     assert apply(base, change) is base
 
@@ -167,7 +167,7 @@ def test_a_schema_gets_the_next_id_and_becomes_current():
     assert result["schemas"][0] is base["schemas"][0]
 
 
-def test_an_equal_schema_is_used_again_and_is_the_last_added():
+def test_an_equal_schema_is_reused_as_the_last_added():
     base = apply(table(), {"action": "add-schema", "schema": schema(column(8, "note"))})
     result = apply(
         base,
@@ -178,10 +178,10 @@ def test_an_equal_schema_is_used_again_and_is_the_last_added():
     assert result["current-schema-id"] == 1
 
 
-def test_ids_of_removed_schemas_below_the_highest_do_not_come_back():
-    one = {"action": "add-schema", "schema": schema(column(8, "a"))}
+def test_lower_ids_of_removed_schemas_are_not_reused():
+    add_schema = {"action": "add-schema", "schema": schema(column(8, "a"))}
     two = {"action": "add-schema", "schema": schema(column(9, "b"))}
-    base = apply(table(), one, two, {"action": "remove-schemas", "schema-ids": [1]})
+    base = apply(table(), add_schema, two, {"action": "remove-schemas", "schema-ids": [1]})
     assert [s["schema-id"] for s in base["schemas"]] == [0, 2]
     result = apply(base, {"action": "add-schema", "schema": schema(column(10, "c"))})
     assert [s["schema-id"] for s in result["schemas"]] == [0, 2, 3]
@@ -264,7 +264,7 @@ def test_new_specs_and_orders_become_the_defaults():
     assert result["default-sort-order-id"] == 2
 
 
-def test_the_older_name_of_add_spec_is_understood():
+def test_the_former_name_of_add_spec_is_accepted():
     change = {"action": "add-partition-spec", "spec": spec((3, "identity", "name"))}
     assert apply(table(), change)["partition-specs"][1]["fields"][0]["field-id"] == 1001
 
@@ -287,12 +287,12 @@ def test_the_default_spec_and_order_must_fit_the_current_schema():
     ):
         narrow = schema()
         del narrow["fields"][dropped]
-        told = refused(
+        error = refused(
             base,
             {"action": "add-schema", "schema": narrow},
             {"action": "set-current-schema", "schema-id": -1},
         )
-        assert told.startswith(message)
+        assert error.startswith(message)
 
 
 def test_the_last_column_id_never_falls():
@@ -346,7 +346,7 @@ def test_an_earlier_schema_must_fit_the_defaults_of_now():
     )
 
 
-def test_v1_keeps_what_its_older_readers_look_at():
+def test_v1_keeps_fields_for_older_readers():
     result = apply(
         table(1),
         {"action": "add-schema", "schema": schema(column(8, "note"))},
@@ -373,7 +373,7 @@ def test_an_append_moves_main():
     assert result["metadata-log"] == [{"timestamp-ms": 1_000, "metadata-file": BEFORE}]
 
 
-def test_a_snapshot_made_on_an_older_state_may_be_made_anew():
+def test_a_stale_snapshot_may_be_retried():
     message = refused(
         written(2), add(9, parent=2, **{"sequence-number": 2}), error=RequirementFailed
     )
@@ -468,19 +468,19 @@ def test_snapshot_refusals(change, message):
     assert refused(written(2), change) == message
 
 
-def test_ids_of_63_bits_are_kept_to_the_last():
+def test_ids_of_63_bits_are_exact():
     big = 2**63 - 1
     result = apply(table(), add(1, **{"snapshot-id": big}), ref(big))
     assert metadata_documents.parse(metadata_documents.dump(result))["current-snapshot-id"] == big
 
 
-def test_intermediate_snapshots_stay_out_of_the_log():
+def test_intermediate_snapshots_are_not_logged():
     result = apply(written(1), add(2, 1), ref(2), add(3, 2), ref(3), add(4, 3), ref(4, "audit"))
     assert [e["snapshot-id"] for e in result["snapshot-log"]] == [1, 3]
     assert [s["snapshot-id"] for s in result["snapshots"]] == [1, 2, 3, 4]
 
 
-def test_a_rollback_is_logged_now():
+def test_a_rollback_is_logged_with_the_commit_time():
     result = apply(written(3), ref(1), now_ms=8_000)
     assert result["snapshot-log"][-1] == {"timestamp-ms": 8_000, "snapshot-id": 1}
     assert result["last-updated-ms"] == 8_000
@@ -515,14 +515,14 @@ def test_a_snapshot_older_than_the_table_is_refused():
     )
 
 
-def test_a_table_that_is_ahead_of_the_clock_goes_on():
+def test_a_table_ahead_of_the_clock_accepts_commits():
     """It was registered so; writers do not go behind its time."""
     base = written(1) | {"last-updated-ms": 10**15}
     assert apply(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_000}), ref(2))["snapshots"][1:]
     assert "ahead" in refused(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_001}))
 
 
-def test_time_never_runs_backwards():
+def test_timestamps_never_decrease():
     base = written(2)
     late = add(3, 2, **{"timestamp-ms": 5})
     result = apply(base, late, ref(3))
@@ -533,7 +533,7 @@ def test_time_never_runs_backwards():
     assert renamed["last-updated-ms"] == 2_002
 
 
-def test_a_removed_snapshot_takes_its_refs_and_statistics_along():
+def test_removing_a_snapshot_removes_its_refs_and_statistics():
     base = apply(
         written(3),
         ref(1, "old", "tag"),
@@ -549,7 +549,7 @@ def test_a_removed_snapshot_takes_its_refs_and_statistics_along():
     assert [e["snapshot-id"] for e in result["snapshot-log"]] == [2, 3]
 
 
-def test_a_hole_in_the_log_drops_what_was_before_it():
+def test_a_gap_in_the_log_drops_earlier_entries():
     result = apply(written(4), {"action": "remove-snapshots", "snapshot-ids": [2]})
     assert [e["snapshot-id"] for e in result["snapshot-log"]] == [3, 4]
 
@@ -563,8 +563,8 @@ def test_a_table_may_lose_its_current_snapshot():
         result = apply(base, change)
         assert result["current-snapshot-id"] == -1
         assert result["refs"] == {}
-    gone = apply(written(2, version=3), {"action": "remove-snapshot-ref", "ref-name": "main"})
-    assert "current-snapshot-id" not in gone
+    removed = apply(written(2, version=3), {"action": "remove-snapshot-ref", "ref-name": "main"})
+    assert "current-snapshot-id" not in removed
     replaced = apply(
         base,
         {"action": "remove-snapshot-ref", "ref-name": "main"},
@@ -586,34 +586,34 @@ def test_statistics_are_replaced_per_snapshot():
     )
 
 
-def test_encryption_keys_come_and_go():
+def test_encryption_keys_are_added_and_removed():
     base = apply(table(3), {"action": "add-encryption-key", "encryption-key": encryption_key("k1")})
     assert base["encryption-keys"] == [encryption_key("k1")]
     assert (
         apply(base, {"action": "add-encryption-key", "encryption-key": encryption_key("k1")})
         is base
     )
-    gone = apply(base, {"action": "remove-encryption-key", "key-id": "k1"})
-    assert gone["encryption-keys"] == []
+    removed = apply(base, {"action": "remove-encryption-key", "key-id": "k1"})
+    assert removed["encryption-keys"] == []
 
 
 # -- the metadata log
 
 
 @pytest.mark.parametrize(
-    ("wanted", "kept"), [("2", 2), ("0", 1), ("-5", 1), ("many", 6), ("1e9", 6), ("", 6)]
+    ("requested", "remaining"), [("2", 2), ("0", 1), ("-5", 1), ("many", 6), ("1e9", 6), ("", 6)]
 )
-def test_the_metadata_log_is_cut(wanted, kept):
+def test_the_metadata_log_is_cut(requested, remaining):
     change = {
         "action": "set-properties",
-        "updates": {"write.metadata.previous-versions-max": wanted},
+        "updates": {"write.metadata.previous-versions-max": requested},
     }
     result = apply(written(5), change)
-    assert len(result["metadata-log"]) == kept
+    assert len(result["metadata-log"]) == remaining
     assert result["metadata-log"][-1] == {"timestamp-ms": 2_005, "metadata-file": BEFORE}
 
 
-def test_the_metadata_log_keeps_a_hundred():
+def test_the_metadata_log_keeps_100_entries_by_default():
     assert len(written(103)["metadata-log"]) == 100
 
 
@@ -655,21 +655,21 @@ def creation(version=2):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_updates_alone_make_the_table_that_a_creation_makes(version):
+def test_updates_alone_create_the_same_table(version):
     made = updates.apply(None, creation(version), now_ms=1_000)
     metadata_documents.check(made)
-    wanted = table(version)
-    wanted["partition-specs"][0] = made["partition-specs"][0] | wanted["partition-specs"][0]
-    assert made == wanted
+    expected = table(version)
+    expected["partition-specs"][0] = made["partition-specs"][0] | expected["partition-specs"][0]
+    assert made == expected
 
 
-def test_a_table_may_be_made_with_its_first_rows():
+def test_a_table_may_be_created_with_its_first_rows():
     made = updates.apply(None, [*creation(), add(1), ref(1)], now_ms=1_000)
     metadata_documents.check(made)
     assert (made["current-snapshot-id"], made["last-updated-ms"]) == (1, 2_001)
 
 
-def test_a_table_of_updates_is_unpartitioned_and_unsorted_by_default():
+def test_a_table_from_updates_is_unpartitioned_and_unsorted_by_default():
     few = [c for c in creation() if c["action"] in {"add-schema", "set-location"}]
     made = updates.apply(None, few, now_ms=1_000)
     metadata_documents.check(made)

@@ -64,9 +64,9 @@ def parse(value: Any, *, case_sensitive: bool = True) -> Filter:
 
 
 def predicate(value: Any) -> Predicate:
-    found = parse(value).expression
-    assert isinstance(found, Predicate), found
-    return found
+    expression = parse(value).expression
+    assert isinstance(expression, Predicate), expression
+    return expression
 
 
 def compare(op: str, term: Any, value: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def compare(op: str, term: Any, value: Any) -> dict[str, Any]:
 
 
 def test_constants():
-    for value, wanted in [
+    for value, expected in [
         (True, True),
         (False, False),
         ({"type": "true"}, True),
@@ -86,7 +86,7 @@ def test_constants():
         ({"type": "in", "term": "i", "values": []}, False),
         ({"type": "not-in", "term": "i", "values": []}, True),
     ]:
-        assert parse(value).expression is wanted, value
+        assert parse(value).expression is expected, value
 
 
 @pytest.mark.parametrize(
@@ -104,20 +104,20 @@ def test_constants():
 def test_every_predicate_and_its_negation(op: str, negated: str):
     """PyIceberg, reading the same words, has the same test."""
     column = "f" if "nan" in op else "s"
-    for one, other in ((op, negated), (negated, op)):
-        body: dict[str, Any] = {"type": one, "term": column}
-        if one in {"in", "not-in"}:
+    for operator, other in ((op, negated), (negated, op)):
+        body: dict[str, Any] = {"type": operator, "term": column}
+        if operator in {"in", "not-in"}:
             body["values"] = ["a", "b"]
-        elif "null" not in one and "nan" not in one:
+        elif "null" not in operator and "nan" not in operator:
             body["value"] = "a"
         renamed = json.loads(json.dumps(body).replace(f'"{column}"', f'"c{IDS[column]}"', 1))
-        found = predicate(body)
-        assert found.test == BooleanExpression.model_validate(renamed)
-        assert found.source == body
-        assert found.is_exact
-        assert found.is_ordered == (one != "not-starts-with")
+        expression = predicate(body)
+        assert expression.test == BooleanExpression.model_validate(renamed)
+        assert expression.source == body
+        assert expression.is_exact
+        assert expression.is_ordered == (operator != "not-starts-with")
         inverse = predicate({"type": "not", "child": body})
-        assert inverse.test == ~found.test
+        assert inverse.test == ~expression.test
         assert inverse.source == {**body, "type": other}
 
 
@@ -157,9 +157,9 @@ def test_every_predicate_and_its_negation(op: str, negated: str):
 )
 def test_literals_of_every_type(column, value, literal):
     test = predicate(compare("eq", column, value)).test
-    found = test.literal.value
-    assert (str(found) if column == "n" else found) == literal
-    assert type(found) is type(literal) or column == "n"
+    value_ = test.literal.value
+    assert (str(value_) if column == "n" else value_) == literal
+    assert type(value_) is type(literal) or column == "n"
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_literals_of_every_type(column, value, literal):
         ("v", 1),
     ],
 )
-def test_a_literal_that_the_column_cannot_hold_may_match(column, value):
+def test_an_unrepresentable_literal_may_match(column, value):
     for op in ("eq", "not-eq", "lt", "gt-eq"):
         body = compare(op, column, value)
-        found = predicate(body)
-        assert found.test == AlwaysTrue()
-        assert not found.is_exact
-        assert found.source == body
+        expression = predicate(body)
+        assert expression.test == AlwaysTrue()
+        assert not expression.is_exact
+        assert expression.source == body
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_literal_that_the_column_cannot_hold_may_match(column, value):
         ("day", 2**31, -(2**31) - 1),
     ],
 )
-def test_a_literal_beyond_all_values_is_settled(column, above, below):
+def test_a_literal_out_of_range_gives_a_constant(column, above, below):
     for value in (above, below):
         assert parse(compare("eq", column, value)).expression is False
         assert parse(compare("not-eq", column, value)).expression is True
@@ -202,11 +202,11 @@ def test_a_literal_beyond_all_values_is_settled(column, above, below):
         assert parse(compare(more, column, above)).expression is False
         assert parse(compare(less, column, below)).expression is False
         for op, value in ((less, above), (more, below)):
-            found = predicate(compare(op, column, value)).test
-            assert type(found).__name__ == "NotNull"  # nulls do not match
+            actual = predicate(compare(op, column, value)).test
+            assert type(actual).__name__ == "NotNull"  # nulls do not match
 
 
-def test_a_value_beyond_all_is_in_no_set():
+def test_a_value_out_of_range_is_in_no_set():
     some = predicate({"type": "in", "term": "i", "values": [1, 2**31, 2, -(2**40)]})
     assert (
         some.test.literals == predicate({"type": "in", "term": "i", "values": [1, 2]}).test.literals
@@ -214,9 +214,9 @@ def test_a_value_beyond_all_is_in_no_set():
     assert parse({"type": "not-in", "term": "i", "values": [2**31]}).expression is True
 
 
-def test_the_other_spellings():
+def test_other_spellings_are_accepted():
     reference = {"type": "reference", "name": "i"}
-    wanted = predicate(compare("lt", "i", 5)).test
+    expected = predicate(compare("lt", "i", 5)).test
     for body in [
         {"type": "lt", "left": reference, "right": 5},
         {"type": "lt", "left": {"type": "reference", "id": IDS["i"]}, "right": 5},
@@ -229,11 +229,11 @@ def test_the_other_spellings():
         },
         {"type": "lt", "term": {"type": "reference", "term": "i"}, "value": 5},
     ]:
-        found = predicate(body)
-        assert found.test == wanted
-        assert found.source == body
+        actual = predicate(body)
+        assert actual.test == expected
+        assert actual.source == body
         negation = predicate({"type": "not", "child": body})
-        assert negation.test == ~wanted
+        assert negation.test == ~expected
     test = predicate({"type": "in", "term": "i", "values": [1, 2]}).test
     typed = {"type": "literals", "values": [1, 2], "data-type": "int"}
     assert predicate({"type": "in", "child": reference, "values": typed}).test == test
@@ -271,9 +271,9 @@ def test_the_other_spellings():
         },
     ],
 )
-def test_what_is_computed_is_left_to_the_client(body):
-    found = predicate(body)
-    assert (found.test, found.is_exact, found.source) == (AlwaysTrue(), False, body)
+def test_computed_terms_are_left_to_the_client(body):
+    expression = predicate(body)
+    assert (expression.test, expression.is_exact, expression.source) == (AlwaysTrue(), False, body)
     negation = predicate({"type": "not", "child": body})
     assert (negation.test, negation.source) == (AlwaysTrue(), {"type": "not", "child": body})
 
@@ -367,27 +367,27 @@ def test_refusals(body, message):
         assert message in str(refusal.value)
 
 
-def test_long_chains_are_no_depth_but_nesting_is():
-    one = compare("eq", "i", 1)
-    chain: Any = one
+def test_long_chains_are_accepted_and_deep_nesting_is_refused():
+    comparison = compare("eq", "i", 1)
+    chain: Any = comparison
     for _ in range(5000):
-        chain = {"type": "and", "left": chain, "right": one}
-    found = parse(chain).expression
-    assert isinstance(found, AllOf)
-    assert len(found.parts) == 5001
-    expressions.to_test(found, lambda one: one.test)
-    json.dumps(expressions.to_json(found))
-    nested: Any = one
+        chain = {"type": "and", "left": chain, "right": comparison}
+    expression = parse(chain).expression
+    assert isinstance(expression, AllOf)
+    assert len(expression.parts) == 5001
+    expressions.to_test(expression, lambda leaf: leaf.test)
+    json.dumps(expressions.to_json(expression))
+    nested: Any = comparison
     for level in range(filter_parsing.MAX_DEPTH):
-        nested = {"type": ("or", "and")[level % 2], "left": nested, "right": one}
+        nested = {"type": ("or", "and")[level % 2], "left": nested, "right": comparison}
     assert isinstance(parse(nested).expression, AllOf)
     with pytest.raises(InvalidInput, match="nested deeper than 100 levels"):
-        parse({"type": "or", "left": nested, "right": one})
+        parse({"type": "or", "left": nested, "right": comparison})
     with pytest.raises(InvalidInput, match="nested deeper than 100 levels"):
         parse({"type": "not", "child": {"type": "not", "child": nested}})
 
 
-def test_the_residual_is_what_is_still_open():
+def test_the_residual_contains_only_undecided_predicates():
     first, second, third = (compare("eq", "i", number) for number in (1, 2, 3))
     body = {
         "type": "not",
@@ -397,9 +397,9 @@ def test_the_residual_is_what_is_still_open():
             "right": {"type": "or", "left": second, "right": third},
         },
     }
-    found = parse(body).expression
-    assert isinstance(found, AnyOf)
-    assert expressions.to_json(found) == {
+    expression = parse(body).expression
+    assert isinstance(expression, AnyOf)
+    assert expressions.to_json(expression) == {
         "type": "or",
         "left": compare("not-eq", "i", 1),
         "right": {
@@ -409,9 +409,11 @@ def test_the_residual_is_what_is_still_open():
         },
     }
 
-    def without(number: int, known: bool):
+    def without(number: int, is_known: bool):
         return expressions.to_json(
-            expressions.settle(found, lambda one: known if one.source["value"] == number else one)
+            expressions.settle(
+                expression, lambda leaf: is_known if leaf.source["value"] == number else leaf
+            )
         )
 
     assert without(1, True) is True

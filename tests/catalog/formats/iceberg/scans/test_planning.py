@@ -65,7 +65,7 @@ def paths(answer: dict[str, Any]) -> list[str]:
 
 def deletes(answer: dict[str, Any]) -> dict[str, set[str]]:
     """The delete files of each data file, by their numbers."""
-    named = [one["file-path"][-13:-8] for one in answer.get("delete-files", ())]
+    named = [file["file-path"][-13:-8] for file in answer.get("delete-files", ())]
     return {
         path: {named[i] for i in task.get("delete-file-references", ())}
         for path, task in zip(paths(answer), answer["file-scan-tasks"], strict=True)
@@ -95,29 +95,29 @@ def test_a_table_without_snapshots(tmp_path: Path):
     assert plan(empty, filter=compare("eq", "id", 1)) == {"file-scan-tasks": []}
 
 
-def test_the_snapshot_that_is_asked_for(table: Written):
+def test_a_requested_snapshot_is_planned(table: Written):
     assert paths(plan(table)) == ["00001", "00002", "00003"]
     assert paths(plan(table, snapshot_id=1001)) == ["00001"]
     assert paths(plan(table, snapshot_id=1002)) == ["00001", "00002"]
 
 
-def test_what_was_appended_between_two_snapshots(table: Written):
+def test_incremental_scans_plan_appended_files(table: Written):
     table.commit([table.file([row(40, 40)])], operation="overwrite")
     table.commit([table.file([row(50, 50)])])
 
     def between(start: int, end: int) -> list[str]:
-        found = paths(plan(table, start_snapshot_id=start, end_snapshot_id=end))
+        planned = paths(plan(table, start_snapshot_id=start, end_snapshot_id=end))
         scan = IncrementalAppendScan(table.metadata, IO, from_snapshot_id=start, to_snapshot_id=end)
-        assert sorted(found) == sorted(one.file.file_path[-13:-8] for one in scan.plan_files())
-        return found
+        assert sorted(planned) == sorted(task.file.file_path[-13:-8] for task in scan.plan_files())
+        return planned
 
     assert between(1001, 1003) == ["00002", "00003"]
     assert between(1001, 1005) == ["00002", "00003", "00005"]
     assert between(1004, 1005) == ["00005"]
     assert between(1003, 1004) == []
     filtered = compare("gt-eq", "day", str(date(1970, 2, 1)))
-    found = plan(table, start_snapshot_id=1001, end_snapshot_id=1005, filter=filtered)
-    assert paths(found) == ["00005"]
+    answer = plan(table, start_snapshot_id=1001, end_snapshot_id=1005, filter=filtered)
+    assert paths(answer) == ["00005"]
     # The first snapshot has expired: it is still the parent of the second.
     del table.document["snapshots"][0]
     assert between(1001, 1003) == ["00002", "00003"]
@@ -128,15 +128,15 @@ def test_incremental_scans_ignore_deletes(tmp_path: Path):
     made.commit([made.file([row(1)])])
     made.commit([made.file([row(2)])])
     made.commit([made.file([row(0)], content=POSITION, metrics=False)], operation="delete")
-    found = plan(made, start_snapshot_id=1001, end_snapshot_id=1003)
-    assert deletes(found) == {"00002": set()}
+    answer = plan(made, start_snapshot_id=1001, end_snapshot_id=1003)
+    assert deletes(answer) == {"00002": set()}
 
 
-def test_a_manifest_of_carried_files_appends_nothing(tmp_path: Path):
+def test_a_manifest_of_carried_over_files_appends_nothing(tmp_path: Path):
     made = Written(tmp_path, SIMPLE)
     first, second = made.file([row(1)]), made.file([row(2)])
     made.commit([first])
-    merged = [one.manifest_path for one in made.manifests]
+    merged = [manifest.manifest_path for manifest in made.manifests]
     made.commit([second], removed=merged, existing=[(first, 1, 1001)])
     assert paths(plan(made)) == ["00002", "00001"]
     assert paths(plan(made, start_snapshot_id=1001, end_snapshot_id=1002)) == ["00002"]
@@ -191,8 +191,8 @@ def test_snapshots_of_the_oldest_writers_are_refused(table: Written):
         plan(table)
 
 
-def test_the_schema_of_the_snapshot(table: Written):
-    renamed = [dict(one) for one in SIMPLE["fields"]]
+def test_filters_use_the_schema_of_the_snapshot(table: Written):
+    renamed = [dict(field) for field in SIMPLE["fields"]]
     renamed[2]["name"] = "title"
     table.document["schemas"].append({"schema-id": 1, "type": "struct", "fields": renamed})
     table.document["current-schema-id"] = 1
@@ -206,9 +206,9 @@ def test_the_schema_of_the_snapshot(table: Written):
             plan(table, **request)
 
 
-def test_a_partition_of_a_dropped_column(table: Written):
-    kept = [one for one in SIMPLE["fields"] if one["id"] != 2]
-    table.document["schemas"].append({"schema-id": 1, "type": "struct", "fields": kept})
+def test_a_partition_of_a_dropped_column_is_planned(table: Written):
+    fields = [field for field in SIMPLE["fields"] if field["id"] != 2]
+    table.document["schemas"].append({"schema-id": 1, "type": "struct", "fields": fields})
     table.document["current-schema-id"] = 1
     answer = plan(table, filter=compare("gt", "id", 24))
     assert paths(answer) == ["00002", "00003"]
@@ -231,7 +231,7 @@ def test_manifests_are_pruned_by_their_summaries(table: Written):
 def test_files_are_pruned_by_partition_and_by_metrics(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, BY_DAY)
     made.commit([made.file([row(day, day)]) for day in (10, 20, 30)])
-    for body, wanted in [
+    for body, expected in [
         (compare("eq", "day", "1970-01-21"), ["00002"]),
         (compare("eq", "id", 30), ["00003"]),
         (compare("eq", "id", 15), []),
@@ -239,7 +239,7 @@ def test_files_are_pruned_by_partition_and_by_metrics(tmp_path: Path):
         ({"type": "is-null", "term": "name"}, ["00001", "00002", "00003"]),
         ({"type": "in", "term": "id", "values": [10, 15, 30]}, ["00001", "00003"]),
     ]:
-        assert paths(plan(made, filter=body)) == wanted, body
+        assert paths(plan(made, filter=body)) == expected, body
 
 
 def test_files_without_metrics_are_kept(tmp_path: Path):
@@ -275,7 +275,7 @@ def test_the_residual_is_reduced_by_the_partition(tmp_path: Path):
     assert plan(made, filter=body)["file-scan-tasks"][0]["residual-filter"] is True
     made.commit([made.file([row(1, 31), row(1, 55)])])
     answer = plan(made, filter=body)
-    assert [one["residual-filter"] for one in answer["file-scan-tasks"]] == [True, body]
+    assert [task["residual-filter"] for task in answer["file-scan-tasks"]] == [True, body]
 
 
 def test_a_null_partition_and_an_alternative(tmp_path: Path):
@@ -285,17 +285,17 @@ def test_a_null_partition_and_an_alternative(tmp_path: Path):
     early = compare("lt", "day", "1970-01-05")
     body = {"type": "or", "left": early, "right": compare("eq", "id", 1)}
     answer = plan(made, filter=body)
-    assert [one["residual-filter"] for one in answer["file-scan-tasks"]] == [
+    assert [task["residual-filter"] for task in answer["file-scan-tasks"]] == [
         compare("eq", "id", 1),
         compare("eq", "id", 1),
     ]
-    assert [one["data-file"]["partition"] for one in answer["file-scan-tasks"]] == [
+    assert [task["data-file"]["partition"] for task in answer["file-scan-tasks"]] == [
         [None],
         ["1970-01-06"],
     ]
 
 
-def test_what_cannot_be_tested_stays_in_the_residual(table: Written):
+def test_undecidable_predicates_stay_in_the_residual(table: Written):
     body = compare("eq", {"type": "transform", "transform": "month", "term": "day"}, 0)
     answer = plan(table, filter={"type": "and", "left": body, "right": compare("gt", "id", 20)})
     assert paths(answer) == ["00002", "00003"]
@@ -303,7 +303,7 @@ def test_what_cannot_be_tested_stays_in_the_residual(table: Written):
         assert task["residual-filter"]["left"] == body
 
 
-def test_transforms_that_nobody_knows_prune_nothing(tmp_path: Path):
+def test_unknown_transforms_prune_nothing(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, BY_DAY)
     made.commit([made.file([row(1, 10)])])
     for change in ({"transform": "zorder[3]"}, {"source-ids": [1, 2], "source-id": None}):
@@ -318,13 +318,13 @@ def test_several_specs(tmp_path: Path):
     made.commit([made.file([row(4, 10)], spec_id=2), made.file([row(5, 50)], spec_id=2)])
     answer = plan(made, filter=compare("lt", "day", "1970-02-01"))
     assert paths(answer) == ["00001", "00002", "00004"]
-    assert [one["data-file"]["spec-id"] for one in answer["file-scan-tasks"]] == [0, 1, 2]
-    assert [one["data-file"]["partition"] for one in answer["file-scan-tasks"]] == [
+    assert [task["data-file"]["spec-id"] for task in answer["file-scan-tasks"]] == [0, 1, 2]
+    assert [task["data-file"]["partition"] for task in answer["file-scan-tasks"]] == [
         [],
         ["1970-01-11"],
         [0],
     ]
-    assert [one["residual-filter"] for one in answer["file-scan-tasks"]] == [
+    assert [task["residual-filter"] for task in answer["file-scan-tasks"]] == [
         compare("lt", "day", "1970-02-01"),
         True,
         True,
@@ -339,11 +339,11 @@ def test_uuids_are_pruned_by_partition_but_not_by_order(tmp_path: Path):
     made = Written(tmp_path, schema, NONE, spec)
     turned = {"lower_bounds": {1: high}, "upper_bounds": {1: low}}
     made.commit([made.file([{"u": low}, {"u": high}], **turned)])
-    made.commit([made.file([{"u": one}], spec_id=1) for one in (low, high)])
-    wanted = "10101010-1010-1010-1010-101010101010"
-    answer = plan(made, filter=compare("eq", "u", wanted))
+    made.commit([made.file([{"u": uuid}], spec_id=1) for uuid in (low, high)])
+    expected = "10101010-1010-1010-1010-101010101010"
+    answer = plan(made, filter=compare("eq", "u", expected))
     assert paths(answer) == ["00001", "00002"]
-    assert answer["file-scan-tasks"][1]["data-file"]["partition"] == [wanted]
+    assert answer["file-scan-tasks"][1]["data-file"]["partition"] == [expected]
 
 
 def test_nan_partitions_are_kept(tmp_path: Path):
@@ -355,7 +355,7 @@ def test_nan_partitions_are_kept(tmp_path: Path):
     body = compare("gt", "f", 5)
     answer = plan(made, filter=body)
     assert paths(answer) == ["00001", "00002"]
-    assert [one["residual-filter"] for one in answer["file-scan-tasks"]] == [body, True]
+    assert [task["residual-filter"] for task in answer["file-scan-tasks"]] == [body, True]
     assert answer["file-scan-tasks"][0]["data-file"]["partition"] == ["NaN"]
 
 
@@ -386,7 +386,7 @@ def test_deletes_match_by_sequence_and_partition(tmp_path: Path):
     assert len(early["delete-files"]) == 1
 
 
-def test_unpartitioned_equality_deletes_are_for_the_whole_table(tmp_path: Path):
+def test_unpartitioned_equality_deletes_apply_to_the_whole_table(tmp_path: Path):
     for number, none in enumerate((NONE, VOID)):
         made = Written(tmp_path / str(number), SIMPLE, BY_DAY, none)
         made.commit([made.file([row(1, 10)])])
@@ -426,7 +426,7 @@ def test_position_deletes_of_one_file(tmp_path: Path):
     assert deletes(plan(made)) == {"00001": {"00003", "00004"}, "00002": {"00004"}}
 
 
-def test_equality_deletes_whose_values_are_apart(tmp_path: Path):
+def test_equality_deletes_with_disjoint_values_are_pruned(tmp_path: Path):
     made = Written(tmp_path, SIMPLE)
     made.commit(
         [
@@ -448,7 +448,7 @@ def test_equality_deletes_whose_values_are_apart(tmp_path: Path):
     }
 
 
-def test_deletion_vectors_take_the_place_of_position_deletes(tmp_path: Path):
+def test_deletion_vectors_replace_position_deletes(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, version=3)
     first, second = made.file([row(1)]), made.file([row(2), row(3)])
     made.commit([first, second])
@@ -492,15 +492,15 @@ def test_deletion_vectors_take_the_place_of_position_deletes(tmp_path: Path):
             "record-count": 1,
         },
     ]
-    assert [one["delete-file-references"] for one in answer["file-scan-tasks"]] == [[0], [1]]
+    assert [task["delete-file-references"] for task in answer["file-scan-tasks"]] == [[0], [1]]
     # Two vectors in one file are two delete files.
     made.commit(vectors[1:], operation="delete")
     answer = plan(made)
-    assert [one["content-offset"] for one in answer["delete-files"]] == [4, 44]
-    assert [one["delete-file-references"] for one in answer["file-scan-tasks"]] == [[0], [1]]
+    assert [file["content-offset"] for file in answer["delete-files"]] == [4, 44]
+    assert [task["delete-file-references"] for task in answer["file-scan-tasks"]] == [[0], [1]]
     # An older vector than the data says nothing of it.
     made.commit([made.file([row(9)], file_path=first.file_path)])
-    assert [one.get("delete-file-references") for one in plan(made)["file-scan-tasks"]] == [
+    assert [task.get("delete-file-references") for task in plan(made)["file-scan-tasks"]] == [
         [0],
         [1],
         None,
@@ -512,8 +512,8 @@ def test_row_ids_are_inherited(tmp_path: Path):
     made.commit([made.file([row(1), row(2)]), made.file([row(3)]), made.file([row(4)])])
     made.commit([made.file([row(5)], first_row_id=77), made.file([row(6)])])
     described = [task["data-file"] for task in plan(made)["file-scan-tasks"]]
-    assert [one["first-row-id"] for one in described] == [0, 2, 3, 77, 4]
-    assert [one["data-sequence-number"] for one in described] == [1, 1, 1, 2, 2]
+    assert [file["first-row-id"] for file in described] == [0, 2, 3, 77, 4]
+    assert [file["data-sequence-number"] for file in described] == [1, 1, 1, 2, 2]
     older = Written(tmp_path / "v2", SIMPLE)
     older.commit([older.file([row(1)])])
     assert "first-row-id" not in plan(older)["file-scan-tasks"][0]["data-file"]
@@ -522,7 +522,7 @@ def test_row_ids_are_inherited(tmp_path: Path):
 # --- the answer --------------------------------------------------------------------------------
 
 
-def test_a_task_in_full(table: Written):
+def test_all_fields_of_a_task(table: Written):
     answer = plan(table, snapshot_id=1001)
     assert answer == {
         "file-scan-tasks": [
@@ -553,7 +553,7 @@ def test_optional_fields_of_a_file(tmp_path: Path):
     assert described["key-metadata"] == "01AB"
 
 
-def test_metrics_of_the_columns_that_are_asked_for(table: Written):
+def test_metrics_are_limited_to_requested_columns(table: Written):
     answer = plan(table, snapshot_id=1001, stats_fields=["name", "id"])
     described = answer["file-scan-tasks"][0]["data-file"]
     assert {key: described[key] for key in described if "s" in key and "-" in key} == {
@@ -569,7 +569,7 @@ def test_metrics_of_the_columns_that_are_asked_for(table: Written):
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_pyiceberg_reads_the_answer(tmp_path: Path, version):
+def test_pyiceberg_plans_the_same_tasks(tmp_path: Path, version):
     made = Written(tmp_path, SIMPLE, BY_DAY, version=version)
     made.commit([made.file([row(1, 10)], split_offsets=[4]), made.file([row(2, 20)])])
     if version > 1:
@@ -581,22 +581,22 @@ def test_pyiceberg_reads_the_answer(tmp_path: Path, version):
         FileScanTask.from_rest_response(task, read.delete_files) for task in read.file_scan_tasks
     ]
     local = {
-        one.file.file_path: one
-        for one in DataScan(
+        task.file.file_path: task
+        for task in DataScan(
             made.metadata, IO, row_filter=BooleanExpression.model_validate(body)
         ).plan_files()
     }
-    assert {one.file.file_path for one in tasks} == local.keys()
-    for one in tasks:
-        twin = local[one.file.file_path]
-        assert one.residual == twin.residual
-        assert {d.file_path for d in one.delete_files} == {d.file_path for d in twin.delete_files}
-        assert one.file.record_count == twin.file.record_count
-        assert one.file.split_offsets == twin.file.split_offsets
-        assert one.file.value_counts == {1: 1}
+    assert {task.file.file_path for task in tasks} == local.keys()
+    for task in tasks:
+        twin = local[task.file.file_path]
+        assert task.residual == twin.residual
+        assert {d.file_path for d in task.delete_files} == {d.file_path for d in twin.delete_files}
+        assert task.file.record_count == twin.file.record_count
+        assert task.file.split_offsets == twin.file.split_offsets
+        assert task.file.value_counts == {1: 1}
 
 
-def test_enough_rows_end_the_planning_early(tmp_path: Path):
+def test_planning_stops_after_enough_rows(tmp_path: Path):
     made = Written(tmp_path, SIMPLE, BY_DAY)
     for day in (10, 20, 30, 40):
         made.commit([made.file([row(day, day), row(day + 1, day)])])
@@ -617,7 +617,7 @@ def test_enough_rows_end_the_planning_early(tmp_path: Path):
 # --- bounded work ------------------------------------------------------------------------------
 
 
-def test_groups_are_bounded(tmp_path: Path, monkeypatch):
+def test_task_groups_are_bounded(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 3)
     made = Written(tmp_path, SIMPLE)
     for count in (1, 2, 1, 5, 1, 1, 1, 1):
@@ -656,7 +656,7 @@ def test_a_missing_manifest_list_is_named(table: Written):
         plan(table)
 
 
-def test_a_torn_file_is_never_taken_for_its_end(table: Written):
+def test_a_truncated_file_is_refused(table: Written):
     paths_ = [
         table.manifests[1].manifest_path,
         table.document["snapshots"][-1]["manifest-list"],
@@ -680,7 +680,7 @@ def test_a_torn_file_is_never_taken_for_its_end(table: Written):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_a_garbled_file_is_no_crash(table: Written, data):
+def test_a_corrupted_file_is_refused_cleanly(table: Written, data):
     path = Path(
         data.draw(
             st.sampled_from(
@@ -691,8 +691,8 @@ def test_a_garbled_file_is_no_crash(table: Written, data):
     content = path.read_bytes()
     try:
         garbled = bytearray(content)
-        for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=8)):
-            garbled[place] = data.draw(st.integers(0, 255))
+        for offset in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=8)):
+            garbled[offset] = data.draw(st.integers(0, 255))
         path.write_bytes(garbled)
         with contextlib.suppress(InvalidMetadata):
             plan(table, filter=compare("gt", "id", 3), stats_fields=["id"])
@@ -750,14 +750,14 @@ ANY = {
 }
 ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in COLUMNS.items()})
 SPEC = st.lists(
-    st.sampled_from([(name, one) for name, all_ in TRANSFORMS.items() for one in all_]),
+    st.sampled_from([(name, transform) for name, all_ in TRANSFORMS.items() for transform in all_]),
     max_size=2,
     unique=True,
 ).map(
     lambda chosen: {
         "fields": [
-            {"source-id": IDS[name], "field-id": 1000 + i, "transform": one, "name": f"p{i}"}
-            for i, (name, one) in enumerate(chosen)
+            {"source-id": IDS[name], "field-id": 1000 + i, "transform": transform, "name": f"p{i}"}
+            for i, (name, transform) in enumerate(chosen)
         ]
     }
 )
@@ -765,7 +765,7 @@ OPPOSITE = {
     "is-null": "not-null", "lt": "gt-eq", "gt": "lt-eq", "eq": "not-eq", "in": "not-in",
     "starts-with": "not-starts-with",
 }  # fmt: skip
-OPPOSITE |= {other: one for one, other in OPPOSITE.items()}
+OPPOSITE |= {other: operator for operator, other in OPPOSITE.items()}
 
 
 @st.composite
@@ -773,19 +773,19 @@ def predicates(draw) -> dict[str, Any]:
     name = draw(st.sampled_from(list(COLUMNS)))
     ops = [op for op in OPPOSITE if name == "s" or "starts" not in op]
     op = draw(st.sampled_from(ops))
-    found = {"type": op, "term": name}
-    values = COLUMNS[name][1].map(lambda one: single_values.to_json(PRIMITIVES[name], one))
+    body = {"type": op, "term": name}
+    values = COLUMNS[name][1].map(lambda row: single_values.to_json(PRIMITIVES[name], row))
     if op in {"in", "not-in"}:
-        found["values"] = draw(st.lists(values, min_size=1, max_size=4))
+        body["values"] = draw(st.lists(values, min_size=1, max_size=4))
     elif "null" not in op:
-        found["value"] = draw(values)
-    return found
+        body["value"] = draw(values)
+    return body
 
 
 FILTERS = st.recursive(
     predicates(),
     lambda inner: st.one_of(
-        inner.map(lambda one: {"type": "not", "child": one}),
+        inner.map(lambda row: {"type": "not", "child": row}),
         st.tuples(st.sampled_from(["and", "or"]), inner, inner).map(
             lambda three: dict(zip(("type", "left", "right"), three, strict=True))
         ),
@@ -808,8 +808,8 @@ def holds(body: Any, values: dict[str, Any], *, negated: bool = False) -> bool:
     value, type_ = values[body["term"]], PRIMITIVES[body["term"]]
     if op in {"is-null", "not-null"}:
         return (value is None) == (op == "is-null")
-    given = body["values"] if "values" in body else [body["value"]]
-    literals = [single_values.literal(type_, one).value for one in given]
+    raw_values = body["values"] if "values" in body else [body["value"]]
+    literals = [single_values.literal(type_, literal).value for literal in raw_values]
     if op in {"eq", "in", "not-eq", "not-in"}:
         return (value in literals) == (op in {"eq", "in"})
     if op in {"starts-with", "not-starts-with"}:
@@ -833,14 +833,14 @@ def holds(body: Any, values: dict[str, Any], *, negated: bool = False) -> bool:
     filters=st.lists(FILTERS, min_size=1, max_size=6),
     version=st.sampled_from([1, 2, 3]),
 )
-def test_no_file_that_matches_is_missing(tmp_path_factory, specs, rows, filters, version):
+def test_plans_contain_every_matching_file(tmp_path_factory, specs, rows, filters, version):
     made = Written(tmp_path_factory.mktemp("t"), ANY, *specs, version=version)
     contents: dict[str, list[dict[str, Any]]] = {}
     for number, batch in enumerate(rows):
         spec_id = number % len(specs)
         groups: dict[str, list[dict[str, Any]]] = {}
-        for one in batch:
-            groups.setdefault(repr(made.partition(one, spec_id)), []).append(one)
+        for row in batch:
+            groups.setdefault(repr(made.partition(row, spec_id)), []).append(row)
         files = []
         for group in groups.values():
             files.append(made.file(group, spec_id=spec_id))
@@ -853,11 +853,11 @@ def test_no_file_that_matches_is_missing(tmp_path_factory, specs, rows, filters,
             for task in answer["file-scan-tasks"]
         }
         for path, group in contents.items():
-            matching = [holds(body, one) for one in group]
+            matching = [holds(body, row) for row in group]
             if path not in residuals:
                 assert not any(matching), (body, path)
             else:
-                assert [holds(residuals[path], one) for one in group] == matching
+                assert [holds(residuals[path], row) for row in group] == matching
         try:
             scan = DataScan(made.metadata, IO, row_filter=BooleanExpression.model_validate(body))
             theirs = {task.file.file_path for task in scan.plan_files()}
@@ -867,6 +867,6 @@ def test_no_file_that_matches_is_missing(tmp_path_factory, specs, rows, filters,
         if "'u'" not in text and "starts-with" not in text:
             assert residuals.keys() <= theirs
             assert all(
-                not any(holds(body, one) for one in contents[path])
+                not any(holds(body, row) for row in contents[path])
                 for path in theirs - residuals.keys()
             )

@@ -8,7 +8,7 @@ from tests.catalog.formats.iceberg.examples import schema, spec
 COLUMNS = schemas.index(schema(), "schema")
 
 
-def known(*fields):
+def spec_with_ids(*fields):
     """A spec with field ids: id, source, transform, name."""
     return {"fields": [{"field-id": i, **f} for (i, *_), f in zip(
         fields, spec(*(f[1:] for f in fields))["fields"], strict=True)]}  # fmt: skip
@@ -35,7 +35,7 @@ OTHERS = {"variant", "geometry", "geography(srid:1)"}
 
 
 @pytest.mark.parametrize("transform", sorted(ACCEPTED))
-def test_a_transform_takes_the_types_that_the_specification_lists(transform):
+def test_transforms_accept_the_types_of_the_specification(transform):
     for type_ in ACCEPTED["identity"] | OTHERS:
         columns = {1: Column(1, "c", type_, False, True, True)}
         field = {"source-id": 1, "transform": transform}
@@ -66,13 +66,13 @@ def test_an_unknown_transform_is_refused(transform):
     ],
     ids=["missing", "struct", "element", "type"],
 )
-def test_a_source_must_fit(field, message):
+def test_unsuitable_sources_are_refused(field, message):
     with pytest.raises(InvalidMetadata) as caught:
         partitioning.check_fit(spec(field), COLUMNS, "spec")
     assert caught.value.message == f"spec.fields[0]: {message}"
 
 
-def test_a_field_of_a_struct_can_be_a_source_and_a_void_one_may_have_lost_its_own():
+def test_struct_fields_are_sources_and_void_needs_no_source():
     partitioning.check_fit(spec((6, "identity", "c"), (99, "void", "v")), COLUMNS, "spec")
 
 
@@ -80,7 +80,7 @@ def test_a_field_of_a_struct_can_be_a_source_and_a_void_one_may_have_lost_its_ow
     ("bad", "message"),
     [
         (spec((1, "identity", "a"), (2, "day", "a")), "there are two partition fields named 'a'"),
-        (known((1000, 1, "identity", "a"), (1000, 2, "day", "b")),
+        (spec_with_ids((1000, 1, "identity", "a"), (1000, 2, "day", "b")),
          "there are two partition fields with id 1000"),
     ],
     ids=["name", "id"],
@@ -91,7 +91,7 @@ def test_names_and_ids_are_unique(bad, message):
     assert caught.value.message == f"spec.fields[1]: {message}"
 
 
-def test_a_name_may_be_that_of_its_source_only():
+def test_a_field_may_only_share_the_name_of_its_source():
     partitioning.check_names(spec((1, "identity", "id"), (2, "day", "day")), COLUMNS, "spec")
     with pytest.raises(InvalidMetadata) as caught:
         partitioning.check_names(spec((2, "day", "name")), COLUMNS, "spec")
@@ -102,30 +102,35 @@ def test_a_name_may_be_that_of_its_source_only():
         partitioning.check_names(spec((2, "day", "a"), (2, "day", "b")), COLUMNS, "spec")
 
 
-def test_v2_uses_the_id_of_an_equal_field_again_and_counts_on():
-    old = known((1000, 2, "day", "d"), (1001, 1, "bucket[4]", "b"))
-    other = known((1003, 3, "identity", "n"))
+def test_v2_reuses_the_id_of_an_equal_field():
+    old = spec_with_ids((1000, 2, "day", "d"), (1001, 1, "bucket[4]", "b"))
+    other = spec_with_ids((1003, 3, "identity", "n"))
     new = spec((3, "identity", "renamed"), (1, "bucket[8]", "b8"), (2, "day", "d"))
     assert numbered(new, old, other, last=1003) == [1003, 1004, 1000]
 
 
-def test_ids_that_the_client_gives_are_kept():
-    assert numbered(known((1001, 1, "identity", "a")), known((1000, 2, "day", "d"))) == [1001]
-    assert numbered(known((1500, 1, "identity", "a"), (1501, 3, "void", "v"))) == [1500, 1501]
+def test_field_ids_of_the_client_are_kept():
+    assert numbered(
+        spec_with_ids((1001, 1, "identity", "a")), spec_with_ids((1000, 2, "day", "d"))
+    ) == [1001]
+    assert numbered(spec_with_ids((1500, 1, "identity", "a"), (1501, 3, "void", "v"))) == [
+        1500,
+        1501,
+    ]
 
 
-def test_an_id_names_the_same_values_in_all_specs():
-    old = known((1000, 2, "day", "d"))
-    assert numbered(known((1000, 2, "void", "d")), old) == [1000]
+def test_a_field_id_means_the_same_field_in_all_specs():
+    old = spec_with_ids((1000, 2, "day", "d"))
+    assert numbered(spec_with_ids((1000, 2, "void", "d")), old) == [1000]
     with pytest.raises(InvalidMetadata) as caught:
-        numbered(known((1000, 1, "identity", "a")), old)
+        numbered(spec_with_ids((1000, 1, "identity", "a")), old)
     assert caught.value.message == "spec.fields[0]: field id 1000 is that of day of column 2"
 
 
 def test_v1_counts_from_1000():
     assert numbered(spec((2, "day", "d"), (1, "bucket[4]", "b")), version=1) == [1000, 1001]
     with pytest.raises(InvalidMetadata) as caught:
-        numbered(known((1001, 2, "day", "d")), version=1)
+        numbered(spec_with_ids((1001, 2, "day", "d")), version=1)
     assert caught.value.message == (
         "spec.fields[0]: field id 1001 is not the next one; v1 counts them from 1000"
     )
@@ -133,8 +138,8 @@ def test_v1_counts_from_1000():
 
 def test_specs_are_equal_whatever_their_ids():
     assert partitioning.same(
-        {**known((1000, 2, "day", "d")), "spec-id": 1},
-        {**known((1005, 2, "day", "d")), "spec-id": 2},
+        {**spec_with_ids((1000, 2, "day", "d")), "spec-id": 1},
+        {**spec_with_ids((1005, 2, "day", "d")), "spec-id": 2},
     )
     assert not partitioning.same(spec((2, "day", "d")), spec((2, "day", "e")))
     assert partitioning.last_field_id(spec()) == 999

@@ -93,7 +93,7 @@ def test_types_are_nested_to_a_limit():
         (50, "'list.element' must be required, in required structs only"),
     ],
 )
-def test_an_identifier_is_required_all_the_way(id_, cause):
+def test_identifier_fields_and_their_parents_must_be_required(id_, cause):
     bad = schema(
         column(10, "reading", "double", required=True),
         column(11, "box", struct(column(12, "key", "long", required=True))),
@@ -103,7 +103,7 @@ def test_an_identifier_is_required_all_the_way(id_, cause):
     assert refused(bad) == f"schema.identifier-field-ids[1]: {cause}"
 
 
-def test_an_identifier_may_lie_in_a_required_struct():
+def test_an_identifier_field_may_be_in_a_required_struct():
     inner = struct(column(12, "key", "long", required=True))
     good = schema(column(11, "box", inner, required=True), **{"identifier-field-ids": [12]})
     assert 12 in schemas.index(good, "schema")
@@ -114,17 +114,17 @@ def test_an_identifier_may_lie_in_a_required_struct():
     ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geometry(srid:1)",
      "geography", "geography(srid:1, karney)"],
 )  # fmt: skip
-def test_types_of_v3_are_refused_before(type_):
-    for place in (column(8, "n", type_), column(8, "n", list_of(type_))):
-        if type_ == "unknown" and isinstance(place["type"], dict):
+def test_types_of_v3_are_refused_in_earlier_versions(type_):
+    for column_ in (column(8, "n", type_), column(8, "n", list_of(type_))):
+        if type_ == "unknown" and isinstance(column_["type"], dict):
             continue  # a required element cannot be unknown
-        columns = schemas.index(schema(place), "schema")
+        columns = schemas.index(schema(column_), "schema")
         schemas.check_version(columns, 3, "schema")
         with pytest.raises(InvalidMetadata, match="is not supported until v3"):
             schemas.check_version(columns, 2, "schema")
 
 
-def test_an_initial_default_is_of_v3_and_a_write_default_of_any():
+def test_initial_defaults_require_v3_and_write_defaults_do_not():
     initial = schemas.index(schema({**column(8, "n"), "initial-default": "-"}), "schema")
     schemas.check_version(initial, 3, "schema")
     with pytest.raises(InvalidMetadata, match="'n': an initial default is not supported until v3"):
@@ -133,46 +133,48 @@ def test_an_initial_default_is_of_v3_and_a_write_default_of_any():
     schemas.check_version(write, 1, "schema")
 
 
-def test_all_ids_of_a_struct_come_before_those_within_its_fields():
+def test_fresh_ids_are_assigned_breadth_first():
     map_ = {
         "type": "map", "key-id": 90, "key": struct(column(91, "k", "int")), "value-id": 92,
         "value": "int", "value-required": False,
     }  # fmt: skip
-    given = struct(
+    numbered = struct(
         column(70, "a", struct(column(60, "x"), column(50, "y", list_of("int", 40)))),
         column(30, "b", map_),
         column(20, "c", required=True),
     )
-    given["identifier-field-ids"] = [20]
-    fresh, moved = schemas.fresh(given)
+    numbered["identifier-field-ids"] = [20]
+    fresh, moved = schemas.fresh(numbered)
     assert moved == {70: 1, 30: 2, 20: 3, 60: 4, 50: 5, 40: 6, 90: 7, 92: 8, 91: 9}
     assert fresh["identifier-field-ids"] == [3]
     assert (fresh["type"], fresh["schema-id"]) == ("struct", 0)
     assert {id_: c.name for id_, c in schemas.index(fresh, "").items()} == {
-        moved[id_]: c.name for id_, c in schemas.index(given, "").items()
+        moved[id_]: c.name for id_, c in schemas.index(numbered, "").items()
     }
-    assert given["fields"][0]["id"] == 70
+    assert numbered["fields"][0]["id"] == 70
 
 
-def test_the_same_schema_may_be_written_in_several_ways():
-    one = schema(column(8, "n", "decimal(9,2)"), **{"schema-id": 4, "identifier-field-ids": [1]})
+def test_equal_schemas_may_have_different_notations():
+    original = schema(
+        column(8, "n", "decimal(9,2)"), **{"schema-id": 4, "identifier-field-ids": [1]}
+    )
     two = schema({**column(8, "n", "decimal(9, 2)"), "doc": None})
     two["identifier-field-ids"] = [1]
     del two["type"]
-    assert schemas.same(one, two)
+    assert schemas.same(original, two)
     for other in (
         schema(column(8, "n", "decimal(9,3)")),
         schema({**column(8, "n", "decimal(9,2)"), "doc": "d"}),
         schema({**column(8, "n", "decimal(9,2)"), "write-default": "1.00"}),
     ):
         other["identifier-field-ids"] = [1]
-        assert not schemas.same(one, other)
-    assert not schemas.same(one, schema(column(8, "n", "decimal(9,2)")))
+        assert not schemas.same(original, other)
+    assert not schemas.same(original, schema(column(8, "n", "decimal(9,2)")))
 
 
-def test_what_is_not_said_to_be_required_is_optional():
+def test_fields_are_optional_by_default():
     element = {"type": "list", "element-id": 3, "element": "int"}
-    told = {
+    map_type = {
         "type": "map",
         "key-id": 1,
         "key": "string",
@@ -180,10 +182,10 @@ def test_what_is_not_said_to_be_required_is_optional():
         "value": element,
         "value-required": None,
     }
-    fields = [{"id": 0, "name": "a", "required": False, "type": told}]
+    fields = [{"id": 0, "name": "a", "required": False, "type": map_type}]
     completed = schemas.completed({"type": "struct", "fields": fields})
     assert completed["fields"][0]["type"] == {
-        **told,
+        **map_type,
         "value-required": False,
         "value": {**element, "element-required": False},
     }

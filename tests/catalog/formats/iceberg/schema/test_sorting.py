@@ -23,7 +23,7 @@ def test_a_malformed_order_is_refused(key, value, message):
     assert caught.value.message == message
 
 
-def test_a_source_must_fit():
+def test_unsuitable_sources_are_refused():
     sorting.check_fit(order(1, 6, 7), COLUMNS, "order")
     with pytest.raises(InvalidMetadata, match="cannot sort by non-primitive column 'place'"):
         sorting.check_fit(order(1, 4), COLUMNS, "order")

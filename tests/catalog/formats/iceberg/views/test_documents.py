@@ -247,7 +247,7 @@ def test_updates_that_change_nothing_give_the_base_itself(updates):
     assert apply(base, *updates) is base
 
 
-def test_they_are_applied_in_the_order_of_the_client():
+def test_updates_are_applied_in_order():
     made = apply(
         view(),
         properties(a="1"),
@@ -257,14 +257,14 @@ def test_they_are_applied_in_the_order_of_the_client():
     assert made["properties"] == {"b": "2"}
 
 
-@pytest.mark.parametrize(("sent", "given"), [(1, 2), (0, 2), (-1, 2), (2, 2), (7, 7)])
-def test_a_new_version_gets_an_id_above_all_others(sent, given):
+@pytest.mark.parametrize(("sent", "assigned"), [(1, 2), (0, 2), (-1, 2), (2, 2), (7, 7)])
+def test_a_new_version_gets_an_id_above_all_others(sent, assigned):
     made = apply(view(), add(sent, sql(text="new")), current())
-    assert ids(made) == [1, given]
-    assert made["current-version-id"] == given
+    assert ids(made) == [1, assigned]
+    assert made["current-version-id"] == assigned
 
 
-def test_versions_that_say_something_else_are_new():
+def test_different_versions_are_added():
     base = view()
     same = {"representations": [sql(text="select 1")]}
     for keys in (
@@ -276,7 +276,7 @@ def test_versions_that_say_something_else_are_new():
         assert ids(apply(base, add(1, **{**same, **keys}))) == [1, 2]
 
 
-def test_an_older_version_comes_back():
+def test_an_older_version_becomes_current_again():
     base = replaced(2)
     made = apply(base, current(1), now_ms=5_000)
     assert made["current-version-id"] == 1
@@ -286,7 +286,7 @@ def test_an_older_version_comes_back():
     assert apply(base, add(9, sql(text="select 1")), current(), now_ms=5_000) == made
 
 
-def test_a_schema_that_is_there_counts_as_added():
+def test_an_existing_schema_counts_as_added():
     base = apply(view(), {"action": "add-schema", "schema": WIDER})
     made = apply(
         base,
@@ -300,7 +300,7 @@ def test_a_schema_that_is_there_counts_as_added():
     assert [v["schema-id"] for v in made["versions"]] == [0, 0, 1]
 
 
-def test_a_version_that_was_current_in_between_is_not_logged():
+def test_an_intermediate_current_version_is_not_logged():
     made = apply(view(), add(2), current(), add(3), current())
     assert log(made) == [(1, 2_001), (3, 2_003)]
     made = apply(view(), add(2), current(), current(1))
@@ -311,7 +311,7 @@ def test_a_version_that_was_current_in_between_is_not_logged():
 # --- history -----------------------------------------------------------------------------------
 
 
-def test_ten_versions_are_kept():
+def test_ten_versions_are_kept_by_default():
     assert ids(replaced(9)) == list(range(1, 11))
     made = replaced(11)
     assert ids(made) == list(range(3, 13))
@@ -319,7 +319,7 @@ def test_ten_versions_are_kept():
     assert len(made["schemas"]) == 1
 
 
-def test_fewer_versions_are_kept_when_asked():
+def test_the_number_of_kept_versions_is_configurable():
     made = replaced(4, properties={HISTORY: "2"})
     assert ids(made) == [4, 5]
     assert log(made) == [(4, 2_004), (5, 2_005)]
@@ -462,7 +462,7 @@ def test_there_are_eight_updates():
 
 
 @pytest.mark.parametrize("update", every_update(), ids=lambda update: update["action"])
-def test_any_spoiled_update_is_refused_or_sound(update):
+def test_mutated_updates_are_refused_or_valid(update):
     base = replaced(1, properties={"comment": "c"})
     refused = 0
     for changed in spoiled(update):
@@ -475,15 +475,15 @@ def test_any_spoiled_update_is_refused_or_sound(update):
 
 
 @pytest.mark.parametrize("argument", ["schema", "view_version", "properties", "location"])
-def test_any_spoiled_creation_is_refused_or_sound(argument):
-    wanted = {
+def test_mutated_creations_are_refused_or_valid(argument):
+    request = {
         "schema": schema(),
         "view_version": version(1, sql(), sql("trino"), **{"default-catalog": "c"}),
         "properties": {"comment": "c", HISTORY: "3"},
         "location": LOCATION,
     }
-    for changed in spoiled({"it": wanted[argument]}):
-        result = outcome(lambda: view(**{**wanted, argument: changed.get("it")}))  # noqa: B023
+    for changed in spoiled({"it": request[argument]}):
+        result = outcome(lambda: view(**{**request, argument: changed.get("it")}))  # noqa: B023
         if result is not None:
             assert view_documents.parse(view_documents.dump(result)) == result
 
@@ -531,12 +531,12 @@ def test_a_file_that_is_refused(changed, words):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"x", b"\x1f\x8bx", b'{"format-version": 1}'])
-def test_a_file_that_holds_no_view(content):
+def test_a_file_without_a_view_is_refused(content):
     with pytest.raises(InvalidMetadata):
         view_documents.parse(content)
 
 
-def test_any_spoiled_file_is_refused_or_sound():
+def test_mutated_files_are_refused_or_valid():
     base = replaced(2, properties={"comment": "c"})
     refused = 0
     for changed in spoiled(base):
@@ -597,7 +597,7 @@ def test_a_requirement_that_is_refused(requirements, words):
     assert caught.value.message == words
 
 
-def test_any_spoiled_requirement_is_refused_or_holds():
+def test_mutated_requirements_are_refused_or_hold():
     for document in (view(), None):
         for changed in spoiled({"type": "assert-view-uuid", "uuid": UUID}):
             outcome(lambda: view_documents.check([changed], document))  # noqa: B023
