@@ -11,7 +11,7 @@ from api.management import errors
 from api.management import messages as m
 from api.management.operation import JSON, ManagementOperation
 from api.management.urls import ROUTES
-from catalog.models import JobKind, JobStatus, TableFormat
+from catalog.models import JobStatus, TableFormat, job_kinds
 from catalog.services.maintenance import health, job_control
 from catalog.services.search import query as search_query
 
@@ -63,10 +63,6 @@ _QUERY: dict[str, dict[str, Any]] = {
     "max_score": {"schema": {"type": "integer", "minimum": 0, "maximum": 100}},
     "status": {
         "description": f"Some of {', '.join(JobStatus.values)}, between commas.",
-        "schema": {"type": "string"},
-    },
-    "kind": {
-        "description": f"Some of {', '.join(JobKind.values)}, between commas.",
         "schema": {"type": "string"},
     },
     "since": {
@@ -159,7 +155,9 @@ def _parameters(path: str, operation: type[ManagementOperation]) -> list[dict[st
     ]
     names = set(operation.query) & {"namespace", "table"}
     spelled = ("delimiter",) if "{id}" in path or names else ()
-    parameters_described = _QUERY | dict(operation.described)
+    kinds = f"Some of {', '.join(job_kinds())}, between commas."
+    kind = {"description": kinds, "schema": {"type": "string"}}
+    parameters_described = _QUERY | {"kind": kind} | dict(operation.described)
     described = [
         {"name": n, "in": "query", **parameters_described[n]} for n in (*operation.query, *spelled)
     ]

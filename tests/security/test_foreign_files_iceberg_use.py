@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from catalog import maintenance_actions
 from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile
 from catalog.models import (
@@ -18,7 +19,6 @@ from catalog.models import (
     AuditEvent,
     FileReference,
     Job,
-    JobKind,
     JobStatus,
     Table,
 )
@@ -30,7 +30,7 @@ from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
-from catalog.services.maintenance import iceberg_actions, iceberg_statistics, job_runner, policies
+from catalog.services.maintenance import iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
 from tests.access.doors import KEY
 from tests.catalog.services.iceberg.writing import open_table, rows
@@ -82,7 +82,7 @@ class NoSpark:
         raise AssertionError("no Spark is to be started")
 
 
-def run(kind: JobKind, spark: Any, **policy: Any) -> Job:
+def run(kind: str, spark: Any, **policy: Any) -> Job:
     start = job_operations.StartMaintenance(
         table=MINE, format="iceberg", kind_of_job=kind, parameters={"policy": policy}
     )
@@ -100,7 +100,7 @@ def show() -> None:
         iceberg_contents.files_of(reader, manifest)
 
 
-READS_ROWS = {JobKind.COMPACT, JobKind.REWRITE_POSITION_DELETES, JobKind.COMPUTE_STATISTICS}
+READS_ROWS = {"compact", "rewrite_position_deletes", "compute_statistics"}
 
 
 @pytest.fixture
@@ -125,7 +125,8 @@ def test_what_is_there_all_the_same_is_not_used(world, attacker, planted, slot, 
             with pytest.raises(ForeignFile) as refused:
                 show()
             assert refused.value.message == refusal(path)
-        for job_kind in iceberg_actions.WORK if is_metadata else READS_ROWS:
+        every_kind = {action.key for action in maintenance_actions.of_format("iceberg")}
+        for job_kind in every_kind if is_metadata else READS_ROWS:
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
             assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
             # Nor by the job's process, should the table be so by then.
@@ -186,7 +187,7 @@ def test_clean_up_is_told_whose_the_files_are(world, planted, kind):
     open_table(*MINE).overwrite(rows(1))
     spark = _Asked()
     with untouched(world.canaries()):
-        job = run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=1)
+        job = run("clean_up", spark, keep_for=0, keep_versions=1)
     assert job.status == JobStatus.SUCCEEDED, job.error
     (request,) = spark.requests
     assert request["own_prefixes"] == [str(world.mine)]
@@ -227,7 +228,7 @@ def test_files_of_a_table_that_one_may_read_are_planned_and_spared(world, attack
             job_operations.StartMaintenance(
                 table=("secret", "t"),
                 format="iceberg",
-                kind_of_job=JobKind.CLEAN_UP,
+                kind_of_job="clean_up",
                 parameters={"policy": {"keep_for": 0, "keep_versions": 1}},
             )
         ],
