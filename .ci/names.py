@@ -39,7 +39,7 @@ VAGUE = {
 }
 MAX_SHARE = 0.01
 MAX_LINES, MAX_MODULES = 400, 20
-# Spark gets this script as one file.
+# Users run this script with spark-submit, which takes one file.
 LONG = {"tasks/jobs/iceberg.py"}
 
 

@@ -7,5 +7,7 @@ class CatalogConfig(AppConfig):
 
     def ready(self) -> None:
         from catalog.services.access import users
+        from catalog.services.maintenance import actions
 
         users.connect()
+        actions.register()

@@ -1,15 +1,13 @@
-"""The maintenance planner: a table's health score and jobs, from its statistics and policy.
+"""Statistics of tables, the score of their health, and the rules by which actions propose jobs.
 
-Pure functions without database access.
+Pure functions without database access. ``catalog.maintenance_actions.plan`` collects the proposals.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
-
-_MAX_REASON_INDEXES = 3  # indexes that a reason names
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +88,9 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A job that the planner recommends."""
+class Proposal:
+    """A job that an action proposes for a table, with its estimated effect and cost."""
 
-    kind: str
-    """A JobKind."""
-    mode: Mode
     reason: str
     files_gone: int = 0
     """The reduction of the number of files."""
@@ -104,81 +99,34 @@ class Planned:
     is_for_spark: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
 
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A proposed job, with the action that proposes it and its mode under the table's policy."""
+
+    kind: str
+    """Key of the action."""
+    mode: Mode
+    reason: str
+    files_gone: int
+    bytes_read: int
+    is_for_spark: bool
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, kind: str, mode: Mode, proposal: Proposal) -> Self:
+        return cls(
+            kind,
+            mode,
+            proposal.reason,
+            proposal.files_gone,
+            proposal.bytes_read,
+            proposal.is_for_spark,
+            proposal.parameters,
+        )
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def plan(statistics: Statistics, policy: EffectivePolicy) -> list[Planned]:
-    """The recommended jobs in the order of execution, without jobs that the policy disables."""
-    return [job for job in _all(statistics, policy) if job.mode is not Mode.OFF]
-
-
-def _all(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
-    if s.format == "lance":
-        # Indexes first: Lance does not compact indexed fragments together with unindexed ones.
-        degraded = {
-            index.name: index
-            for index in s.built_indexes
-            if not index.obstacle and rebuild_reason(index, s.rows, policy)
-        }
-        stale = [i for i in s.stale_indexes if i.unindexed_rows >= policy["unindexed_rows"]]
-        if degraded and policy.mode("index_rebuilds") is Mode.ON:
-            stale = [
-                index for index in stale if index.name not in degraded
-            ]  # that takes them in too
-        if degraded:
-            yield Planned(
-                "rebuild_indexes",
-                policy.mode("index_rebuilds"),
-                f"{len(degraded)} of {s.indexes} indexes have degraded: "
-                + ", ".join(
-                    rebuild_reason(index, s.rows, policy)
-                    for index in list(degraded.values())[:_MAX_REASON_INDEXES]
-                ),
-                bytes_read=sum(index.bytes for index in degraded.values()),
-                parameters={"indexes": list(degraded)},
-            )
-        if stale:
-            most = max(stale, key=lambda index: index.unindexed_rows)
-            yield Planned(
-                "optimize_indexes",
-                policy.mode("indexes"),
-                f"{len(stale)} of {s.indexes} indexes are behind, '{most.name}' by"
-                f" {most.unindexed_rows} rows",
-                parameters={"indexes": [index.name for index in stale]},
-            )
-    removed = s.rewrite_files - s.rewritten_files
-    deleted = s.deleted_rows > policy["deleted_ratio"] * max(s.rows + s.deleted_rows, 1)
-    deleted |= has_many_equality_deletes(
-        files=s.equality_delete_files, keys=s.equality_deletes, rows=s.rows, policy=policy
-    )
-    if (s.small_files >= policy["min_small_files"] and removed > 0) or (
-        deleted and s.rewrite_files
-    ):
-        why = f"{s.small_files} of {s.files} files are small"
-        if s.deleted_rows:
-            why += f", {s.deleted_rows} rows are deleted"
-        if s.equality_delete_files:
-            why += (
-                f", {s.equality_delete_files} equality delete files have {s.equality_deletes} keys"
-            )
-        yield Planned(
-            "compact",
-            policy.mode("compaction"),
-            why,
-            files_gone=removed,
-            bytes_read=s.rewrite_bytes,
-            is_for_spark=s.format == "iceberg" or s.rewrite_bytes > policy["spark_above"],
-        )
-    if s.format == "iceberg":
-        yield from _of_iceberg(s, policy)
-    if s.old_versions:
-        yield Planned(
-            "clean_up",
-            policy.mode("cleanup"),
-            f"{s.old_versions} of {s.versions} versions are older than the policy retains",
-            is_for_spark=s.format == "iceberg",
-        )
 
 
 def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: EffectivePolicy) -> bool:
@@ -191,6 +139,15 @@ def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: Effec
     )
 
 
+def degraded_indexes(statistics: Statistics, policy: EffectivePolicy) -> Mapping[str, BuiltIndex]:
+    """The indexes that should be rebuilt and can be, by name."""
+    return {
+        index.name: index
+        for index in statistics.built_indexes
+        if not index.obstacle and rebuild_reason(index, statistics.rows, policy)
+    }
+
+
 def rebuild_reason(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
     """The reason to rebuild an index of a table with ``rows`` rows; empty if there is none."""
     if index.segments > policy["index_segments"]:
@@ -201,28 +158,7 @@ def rebuild_reason(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str
     return ""
 
 
-def _of_iceberg(s: Statistics, policy: EffectivePolicy) -> Iterator[Planned]:
-    removed = s.delete_files - s.rewritten_delete_files
-    if s.delete_files >= policy["min_delete_files"] and _is_worth_it(removed, s.delete_files):
-        yield Planned(
-            "rewrite_position_deletes",
-            policy.mode("position_deletes"),
-            f"{s.rewritten_delete_files} delete files can replace {s.delete_files}",
-            files_gone=removed,
-            is_for_spark=True,
-        )
-    removed = s.manifests - s.rewritten_manifests
-    if s.manifests >= policy["min_manifests"] and _is_worth_it(removed, s.manifests):
-        yield Planned(
-            "rewrite_manifests",
-            policy.mode("manifests"),
-            f"{s.rewritten_manifests} manifests can replace {s.manifests}",
-            files_gone=removed,
-            is_for_spark=True,
-        )
-
-
-def _is_worth_it(removed: int, files: int) -> bool:
+def is_worth_rewriting(removed: int, files: int) -> bool:
     """True if at least a quarter of the files would go, because all of them are rewritten."""
     return removed > 0 and removed >= files / 4
 

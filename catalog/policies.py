@@ -1,5 +1,6 @@
 """Maintenance policies: their rules and defaults, and the effective policy of a table.
 
+Each maintenance action declares the rules of its own settings (``catalog.maintenance_actions``).
 Pure functions without database access. The rows are ``catalog.models.MaintenancePolicy``, and
 ``catalog.services.maintenance.policies`` reads them.
 """
@@ -13,7 +14,7 @@ from typing import Any
 from catalog.errors import InvalidInput
 
 BOTH, LANCE, ICEBERG = frozenset({"lance", "iceberg"}), frozenset({"lance"}), frozenset({"iceberg"})
-_DAY, _HOUR, _MB = 86_400, 3_600, 1024**2
+DAY, HOUR, MB = 86_400, 3_600, 1024**2
 
 
 class Mode(StrEnum):
@@ -55,116 +56,7 @@ class Rule:
         return value
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("compaction", Unit.MODE, Mode.DRY_RUN, "Rewrite small files and remove deleted rows."),
-    Rule(
-        "target_rows",
-        Unit.COUNT,
-        1024 * 1024,
-        "Target number of rows of a fragment after compaction.",
-        LANCE,
-        low=1024,
-    ),
-    Rule(
-        "target_bytes",
-        Unit.BYTES,
-        512 * _MB,
-        "Target size of a data file after compaction.",
-        ICEBERG,
-        low=_MB,
-    ),
-    Rule(
-        "small_ratio",
-        Unit.RATIO,
-        0.5,
-        "A file or fragment below this fraction of its target is small.",
-        low=0.01,
-        high=0.99,
-    ),
-    Rule(
-        "min_small_files",
-        Unit.COUNT,
-        8,
-        "Compact when at least this many small files exist.",
-        low=2,
-    ),
-    Rule(
-        "deleted_ratio",
-        Unit.RATIO,
-        0.1,
-        "Rewrite fragments or files with a larger fraction of deleted rows.",
-        low=0.0,
-        high=1.0,
-    ),
-    Rule("cleanup", Unit.MODE, Mode.DRY_RUN, "Remove old versions or snapshots and their files."),
-    Rule("keep_for", Unit.SECONDS, 7 * _DAY, "Retention time of a version.", low=_HOUR),
-    Rule(
-        "keep_versions",
-        Unit.COUNT,
-        10,
-        "Keep this many newest versions, whatever their age. Tags and branches are always kept.",
-        low=1,
-    ),
-    Rule("orphans", Unit.MODE, Mode.DRY_RUN, "Remove files that no version refers to."),
-    Rule(
-        "orphan_age",
-        Unit.SECONDS,
-        3 * _DAY,
-        "Minimum age of removed files: a younger file may belong to a pending commit.",
-        low=_DAY,
-    ),
-    Rule("indexes", Unit.MODE, Mode.DRY_RUN, "Update indexes.", LANCE),
-    Rule(
-        "unindexed_rows",
-        Unit.COUNT,
-        10_000,
-        "Update an index when at least this many rows are not in it.",
-        LANCE,
-        low=1,
-    ),
-    Rule("index_rebuilds", Unit.MODE, Mode.DRY_RUN, "Rebuild degraded indexes.", LANCE),
-    Rule(
-        "index_segments",
-        Unit.COUNT,
-        20,
-        "Rebuild an index with more segments: a search reads all of them.",
-        LANCE,
-        low=1,
-    ),
-    Rule(
-        "untrained_ratio",
-        Unit.RATIO,
-        0.5,
-        "Rebuild a vector index when a larger fraction of the rows was added after its training.",
-        LANCE,
-        low=0.01,
-        high=1.0,
-    ),
-    Rule("manifests", Unit.MODE, Mode.DRY_RUN, "Merge small manifests.", ICEBERG),
-    Rule(
-        "min_manifests",
-        Unit.COUNT,
-        50,
-        "Merge when at least this many manifests exist.",
-        ICEBERG,
-        low=2,
-    ),
-    Rule(
-        "position_deletes",
-        Unit.MODE,
-        Mode.DRY_RUN,
-        "Rewrite position delete files and drop deletes of removed files.",
-        ICEBERG,
-    ),
-    Rule(
-        "min_delete_files",
-        Unit.COUNT,
-        10,
-        "Rewrite when at least this many delete files exist.",
-        ICEBERG,
-        low=1,
-    ),
-    Rule("statistics", Unit.MODE, Mode.OFF, "Compute column statistics (Puffin).", ICEBERG),
+GENERAL_RULES: tuple[Rule, ...] = (
     Rule("window_from", Unit.TIME, "", "Start jobs only from this time of the day (UTC)."),
     Rule("window_to", Unit.TIME, "", "Start jobs only until this time. Empty: at any time."),
     Rule(
@@ -178,12 +70,37 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "spark_above",
         Unit.BYTES,
-        1024 * _MB,
+        1024 * MB,
         "Compact with Spark if more than this must be rewritten.",
         LANCE,
     ),
 )
-BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
+"""Rules that belong to no action."""
+_action_rules: dict[str, Rule] = {}
+
+
+def add_rules(added: Iterable[Rule]) -> None:
+    """Add the rules of an action. Raises ValueError if a name is taken; then no rule is added."""
+    new_rules: dict[str, Rule] = {}
+    for rule in added:
+        if rule.name in rules_by_name() or rule.name in new_rules:
+            raise ValueError(f"Policy setting '{rule.name}' is declared twice")
+        new_rules[rule.name] = rule
+    _action_rules.update(new_rules)
+
+
+def remove_rules(removed: Iterable[Rule]) -> None:
+    for rule in removed:
+        del _action_rules[rule.name]
+
+
+def rules() -> tuple[Rule, ...]:
+    """All rules: those of the registered actions, then the general ones."""
+    return (*_action_rules.values(), *GENERAL_RULES)
+
+
+def rules_by_name() -> Mapping[str, Rule]:
+    return {rule.name: rule for rule in rules()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,19 +134,25 @@ class EffectivePolicy:
         return moment >= first or moment <= last
 
 
+def require_rule(name: str) -> Rule:
+    """The rule with this name. Raises InvalidInput if there is none."""
+    by_name = rules_by_name()
+    if name not in by_name:
+        raise InvalidInput(
+            f"Policy setting '{name}' does not exist; the settings are {', '.join(by_name)}"
+        )
+    return by_name[name]
+
+
 def check(values: Mapping[str, Any]) -> dict[str, Any]:
     """Validate the values of a policy. Raises InvalidInput for an unknown name or a bad value."""
-    for name in values:
-        if name not in BY_NAME:
-            raise InvalidInput(
-                f"Policy setting '{name}' does not exist; the settings are {', '.join(BY_NAME)}"
-            )
-    return {name: BY_NAME[name].check(value) for name, value in values.items()}
+    rules_of_values = {name: require_rule(name) for name in values}
+    return {name: rules_of_values[name].check(value) for name, value in values.items()}
 
 
 def effective(policies: Iterable[tuple[str, Mapping[str, Any]]]) -> EffectivePolicy:
     """The effective policy of a chain of policies, each with its name, from the root to the table."""
-    values_by_name = {rule.name: Value(rule.default, "") for rule in RULES}
+    values_by_name = {rule.name: Value(rule.default, "") for rule in rules()}
     for source, values in policies:
         for name, value in values.items():
             if name in values_by_name:  # ignore a rule of another version

@@ -8,7 +8,7 @@ from api.management import messages as m
 from api.management.operation import ManagementOperation
 from api.management.urls import ROUTES
 from api.openapi import API_KEY, BEARER, Described, ProtocolSchemaGenerator
-from catalog.models import JobKind, JobStatus, TableFormat
+from catalog.models import JobStatus, TableFormat, job_kinds
 from catalog.services.maintenance import health, job_control
 from catalog.services.search import query as search_query
 
@@ -49,10 +49,6 @@ _QUERY: dict[str, dict[str, Any]] = {
         "description": f"Some of {', '.join(JobStatus.values)}, between commas.",
         "schema": {"type": "string"},
     },
-    "kind": {
-        "description": f"Some of {', '.join(JobKind.values)}, between commas.",
-        "schema": {"type": "string"},
-    },
     "since": {
         "description": "Jobs that are active, or ended since then.",
         "schema": {"type": "string", "format": "date-time"},
@@ -86,9 +82,15 @@ class ManagementSchemaGenerator(ProtocolSchemaGenerator):
     security_schemes: ClassVar = {"ApiKeyAuth": API_KEY, "BearerAuth": BEARER}
     security: ClassVar = [{"ApiKeyAuth": []}, {"BearerAuth": []}]
     path_parameters: ClassVar = _PATH
-    query_parameters: ClassVar = _QUERY
     error_model = m.Problem
     error_media = errors.MEDIA
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        kinds = f"Some of {', '.join(job_kinds())}, between commas."
+        self.query_parameters = _QUERY | {
+            "kind": {"description": kinds, "schema": {"type": "string"}}
+        }
 
     def routes(self) -> Iterator[tuple[str, type[ManagementOperation]]]:
         for path, operations in ROUTES.items():

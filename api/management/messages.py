@@ -6,8 +6,10 @@ from typing import Any, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic_core import CoreSchema, core_schema
 
-from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat, TableHealth
+from catalog import maintenance_actions
+from catalog.models import Job, JobEvent, JobStatus, TableFormat, TableHealth, job_kinds
 from catalog.planning import Planned
 from catalog.policies import EffectivePolicy, Rule, Unit
 from catalog.services.maintenance.health import HealthHistory
@@ -29,6 +31,35 @@ class Problem(BaseModel):
     detail: str
     instance: str
     request_id: str
+
+
+class AnyJobKind(str):
+    """A kind of job. Its schema is made with the document, so that it has all registered actions."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
+        return core_schema.str_schema(ref="JobKind")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:
+        return {"title": "JobKind", "type": "string", "enum": list(job_kinds())}
+
+
+def _describe_action(schema: dict[str, Any]) -> None:
+    lines = [f"- `{action.key}`: {action.help}" for action in maintenance_actions.registered()]
+    schema["description"] = "\n".join(["The kind of maintenance:", *lines])
+
+
+def _describe_indexes(schema: dict[str, Any]) -> None:
+    accepting = [
+        action.key for action in maintenance_actions.registered() if action.accepts_indexes
+    ]
+    schema["description"] = (
+        f"Names of the indexes to process, for {' and '.join(accepting)}. Default: all indexes that"
+        " lack rows, or all indexes."
+    )
 
 
 # --- policies --------------------------------------------------------------------------------------
@@ -93,7 +124,7 @@ class SetPolicyRequest(_Request):
 class PlannedJob(BaseModel):
     """Something that is worth doing."""
 
-    kind: JobKind
+    kind: AnyJobKind
     mode: str
     reason: str
     files_gone: int
@@ -202,20 +233,16 @@ class Plan(BaseModel):
 
 
 class StartMaintenanceRequest(_Request):
-    kind: str = Field(description="One of the kinds of maintenance.")
+    kind: str = Field(json_schema_extra=_describe_action)
     dry_run: StrictBool = Field(default=False, description="Tell what it would do, and do nothing.")
-    indexes: list[str] | None = Field(
-        default=None,
-        description="For optimize_indexes and rebuild_indexes: these alone. Left out: all that are"
-        " behind, or all there are.",
-    )
+    indexes: list[str] | None = Field(default=None, json_schema_extra=_describe_indexes)
 
 
 class JobModel(BaseModel):
     """A job, of maintenance or any other."""
 
     id: int
-    kind: JobKind
+    kind: AnyJobKind
     status: JobStatus
     table: list[str]
     format: TableFormat
@@ -280,6 +307,7 @@ class JobLine(BaseModel):
 class JobWithLog(JobModel):
     parameters: dict[str, Any]
     result: dict[str, Any] | None
+    summary: str = Field(description="The result of maintenance as a phrase, or empty.")
     log: list[JobLine]
     next_page_token: str | None
 
@@ -289,6 +317,7 @@ class JobWithLog(JobModel):
             **_job(row),
             parameters=row.parameters,
             result=row.result,
+            summary=row.summary,
             log=[JobLine.of(event) for event in log],
             next_page_token=token,
         )

@@ -1,6 +1,6 @@
 """What all operations of the management API share: from the request to the call and back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from enum import Enum
 from http import HTTPStatus
@@ -76,17 +76,21 @@ class ManagementOperation(Operation):
 
     def chosen(self, name: str, kind: type[_E]) -> list[_E]:
         """Members of an enumeration, between commas. Raises InvalidInput for others."""
+        members = {member.value: member for member in kind}
+        return [members[word] for word in self.words(name, members)]
+
+    def words(self, name: str, allowed: Collection[str]) -> list[str]:
+        """Words between commas. Raises InvalidInput for a word that is not allowed."""
         text = self.query_values.get(name)
         if not text:
             return []
-        members = {member.value: member for member in kind}
-        for word in text.split(","):
-            if word not in members:
-                raise InvalidInput(
-                    f"Query parameter '{name}' is {text!r}; use {', '.join(members)}, with commas"
-                    " between several"
-                )
-        return [members[name] for name in text.split(",")]
+        words = text.split(",")
+        if not set(words) <= set(allowed):
+            raise InvalidInput(
+                f"Query parameter '{name}' is {text!r}; use {', '.join(allowed)}, with commas"
+                " between several"
+            )
+        return words
 
     def moment(self, name: str) -> datetime | None:
         """A moment such as 2027-01-31T12:00:00Z; without a zone it is in UTC."""

@@ -31,6 +31,7 @@ from catalog.models.maintenance import (
     JobStatus,
     MaintenancePolicy,
     TableHealth,
+    job_kinds,
 )
 from catalog.models.materialized_views import MaterializedView
 from catalog.models.namespaces import Namespace
@@ -96,4 +97,5 @@ __all__ = [
     "UnreadSnapshot",
     "Webhook",
     "WebhookDelivery",
+    "job_kinds",
 ]

@@ -6,24 +6,25 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from catalog import maintenance_actions
 from catalog.models.namespaces import Namespace
 from catalog.models.tables import Table
 from catalog.models.transactions import Transaction
 
 
 class JobKind(models.TextChoices):
+    """The kinds of jobs that are not maintenance. The others are ``catalog.maintenance_actions``."""
+
     PURGE_TABLE = "purge_table", "remove the data of a dropped table"
     BUILD_INDEX = "build_index", "build an index"
     BACKFILL_COLUMN = "backfill_column", "fill a computed column"
     REFRESH_VIEW = "refresh_view", "refresh a materialized view"
-    COMPACT = "compact", "rewrite small files"
-    CLEAN_UP = "clean_up", "remove old versions"
-    REMOVE_ORPHANS = "remove_orphans", "remove files that no version has"
-    OPTIMIZE_INDEXES = "optimize_indexes", "bring indexes up to date"
-    REBUILD_INDEXES = "rebuild_indexes", "build indexes anew"
-    REWRITE_MANIFESTS = "rewrite_manifests", "rewrite manifests"
-    REWRITE_POSITION_DELETES = "rewrite_position_deletes", "rewrite position delete files"
-    COMPUTE_STATISTICS = "compute_statistics", "compute column statistics"
+
+
+def job_kinds() -> dict[str, str]:
+    """All kinds of jobs, each with its label."""
+    actions = {action.key: action.label for action in maintenance_actions.registered()}
+    return {str(kind): str(kind.label) for kind in JobKind} | actions
 
 
 class JobStatus(models.TextChoices):
@@ -50,7 +51,8 @@ class Job(models.Model):
     jobs and asks a running job to stop; the purge waits until it has stopped.
     """
 
-    kind = models.TextField(choices=JobKind)
+    # Without choices: a new maintenance action must not require a migration.
+    kind = models.TextField()
     status = models.TextField(choices=JobStatus, default=JobStatus.QUEUED)
     table = models.ForeignKey(Table, models.CASCADE, related_name="jobs")
     transaction = models.ForeignKey(
@@ -107,15 +109,25 @@ class Job(models.Model):
         return f"{self.kind} {self.pk}"
 
     @property
+    def label(self) -> str:
+        """The kind in words; a kind of another release by its name."""
+        return job_kinds().get(self.kind, self.kind)
+
+    @property
     def unit(self) -> str:
         """The unit of ``progress`` and ``total``."""
+        action = maintenance_actions.find(self.kind)
+        if action is not None:
+            return action.unit
         return "rows" if self.kind in _COUNTED_IN_ROWS else "files"
 
+    @property
+    def summary(self) -> str:
+        """The result of maintenance as a phrase; empty if there is none."""
+        return maintenance_actions.summarize(self.kind, self.result, is_dry_run=self.is_dry_run)
 
-_COUNTED_IN_ROWS = {
-    *(JobKind.BUILD_INDEX, JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES),
-    *(JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW),
-}
+
+_COUNTED_IN_ROWS = {JobKind.BUILD_INDEX, JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW}
 
 
 class MaintenancePolicy(models.Model):

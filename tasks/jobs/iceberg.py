@@ -1,13 +1,17 @@
-"""Maintenance of one Iceberg table by Iceberg's own procedures, over the catalog's REST endpoint.
+"""Maintenance of an Iceberg table with Iceberg's own procedures, through the catalog's REST endpoint.
 
-Started by the worker (``tasks.spark``), or by hand; ``--help`` tells the rest:
+The worker (``tasks.spark``) starts this script. It can also be started manually; ``--help`` lists the
+options:
 
     MONODON_API_KEY=mnd_... spark-submit --packages \
         org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 tasks/jobs/iceberg.py \
         compact sales.orders --url http://127.0.0.1:2333
 
-The worker sends one line of JSON on standard input and then holds that open: when it ends, so does
-this process, with all that it started. What happens is told on standard output, a JSON object a line.
+The worker writes the request to standard input, as one line of JSON, and keeps standard input open.
+When the worker ends, standard input is closed, and this process ends with all its child processes.
+Progress, log lines and the result are written to standard output, one JSON object per line.
+
+The script is one file, so that ``spark-submit`` runs it wherever it is copied, without further files.
 """
 
 import argparse
@@ -30,9 +34,9 @@ from pyspark.sql import SparkSession
 
 CATALOG = "monodon"
 JOB_PROPERTY = "monodon.job-id"
-_SHOWN = 1000  # files of a list
-_FOUND = "monodon_orphans"
-_DELETED_AT_ONCE = 500
+_MAX_LISTED = 1000  # files that a result lists
+_ORPHANS_VIEW = "monodon_orphans"
+_DELETE_BATCH = 500
 _EXPIRED = {
     "DATA": "deleted_data_files_count",
     "POSITION_DELETES": "deleted_position_delete_files_count",
@@ -41,7 +45,7 @@ _EXPIRED = {
     "Manifest List": "deleted_manifest_lists_count",
     "Statistics Files": "deleted_statistics_files_count",
 }
-_SIZED = 10_000  # files whose sizes are asked for, one by one
+_MAX_SIZED = 10_000  # files whose sizes are read, each with a request
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
 _CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
 _STOPPED = ("NotAuthorizedException", "Not authorized")
@@ -49,30 +53,32 @@ _REFUSALS = (
     "ForbiddenException",
     "NoSuchTableException",
     "IllegalArgumentException",
-    "TABLE_OR_VIEW_NOT_FOUND",
+    "TABLE_OR_VIEW_NOT_ORPHANS_VIEW",
     "and may not be read for it",
 )
-_one_at_a_time = threading.Lock()
+_output_lock = threading.Lock()
 
 
 class Failed(Exception):
-    """``kind`` tells what to do: ``refused`` is the same again, ``conflict`` may heal."""
+    """An error that ends the job. A retry fails again if ``kind`` is ``refused``, and may succeed if
+    it is ``conflict``."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-def tell(event: str, **facts: Any) -> None:
-    with _one_at_a_time:
+def emit(event: str, **facts: Any) -> None:
+    """Write an event to standard output."""
+    with _output_lock:
         print(json.dumps({"event": event, **facts}), flush=True)
 
 
-# --- what is asked -----------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------
 
 
 def from_worker() -> dict[str, Any]:
-    """The request on standard input; from then on this process ends when that does."""
+    """Read the request from standard input. From then on, the process ends when the input is closed."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 65536)
@@ -83,7 +89,7 @@ def from_worker() -> dict[str, Any]:
     def watch() -> None:
         while os.read(0, 4096):
             pass
-        os.killpg(0, signal.SIGKILL)  # of our own: the worker has made the group
+        os.killpg(0, signal.SIGKILL)  # the worker started this process in a group of its own
 
     threading.Thread(target=watch, daemon=True).start()
     request: dict[str, Any] = json.loads(line)
@@ -93,20 +99,26 @@ def from_worker() -> dict[str, Any]:
 def from_command_line() -> dict[str, Any]:
     parser = argparse.ArgumentParser(description="Maintain an Iceberg table of the catalog.")
     parser.add_argument("action", choices=sorted(ACTIONS))
-    parser.add_argument("table", help="such as sales.orders; a JSON list where a name has a dot")
+    parser.add_argument("table", help="such as sales.orders; a JSON list if a name contains a dot")
     parser.add_argument("--url", default=os.environ.get("MONODON_URL", "http://127.0.0.1:2333"))
     parser.add_argument(
-        "--catalog", help="a catalog of the session, instead of --url and MONODON_API_KEY"
+        "--catalog",
+        help="a catalog that the session has configured, instead of --url and MONODON_API_KEY",
     )
     parser.add_argument(
-        "--option", action="append", default=[], help="of the procedure, such as min-input-files=2"
+        "--option",
+        action="append",
+        default=[],
+        help="an option of the procedure, such as min-input-files=2",
     )
     parser.add_argument("--older-than-days", type=float, default=7.0)
     parser.add_argument("--retain-last", type=int, default=10)
-    parser.add_argument("--dry-run", action="store_true", help="of remove_orphans only")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="for remove_orphans: list the files only"
+    )
     arguments = parser.parse_args()
     if arguments.dry_run and arguments.action != "remove_orphans":
-        parser.error("only remove_orphans can tell what it would do")
+        parser.error("only remove_orphans supports --dry-run")
     table = (
         json.loads(arguments.table)
         if arguments.table.startswith("[")
@@ -129,6 +141,8 @@ def from_command_line() -> dict[str, Any]:
 
 
 class Procedures:
+    """The actions, each a method that returns the result as JSON. They raise Failed and errors of Spark."""
+
     def __init__(self, spark: SparkSession, request: dict[str, Any]) -> None:
         self._spark = spark
         self._catalog = _quoted(request.get("catalog") or CATALOG)
@@ -147,12 +161,13 @@ class Procedures:
         return result
 
     def clean_up(self) -> dict[str, Any]:
-        """Expire snapshots, then delete those of their files that are the table's own.
+        """Expire snapshots, then delete those of their files that belong to the table.
 
-        The procedure expire_snapshots deletes whatever the metadata names, wherever it lies.
+        The procedure expire_snapshots is not used: it deletes all files that the metadata names, also
+        files of other tables.
         """
         guard = self._guard()
-        tell("log", message=f"expire_snapshots({self._table}), files below {guard.shown}")
+        emit("log", message=f"expire_snapshots({self._table}), files below {guard.shown}")
         action = (
             self._actions()
             .expireSnapshots(self._load())
@@ -163,7 +178,7 @@ class Procedures:
         counts = dict.fromkeys(_EXPIRED.values(), 0)
         deleted: list[str] = []
         spared: list[str] = []
-        for batch in _batches(expired.toLocalIterator(), _DELETED_AT_ONCE):
+        for batch in _batches(expired.toLocalIterator(), _DELETE_BATCH):
             own = []
             for path, kind in batch:
                 if guard.is_own(path):
@@ -173,28 +188,33 @@ class Procedures:
                 else:
                     spared.append(path)
             self._delete(own)
-            deleted += own[: max(_SHOWN - len(deleted), 0)]
+            deleted += own[: max(_MAX_LISTED - len(deleted), 0)]
         return {**counts, "deleted_files": deleted, **_spared(spared)}
 
     def remove_orphans(self) -> dict[str, Any]:
-        """Lists first, to tell how large the files are, and to leave those that the ledger names."""
+        """Remove orphan files of the table.
+
+        They are listed first, to add up their sizes and to exclude metadata files that the catalog's
+        ledger names.
+        """
         guard = self._guard()
         listed = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
         orphans = [file for file in listed if guard.is_own(file)]
         spared_files_count = len(listed) - len(orphans)
-        bytes_found = self._sizes(orphans[:_SIZED])
+        bytes_found = self._sizes(orphans[:_MAX_SIZED])
         if not self._request["is_dry_run"] and orphans:
-            tell("log", message=f"{len(orphans)} orphans were found")
-            # Of a view it takes what begins with the location, which listed files spell otherwise.
+            emit("log", message=f"{len(orphans)} orphans were found")
+            # The procedure removes those files of the view that begin with the location. The listed
+            # files may spell the location of the table differently, so their own prefix is passed.
             orphans = self._orphans(
                 is_dry_run=False,
                 file_list_view=self._view(orphans),
-                location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- to the letter
+                location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- compared as text
             )
         result = {
             "orphan_files_count": len(orphans),
             "orphan_bytes": bytes_found,
-            "orphan_files": orphans[:_SHOWN],
+            "orphan_files": orphans[:_MAX_LISTED],
         }
         if spared_files_count:
             # Without their names: a link may lead to files that the table's owner may not list.
@@ -202,7 +222,7 @@ class Procedures:
         return result
 
     def _guard(self) -> "Guard":
-        """Whose files are whose: as the worker says, else only those below the table's location."""
+        """The guard for the prefixes in the request; without them, for the table's location."""
         own = self._request.get("own_prefixes")
         if own is None:
             own = [str(self._load().location())]
@@ -212,7 +232,7 @@ class Procedures:
         return self._jvm.org.apache.iceberg.spark.actions.SparkActions.get(self._session)
 
     def _load(self) -> Any:
-        """The Iceberg table, as Java has it."""
+        """The table as a Java object."""
         parts = [self._catalog, *map(_quoted, self._request["table"])]
         return self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
             self._session, ".".join(parts)
@@ -237,20 +257,21 @@ class Procedures:
         util.deleteFiles(io, java_paths, "expired", True)
 
     def _is_kept(self, file: str) -> bool:
-        """Metadata files are the catalog's, which may name them when their log does not any more.
+        """True for a metadata file that the catalog's ledger names.
 
-        By hand nobody tells which it names.
+        The ledger may name files that are no longer in the metadata log. A request without
+        ``kept_metadata`` keeps all metadata files.
         """
         kept_metadata = self._request.get("kept_metadata")
         name = file.rpartition("/")[2]
         return ".metadata.json" in name and (kept_metadata is None or name in kept_metadata)
 
     def _view(self, files: list[str]) -> str:
-        """A view of files to choose from, which the procedure looks at once more."""
+        """Create a view of files for the procedure, which checks each of them again; returns its name."""
         rows = [(file, datetime.fromtimestamp(0, UTC)) for file in files]
         columns = "file_path string, last_modified timestamp"
-        self._spark.createDataFrame(rows, columns).createOrReplaceTempView(_FOUND)
-        return _text(_FOUND)
+        self._spark.createDataFrame(rows, columns).createOrReplaceTempView(_ORPHANS_VIEW)
+        return _text(_ORPHANS_VIEW)
 
     def rewrite_manifests(self) -> dict[str, Any]:
         return self._one("rewrite_manifests", use_caching="false")
@@ -278,7 +299,7 @@ class Procedures:
             try:
                 path = jvm.org.apache.hadoop.fs.Path(file)
                 total += path.getFileSystem(conf).getFileStatus(path).getLen()
-            except Py4JError:  # gone meanwhile
+            except Py4JError:  # removed concurrently
                 continue
         return total
 
@@ -292,24 +313,24 @@ class Procedures:
         return f"map({pairs})" if pairs else ""
 
     def _one(self, procedure: str, **arguments: str) -> dict[str, Any]:
-        """The result of a procedure that answers with one row, or none: nothing was to be done."""
+        """Call a procedure that returns one row, or no row if there is no work; returns the row."""
         rows = self._call(procedure, **arguments)
         return rows[0] if rows else {}
 
     def _call(self, procedure: str, **arguments: str) -> list[dict[str, Any]]:
         named = {"table": self._table} | {name: value for name, value in arguments.items() if value}
         text = ", ".join(f"{name} => {value}" for name, value in named.items())
-        tell("log", message=f"{procedure}({text})")
+        emit("log", message=f"{procedure}({text})")
         rows = self._spark.sql(f"CALL {self._catalog}.system.{procedure}({text})").collect()
         return [row.asDict(recursive=True) for row in rows]
 
 
 class Guard:
-    """Tells the table's own files from those of others, without asking anybody.
+    """Decides which files belong to the table, from prefixes alone.
 
-    A file is its own if it really lies below a directory of the table, and no deeper one, nor the
-    same one, is another's. Links are followed, as the file systems do. In an object store there are
-    none, and its URIs are compared as they are.
+    A file belongs to the table if the longest of the table's prefixes above it is longer than that of
+    any other table. Symbolic links in local paths are resolved. URIs of object stores are compared
+    as text. Links themselves, and paths with ``..``, never belong to the table.
     """
 
     def __init__(self, own: Sequence[str], foreign: Sequence[str]) -> None:
@@ -344,14 +365,14 @@ def _is_in(directory: str, prefix: str) -> bool:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether nothing of a path means another one: ``..`` and the like are never deleted."""
+    """True if a path has no empty part and no ``.`` or ``..``, which could point elsewhere."""
     parts = path.partition(":")[2] or path
     names = parts.lstrip("/").split("/")
     return not any(name in {"", ".", ".."} for name in names)
 
 
 def _local(path: str) -> str | None:
-    """The local path that Hadoop reads for a text; None for another storage's."""
+    """The local path that Hadoop reads for a path or URI; None for other storage."""
     for prefix in ("file://localhost/", "file:///", "file:/"):
         if path.startswith(prefix):
             local_path = "/" + path.removeprefix(prefix)
@@ -365,12 +386,12 @@ def _real(path: str) -> str:
 
 
 def _spared(paths: list[str]) -> dict[str, Any]:
-    """What was left because it is not the table's own."""
-    return {"spared_files_count": len(paths), "spared_files": paths[:_SHOWN]} if paths else {}
+    """The part of a result that lists files which were kept because they do not belong to the table."""
+    return {"spared_files_count": len(paths), "spared_files": paths[:_MAX_LISTED]} if paths else {}
 
 
 def _batches(rows: Any, size: int) -> Iterator[list[tuple[str, str]]]:
-    """The path and the kind of each file that Java lists."""
+    """Path and type of each file of a Java iterator, in lists of at most ``size``."""
     batch: list[tuple[str, str]] = []
     while rows.hasNext():
         row = rows.next()
@@ -420,10 +441,10 @@ def open_session(request: dict[str, Any]) -> SparkSession:
             " MONODON_SPARK_JARS to the path of its jar",
         )
     if job := request.get("job"):
-        # Iceberg writes this into the summary of every snapshot that this process makes.
+        # Iceberg writes this into the summary of every snapshot that this process creates.
         jvm.org.apache.iceberg.EnvironmentContext.put(JOB_PROPERTY, str(job))
     if not request.get("catalog"):
-        # Now, and not as settings of the session: those are on the command line of the JVM.
+        # Not as settings of the session, which would be on the command line of the JVM.
         prefix = f"spark.sql.catalog.{CATALOG}"
         spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         spark.conf.set(f"{prefix}.type", "rest")
@@ -436,7 +457,7 @@ def open_session(request: dict[str, Any]) -> SparkSession:
 
 
 def watch_progress(spark: SparkSession, total: int | None, ended: threading.Event) -> None:
-    """Tell how many files the finished jobs of Spark rewrote; their descriptions say it."""
+    """Report the number of files that finished Spark jobs rewrote, from the jobs' descriptions."""
     store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
     reported = -1
     while not ended.wait(1.0):
@@ -453,14 +474,14 @@ def watch_progress(spark: SparkSession, total: int | None, ended: threading.Even
             continue
         finished = sum(groups.values())
         if finished != reported:
-            tell("progress", done=finished, total=total)
+            emit("progress", done=finished, total=total)
             reported = finished
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Raises Failed, and what Spark raises."""
+    """Run the requested action and return its result. Raises Failed and errors of Spark."""
     spark = open_session(request)
-    tell("log", message=f"Spark {spark.version} runs as {spark.sparkContext.applicationId}")
+    emit("log", message=f"Spark {spark.version} runs as {spark.sparkContext.applicationId}")
     ended = threading.Event()
     progress = threading.Thread(
         target=watch_progress, args=(spark, request.get("total"), ended), daemon=True
@@ -482,7 +503,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What Java says, where Py4J only says that it called Java."""
+    """The first line of an error's message; of the Java exception if there is one."""
     cause = getattr(error, "java_exception", None)
     text = str(cause.toString()) if cause is not None else str(error)
     return next((line for line in text.splitlines() if line.strip()), repr(error))
@@ -493,14 +514,14 @@ def main() -> int:
     try:
         result = run(request)
     except Failed as failed:
-        tell("failed", kind=failed.kind, message=str(failed))
+        emit("failed", kind=failed.kind, message=str(failed))
         return 1
     except (PySparkException, Py4JError, OSError) as error:
         message = str(error).strip()
-        tell("failed", kind=kind_of(error), message=first_line(error)[:2000])
+        emit("failed", kind=kind_of(error), message=first_line(error)[:2000])
         print(message, file=sys.stderr)
         return 1
-    tell("result", data=result)
+    emit("result", data=result)
     return 0
 
 

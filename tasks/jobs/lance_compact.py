@@ -1,13 +1,14 @@
-"""Compaction of one Lance table: executors write groups of fragments anew.
+"""Compaction of a Lance table: Spark executors rewrite groups of fragments.
 
-Started by the worker (``tasks.spark``), which plans, and commits what comes back; or by hand, and
-then it does both itself, through the catalog:
+The worker (``tasks.spark``) starts this script, plans the groups, and commits the results. If the
+script is started manually, it plans and commits by itself, through the catalog:
 
     MONODON_API_KEY=mnd_... spark-submit tasks/jobs/lance_compact.py sales.orders \
         --url http://127.0.0.1:2333
 
-The worker sends one line of JSON on standard input and then holds that open: when it ends, so does
-this process, with all that it started. What happens is told on standard output, a JSON object a line.
+The worker writes the request to standard input, as one line of JSON, and keeps standard input open.
+When the worker ends, standard input is closed, and this process ends with all its child processes.
+Progress, log lines and the result are written to standard output, one JSON object per line.
 """
 
 import argparse
@@ -28,21 +29,22 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-_MOST_AT_ONCE = 256
+_MAX_CONCURRENT = 256
 _RETRYABLE = "Retryable commit conflict"
-_one_at_a_time = threading.Lock()
+_output_lock = threading.Lock()
 
 
-def tell(event: str, **facts: Any) -> None:
-    with _one_at_a_time:
+def emit(event: str, **facts: Any) -> None:
+    """Write an event to standard output."""
+    with _output_lock:
         print(json.dumps({"event": event, **facts}), flush=True)
 
 
-# --- what is asked -----------------------------------------------------------------------------
+# --- the request ------------------------------------------------------------------------------
 
 
 def from_worker() -> dict[str, Any]:
-    """The request on standard input; from then on this process ends when that does."""
+    """Read the request from standard input. From then on, the process ends when the input is closed."""
     parts: list[bytes] = []
     while not parts or not parts[-1].endswith(b"\n"):
         more = os.read(0, 65536)
@@ -53,7 +55,7 @@ def from_worker() -> dict[str, Any]:
     def watch() -> None:
         while os.read(0, 4096):
             pass
-        os.killpg(0, signal.SIGKILL)  # of our own: the worker has made the group
+        os.killpg(0, signal.SIGKILL)  # the worker started this process in a group of its own
 
     threading.Thread(target=watch, daemon=True).start()
     request: dict[str, Any] = json.loads(b"".join(parts))
@@ -62,7 +64,7 @@ def from_worker() -> dict[str, Any]:
 
 def from_command_line() -> dict[str, Any]:
     parser = argparse.ArgumentParser(description="Compact a Lance table of the catalog.")
-    parser.add_argument("table", help="such as sales.orders; a JSON list where a name has a dot")
+    parser.add_argument("table", help="such as sales.orders; a JSON list if a name contains a dot")
     parser.add_argument("--url", default=os.environ.get("MONODON_URL", "http://127.0.0.1:2333"))
     parser.add_argument("--target-rows", type=int, default=1024 * 1024)
     parser.add_argument("--deleted-ratio", type=float, default=0.1)
@@ -88,7 +90,7 @@ def from_command_line() -> dict[str, Any]:
 
 
 def rewrite(uri: str, version: int, task: str) -> str:
-    """Write a group's rows to new files. Nothing of the table changes."""
+    """Write the rows of a group to new files; returns the result as JSON. The table does not change."""
     dataset = lance.dataset(uri, version=version)
     return str(CompactionTask.from_json(task).execute(dataset).json())  # type: ignore[attr-defined]
 
@@ -96,16 +98,16 @@ def rewrite(uri: str, version: int, task: str) -> str:
 def execute(
     context: SparkContext, uri: str, version: int, tasks: list[str]
 ) -> Iterator[tuple[int, str | None, str]]:
-    """Number, result and error of each group, as they end.
+    """Rewrite groups; yields the number, result and error of each as soon as it is finished.
 
-    Each is a job of Spark's own: so one that fails takes no other with it.
+    Each group is a Spark job of its own, so the failure of a group does not stop the others.
     """
 
     def run(task: str) -> str:
         rows = context.parallelize([task], 1)
         return str(rows.map(lambda text: rewrite(uri, version, text)).collect()[0])
 
-    at_once = min(len(tasks), 2 * context.defaultParallelism, _MOST_AT_ONCE)
+    at_once = min(len(tasks), 2 * context.defaultParallelism, _MAX_CONCURRENT)
     with ThreadPoolExecutor(max_workers=max(at_once, 1)) as pool:
         running = {pool.submit(run, task): number for number, task in enumerate(tasks)}
         for ended in as_completed(running):
@@ -116,17 +118,17 @@ def execute(
 
 
 def _last_line(error: BaseException) -> str:
-    """What was wrong: Python's own error, below Java's."""
+    """The last line of an error's message that names a Python error, without the lines of Java."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if "Error:" in line and not line.startswith(("at ", "org."))]
     return (named or lines or [repr(error)])[-1][:1000]
 
 
-# --- the two ways of being run -------------------------------------------------------------------
+# --- the two modes -------------------------------------------------------------------------------
 
 
 def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
-    """Only the executors' part; the worker commits."""
+    """Rewrite the groups of the request and return the results, which the worker commits."""
     sizes, finished = request["sizes"], 0
     rewrites, failed = [], []
     for number, result, error in execute(
@@ -137,12 +139,12 @@ def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]
         else:
             rewrites.append(result)
         finished += sizes[number]
-        tell("progress", done=finished, total=sum(sizes))
+        emit("progress", done=finished, total=sum(sizes))
     return {"rewrites": rewrites, "failed": failed}
 
 
 def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
-    """Plan, execute, and commit each group as it ends. What others changed meanwhile is left."""
+    """Plan the groups, rewrite them, and commit each one. Groups changed concurrently stay as they are."""
     key = os.environ.get("MONODON_API_KEY", "")
     headers = {"header.x-api-key": key} if key else {}
     catalog = RestNamespace(uri=request["url"], **headers)  # type: ignore[no-untyped-call]
@@ -167,12 +169,12 @@ def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
             except OSError as conflict:
                 if _RETRYABLE not in str(conflict):
                     raise
-                reason = "others changed it meanwhile"
+                reason = "it was changed concurrently"
         if reason:
             remaining += 1
-            tell("log", level="warning", message=f"group {number} is left as it was: {reason}")
+            emit("log", level="warning", message=f"group {number} was not compacted: {reason}")
         finished += sizes[number]
-        tell("progress", done=finished, total=sum(sizes))
+        emit("progress", done=finished, total=sum(sizes))
     return {**result, "committed": committed, "left": remaining, "version": newest().version}
 
 
@@ -182,13 +184,13 @@ def main() -> int:
     try:
         spark = SparkSession.builder.appName("monodon lance_compact").getOrCreate()
         context = spark.sparkContext
-        tell("log", message=f"Spark {spark.version} runs as {context.applicationId}")
+        emit("log", message=f"Spark {spark.version} runs as {context.applicationId}")
         result = (for_worker if is_from_worker else by_hand)(context, request)
     except (PySparkException, Py4JError, OSError, ValueError) as error:
-        tell("failed", kind="error", message=_last_line(error))
+        emit("failed", kind="error", message=_last_line(error))
         print(error, file=sys.stderr)
         return 1
-    tell("result", data=result)
+    emit("result", data=result)
     return 0
 
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from catalog.access import SYSTEM
 from catalog.management.commands import maintain
-from catalog.models import Job, JobEvent, JobKind, JobStatus, MaintenancePolicy, Table
+from catalog.models import Job, JobEvent, JobStatus, MaintenancePolicy, Table
 from catalog.services.engine import jobs
 from catalog.services.lance import data as lance_data
 from catalog.services.lance.indexes import indexes as lance_indexes
@@ -249,10 +249,10 @@ def test_the_status_of_what_goes_on_and_of_what_ended_lately(works):
         raise maintain.InvalidInput("there is no way")
 
     works(work)
-    failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     job_runner.run_job(failed.pk)
     waits = maintenance_scheduler.start(
-        actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True
+        actor=SYSTEM, table=("ws", "t"), kind="clean_up", is_dry_run=True
     )
     assert maintain_("status").splitlines() == [
         f"{waits.pk:>8}  {'ws.t':40} clean_up (dry run) queued",
@@ -274,7 +274,7 @@ def test_the_status_of_one_job_with_its_log(works, monkeypatch):
         return {"after": 1}
 
     works(work)
-    job = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    job = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     job_runner.run_job(job.pk)
     head, first, second, *result = maintain_("status", str(job.pk)).splitlines()
     assert head == f"Job {job.pk}, ws.t: compact succeeded"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from catalog import planning, policies
+from catalog import maintenance_actions, planning, policies
 from catalog.planning import BuiltIndex, StaleIndex, Statistics
 from catalog.policies import Mode
 
@@ -26,12 +26,12 @@ SMALL = replace(
     WELL, files=200, small_files=200, rewrite_files=200, rewritten_files=2, rewrite_bytes=10**8
 )
 ON = policies.effective(
-    [("p", {rule.name: "on" for rule in policies.RULES if rule.unit == "mode"})]
+    [("p", {rule.name: "on" for rule in policies.rules() if rule.unit == "mode"})]
 )
 
 
 def kinds(statistics: Statistics, policy=ON) -> list[str]:
-    return [job.kind for job in planning.plan(statistics, policy)]
+    return [job.kind for job in maintenance_actions.plan(statistics, policy)]
 
 
 def test_a_table_that_is_well():
@@ -46,7 +46,7 @@ def test_an_empty_table():
 
 
 def test_small_files():
-    (job,) = planning.plan(SMALL, ON)
+    (job,) = maintenance_actions.plan(SMALL, ON)
     assert (job.kind, job.mode, job.files_gone, job.bytes_read) == ("compact", Mode.ON, 198, 10**8)
     assert job.reason == "200 of 200 files are small"
     assert not job.is_for_spark
@@ -65,7 +65,7 @@ def test_what_cannot_become_fewer_is_left_alone():
 
 def test_deleted_rows_make_compaction_worth_it():
     deleted = replace(WELL, deleted_rows=200_000, rewrite_files=1, rewritten_files=1)
-    (job,) = planning.plan(deleted, ON)
+    (job,) = maintenance_actions.plan(deleted, ON)
     assert (job.kind, job.files_gone) == ("compact", 0)
     assert "200000 rows are deleted" in job.reason
     assert kinds(replace(deleted, deleted_rows=100_000)) == []
@@ -73,15 +73,15 @@ def test_deleted_rows_make_compaction_worth_it():
 
 def test_large_lance_tables_and_all_iceberg_tables_are_for_spark():
     large = replace(SMALL, rewrite_bytes=2 * 1024**3)
-    assert planning.plan(large, ON)[0].is_for_spark
-    assert planning.plan(replace(SMALL, format="iceberg"), ON)[0].is_for_spark
+    assert maintenance_actions.plan(large, ON)[0].is_for_spark
+    assert maintenance_actions.plan(replace(SMALL, format="iceberg"), ON)[0].is_for_spark
 
 
 def test_indexes():
     stale = replace(
         WELL, indexes=3, stale_indexes=(StaleIndex("a", 9_999), StaleIndex("b", 50_000))
     )
-    (job,) = planning.plan(stale, ON)
+    (job,) = maintenance_actions.plan(stale, ON)
     assert (job.kind, job.parameters) == ("optimize_indexes", {"indexes": ["b"]})
     assert "'b' by 50000 rows" in job.reason
 
@@ -92,7 +92,7 @@ def worn(*built: BuiltIndex, **changed: object) -> Statistics:
 
 def test_an_index_in_many_segments_is_built_anew():
     built = worn(BuiltIndex("a", 20, 10**6), BuiltIndex("b", 21, 5000), BuiltIndex("c", 30, 70))
-    (job,) = planning.plan(built, ON)
+    (job,) = maintenance_actions.plan(built, ON)
     assert (job.kind, job.mode, job.parameters) == (
         "rebuild_indexes",
         Mode.ON,
@@ -104,13 +104,13 @@ def test_an_index_in_many_segments_is_built_anew():
     )
     assert kinds(built, policies.effective([("p", {"index_segments": 30})])) == []
     assert kinds(built, policies.effective([("p", {"index_rebuilds": "off"})])) == []
-    assert planning.plan(built, policies.effective([]))[0].mode is Mode.DRY_RUN
+    assert maintenance_actions.plan(built, policies.effective([]))[0].mode is Mode.DRY_RUN
 
 
 def test_a_vector_index_is_built_anew_once_most_rows_came_after_it():
     half, more = (BuiltIndex("v", 1, 9, 4, trained) for trained in (500_000, 499_999))
     assert kinds(worn(half)) == []
-    (job,) = planning.plan(worn(more), ON)
+    (job,) = maintenance_actions.plan(worn(more), ON)
     assert job.kind == "rebuild_indexes"
     assert "500001 of 1000000 rows were added after 'v' was trained" in job.reason
     never = policies.effective([("p", {"untrained_ratio": 1.0})])
@@ -122,12 +122,16 @@ def test_a_vector_index_is_built_anew_once_most_rows_came_after_it():
 def test_what_is_built_anew_is_not_brought_up_to_date_before():
     stale = (StaleIndex("a", 50_000), StaleIndex("b", 60_000))
     both = worn(BuiltIndex("a", 99, 1), BuiltIndex("b", 1, 1), stale_indexes=stale)
-    assert [(job.kind, job.parameters["indexes"]) for job in planning.plan(both, ON)] == [
+    assert [
+        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(both, ON)
+    ] == [
         ("rebuild_indexes", ["a"]),
         ("optimize_indexes", ["b"]),
     ]
     shown = policies.effective([("p", {"indexes": "on"})])
-    assert [(job.kind, job.parameters["indexes"]) for job in planning.plan(both, shown)] == [
+    assert [
+        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(both, shown)
+    ] == [
         ("rebuild_indexes", ["a"]),
         ("optimize_indexes", ["a", "b"]),
     ]
@@ -136,7 +140,7 @@ def test_what_is_built_anew_is_not_brought_up_to_date_before():
 def test_what_cannot_be_built_anew_is_brought_up_to_date():
     stale = (StaleIndex("a", 50_000),)
     one = worn(BuiltIndex("a", 99, 1, obstacle="too few vectors"), stale_indexes=stale)
-    assert [(job.kind, job.parameters["indexes"]) for job in planning.plan(one, ON)] == [
+    assert [(job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(one, ON)] == [
         ("optimize_indexes", ["a"]),
     ]
 
@@ -150,7 +154,7 @@ def test_figures_of_an_older_version_know_no_built_indexes():
 
 
 def test_old_versions():
-    (job,) = planning.plan(replace(WELL, versions=100, old_versions=90), ON)
+    (job,) = maintenance_actions.plan(replace(WELL, versions=100, old_versions=90), ON)
     assert job.kind == "clean_up"
     assert "90 of 100 versions" in job.reason
 
@@ -159,7 +163,7 @@ def test_iceberg_has_its_own():
     iceberg = replace(WELL, format="iceberg", manifests=80, delete_files=30, old_versions=1)
     assert kinds(iceberg) == ["rewrite_position_deletes", "rewrite_manifests", "clean_up"]
     some = replace(iceberg, rewritten_manifests=60, rewritten_delete_files=22)
-    assert [(job.kind, job.files_gone) for job in planning.plan(some, ON)] == [
+    assert [(job.kind, job.files_gone) for job in maintenance_actions.plan(some, ON)] == [
         ("rewrite_position_deletes", 8),
         ("rewrite_manifests", 20),
         ("clean_up", 0),
@@ -193,7 +197,7 @@ def test_all_at_once_comes_in_order():
 @pytest.mark.parametrize(("mode", "expected"), [("off", []), ("dry_run", [Mode.DRY_RUN])])
 def test_modes(mode, expected):
     policy = policies.effective([("p", {"compaction": mode})])
-    assert [job.mode for job in planning.plan(SMALL, policy)] == expected
+    assert [job.mode for job in maintenance_actions.plan(SMALL, policy)] == expected
 
 
 def test_the_score_stays_within_its_bounds():
@@ -238,7 +242,7 @@ def test_equality_deletes():
         WELL, format="iceberg", rows=13, files=4, rewrite_files=1, rewritten_files=1,
         equality_delete_files=3, equality_deletes=3,
     )  # fmt: skip
-    (job,) = planning.plan(upserted, ON)
+    (job,) = maintenance_actions.plan(upserted, ON)
     assert job.kind == "compact"
     assert job.reason.endswith("3 equality delete files have 3 keys")
     assert planning.score(upserted, ON) < 80

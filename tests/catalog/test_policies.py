@@ -6,17 +6,17 @@ import pytest
 
 from catalog import policies
 from catalog.errors import InvalidInput
-from catalog.policies import BY_NAME, RULES, Mode, Unit
+from catalog.policies import Mode, Unit, rules, rules_by_name
 
 
 def test_every_default_is_allowed_by_its_own_rule():
-    for rule in RULES:
+    for rule in rules():
         assert rule.check(rule.default) == rule.default
-    assert len(BY_NAME) == len(RULES)
+    assert len(rules_by_name()) == len(rules())
 
 
 def test_nothing_is_changed_unless_somebody_says_so():
-    assert {rule.default for rule in RULES if rule.unit is Unit.MODE} <= {Mode.DRY_RUN, Mode.OFF}
+    assert {rule.default for rule in rules() if rule.unit is Unit.MODE} <= {Mode.DRY_RUN, Mode.OFF}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_nearest_policy_counts_and_is_named():
     assert (found["target_rows"], found.values["target_rows"].source) == (2048, "prod.t")
     assert (found["cleanup"], found.values["cleanup"].source) == ("dry_run", "")
     assert found.mode("compaction") is Mode.ON
-    assert set(found.values) == set(BY_NAME)
+    assert set(found.values) == set(rules_by_name())
 
 
 @pytest.mark.parametrize(

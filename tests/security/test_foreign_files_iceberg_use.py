@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
+from catalog import maintenance_actions
 from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile
 from catalog.models import (
@@ -18,7 +19,6 @@ from catalog.models import (
     AuditEvent,
     FileReference,
     Job,
-    JobKind,
     JobStatus,
     Table,
 )
@@ -30,7 +30,7 @@ from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.commits import TableChange
-from catalog.services.maintenance import iceberg_actions, iceberg_statistics, job_runner, policies
+from catalog.services.maintenance import iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
 from tests.access.doors import KEY
 from tests.catalog.services.iceberg.writing import open_table, rows
@@ -82,7 +82,7 @@ class NoSpark:
         raise AssertionError("no Spark is to be started")
 
 
-def run(kind: JobKind, spark: Any, *, is_dry_run: bool = False, **policy: Any) -> Job:
+def run(kind: str, spark: Any, *, is_dry_run: bool = False, **policy: Any) -> Job:
     start = job_operations.StartMaintenance(
         table=MINE,
         format="iceberg",
@@ -104,7 +104,7 @@ def show() -> None:
         iceberg_contents.files_of(reader, manifest)
 
 
-READS_ROWS = {JobKind.COMPACT, JobKind.REWRITE_POSITION_DELETES, JobKind.COMPUTE_STATISTICS}
+READS_ROWS = {"compact", "rewrite_position_deletes", "compute_statistics"}
 
 
 @pytest.fixture
@@ -129,7 +129,8 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
             with pytest.raises(ForeignFile) as refused:
                 show()
             assert refused.value.message == refusal(path)
-        for job_kind in iceberg_actions.WORK if is_metadata else READS_ROWS:
+        every_kind = {action.key for action in maintenance_actions.of_format("iceberg")}
+        for job_kind in every_kind if is_metadata else READS_ROWS:
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
             assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
             # Nor by the job's process, should the table be so by then.
@@ -191,7 +192,7 @@ def test_orphans_are_not_listed_through_links(world, is_dry_run):
     for path in metadata.iterdir():
         if path.is_symlink() and path.name != "directory":
             path.unlink()
-    job = run(JobKind.REMOVE_ORPHANS, NoSpark(), is_dry_run=is_dry_run)
+    job = run("remove_orphans", NoSpark(), is_dry_run=is_dry_run)
     assert (job.status, job.error) == (
         JobStatus.FAILED,
         "Orphans of 'mine.t' are not removed: 'metadata/directory' at its location is a symbolic link",
@@ -205,7 +206,7 @@ def test_clean_up_distinguishes_own_and_foreign_files(world, planted, kind):
     open_table(*MINE).overwrite(rows(1))
     spark = _Asked()
     with untouched(world.canaries()):
-        job = run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=1)
+        job = run("clean_up", spark, keep_for=0, keep_versions=1)
     assert job.status == JobStatus.SUCCEEDED, job.error
     (request,) = spark.requests
     assert request["own_prefixes"] == [str(world.mine)]
@@ -250,7 +251,7 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
             job_operations.StartMaintenance(
                 table=("secret", "t"),
                 format="iceberg",
-                kind_of_job=JobKind.CLEAN_UP,
+                kind_of_job="clean_up",
                 parameters={"policy": {"keep_for": 0, "keep_versions": 1}},
             )
         ],

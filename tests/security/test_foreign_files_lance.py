@@ -26,7 +26,6 @@ from catalog.models import (
     ApiKey,
     FileReference,
     Job,
-    JobKind,
     JobStatus,
     Principal,
     Table,
@@ -462,7 +461,7 @@ def test_no_operation_on_a_version_touches_foreign_files(world, attack):
     assert faults == []
     assert touched.events == []
     assert JobStatus.SUCCEEDED not in [
-        job.status for job in jobs if job.kind not in {JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS}
+        job.status for job in jobs if job.kind not in {"clean_up", "remove_orphans"}
     ]
     assert [files(canary) for canary in world.canaries] == before
     for victim in world.victims.values():
@@ -472,11 +471,11 @@ def test_no_operation_on_a_version_touches_foreign_files(world, attack):
 def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
     jobs = []
     for kind in (
-        JobKind.COMPACT,
-        JobKind.CLEAN_UP,
-        JobKind.REMOVE_ORPHANS,
-        JobKind.OPTIMIZE_INDEXES,
-        JobKind.REBUILD_INDEXES,
+        "compact",
+        "clean_up",
+        "remove_orphans",
+        "optimize_indexes",
+        "rebuild_indexes",
     ):
         parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
         start = job_operations.StartMaintenance(
@@ -661,14 +660,14 @@ def test_a_source_keeps_files_needed_by_its_clone(world):
         lance_data.insert(actor=SYSTEM, table=name, data=rows.to_reader(), overwrite=True)
     lance_versions.settle_pending()
     TableVersion.objects.filter(table=hidden).update(created_at="2026-01-01T00:00Z")
-    for kind in (JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS):
+    for kind in ("clean_up", "remove_orphans"):
         parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
         start = job_operations.StartMaintenance(table=name, kind_of_job=kind, parameters=parameters)
         job = commit([start], actor=SYSTEM).results[0]
         job_runner.run_job(job.pk)
         job.refresh_from_db()
         assert job.status == JobStatus.SUCCEEDED
-        if kind == JobKind.CLEAN_UP:
+        if kind == "clean_up":
             expected = "1 versions retained for dependents: 'mine.t'"
             assert job.error == expected
     versions = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
@@ -751,7 +750,7 @@ def test_blobs_that_are_links_are_never_opened(world, moment):
             assert 400 <= answer.status_code < 500, name
         jobs = _run_jobs(world, table=("mine", "b"))
     assert touched.events == []
-    assert {job.status for job in jobs if job.kind == JobKind.COMPACT} == {JobStatus.FAILED}
+    assert {job.status for job in jobs if job.kind == "compact"} == {JobStatus.FAILED}
     assert files(str(location)) == before
 
 

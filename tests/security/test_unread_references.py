@@ -54,7 +54,7 @@ class NoSpark:
 
 
 def clean_up() -> Job:
-    job = maintenance_scheduler.start(actor=SYSTEM, table=SOURCE, kind=JobKind.CLEAN_UP)
+    job = maintenance_scheduler.start(actor=SYSTEM, table=SOURCE, kind="clean_up")
     job_runner.run_job(job.pk, spark=NoSpark())
     job.refresh_from_db()
     return job

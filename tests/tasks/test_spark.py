@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from catalog.access import SYSTEM, tokens
 from catalog.errors import CommitConflict, ServiceUnavailable, Unauthenticated, Unsupported
-from catalog.models import Job, JobEvent, JobKind, JobStatus, TableFormat
+from catalog.models import Job, JobEvent, JobStatus, TableFormat
 from catalog.privileges import READ_ONLY
 from catalog.services.access import authentication
 from catalog.services.engine import jobs
@@ -39,7 +39,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 def job() -> Job:
     make_iceberg_table("ws", "t")
     start = job_operations.StartMaintenance(
-        table=("ws", "t"), format=TableFormat.ICEBERG, kind_of_job=JobKind.COMPUTE_STATISTICS
+        table=("ws", "t"), format=TableFormat.ICEBERG, kind_of_job="compute_statistics"
     )
     row: Job = commit([start], actor=SYSTEM).results[0]
     taken = jobs.take(row.pk)

@@ -4,10 +4,10 @@ from http import HTTPStatus
 
 from api.management import messages as m
 from api.management.operation import ManagementOperation
+from catalog import maintenance_actions
 from catalog.access import Principal
-from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.models import JobKind, JobStatus
+from catalog.models import JobStatus, job_kinds
 from catalog.services.maintenance import job_control
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
@@ -24,7 +24,7 @@ class StartMaintenance(ManagementOperation):
     def handle(
         self, actor: Principal, body: m.StartMaintenanceRequest, id: Identifier
     ) -> m.JobModel:
-        kind = _kind(body.kind)
+        kind = maintenance_actions.require(body.kind).key
         job = maintenance_scheduler.start(
             actor=actor, table=id, kind=kind, is_dry_run=body.dry_run, indexes=body.indexes
         )
@@ -41,7 +41,7 @@ class ListJobs(ManagementOperation):
         rows, token = job_control.list_jobs(
             actor=actor,
             statuses=self.chosen("status", JobStatus),
-            kinds=self.chosen("kind", JobKind),
+            kinds=self.words("kind", job_kinds()),
             table=self.named("table"),
             since=self.moment("since"),
             **self.page,
@@ -94,12 +94,3 @@ class GetSummary(ManagementOperation):
     def handle(self, actor: Principal, body: None) -> m.SummaryModel:
         days = self.number("days", 30, most=job_control.MAX_DAYS)
         return m.SummaryModel.of(job_control.summarize(actor=actor, days=days))
-
-
-def _kind(text: str) -> JobKind:
-    for kind in maintenance_scheduler.MODES:
-        if kind == text:
-            return kind
-    raise InvalidInput(
-        f"'{text}' is not a kind of maintenance; use one of {', '.join(maintenance_scheduler.MODES)}"
-    )

@@ -8,7 +8,7 @@ from api.management import messages as m
 from api.management.operation import ManagementOperation
 from catalog.access import Principal
 from catalog.identifiers import Identifier
-from catalog.policies import RULES
+from catalog.policies import rules
 from catalog.services.maintenance import policies
 
 
@@ -18,7 +18,7 @@ class ListRules(ManagementOperation):
     response_model = m.Rules
 
     def handle(self, actor: Principal, body: None) -> m.Rules:
-        return m.Rules(rules=[m.RuleModel.of(rule) for rule in RULES])
+        return m.Rules(rules=[m.RuleModel.of(rule) for rule in rules()])
 
 
 def _of_namespace(actor: Principal, id: Identifier) -> m.Policy:

@@ -1,6 +1,7 @@
 """Starting maintenance: buttons on the page of a table, and actions of lists."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -14,13 +15,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldBooleanSwitchWidget
 
-from catalog import access
+from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin, button, sent
 from catalog.errors import CatalogError, TableNotFound
-from catalog.models import Job, JobKind, Table, TableFormat, TableHealth, TableState
+from catalog.maintenance_actions import MaintenanceAction
+from catalog.models import Job, Table, TableHealth, TableState
 from catalog.privileges import Privilege
 from catalog.services.maintenance import measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
@@ -28,40 +30,6 @@ from catalog.services.maintenance import scheduler as maintenance_scheduler
 MAX_TABLES = 200
 """Maximum number of tables that an action of a list starts jobs for."""
 _SHOWN = 5
-TITLES: Mapping[JobKind, str] = {
-    JobKind.COMPACT: "Compact",
-    JobKind.CLEAN_UP: "Clean up",
-    JobKind.REMOVE_ORPHANS: "Remove orphans",
-    JobKind.OPTIMIZE_INDEXES: "Optimize indexes",
-    JobKind.REBUILD_INDEXES: "Rebuild indexes",
-    JobKind.REWRITE_MANIFESTS: "Rewrite manifests",
-    JobKind.REWRITE_POSITION_DELETES: "Rewrite position deletes",
-    JobKind.COMPUTE_STATISTICS: "Compute statistics",
-}
-_ICONS: Mapping[JobKind, str] = {
-    JobKind.COMPACT: "compress",
-    JobKind.CLEAN_UP: "cleaning_services",
-    JobKind.REMOVE_ORPHANS: "folder_delete",
-    JobKind.OPTIMIZE_INDEXES: "manage_search",
-    JobKind.REBUILD_INDEXES: "construction",
-    JobKind.REWRITE_MANIFESTS: "receipt_long",
-    JobKind.REWRITE_POSITION_DELETES: "rule",
-    JobKind.COMPUTE_STATISTICS: "query_stats",
-}
-_TEXTS: Mapping[JobKind, str] = {
-    JobKind.COMPACT: "Rewrites small files as fewer large files without deleted rows. "
-    "Readers and writers are not blocked.",
-    JobKind.CLEAN_UP: "Removes expired versions, according to the policy, and their files. "
-    "This cannot be undone. Tags and branches are kept.",
-    JobKind.REMOVE_ORPHANS: "Removes files that no version references and that are older than the "
-    "policy's age limit. This cannot be undone.",
-    JobKind.OPTIMIZE_INDEXES: "Adds unindexed rows to the indexes.",
-    JobKind.REBUILD_INDEXES: "Rebuilds indexes from all rows with their current type and "
-    "parameters. Readers use the old index until the new one is complete.",
-    JobKind.REWRITE_MANIFESTS: "Rewrites small manifests as fewer large ones.",
-    JobKind.REWRITE_POSITION_DELETES: "Rewrites position delete files as fewer files.",
-    JobKind.COMPUTE_STATISTICS: "Reads the columns and computes their statistics.",
-}
 
 
 class DryRunForm(forms.Form):
@@ -87,11 +55,6 @@ class IndexesForm(DryRunForm):
         field.choices = [(name, name) for name in names]
 
 
-def kinds(table_format: str) -> list[JobKind]:
-    """Kinds of maintenance for a table format."""
-    return [kind for kind in TITLES if table_format in maintenance_scheduler.FORMATS[kind]]
-
-
 def may_maintain(request: HttpRequest, row: Table) -> bool:
     return access.holds(actor(request), Privilege.MAINTAIN, row)
 
@@ -99,7 +62,7 @@ def may_maintain(request: HttpRequest, row: Table) -> bool:
 def start(
     request: HttpRequest,
     row: Table,
-    kind: JobKind,
+    kind: str,
     *,
     is_dry_run: bool,
     indexes: Sequence[str] | None = None,
@@ -128,7 +91,8 @@ def _actor_for(request: HttpRequest, row: Table) -> Principal:
 
 
 def started_message(job: Job, row: Table) -> SafeString:
-    label = f"{TITLES[JobKind(job.kind)]}{' (dry run)' if job.is_dry_run else ''}"
+    title = maintenance_actions.require(job.kind).title
+    label = f"{title} (dry run)" if job.is_dry_run else title
     return format_html(
         "{}: {} was started for table '{}'", label, cells.link(job, f"Job {job.pk}"), row
     )
@@ -137,13 +101,13 @@ def started_message(job: Job, row: Table) -> SafeString:
 # --- a table's page ----------------------------------------------------------------------------
 
 
-def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
+def _press(action: MaintenanceAction) -> Callable[..., HttpResponseBase]:
     def press(self: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(data: dict[str, Any]) -> HttpResponseBase:
             job = start(
                 request,
                 row,
-                kind,
+                action.key,
                 is_dry_run=data["dry_run"],
                 indexes=data.get("indexes") or None,
             )
@@ -152,22 +116,22 @@ def _press(kind: JobKind) -> Callable[..., HttpResponseBase]:
 
         return self.ask(
             request,
-            title=f"{TITLES[kind]}: table '{row}'",
-            text=f"{_TEXTS[kind]} The job starts as soon as a worker is free, regardless of the policy's "
+            title=f"{action.title}: table '{row}'",
+            text=f"{action.help} The job starts as soon as a worker is free, regardless of the policy's "
             "time window.",
             submit="Start job",
-            form=_form(request, row, kind),
+            form=_form(request, row, action),
             call=call,
             back=cells.page_url(row) + "?tab=maintenance",
             original=row,
         )
 
-    press.__name__ = kind.value
-    return button(TITLES[kind], permission="maintain", icon=_ICONS[kind])(press)
+    press.__name__ = action.key
+    return button(action.title, permission="maintain", icon=action.icon)(press)
 
 
-def _form(request: HttpRequest, row: Table, kind: JobKind) -> forms.Form:
-    if kind not in maintenance_scheduler.OF_INDEXES:
+def _form(request: HttpRequest, row: Table, action: MaintenanceAction) -> forms.Form:
+    if not action.accepts_indexes:
         return DryRunForm(sent(request))
     try:
         principal = _actor_for(request, row)
@@ -178,16 +142,14 @@ def _form(request: HttpRequest, row: Table, kind: JobKind) -> forms.Form:
 
 
 class MaintainActions:
-    """The buttons of the table admin, one for each kind of maintenance, with the name of the kind."""
+    """The buttons of the table admin, one for each maintenance action, with the name of its key."""
 
-    compact = _press(JobKind.COMPACT)
-    clean_up = _press(JobKind.CLEAN_UP)
-    remove_orphans = _press(JobKind.REMOVE_ORPHANS)
-    optimize_indexes = _press(JobKind.OPTIMIZE_INDEXES)
-    rebuild_indexes = _press(JobKind.REBUILD_INDEXES)
-    rewrite_manifests = _press(JobKind.REWRITE_MANIFESTS)
-    rewrite_position_deletes = _press(JobKind.REWRITE_POSITION_DELETES)
-    compute_statistics = _press(JobKind.COMPUTE_STATISTICS)
+    def __getattr__(self, name: str) -> Callable[..., HttpResponseBase]:
+        """The button of an action; Django and Unfold look up buttons as attributes."""
+        action = maintenance_actions.find(name)
+        if action is None:
+            raise AttributeError(name)
+        return MethodType(_press(action), self)
 
     @button("Measure", permission="maintain", icon="monitor_heart")
     def measure(self, request: HttpRequest, row: Table) -> HttpResponseBase:
@@ -211,13 +173,10 @@ class MaintainActions:
         return cast(ReadOnlyAdmin, self).may(request, Privilege.MAINTAIN, object_id)
 
 
-def menu(of: Sequence[JobKind]) -> dict[str, Any]:
+def menu(offered_actions: Sequence[MaintenanceAction]) -> dict[str, Any]:
     """The buttons as a menu."""
-    items = [kind.value for kind in of] + ["measure"] * bool(of)
+    items = [action.key for action in offered_actions] + ["measure"] * bool(offered_actions)
     return {"title": "Maintain", "icon": "build", "items": items}
-
-
-MENU = menu(list(TITLES))
 
 
 def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
@@ -226,8 +185,8 @@ def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
         return ""
     base = _base(row)
     pressed = [
-        {"url": f"{base}{kind.value}/", "title": TITLES[kind], "text": _TEXTS[kind]}
-        for kind in kinds(row.format)
+        {"url": f"{base}{action.key}/", "title": action.title, "text": action.help}
+        for action in maintenance_actions.of_format(row.format)
     ]
     return render_to_string(
         "admin/catalog/maintenance_buttons.html",
@@ -246,11 +205,11 @@ def index_links(request: HttpRequest, row: Table) -> Callable[[str, int | None],
     base = _base(row)
 
     def links(name: str, unindexed_rows: int | None) -> SafeString:
-        behind = [(JobKind.OPTIMIZE_INDEXES, "Optimize")] if unindexed_rows else []
+        behind = [("optimize_indexes", "Optimize")] if unindexed_rows else []
         which = urlencode({"index": name})
         return cells.spaced(
-            cells.anchor(f"{base}{kind.value}/?{which}", text)
-            for kind, text in [*behind, (JobKind.REBUILD_INDEXES, "Rebuild")]
+            cells.anchor(f"{base}{key}/?{which}", text)
+            for key, text in [*behind, ("rebuild_indexes", "Rebuild")]
         )
 
     return links
@@ -263,18 +222,24 @@ def _base(row: Table) -> str:
 # --- lists -------------------------------------------------------------------------------------
 
 
-def _bulk(kind: JobKind, *, is_dry_run: bool) -> Callable[..., None]:
-    title = f"{TITLES[kind]} (dry run)" if is_dry_run else TITLES[kind]
+def _bulk(action: MaintenanceAction, *, is_dry_run: bool) -> Callable[..., None]:
+    title = f"{action.title} (dry run)" if is_dry_run else action.title
 
     @admin.action(description=title, permissions=["maintain"])
     def act(_admin: Any, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        start_many(request, _tables(chosen), kind, is_dry_run=is_dry_run)
+        start_many(request, _tables(chosen), action, is_dry_run=is_dry_run)
 
-    act.__name__ = f"{kind.value}_{'dry_run' if is_dry_run else 'now'}"
+    act.__name__ = f"{action.key}_{'dry_run' if is_dry_run else 'now'}"
     return act
 
 
-BULK = [_bulk(kind, is_dry_run=is_dry_run) for kind in TITLES for is_dry_run in (False, True)]
+def bulk() -> list[Callable[..., None]]:
+    """The actions of lists: each maintenance action, and its dry run."""
+    return [
+        _bulk(action, is_dry_run=is_dry_run)
+        for action in maintenance_actions.registered()
+        for is_dry_run in (False, True)
+    ]
 
 
 def _tables(chosen: QuerySet[Any]) -> list[Table]:
@@ -285,7 +250,7 @@ def _tables(chosen: QuerySet[Any]) -> list[Table]:
 
 
 def start_many(
-    request: HttpRequest, rows: Sequence[Table], kind: JobKind, *, is_dry_run: bool
+    request: HttpRequest, rows: Sequence[Table], action: MaintenanceAction, *, is_dry_run: bool
 ) -> None:
     """Start a job for each table. An error becomes a message that names the table."""
     if len(rows) > MAX_TABLES:
@@ -295,22 +260,22 @@ def start_many(
     started, refused = [], []
     for row in rows:
         try:
-            started.append((start(request, row, kind, is_dry_run=is_dry_run), row))
+            started.append((start(request, row, action.key, is_dry_run=is_dry_run), row))
         except CatalogError as error:
             refused.append(f"{row}: {error.message}")
     if len(started) == 1:
         messages.success(request, started_message(*started[0]))
     elif started:
         run = " (dry run)" if is_dry_run else ""
-        url = cells.list_url(Job, f"kind__exact={kind.value}")
+        url = cells.list_url(Job, f"kind__exact={action.key}")
         jobs = cells.anchor(url, f"{len(started)} jobs")
-        messages.success(request, format_html("{}{}: {} were started", TITLES[kind], run, jobs))
+        messages.success(request, format_html("{}{}: {} were started", action.title, run, jobs))
     for text in refused[:_SHOWN]:
         messages.warning(request, text)
     if len(refused) > _SHOWN:
         messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
 
 
-def offered(row: Table) -> list[JobKind]:
-    """Kinds of maintenance on the page of a table; none for a table without data."""
-    return kinds(TableFormat(row.format)) if row.state == TableState.LIVE else []
+def offered(row: Table) -> list[MaintenanceAction]:
+    """The maintenance actions on the page of a table; none for a table without data."""
+    return maintenance_actions.of_format(row.format) if row.state == TableState.LIVE else []

@@ -8,17 +8,17 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from catalog import planning
+from catalog import maintenance_actions
 from catalog.admin import cells, growth, score_charts
 from catalog.admin.maintenance import jobs
 from catalog.admin.maintenance import policies as maintenance_policies
-from catalog.admin.maintenance.actions import TITLES, press_bar
+from catalog.admin.maintenance.actions import press_bar
 from catalog.admin.pages import Panel
 from catalog.admin.paging import PANEL_SIZE
-from catalog.models import Job, JobKind, Table, TableHealth, TableState
+from catalog.models import Job, Table, TableHealth, TableState
+from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services.maintenance import policies
-from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 _POINTS = 200  # measurements of a chart
 _EMPTY = "The table has no data."
@@ -82,7 +82,8 @@ def waiting(row: TableHealth) -> SafeString:
 
 def title(planned: Mapping[str, Any]) -> str:
     kind = planned.get("kind", "")
-    return TITLES[JobKind(kind)] if kind in TITLES else str(kind)
+    action = maintenance_actions.find(kind)
+    return str(kind) if action is None else action.title
 
 
 def count(value: object) -> object:
@@ -184,7 +185,7 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
     """Plan of the current policy, computed as the scheduler does: a policy change applies at once."""
     planned = [
         job.as_json()
-        for job in planning.plan(planning.Statistics.from_json(newest.statistics), policy)
+        for job in maintenance_actions.plan(Statistics.from_json(newest.statistics), policy)
     ]
     return Panel(
         title="Planned maintenance",
@@ -214,7 +215,7 @@ def _mode(planned: Mapping[str, Any]) -> SafeString:
 
 
 def _last_jobs(row: Table) -> Panel:
-    rows = Job.objects.filter(table=row, kind__in=list(maintenance_scheduler.MODES))
+    rows = Job.objects.filter(table=row, kind__in=maintenance_actions.keys())
     return jobs.panel(
         rows.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
         "No maintenance jobs. Start a dry run to see what a job would do.",

@@ -14,7 +14,7 @@ from catalog.admin import cells, units
 from catalog.admin.pages import Panel
 from catalog.admin.paging import number, query
 from catalog.models import Job, JobEvent, JobStatus
-from catalog.policies import BY_NAME
+from catalog.policies import rules as all_rules
 
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 _LOG = 50  # lines on a page
@@ -200,7 +200,7 @@ def _policy(row: Job) -> list[Panel]:
     values = row.parameters.get("policy")
     if not isinstance(values, Mapping):
         return []
-    rules = [BY_NAME[name] for name in values if name in BY_NAME]
+    rules = [rule for rule in all_rules() if rule.name in values]
     return [
         Panel(
             title="Policy of the job",

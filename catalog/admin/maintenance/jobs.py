@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 
-from catalog import access
+from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
@@ -24,10 +24,9 @@ from catalog.admin.maintenance import actions, job_results
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.errors import InvalidInput
 from catalog.identifiers import DEFAULT_DELIMITER, digest
-from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus
+from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus, job_kinds
 from catalog.privileges import Privilege
 from catalog.services.engine.transactions import SetStatus, alter_transaction
-from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 SEARCHED = 200_000
 """Number of the newest jobs that a search without an index scans."""
@@ -37,6 +36,17 @@ _SINCE = {
     "week": ("Last 7 days", timedelta(days=7)),
     "month": ("Last 30 days", timedelta(days=30)),
 }
+
+
+class KindFilter(DropdownFilter):  # type: ignore[misc]
+    title = "kind"
+    parameter_name = "kind__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return list(job_kinds().items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        return queryset.filter(kind=self.value()) if self.value() in job_kinds() else queryset
 
 
 class DryRunFilter(DropdownFilter):  # type: ignore[misc]
@@ -90,7 +100,7 @@ class JobAdmin(ReadOnlyAdmin):
     list_display_links = ["job"]
     list_filter = [
         ("status", ChoicesDropdownFilter),
-        ("kind", ChoicesDropdownFilter),
+        KindFilter,
         DryRunFilter,
         TableFilter,
         SinceFilter,
@@ -156,7 +166,7 @@ class JobAdmin(ReadOnlyAdmin):
     def offered_actions(self, row: Job) -> Sequence[str]:
         if row.status in job_results.ACTIVE:
             return ["cancel"]
-        if row.kind not in maintenance_scheduler.MODES:
+        if maintenance_actions.find(row.kind) is None:
             return []  # the requester starts it again
         if row.status in {JobStatus.FAILED, JobStatus.CANCELED}:
             return ["retry"]
@@ -166,7 +176,7 @@ class JobAdmin(ReadOnlyAdmin):
         is_read = access.readable_tables(actor(request), [row.table_id])
         return Page(
             facts=(
-                ("Kind", row.get_kind_display()),
+                ("Kind", row.label),
                 ("Table", cells.link(row.table)),
                 *((("Location", cells.code(row.table.location)),) if is_read else ()),
                 ("Transaction", cells.link(row.transaction)),
@@ -175,6 +185,7 @@ class JobAdmin(ReadOnlyAdmin):
                 ("Parameters", job_results.parameters(row)),
                 ("Requested by", cells.who(row.transaction.actor if row.transaction else "")),
                 ("Attempts", row.attempts),
+                ("Summary", row.summary or cells.NOTHING),
                 ("Result", job_results.outcome(row)),
                 _problem(row),
                 ("Created", cells.moment(row.created_at)),
@@ -248,7 +259,7 @@ class JobAdmin(ReadOnlyAdmin):
             ask=lambda: actions.start(
                 request,
                 row.table,
-                JobKind(row.kind),
+                row.kind,
                 is_dry_run=False,
                 indexes=row.parameters.get("indexes"),
             ),
@@ -273,7 +284,7 @@ class JobAdmin(ReadOnlyAdmin):
 
 
 def title(row: Job) -> str:
-    return f"Job {row.pk}: {row.get_kind_display()}"
+    return f"Job {row.pk}: {row.label}"
 
 
 def _dry(row: Job) -> str:
@@ -319,7 +330,7 @@ def panel(rows: Iterable[Job], empty: str, *, title: str = "") -> Panel:
         columns=("Job", "Table", "Status", "Progress", "Created", "Error"),
         rows=[
             (
-                cells.link(row, f"{row.pk}: {row.get_kind_display()}{_dry(row)}"),
+                cells.link(row, f"{row.pk}: {row.label}{_dry(row)}"),
                 cells.link(row.table),
                 status(row),
                 progress(row),

@@ -1,6 +1,6 @@
 """List of table health, lowest first, with planned maintenance and its effect."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -11,15 +11,15 @@ from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
-from catalog import access
+from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.maintenance import health
-from catalog.admin.maintenance.actions import BULK, TITLES
+from catalog.admin.maintenance.actions import bulk
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.admin.score_charts import FAIR, GOOD
 from catalog.identifiers import DEFAULT_DELIMITER, digest
-from catalog.models import JobKind, Namespace, Table, TableFormat, TableHealth, TableState
+from catalog.models import Namespace, Table, TableFormat, TableHealth, TableState
 from catalog.privileges import Privilege
 from catalog.services.tables.tables import at_or_below
 
@@ -65,13 +65,21 @@ class FormatFilter(DropdownFilter):  # type: ignore[misc]
         return queryset.filter(table__format=self.value())
 
 
+def _planned_actions() -> dict[str, str]:
+    """Titles of the actions planned from figures. Others are started by time or manually."""
+    return {
+        action.key: action.title
+        for action in maintenance_actions.registered()
+        if action.plan is not None
+    }
+
+
 class WorkFilter(DropdownFilter):  # type: ignore[misc]
     title = "planned maintenance"
     parameter_name = "work"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        planned = [(kind.value, TITLES[kind]) for kind in TITLES if kind in _PLANNED]
-        return [("any", "Any"), *planned]
+        return [("any", "Any"), *_planned_actions().items()]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[TableHealth]
@@ -79,16 +87,9 @@ class WorkFilter(DropdownFilter):  # type: ignore[misc]
         chosen = self.value()
         if chosen == "any":
             return queryset.exclude(planned=[])
-        if chosen in _PLANNED:
+        if chosen in _planned_actions():
             return queryset.filter(planned__contains=[{"kind": chosen}])
         return queryset
-
-
-_PLANNED = {
-    *(JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES),
-    *(JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES),
-}
-"""Kinds planned from figures. Others are started by time or manually."""
 
 
 class BelowFilter(TextFilter):  # type: ignore[misc]
@@ -118,8 +119,12 @@ class TableHealthAdmin(ReadOnlyAdmin):
     search_help_text = "Name, or full name such as nyc.flights"
     ordering = ["score", "table"]
     page_related = ["table"]
-    actions = BULK
     list_before_template = "admin/catalog/maintenance_lead.html"
+
+    @property
+    def actions(self) -> Sequence[Callable[..., None]]:
+        # The maintenance actions may be registered after this class is defined.
+        return bulk()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[TableHealth]:
         rows = TableHealth.objects.newest().exclude(table__state=TableState.DROPPED)

@@ -11,39 +11,18 @@ from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from catalog import maintenance_actions
 from catalog.admin import cells, units
 from catalog.admin.actor import actor
 from catalog.admin.pages import Panel, ReadOnlyAdmin, refuse, sent
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table, TableState
-from catalog.policies import BY_NAME, RULES, EffectivePolicy, Rule, Unit, Value, effective
+from catalog.policies import EffectivePolicy, Rule, Unit, Value, effective, rules_by_name
+from catalog.policies import rules as all_rules
 from catalog.services.maintenance import policies
 
-GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "Compaction",
-        (
-            *("compaction", "target_rows", "target_bytes", "small_ratio", "min_small_files"),
-            "deleted_ratio",
-        ),
-    ),
-    ("Versions and snapshots", ("cleanup", "keep_for", "keep_versions")),
-    ("Orphans", ("orphans", "orphan_age")),
-    (
-        "Indexes",
-        ("indexes", "unindexed_rows", "index_rebuilds", "index_segments", "untrained_ratio"),
-    ),
-    (
-        "Iceberg",
-        (
-            *("manifests", "min_manifests", "position_deletes", "min_delete_files"),
-            "statistics",
-        ),
-    ),
-    ("Time windows and limits", ("window_from", "window_to", "max_jobs", "spark_above")),
-)
-_OTHERS = "Other"
+_GENERAL = "Time windows and limits"
 _LONGEST = 40
 
 
@@ -177,7 +156,7 @@ def namespace_policy(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace) 
         )
         return Subject(
             title=f"Maintenance policy of namespace '{row}'",
-            rules=RULES,
+            rules=all_rules(),
             own=own,
             inherited=inherited,
             sources=sources(path[:-1]) if path else {},
@@ -202,7 +181,7 @@ def _answer(
             names = {rule.name for rule in subject.rules}
             # Values of rules for the other format are kept.
             hidden_values = {
-                n: v for n, v in subject.own.items() if n in BY_NAME and n not in names
+                n: v for n, v in subject.own.items() if n in rules_by_name() and n not in names
             }
             subject.save(hidden_values | form.own_values())
             messages.success(request, f"{subject.title} was saved")
@@ -222,24 +201,26 @@ def _answer(
 
 
 def _rules(table_format: str) -> list[Rule]:
-    return [rule for rule in RULES if table_format in rule.formats]
+    return [rule for rule in all_rules() if table_format in rule.formats]
 
 
-def _grouped(rules: Iterable[Rule]) -> list[tuple[str, list[Rule]]]:
-    """Rules by group in display order. Rules without a group come last."""
-    remaining = {rule.name: rule for rule in rules}
-    groups = [
-        (title, [remaining.pop(n) for n in names if n in remaining]) for title, names in GROUPS
-    ]
-    return [
-        (title, group) for title, group in [*groups, (_OTHERS, list(remaining.values()))] if group
-    ]
+def grouped(rules: Iterable[Rule]) -> list[tuple[str, list[Rule]]]:
+    """Rules by group in display order: the groups of the actions, then the general rules."""
+    group_of_rule = {
+        rule.name: action.group
+        for action in maintenance_actions.registered()
+        for rule in action.rules
+    }
+    groups: dict[str, list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault(group_of_rule.get(rule.name, _GENERAL), []).append(rule)
+    return list(groups.items())
 
 
 def _groups(form: PolicyForm, subject: Subject) -> list[tuple[str, list[Line]]]:
     return [
         (title, [_line(form[rule.name], rule, subject) for rule in group])
-        for title, group in _grouped(subject.rules)
+        for title, group in grouped(subject.rules)
     ]
 
 
@@ -271,7 +252,7 @@ def panel(
     policy: EffectivePolicy, links: Mapping[str, str], table_format: str | None = None
 ) -> Panel:
     """Effective values and their sources."""
-    rules = RULES if table_format is None else _rules(table_format)
+    rules = all_rules() if table_format is None else _rules(table_format)
     return Panel(
         title="Effective policy",
         columns=("Rule", "Value", "Source", "Description"),
@@ -282,7 +263,7 @@ def panel(
                 _source(policy.values[rule.name], links),
                 cells.muted(rule.help),
             )
-            for _, group in _grouped(rules)
+            for _, group in grouped(rules)
             for rule in group
         ],
         empty="",

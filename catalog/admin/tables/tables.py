@@ -1,6 +1,6 @@
 """Tables and views: the list, the page of one, and renaming, deregistering and dropping one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from catalog.admin.tables import bulk, lineage
 from catalog.admin.tables.bulk import dependents_warning
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
+from catalog.maintenance_actions import registered
 from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
@@ -118,19 +119,26 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     search_help_text = "Name, full name such as nyc.flights, or location"
     empty_text = "No tables or views. Clients create them. The overview shows an example."
     ordering = ["-pk"]
-    actions = [*bulk.ACTIONS, *maintenance_actions.BULK]
-    actions_detail = [
-        maintenance_actions.MENU,
-        DESCRIBE_MENU,
-        "grant",
-        "policy",
-        "protect",
-        "repair",
-        "rename",
-        "deregister",
-        "drop",
-    ]
     page_related = ["namespace"]
+
+    # Properties, because the maintenance actions may be registered after this class is defined.
+    @property
+    def actions(self) -> Sequence[Callable[..., Any]]:
+        return [*bulk.ACTIONS, *maintenance_actions.bulk()]
+
+    @property
+    def actions_detail(self) -> Sequence[str | dict[str, Any]]:
+        return [
+            maintenance_actions.menu(registered()),
+            DESCRIBE_MENU,
+            "grant",
+            "policy",
+            "protect",
+            "repair",
+            "rename",
+            "deregister",
+            "drop",
+        ]
 
     @admin.display(description="Table")
     def table(self, row: Table) -> str:

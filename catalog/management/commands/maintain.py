@@ -10,13 +10,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from catalog import identifiers
+from catalog import identifiers, maintenance_actions
 from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
-from catalog.models import Job, JobKind, JobStatus
-from catalog.policies import BY_NAME as RULES
-from catalog.policies import EffectivePolicy, Unit
+from catalog.models import Job, JobStatus, TableFormat
+from catalog.policies import EffectivePolicy, Unit, require_rule
 from catalog.services.maintenance import health, job_control, job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
@@ -40,7 +39,7 @@ class Command(BaseCommand):
         plan.add_argument("--limit", type=_positive, default=20)
         run = actions.add_parser("run", help="run a job")
         run.add_argument("table", help="namespace$table")
-        run.add_argument("kind", choices=[kind.value for kind in maintenance_scheduler.MODES])
+        run.add_argument("kind", choices=maintenance_actions.keys())
         run.add_argument("--dry-run", action="store_true", help="report what the job would do")
         run.add_argument(
             "--index",
@@ -55,6 +54,10 @@ class Command(BaseCommand):
         status.add_argument("job", nargs="?", type=_positive, help="show a job with its log")
         status.add_argument("--hours", type=float, default=24.0)
         status.add_argument("--limit", type=_positive, default=100)
+        listing = actions.add_parser("actions", help="list the kinds of maintenance")
+        listing.add_argument(
+            "--markdown", choices=TableFormat.values, help="print the table of the documentation"
+        )
         policy = actions.add_parser("policy", help="show or set the policy of a table or namespace")
         policy.add_argument("target", help="namespace$table, or namespace with --namespace")
         policy.add_argument(
@@ -101,7 +104,7 @@ class Command(BaseCommand):
         job = maintenance_scheduler.start(
             actor=COMMAND,
             table=_identifier(options["table"]),
-            kind=JobKind(options["kind"]),
+            kind=options["kind"],
             is_dry_run=options["dry_run"],
             indexes=options["index"],
         )
@@ -158,7 +161,7 @@ class Command(BaseCommand):
             raise CommandError(f"--hours {options['hours']} is out of range") from None
         jobs, _ = job_control.list_jobs(
             actor=COMMAND,
-            kinds=list(maintenance_scheduler.MODES),
+            kinds=maintenance_actions.keys(),
             since=since,
             limit=options["limit"],
         )
@@ -178,8 +181,20 @@ class Command(BaseCommand):
                 self.stdout.write(f"{event.at:%F %T}  {event.level:8} {event.message}{data}")
             if token is None:
                 break
+        if job.summary:
+            self.stdout.write(job.summary)
         if job.result:
             self.stdout.write(json.dumps(job.result, indent=2, sort_keys=True))
+
+    # -- actions
+
+    def _actions(self, options: Mapping[str, Any]) -> None:
+        if options["markdown"]:
+            self.stdout.write(maintenance_actions.documentation(options["markdown"]), ending="")
+            return
+        for action in maintenance_actions.registered():
+            formats = ", ".join(sorted(action.formats))
+            self.stdout.write(f"{action.key} ({formats}; mode: {action.mode}): {action.help}")
 
     # -- policy
 
@@ -223,11 +238,7 @@ def _positive(text: str) -> int:
 
 
 def _rule(name: str) -> Unit:
-    if name not in RULES:
-        raise InvalidInput(
-            f"Policy setting '{name}' does not exist; the settings are {', '.join(RULES)}"
-        )
-    return RULES[name].unit
+    return require_rule(name).unit
 
 
 def _value(text: str) -> tuple[str, Any]:

@@ -191,7 +191,7 @@ def cancel_jobs_of_tables(tables: Collection[Table]) -> None:
         _close_transaction(owner)
 
 
-_NEEDED = {
+_NEEDED: Mapping[str, Privilege] = {
     JobKind.BACKFILL_COLUMN: Privilege.WRITE,
     JobKind.BUILD_INDEX: Privilege.WRITE,
     JobKind.REFRESH_VIEW: Privilege.WRITE,
@@ -217,7 +217,7 @@ def principal(job: Job) -> Principal:
         everywhere=requester.everywhere & READ_ONLY,
         ceiling=requester.ceiling & READ_ONLY,
     )
-    needed = _NEEDED.get(JobKind(job.kind), Privilege.MAINTAIN)
+    needed = _NEEDED.get(job.kind, Privilege.MAINTAIN)
     if not access.holds(requester, needed, job.table):
         return limited
     return replace(limited, tables=(job.table.pk,))

@@ -18,13 +18,13 @@ from typing import Any
 
 from pyiceberg.io import InputFile, InputStream, OutputFile
 
-from catalog import access
+from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.errors import InvalidLocation, InvalidMetadata
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
-from catalog.models import JobKind
+from catalog.maintenance_actions import IcebergFiles
 from catalog.services.storage.table_files import NOBODY, Belonging, Holder, TableFiles
 from catalog.storage import local_files
 from catalog.storage import locations as storage_locations
@@ -236,25 +236,20 @@ class _TableFile(InputFile):
             raise InvalidMetadata(f"'{self.location}' {cause}") from error
 
 
-_READS_EVERY_SNAPSHOT = {JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS}
-_READS_DATA = {
-    JobKind.COMPACT,
-    JobKind.REWRITE_POSITION_DELETES,
-    JobKind.COMPUTE_STATISTICS,
-}
+def require_readable(table: Holder, document: Document, kind: str) -> None:
+    """Check all files that a job of this kind reads in a process of its own.
 
-
-def require_readable(table: Holder, document: Document, kind: JobKind) -> None:
-    """Check all files that a job of this kind reads, in a process that asks nobody.
-
-    Raises ForeignFile, and InvalidMetadata for a list or manifest that cannot be read.
+    That process reads with the rights of the server. Raises ForeignFile, and InvalidMetadata for a
+    list or manifest that cannot be read.
     """
+    action = maintenance_actions.find(kind)
+    required = IcebergFiles.MANIFESTS if action is None else action.iceberg_files
     snapshots = document.get("snapshots") or []
-    if kind not in _READS_EVERY_SNAPSHOT:
+    if required is not IcebergFiles.ALL_MANIFESTS:
         current = document.get("current-snapshot-id")
         snapshots = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] == current]
     reader = TableFileIO(TableFiles(table), NOBODY)
-    _require_snapshots(reader, snapshots, with_data=kind in _READS_DATA)
+    _require_snapshots(reader, snapshots, with_data=required is IcebergFiles.DATA)
 
 
 def _require_snapshots(

@@ -19,7 +19,7 @@ from catalog.errors import (
     ViewNotFound,
 )
 from catalog.identifiers import Identifier, digest
-from catalog.models import JobKind, Table, TableFormat, TableKind, TableState
+from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
@@ -95,7 +95,7 @@ def load_table(
     loaded = require_kind(table, find([table], etags).get(digest(table)), kind)
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
         # The job's process reads the files in this metadata with the rights of the server.
-        files.require_readable(loaded, loaded.document, JobKind(actor.job_kind))
+        files.require_readable(loaded, loaded.document, actor.job_kind)
     return loaded
 
 

@@ -1,18 +1,14 @@
 """Maintenance jobs of Iceberg tables, which run Iceberg's procedures on Spark."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
-from catalog.models import (
-    Job,
-    JobKind,
-)
+from catalog.models import Job
 from catalog.planning import Statistics, has_many_equality_deletes
 from catalog.policies import EffectivePolicy
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.iceberg.files import require_readable
-from catalog.services.maintenance.iceberg_cleanup import clean_up, remove_orphans
 from catalog.services.maintenance.iceberg_procedures import (
     outcome_of,
     policy_of,
@@ -36,7 +32,7 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
         return {"before": before.as_json(), "planned": planned}
     if not before.rewrite_files:
         return {"before": before.as_json(), "note": "no files to rewrite"}
-    require_readable(job.table, require_metadata(job.table).document, JobKind.COMPACT)
+    require_readable(job.table, require_metadata(job.table).document, job.kind)
     report(0, before.rewrite_files)
     procedure_result = run_procedure(
         job,
@@ -79,17 +75,6 @@ def compute_statistics(job: Job, report: Report, *, spark: Spark | None) -> dict
     return _rewrite(job, report, spark, lambda s: {"rows": s.rows})
 
 
-Work = Callable[..., dict[str, Any]]
-WORK: Mapping[JobKind, Work] = {
-    JobKind.COMPACT: compact,
-    JobKind.CLEAN_UP: clean_up,
-    JobKind.REMOVE_ORPHANS: remove_orphans,
-    JobKind.REWRITE_MANIFESTS: rewrite_manifests,
-    JobKind.REWRITE_POSITION_DELETES: rewrite_position_deletes,
-    JobKind.COMPUTE_STATISTICS: compute_statistics,
-}
-
-
 def _rewrite(
     job: Job,
     report: Report,
@@ -103,7 +88,7 @@ def _rewrite(
         return {"before": before.as_json(), "planned": planned(before)}
     if not _has_snapshots(before):
         return {"before": before.as_json(), "note": "the table is empty"}
-    require_readable(job.table, require_metadata(job.table).document, JobKind(job.kind))
+    require_readable(job.table, require_metadata(job.table).document, job.kind)
     return outcome_of(job, policy, before, run_procedure(job, report, spark, **request))
 
 

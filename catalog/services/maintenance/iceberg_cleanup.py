@@ -17,7 +17,6 @@ from catalog.formats.iceberg.reading import Document
 from catalog.models import (
     IcebergPath,
     Job,
-    JobKind,
     Table,
     TableFormat,
     TableState,
@@ -72,7 +71,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
     expiring_ids = expiring_snapshots(current.document, policy, older_than)
     require_no_dependents(job)
     reader = reader_of(job.table)
-    require_readable(job.table, current.document, JobKind.CLEAN_UP)
+    require_readable(job.table, current.document, job.kind)
     expiring_files = iceberg_maintenance.files_of(
         current.document, set(expiring_ids), reader, iceberg_statistics.MAX_FILES
     )
@@ -136,7 +135,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
     _require_gc(current.document)
     require_exclusive_location(job.table, current.document)
     require_no_dependents(job)
-    require_readable(job.table, current.document, JobKind.REMOVE_ORPHANS)
+    require_readable(job.table, current.document, job.kind)
     _require_no_links(job.table, current.document)
     age = max(policy["orphan_age"], _MIN_ORPHAN_AGE)
     procedure_result = run_procedure(

@@ -9,11 +9,11 @@ from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from catalog import access
+from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.errors import InvalidInput, InvalidJobState, JobNotFound
 from catalog.identifiers import Identifier
-from catalog.models import Job, JobEvent, JobKind, JobStatus, TransactionStatus
+from catalog.models import Job, JobEvent, JobStatus, TransactionStatus
 from catalog.privileges import Privilege
 from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.maintenance import scheduler
@@ -70,7 +70,7 @@ def list_jobs(
     *,
     actor: Principal,
     statuses: Collection[JobStatus] = (),
-    kinds: Collection[JobKind] = (),
+    kinds: Collection[str] = (),
     table: Identifier | None = None,
     since: datetime | None = None,
     limit: int | None = None,
@@ -152,7 +152,7 @@ _ACTIVITY_SQL = """
                 AS files,
             CASE WHEN jsonb_typeof(result->'bytes') = 'number' THEN (result->>'bytes')::numeric END
                 AS bytes,
-            CASE WHEN kind = 'compact' AND jsonb_typeof(result#>'{before,files}') = 'number'
+            CASE WHEN kind = ANY(%(merging)s) AND jsonb_typeof(result#>'{before,files}') = 'number'
                 AND jsonb_typeof(result#>'{after,files}') = 'number'
             THEN GREATEST(
                 (result#>>'{before,files}')::numeric - (result#>>'{after,files}')::numeric, 0
@@ -178,8 +178,15 @@ def count_activity(*, since: datetime, limit: int | None = None) -> Activity:
     active: Counter[str] = Counter()
     whole_since = None
     with connection.cursor() as cursor:
-        kinds = [str(kind) for kind in scheduler.MODES]
-        cursor.execute(_ACTIVITY_SQL, {"since": since, "limit": limit, "kinds": kinds})
+        parameters = {
+            "since": since,
+            "limit": limit,
+            "kinds": maintenance_actions.keys(),
+            "merging": [
+                action.key for action in maintenance_actions.registered() if action.merges_files
+            ],
+        }
+        cursor.execute(_ACTIVITY_SQL, parameters)
         for day, kind, ending, count, files, size, merged, oldest in cursor.fetchall():
             if day is not None:
                 tally = Tally(

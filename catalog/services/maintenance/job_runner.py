@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
+from catalog import maintenance_actions
 from catalog.errors import (
     CatalogError,
     CommitConflict,
@@ -22,7 +23,6 @@ from catalog.services.iceberg import references
 from catalog.services.lance import backfill as lance_backfill
 from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.materialized_views import refreshes
-from catalog.services.maintenance import iceberg_actions, lance_actions
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.storage import local_directories
@@ -70,13 +70,14 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
 
 
 def _work(job: Job, spark: Spark | None) -> Work:
-    kind = JobKind(job.kind)
-    if work := _WORK.get(kind):
+    if work := _WORK.get(job.kind):
         return work
-    maintenance = _MAINTENANCE[TableFormat(job.table.format)].get(kind)
-    if maintenance is None:
-        raise Unsupported(f"This worker cannot {job.get_kind_display()}")
-    return partial(maintenance, spark=spark)
+    action = maintenance_actions.find(job.kind)
+    if action is None or job.table.format not in action.formats:
+        raise Unsupported(f"This worker cannot {job.label}")
+    implementation = action.implementations[job.table.format]
+    run = implementation.run
+    return partial(run, spark=spark) if implementation.takes_spark else run
 
 
 def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
@@ -141,14 +142,10 @@ def _purge_referenced(job: Job, table: Table) -> purge.Removed:
     return purge.remove_files(table, renew)
 
 
-_WORK: dict[JobKind, Work] = {
+_WORK: dict[str, Work] = {
     JobKind.PURGE_TABLE: _purge_table,
     JobKind.BUILD_INDEX: lance_indexes.build_index,
     JobKind.BACKFILL_COLUMN: lance_backfill.fill,
     JobKind.REFRESH_VIEW: refreshes.refresh_view,
 }
-# Maintenance by table format: functions of the job, ``report`` and ``spark``.
-_MAINTENANCE: Mapping[TableFormat, Mapping[JobKind, Callable[..., Mapping[str, Any]]]] = {
-    TableFormat.LANCE: lance_actions.WORK,
-    TableFormat.ICEBERG: iceberg_actions.WORK,
-}
+"""The work of jobs that are not maintenance."""

@@ -1,6 +1,6 @@
-"""Maintenance of Lance tables: measurement, index optimization, and the job functions."""
+"""Maintenance of Lance tables: measurement and index optimization."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,11 +18,11 @@ from catalog.errors import (
     TableHasNoData,
 )
 from catalog.identifiers import Identifier
-from catalog.models import Job, JobEvent, JobKind, Table, TableHealth
+from catalog.models import Job, JobEvent, Table, TableHealth
 from catalog.planning import BuiltIndex, StaleIndex, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services.engine import jobs
-from catalog.services.engine.jobs import Report, Spark
+from catalog.services.engine.jobs import Report
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
@@ -32,9 +32,7 @@ from catalog.services.lance.indexes import index_plans as lance_index_plans
 from catalog.services.lance.indexes.index_types import find_kind
 from catalog.services.lance.indexes.indexes import IndexSummary, index_summaries
 from catalog.services.maintenance import (
-    lance_cleanup,
     lance_compaction,
-    lance_orphans,
     lance_rebuilds,
     lance_retention,
 )
@@ -283,23 +281,3 @@ def _figures(indexes: list[IndexSummary]) -> dict[str, int]:
         "stale_indexes": sum(bool(index.unindexed_rows) for index in indexes),
         "unindexed_rows": sum(index.unindexed_rows or 0 for index in indexes),
     }
-
-
-def _in_process(
-    work: Callable[[Job, Report], Mapping[str, Any]],
-) -> Callable[..., Mapping[str, Any]]:
-    def run(job: Job, report: Report, *, spark: Spark | None) -> Mapping[str, Any]:
-        del spark  # this work reads and writes little more than metadata
-        return work(job, report)
-
-    return run
-
-
-WORK: Mapping[JobKind, Callable[..., Mapping[str, Any]]] = {
-    JobKind.COMPACT: lance_compaction.compact,
-    JobKind.CLEAN_UP: _in_process(lance_cleanup.clean_up),
-    JobKind.REMOVE_ORPHANS: _in_process(lance_orphans.remove_orphans),
-    JobKind.OPTIMIZE_INDEXES: _in_process(optimize_indexes),
-    JobKind.REBUILD_INDEXES: _in_process(lance_rebuilds.rebuild_indexes),
-}
-"""Job functions of Lance tables by kind: functions of the job, ``report`` and ``spark``."""

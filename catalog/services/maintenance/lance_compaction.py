@@ -19,10 +19,9 @@ from lance.dataset import LanceDataset
 from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
 
-from catalog import access
+from catalog import access, policies
 from catalog.errors import CommitConflict
 from catalog.models import Job, JobEvent
-from catalog.policies import RULES
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.jobs import Report, Spark
@@ -82,7 +81,10 @@ class Plan:
 
 def policy_values(job: Job) -> dict[str, Any]:
     """The policy that was in force when the job was requested."""
-    return {**{rule.name: rule.default for rule in RULES}, **job.parameters.get("policy", {})}
+    return {
+        **{rule.name: rule.default for rule in policies.rules()},
+        **job.parameters.get("policy", {}),
+    }
 
 
 def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:

@@ -15,7 +15,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, RowNumber, TruncHour
 from django.utils import timezone
 
-from catalog import access, planning
+from catalog import access, maintenance_actions, planning
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
@@ -43,7 +43,6 @@ from catalog.services.maintenance import (
     lance_actions,
     policies,
 )
-from catalog.services.maintenance.scheduler import MODES
 from catalog.services.tables import tables
 
 log = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ def _due_for_measuring() -> Any:
     changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
     maintained = Job.objects.filter(
         table=OuterRef("pk"),
-        kind__in=list(MODES),
+        kind__in=maintenance_actions.keys(),
         status=JobStatus.SUCCEEDED,
         is_dry_run=False,
         finished_at__gt=OuterRef("measured_at"),
@@ -187,7 +186,7 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
         policy,
         statistics,
         planning.score(statistics, policy),
-        planning.plan(statistics, policy),
+        maintenance_actions.plan(statistics, policy),
     )
 
 

@@ -11,7 +11,6 @@ takes effect at once. A dry run is a job that changes nothing; only people reque
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
-from catalog import access, planning
+from catalog import access, maintenance_actions
 from catalog.access import SYSTEM, On, Principal
 from catalog.errors import (
     CatalogError,
@@ -30,9 +29,9 @@ from catalog.errors import (
     TableNotFound,
 )
 from catalog.identifiers import Identifier
+from catalog.maintenance_actions import LastRun, MaintenanceAction, Occasion
 from catalog.models import (
     Job,
-    JobKind,
     JobStatus,
     MaintenancePolicy,
     Table,
@@ -41,7 +40,7 @@ from catalog.models import (
     TableState,
 )
 from catalog.planning import Statistics
-from catalog.policies import BY_NAME, EffectivePolicy, Mode
+from catalog.policies import EffectivePolicy, Mode
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.commit import commit
@@ -53,69 +52,55 @@ from catalog.services.tables import job_operations, tables
 
 log = logging.getLogger(__name__)
 
-MODES: Mapping[JobKind, str] = {
-    JobKind.COMPACT: "compaction",
-    JobKind.CLEAN_UP: "cleanup",
-    JobKind.REMOVE_ORPHANS: "orphans",
-    JobKind.OPTIMIZE_INDEXES: "indexes",
-    JobKind.REBUILD_INDEXES: "index_rebuilds",
-    JobKind.REWRITE_MANIFESTS: "manifests",
-    JobKind.REWRITE_POSITION_DELETES: "position_deletes",
-    JobKind.COMPUTE_STATISTICS: "statistics",
-}
-"""Kinds of maintenance, with the policy value that switches each on."""
-FORMATS: Mapping[JobKind, frozenset[str]] = {
-    kind: BY_NAME[mode].formats for kind, mode in MODES.items()
-}
-OF_INDEXES = (JobKind.OPTIMIZE_INDEXES, JobKind.REBUILD_INDEXES)
-"""Kinds that can be limited to some indexes."""
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 _UNSUCCESSFUL = (JobStatus.FAILED, JobStatus.CANCELED)
 _BATCH = 1000
 # Minimum time between a job that failed, or changed nothing, and the next one of its kind.
 _PAUSE = timedelta(hours=1)
-# Kinds whose result depends only on the files of a version.
-_DEPENDS_ON_FILES_ONLY = (JobKind.REWRITE_MANIFESTS, JobKind.REWRITE_POSITION_DELETES)
 _RECENT_JOB = timedelta(hours=1)
-_STATISTICS_EVERY = timedelta(days=1)
 
 
 def start(
     *,
     actor: Principal,
     table: Identifier,
-    kind: JobKind,
+    kind: str,
     is_dry_run: bool = False,
     indexes: Sequence[str] | None = None,
 ) -> Job:
     """Start maintenance of a table now, regardless of its policy's mode and window.
 
-    ``indexes`` names the indexes to optimize or rebuild; None means all stale indexes, or all
-    indexes. Raises TableNotFound, TableHasNoData, IndexNotFound, and InvalidInput for a kind that
-    tables of this format do not have and for a rebuild of a table without indexes.
+    ``kind`` is the key of an action. ``indexes`` names the indexes to optimize or rebuild; None
+    means all stale indexes, or all indexes. Raises TableNotFound, TableHasNoData, IndexNotFound, and
+    InvalidInput for a kind that tables of this format do not have and for a rebuild of a table
+    without indexes.
     """
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     row = tables.find_any(actor=actor, table=table)
-    if kind not in MODES:
-        raise InvalidInput(f"'{kind}' is not a kind of maintenance; use one of {', '.join(MODES)}")
-    if row.format not in FORMATS[kind]:
+    action = maintenance_actions.require(kind)
+    if row.format not in action.formats:
         raise InvalidInput(f"Tables in {row.get_format_display()} format do not support '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    parameters = _index_parameters(row, kind, indexes)
+    parameters = _index_parameters(row, action, indexes)
     return _start(
         actor, row, kind, policies.effective_policy(row), parameters, is_dry_run=is_dry_run
     )
 
 
 def _index_parameters(
-    row: Table, kind: JobKind, indexes: Sequence[str] | None
+    row: Table, action: MaintenanceAction, indexes: Sequence[str] | None
 ) -> Mapping[str, Any]:
     """Job parameters that name the indexes by their canonical names."""
-    if indexes is None and kind != JobKind.REBUILD_INDEXES:
+    if indexes is None and not action.requires_index:
         return {}
-    if kind not in OF_INDEXES:
-        raise InvalidInput(f"'{kind}' does not take 'indexes'; only {' and '.join(OF_INDEXES)} do")
+    if not action.accepts_indexes:
+        accepting = [
+            other.key for other in maintenance_actions.registered() if other.accepts_indexes
+        ]
+        raise InvalidInput(
+            f"'{action.key}' does not take 'indexes'; only {' and '.join(accepting)} do"
+        )
     if indexes is not None and not indexes:
         raise InvalidInput("'indexes' is empty; leave it out to select all indexes")
     names = lance_rebuilds.resolve_names(table=row.identifier, names=indexes)
@@ -144,10 +129,9 @@ def retry(*, actor: Principal, job: int) -> Job:
     if old is None or not access.holds(actor, Privilege.BROWSE, old.table):
         raise JobNotFound(job)
     access.require(actor, Privilege.MAINTAIN, old.table)
-    kind = JobKind(old.kind)
-    if kind not in MODES:
+    if maintenance_actions.find(old.kind) is None:
         raise InvalidInput(
-            f"Job {job} is '{kind}', which is not maintenance; repeat the operation that started it"
+            f"Job {job} is '{old.kind}', which is not maintenance; repeat the operation that started it"
         )
     if old.status not in _UNSUCCESSFUL:
         raise InvalidJobState(job, old.status, "retried")
@@ -156,7 +140,7 @@ def retry(*, actor: Principal, job: int) -> Job:
         raise TableNotFound(row.identifier)
     parameters = {name: value for name, value in old.parameters.items() if name != "policy"}
     policy = policies.effective_policy(row)
-    return _start(actor, row, kind, policy, parameters, is_dry_run=old.is_dry_run)
+    return _start(actor, row, old.kind, policy, parameters, is_dry_run=old.is_dry_run)
 
 
 # --- periodic start of jobs -------------------------------------------------------------------------
@@ -172,44 +156,35 @@ def start_due() -> int:
         return _SchedulingPass().run() if is_alone else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _LastJob:
-    """The last job of one kind on a table."""
-
-    created_at: datetime
-    finished_at: datetime | None
-    status: str
-    was_useless: bool
-    version: int | None
-    """Version of the table when the job ended."""
-
-    def is_on_hold(self, kind: JobKind, row: TableHealth, now: datetime) -> bool:
-        """True if the same maintenance must not start again yet."""
-        if self.finished_at is None:
-            return True
-        if (
-            self.was_useless
-            and kind in _DEPENDS_ON_FILES_ONLY
-            and self.version == row.statistics["version"]
-        ):
-            return True  # the files are the same, so the result would be the same
-        if self.status in _UNSUCCESSFUL or self.was_useless:
-            return now - self.finished_at <= _PAUSE
-        return row.measured_at <= self.finished_at  # the plan is from before this job
+def _is_on_hold(
+    action: MaintenanceAction, last: LastRun | None, row: TableHealth, now: datetime
+) -> bool:
+    """True if a planned job must not start yet because of the last one."""
+    if last is None:
+        return False
+    if last.finished_at is None:
+        return True
+    if (
+        last.was_useless
+        and action.depends_on_files_only
+        and last.version == row.statistics["version"]
+    ):
+        return True  # the files are the same, so the result would be the same
+    if last.was_unsuccessful or last.was_useless:
+        return now - last.finished_at <= _PAUSE
+    return row.measured_at <= last.finished_at  # the plan is from before this job
 
 
-_LAST_JOBS_SQL = """
+_LAST_RUNS_SQL = """
     SELECT t.id, k.kind, j.*
     FROM unnest(%s::bigint[]) AS t(id)
-    CROSS JOIN unnest(%s::text[]) AS k(kind)
+    CROSS JOIN unnest(%s::text[], %s::text[], %s::text[]) AS k(kind, replaced, added)
     CROSS JOIN LATERAL (
-        SELECT created_at, finished_at, status,
+        SELECT created_at, finished_at, status = ANY(%s::text[]) AS was_unsuccessful,
             COALESCE(result->'after' IS NOT DISTINCT FROM result->'before'
                      OR result->'after' IS NULL, true)
-                OR COALESCE((result#>>'{done,added_manifests_count}')::bigint
-                            >= (result#>>'{done,rewritten_manifests_count}')::bigint, false)
-                OR COALESCE((result#>>'{done,added_delete_files_count}')::bigint
-                            >= (result#>>'{done,rewritten_delete_files_count}')::bigint, false)
+                OR COALESCE((result->'done'->>k.added)::bigint
+                            >= (result->'done'->>k.replaced)::bigint, false)
                 AS was_useless,
             (result->'after'->>'version')::bigint AS version
         FROM catalog_job
@@ -242,7 +217,9 @@ class _SchedulingPass:
         jobs_of_table = Job.objects.filter(table=OuterRef("table"))
         since = self._now - _RECENT_JOB
         had_job = Exists(
-            jobs_of_table.filter(kind__in=list(MODES), is_dry_run=False, created_at__gt=since)
+            jobs_of_table.filter(
+                kind__in=maintenance_actions.keys(), is_dry_run=False, created_at__gt=since
+            )
         )
         rows = (
             TableHealth.objects.newest()
@@ -261,7 +238,7 @@ class _SchedulingPass:
     def _start_in(self, batch: list[TableHealth]) -> int:
         effective = policies.effective_policies([row.table for row in batch])
         rows = [row for row in batch if self._is_eligible(row, effective[row.table_id])]
-        last = self._last_jobs(rows)
+        last = self._last_runs(rows)
         return sum(self._start_first_due(row, effective[row.table_id], last) for row in rows)
 
     def _is_eligible(self, row: TableHealth, policy: EffectivePolicy) -> bool:
@@ -274,7 +251,7 @@ class _SchedulingPass:
         return self._running[policy.values["max_jobs"].source] < int(policy["max_jobs"])
 
     def _start_first_due(
-        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
+        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], LastRun]
     ) -> bool:
         """Start the maintenance of this table that is due and ran least recently; False if none is.
 
@@ -296,62 +273,50 @@ class _SchedulingPass:
         return False
 
     def _due(
-        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], _LastJob]
-    ) -> Iterator[tuple[JobKind, Mapping[str, Any]]]:
+        self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], LastRun]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Actions that the policy switches on and that are due, with the parameters of their jobs."""
         statistics = Statistics.from_json(row.statistics)
-        for planned in planning.plan(statistics, policy):
-            kind = JobKind(planned.kind)
-            before = last.get((row.table_id, kind))
-            on_hold = before is not None and before.is_on_hold(kind, row, self._now)
-            if planned.mode is Mode.ON and not on_hold:
-                yield kind, planned.parameters
-        if self._is_time_for_orphans(row, policy, last.get((row.table_id, JobKind.REMOVE_ORPHANS))):
-            yield JobKind.REMOVE_ORPHANS, {}
-        before = last.get((row.table_id, JobKind.COMPUTE_STATISTICS))
-        if self._is_time_for_statistics(statistics, policy, before):
-            yield JobKind.COMPUTE_STATISTICS, {}
-
-    def _is_time_for_orphans(
-        self, row: TableHealth, policy: EffectivePolicy, last: _LastJob | None
-    ) -> bool:
-        """True if ``orphan_age`` has passed since the last job; metadata does not show orphans."""
-        since = row.table.created_at if last is None else last.created_at
-        is_time = (self._now - since).total_seconds() > policy["orphan_age"]
-        return is_time and policy.mode("orphans") is Mode.ON
-
-    def _is_time_for_statistics(
-        self, statistics: Statistics, policy: EffectivePolicy, last: _LastJob | None
-    ) -> bool:
-        """True for an Iceberg table with rows that changed since the last job, once a day at most."""
-        is_on = statistics.format == TableFormat.ICEBERG and policy.mode("statistics") is Mode.ON
-        if not (is_on and statistics.rows):
-            return False
-        if last is None:
-            return True
-        return self._now - last.created_at > _STATISTICS_EVERY and (
-            last.status in _UNSUCCESSFUL or last.version != statistics.version
-        )
+        planned = {job.kind: job for job in maintenance_actions.plan(statistics, policy)}
+        actions = maintenance_actions.of_format(statistics.format)
+        for action in sorted(actions, key=lambda action: action.order):
+            if policy.mode(action.mode) is not Mode.ON:
+                continue
+            last_run = last.get((row.table_id, action.key))
+            occasion = Occasion(self._now, row.table.created_at, statistics, policy, last_run)
+            if action.key in planned and not _is_on_hold(action, last_run, row, self._now):
+                yield action.key, planned[action.key].parameters
+            elif action.is_due is not None and action.is_due(occasion):
+                yield action.key, {}
 
     @staticmethod
-    def _last_jobs(rows: Iterable[TableHealth]) -> dict[tuple[int, str], _LastJob]:
+    def _last_runs(rows: Iterable[TableHealth]) -> dict[tuple[int, str], LastRun]:
+        actions = maintenance_actions.registered()
+        pairs = [action.replaced_files or (None, None) for action in actions]
         with connection.cursor() as cursor:
             cursor.execute(
-                _LAST_JOBS_SQL, [[row.table_id for row in rows], [str(kind) for kind in MODES]]
+                _LAST_RUNS_SQL,
+                [
+                    [row.table_id for row in rows],
+                    [action.key for action in actions],
+                    [replaced for replaced, _ in pairs],
+                    [added for _, added in pairs],
+                    [str(status) for status in _UNSUCCESSFUL],
+                ],
             )
-            return {
-                (table, kind): _LastJob(*columns) for table, kind, *columns in cursor.fetchall()
-            }
+            return {(table, kind): LastRun(*columns) for table, kind, *columns in cursor.fetchall()}
 
 
-def _last_started(before: _LastJob | None) -> float:
-    return 0.0 if before is None else before.created_at.timestamp()
+def _last_started(last: LastRun | None) -> float:
+    return 0.0 if last is None else last.created_at.timestamp()
 
 
 def _switched_on() -> set[str]:
     """Modes that any policy switches on; usually there are none, and the pass ends at once."""
-    modes = {mode for mode in MODES.values() if BY_NAME[mode].default == Mode.ON}
+    actions = maintenance_actions.registered()
+    modes = {action.mode for action in actions if action.rules[0].default == Mode.ON}
     for values in MaintenancePolicy.objects.values_list("values", flat=True):
-        modes.update(mode for mode in MODES.values() if values.get(mode) == Mode.ON)
+        modes.update(action.mode for action in actions if values.get(action.mode) == Mode.ON)
     return modes
 
 
@@ -364,7 +329,8 @@ def _running_by_policy() -> Counter[str]:
     """
     is_next = Q(lease_until=None) | Q(lease_until__lte=timezone.now())
     at_work = Job.objects.filter(
-        Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED), kind__in=list(MODES)
+        Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED),
+        kind__in=maintenance_actions.keys(),
     )
     rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
     effective = policies.effective_policies(rows)
@@ -374,7 +340,7 @@ def _running_by_policy() -> Counter[str]:
 def _start(
     actor: Principal,
     row: Table,
-    kind: JobKind,
+    kind: str,
     policy: EffectivePolicy,
     parameters: Mapping[str, Any] | None = None,
     *,

@@ -74,7 +74,7 @@ class StartMaintenance(StartJob):
     action = "maintenance.start"
     privilege = Privilege.MAINTAIN
 
-    kind_of_job: JobKind
+    kind_of_job: str
     is_dry_run: bool = False
     only_if_idle: bool = False
     """True to refuse the job while another job of the table is active."""

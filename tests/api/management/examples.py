@@ -9,7 +9,6 @@ from catalog.errors import ApprovalRequired
 from catalog.models import (
     ApprovalRequest,
     Job,
-    JobKind,
     JobStatus,
     PrincipalKind,
     PrincipalLevel,
@@ -144,11 +143,11 @@ def make_catalog() -> dict[str, int]:
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
     measurements.measure(actor=SYSTEM, table=("ws", "t"))
-    failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     taken = jobs.take(failed.pk)
     assert taken is not None
     jobs.finish(taken, JobStatus.FAILED, "no good")
-    waits = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
+    waits = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="clean_up")
     assert Job.objects.count() == 2
     api_keys.create_api_key(actor=SYSTEM, name="known", level=PrincipalLevel.GRANTED)
     principals.create_principal(actor=SYSTEM, name="group:known", kind=PrincipalKind.GROUP)

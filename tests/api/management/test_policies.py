@@ -4,7 +4,7 @@ import pytest
 
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, MaintenancePolicy
-from catalog.policies import RULES
+from catalog.policies import rules
 from catalog.services.maintenance import policies
 from tests.api.management.client import Management
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
@@ -21,7 +21,7 @@ def _catalog(db):
 @pytest.mark.operation("ListRules")
 def test_the_rules(reader: Management):
     found = {rule.pop("name"): rule for rule in reader.get("rules")["rules"]}
-    assert list(found) == [rule.name for rule in RULES]
+    assert list(found) == [rule.name for rule in rules()]
     assert found["compaction"] == {
         "unit": "mode",
         "default": "dry_run",
@@ -55,7 +55,7 @@ def test_each_value_says_where_it_comes_from(management: Management, reader: Man
     assert found["effective"]["keep_versions"] == {"value": 4, "source": "ws"}
     assert found["effective"]["cleanup"] == {"value": "on", "source": "(root)"}
     assert found["effective"]["orphans"] == {"value": "dry_run", "source": ""}
-    assert list(found["effective"]) == [rule.name for rule in RULES]
+    assert list(found["effective"]) == [rule.name for rule in rules()]
     inner = reader.get("namespaces/ws$inner/policy")
     assert inner["direct"] == {}
     assert inner["effective"]["keep_versions"] == {"value": 4, "source": "ws"}

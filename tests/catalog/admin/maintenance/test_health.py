@@ -11,11 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog import maintenance_actions
 from catalog.access import SYSTEM
 from catalog.models import (
     AuditEvent,
     Job,
-    JobKind,
     JobStatus,
     Table,
     TableHealth,
@@ -228,9 +228,7 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         health = measured(row, score=score)
         health.measured_at = timezone.now() - timedelta(days=days)
         health.save()
-    maintenance_scheduler.start(
-        actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT, is_dry_run=True
-    )
+    maintenance_scheduler.start(actor=SYSTEM, table=("a", "t"), kind="compact", is_dry_run=True)
     page = text(browser.get(tab(row)))
     for fragment in (
         "<td>Small files</td><td>39</td>",
@@ -308,7 +306,7 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
     assert (event.actor, event.after["is_dry_run"]) == ("user:ada", is_dry_run)
 
 
-@pytest.mark.parametrize("kind", maintenance_scheduler.MODES)
+@pytest.mark.parametrize("kind", maintenance_actions.keys())
 def test_each_format_has_its_own_buttons(browser, kind):
     lance = make_lance_table(("a", "t"), pa.table({"id": [1]}))
     index = NewIndex(column="id", index_type="BTREE")
@@ -316,7 +314,7 @@ def test_each_format_has_its_own_buttons(browser, kind):
     make_iceberg_table("a", "i")
     iceberg = Table.objects.get(name="i")
     for row in (lance, iceberg):
-        is_offered = row.format in maintenance_scheduler.FORMATS[kind]
+        is_offered = row.format in maintenance_actions.require(kind).formats
         assert (url(row, kind) in text(browser.get(url(row)))) is is_offered
         answer = browser.post(url(row, kind))
         assert Job.objects.filter(kind=kind, table=row).exists() is is_offered
@@ -385,7 +383,7 @@ def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
     assert 'aria-label="Compact"' not in text(browser.get(tab(row)))
 
 
-@pytest.mark.parametrize("action", [*maintenance_scheduler.MODES, "measure"])
+@pytest.mark.parametrize("action", [*maintenance_actions.keys(), "measure"])
 def test_who_may_not_change_tables_sees_no_button(sign_in, browser, action):
     row = make_live("a", "t")
     bob = sign_in("read")
@@ -532,7 +530,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
     ended(row, "clean_up", 40, result={"files": 100})
     ended(row, "clean_up", 4, result={"files": "many", "bytes": None, "done": [1]})
     ended(row, "clean_up", 4, result=["odd"])
-    maintenance_scheduler.start(actor=SYSTEM, table=("a", "t"), kind=JobKind.COMPACT)
+    maintenance_scheduler.start(actor=SYSTEM, table=("a", "t"), kind="compact")
     month = browser.get("/admin/").context["month"]
     assert {name: str(value) for name, value in month.figures} == {
         "bytes reclaimed": '<span title="4096 bytes">4.0\xa0KB</span>',
@@ -579,7 +577,7 @@ def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
             ended(row, "compact")
             measured(first)
             ended(first, "clean_up", result={"files": 1, "bytes": 1})
-            maintenance_scheduler.start(actor=SYSTEM, table=("n", "first"), kind=JobKind.COMPACT)
+            maintenance_scheduler.start(actor=SYSTEM, table=("n", "first"), kind="compact")
 
     first = make_live("n", "first")
     expected = {

@@ -8,9 +8,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM
-from catalog.admin.maintenance.policies import GROUPS
+from catalog.admin.maintenance.policies import grouped
 from catalog.models import AuditEvent, MaintenancePolicy, Namespace, Table
-from catalog.policies import BY_NAME
+from catalog.policies import rules, rules_by_name
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import policies
 from catalog.services.tables import namespace_operations, table_operations
@@ -41,7 +41,8 @@ def root() -> Namespace:
 
 
 def test_every_rule_has_its_group():
-    assert sorted(name for _, names in GROUPS for name in names) == sorted(BY_NAME)
+    groups = grouped(rules())
+    assert sorted(rule.name for _, group in groups for rule in group) == sorted(rules_by_name())
 
 
 def test_what_holds_and_where_it_comes_from(browser):
@@ -70,11 +71,11 @@ def test_what_holds_and_where_it_comes_from(browser):
 
 def test_every_field_has_its_label_and_its_help(browser):
     page = text(browser.get(url(make_namespace("prod"))))
-    for name in BY_NAME:
+    for name in rules_by_name():
         assert f'<label for="id_{name}">' in page, name
         assert f'aria-describedby="help_{name} effective_{name}"' in page, name
         assert f'id="help_{name}"' in page, name
-    assert page.count("<fieldset") == len(GROUPS)
+    assert page.count("<fieldset") == len(grouped(rules()))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from catalog.admin import units
 from catalog.errors import InvalidInput
-from catalog.policies import BY_NAME, RULES
+from catalog.policies import rules, rules_by_name
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ from catalog.policies import BY_NAME, RULES
     ],
 )
 def test_what_is_written_and_how_it_is_shown(name, text, value, shown):
-    rule = BY_NAME[name]
+    rule = rules_by_name()[name]
     assert units.parse(rule, text) == value
     assert type(units.parse(rule, text)) is type(value)
     assert units.show(rule, value) == shown
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)
 def test_what_is_shown_is_read_as_the_same(rule):
     text = units.show(rule, rule.default)
     if rule.name not in {"compaction", "cleanup"} and text not in units.MODE_TEXTS.values():
@@ -76,15 +76,15 @@ def test_what_is_shown_is_read_as_the_same(rule):
 )
 def test_what_cannot_be_so_is_told(name, text, message):
     with pytest.raises(InvalidInput) as refused:
-        units.parse(BY_NAME[name], text)
+        units.parse(rules_by_name()[name], text)
     assert refused.value.message == message
 
 
 def test_a_mode_that_there_is_none():
     with pytest.raises(InvalidInput, match="must be one of off, dry_run, on"):
-        units.parse(BY_NAME["compaction"], "maybe")
+        units.parse(rules_by_name()["compaction"], "maybe")
 
 
 @pytest.mark.parametrize("value", ["x", None, [], -1])
 def test_what_an_older_version_left_is_shown_as_it_is(value):
-    assert units.show(BY_NAME["keep_versions"], value) == str(value)
+    assert units.show(rules_by_name()["keep_versions"], value) == str(value)

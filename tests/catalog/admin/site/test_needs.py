@@ -15,7 +15,6 @@ from catalog.models import (
     ApprovalRequest,
     DeliveryStatus,
     Job,
-    JobKind,
     JobStatus,
     PrincipalLevel,
     TrashItem,
@@ -74,10 +73,10 @@ def a_request() -> Model:
 def a_failed_job() -> Model:
     table = make_table("a", "t")
     made = {
-        status: Job.objects.create(table=table, kind=JobKind.COMPACT, status=status)
+        status: Job.objects.create(table=table, kind="compact", status=status)
         for status in (JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.QUEUED)
     }
-    old = Job.objects.create(table=table, kind=JobKind.CLEAN_UP, status=JobStatus.FAILED)
+    old = Job.objects.create(table=table, kind="clean_up", status=JobStatus.FAILED)
     Job.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=8))
     return made[JobStatus.FAILED]
 
@@ -177,7 +176,7 @@ def test_it_is_told_to_those_whom_it_concerns(sign_in, text):
 def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
     table = make_table("a", "t")
     Job.objects.bulk_create(
-        Job(table=table, kind=JobKind.COMPACT, status=JobStatus.FAILED) for _ in range(101)
+        Job(table=table, kind="compact", status=JobStatus.FAILED) for _ in range(101)
     )
     assert needs(browser) == {FAILED: "100+"}
     monkeypatch.setattr("catalog.admin.site.overview._MAX_JOBS", 5)

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog import access
-from catalog.models import Grant, Job, JobKind, Namespace, Principal, Table, TableHealth
+from catalog.models import Grant, Job, Namespace, Principal, Table, TableHealth
 from catalog.privileges import Privilege, closure
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import health, job_control
@@ -35,7 +35,7 @@ def _catalog(db, settings, tmp_path):
             statistics={},
             planned=[],
         )
-        Job.objects.create(kind=JobKind.COMPACT, table=row)
+        Job.objects.create(kind="compact", table=row)
     Table.objects.filter(name__in=["t08", "t09"]).update(format="iceberg")
 
 

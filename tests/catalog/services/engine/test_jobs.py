@@ -47,7 +47,7 @@ def sent(monkeypatch) -> list[int]:
 def works(monkeypatch):
     """Puts another function in the place of a kind's work."""
 
-    def put(work, kind: JobKind = JobKind.BUILD_INDEX) -> None:
+    def put(work, kind: str = JobKind.BUILD_INDEX) -> None:
         monkeypatch.setitem(job_runner._WORK, kind, work)
 
     return put

@@ -7,12 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from catalog import maintenance_actions
 from catalog.access import SYSTEM
-from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableFormat
+from catalog.models import AuditEvent, Job, JobStatus, Table, TableFormat
 from catalog.policies import effective
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.maintenance import iceberg_actions, iceberg_statistics, job_runner
+from catalog.services.maintenance import iceberg_statistics, job_runner
 from catalog.services.tables import job_operations
 from tests.catalog.services.iceberg.writing import open_table
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
@@ -40,7 +41,7 @@ class FakeSpark:
         return self.answer
 
 
-def start(kind: JobKind, *, is_dry_run: bool = False, **asked: Any) -> Job:
+def start(kind: str, *, is_dry_run: bool = False, **asked: Any) -> Job:
     operation = job_operations.StartMaintenance(
         table=("ws", "t"),
         format=TableFormat.ICEBERG,
@@ -52,7 +53,7 @@ def start(kind: JobKind, *, is_dry_run: bool = False, **asked: Any) -> Job:
     return job
 
 
-def run(kind: JobKind, spark: FakeSpark, **asked: Any) -> Job:
+def run(kind: str, spark: FakeSpark, **asked: Any) -> Job:
     job = start(kind, **asked)
     job_runner.run_job(job.pk, spark=spark)
     job.refresh_from_db()
@@ -73,8 +74,13 @@ def test_a_table_without_snapshots_is_well() -> None:
     assert found.metadata_bytes > 100
 
 
-@pytest.mark.parametrize("kind", sorted(set(iceberg_actions.WORK) - {JobKind.REMOVE_ORPHANS}))
-def test_what_has_nothing_to_do_starts_no_spark(kind: JobKind) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    sorted(
+        {action.key for action in maintenance_actions.of_format("iceberg")} - {"remove_orphans"}
+    ),
+)
+def test_what_has_nothing_to_do_starts_no_spark(kind: str) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark()
 
@@ -91,7 +97,7 @@ def test_orphans(is_dry_run: bool) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark(orphan_files_count=2, orphan_bytes=7, orphan_files=["a", "b"])
 
-    job = run(JobKind.REMOVE_ORPHANS, spark, is_dry_run=is_dry_run, orphan_age=5)
+    job = run("remove_orphans", spark, is_dry_run=is_dry_run, orphan_age=5)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     (asked,) = spark.asked
@@ -146,7 +152,7 @@ def test_metadata_files_that_the_ledger_names_are_no_orphans() -> None:
     grow(4, **{"write.metadata.previous-versions-max": "1"})
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
 
-    run(JobKind.REMOVE_ORPHANS, spark)
+    run("remove_orphans", spark)
 
     assert len(ledger()) > 4
     assert spark.asked[0]["kept_metadata"] == sorted(ledger().values())
@@ -159,13 +165,13 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
 
     with unchanged():
         assert iceberg_statistics.measure(row("ws", "t"), effective([])) is not None
-    told = run(JobKind.CLEAN_UP, spark, is_dry_run=True, keep_for=0, keep_versions=1).result
+    told = run("clean_up", spark, is_dry_run=True, keep_for=0, keep_versions=1).result
     assert told["planned"]["forgotten_versions"] == newest - 1
-    run(JobKind.CLEAN_UP, spark, keep_for=3600, keep_versions=1)
-    run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=100)
+    run("clean_up", spark, keep_for=3600, keep_versions=1)
+    run("clean_up", spark, keep_for=0, keep_versions=100)
     assert ledger() == before, "too young, or among those that are kept"
 
-    job = run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=1)
+    job = run("clean_up", spark, keep_for=0, keep_versions=1)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert sorted(ledger()) == [newest - 1, newest], (
@@ -175,7 +181,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
     audited = AuditEvent.objects.get(action="maintenance.retire_versions")
     assert audited.after == {"ranges": [[0, newest - 1]], "retired": newest - 1, "job": job.pk}
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
-    run(JobKind.REMOVE_ORPHANS, spark)
+    run("remove_orphans", spark)
     assert spark.asked[0]["kept_metadata"] == sorted(before[version] for version in ledger())
     assert iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document["snapshots"]
 
@@ -207,14 +213,14 @@ def test_the_bytes_that_went_are_told() -> None:
     assert len(gone) == 2
     lists = {local(one.manifest_list) for one in snapshots[:-1]}
 
-    told = run(JobKind.CLEAN_UP, FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
+    told = run("clean_up", FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
     planned = told.result["planned"]
     assert planned["snapshots_count"] == len(snapshots) - 1
     assert planned["bytes"] >= sum(gone.values()) + sum(path.stat().st_size for path in lists)
     assert planned["files"] > len(gone) + len(lists)
 
     spark = Expiring(*(path.name for path in gone), deleted_data_files_count=2, deleted_x=None)
-    job = run(JobKind.CLEAN_UP, spark, keep_for=0, keep_versions=1)
+    job = run("clean_up", spark, keep_for=0, keep_versions=1)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert job.result["files"] == 2
@@ -226,7 +232,7 @@ def test_of_too_many_files_no_bytes_are_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 1)
     grow(3)
 
-    job = run(JobKind.CLEAN_UP, FakeSpark(deleted_data_files_count=2), keep_for=0, keep_versions=1)
+    job = run("clean_up", FakeSpark(deleted_data_files_count=2), keep_for=0, keep_versions=1)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert job.result["files"] == 2
@@ -239,7 +245,7 @@ def local(uri: str) -> Path:
 
 
 def refused(spark: FakeSpark) -> str:
-    job = run(JobKind.REMOVE_ORPHANS, spark)
+    job = run("remove_orphans", spark)
     assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
     assert spark.asked == []
     return job.error
@@ -260,7 +266,7 @@ def test_no_orphans_where_a_dropped_table_left_files() -> None:
     Table.objects.filter(pk=other.pk).update(state="dropped", location=str(inside))
 
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
-    assert run(JobKind.REMOVE_ORPHANS, spark).status == JobStatus.SUCCEEDED
+    assert run("remove_orphans", spark).status == JobStatus.SUCCEEDED
     inside.mkdir()
     assert "may belong to another table" in refused(FakeSpark())
 
@@ -280,6 +286,6 @@ def test_no_files_are_removed_of_a_table_that_shares_them() -> None:
     make_iceberg_table("ws", "t", properties={"gc.enabled": "false"})
 
     assert "gc.enabled=false" in refused(FakeSpark())
-    job = run(JobKind.CLEAN_UP, FakeSpark())
+    job = run("clean_up", FakeSpark())
     assert "gc.enabled=false" in job.error
     assert job.status == JobStatus.FAILED

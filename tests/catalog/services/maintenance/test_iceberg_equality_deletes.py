@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from catalog import planning
+from catalog import maintenance_actions, planning
 from catalog.access import SYSTEM
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import Job, Table
@@ -82,7 +82,7 @@ def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
     assert found.equality_delete_files == 13
     # All files of the table are older than these.
     assert (found.files, found.rewrite_files) == (7, 7)
-    (job,) = planning.plan(found, POLICY)
+    (job,) = maintenance_actions.plan(found, POLICY)
     assert job.kind == "compact"
     assert "13 equality delete files have 13 keys" in job.reason
     assert iceberg_actions._options(found, POLICY)["delete-file-threshold"] == "1"
@@ -105,6 +105,6 @@ def test_a_few_of_them_are_left_alone(warehouse):
     made.commit([made.file(rows(1), content=EQUALITY, equality_ids=[1])], operation="delete")
     found = measure(register(made, warehouse / "t"))
     assert (found.equality_delete_files, found.rewrite_files) == (1, 0)
-    assert planning.plan(found, POLICY) == []
+    assert maintenance_actions.plan(found, POLICY) == []
     assert "delete-file-threshold" not in iceberg_actions._options(found, POLICY)
     assert Job.objects.count() == 0

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from lance.dataset import DatasetOptimizer
 
-from catalog import planning, policies
+from catalog import maintenance_actions, policies
 from catalog.access import SYSTEM, Principal
-from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Table, TableVersion
+from catalog.models import AuditEvent, Job, JobEvent, JobStatus, Table, TableVersion
 from catalog.planning import StaleIndex
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
@@ -67,7 +67,7 @@ def newest() -> Any:
 def start(*, dry: bool = False, **parameters: Any) -> Job:
     operation = job_operations.StartMaintenance(
         table=TABLE,
-        kind_of_job=JobKind.OPTIMIZE_INDEXES,
+        kind_of_job="optimize_indexes",
         is_dry_run=dry,
         parameters=parameters,
     )
@@ -115,7 +115,7 @@ def test_what_is_planned_of_the_figures():
     TableVersion.objects.update(created_at="2026-01-01T00:00Z")
     statistics = lance_actions.measure(row, rules)
     assert statistics is not None
-    planned = planning.plan(statistics, rules)
+    planned = maintenance_actions.plan(statistics, rules)
     assert [(each.kind, each.mode) for each in planned] == [
         ("optimize_indexes", "dry_run"),
         ("compact", "on"),

@@ -82,7 +82,7 @@ def start(*, dry: bool = False, **values: Any) -> Job:
     policy = {"keep_for": 7 * DAY, "keep_versions": 2} | values
     operation = job_operations.StartMaintenance(
         table=TABLE,
-        kind_of_job=JobKind.CLEAN_UP,
+        kind_of_job="clean_up",
         is_dry_run=dry,
         parameters={"policy": policy},
     )

@@ -20,7 +20,6 @@ from catalog.models import (
     AuditEvent,
     Job,
     JobEvent,
-    JobKind,
     JobStatus,
     Table,
     TableVersion,
@@ -52,7 +51,7 @@ def _ada_is_a_principal(db: None) -> None:
     make_administrator("ada")
 
 
-def start(kind: JobKind = JobKind.COMPACT, *, dry: bool = False, **values: Any) -> Job:
+def start(kind: str = "compact", *, dry: bool = False, **values: Any) -> Job:
     """A job as it is asked for, with the policy that holds."""
     policy = {name: each.value for name, each in policies.effective([]).values.items()}
     more = values.pop("more", {})
@@ -66,9 +65,7 @@ def start(kind: JobKind = JobKind.COMPACT, *, dry: bool = False, **values: Any) 
     return job
 
 
-def run(
-    kind: JobKind = JobKind.COMPACT, *, dry: bool = False, spark: Any = None, **values: Any
-) -> Job:
+def run(kind: str = "compact", *, dry: bool = False, spark: Any = None, **values: Any) -> Job:
     job = start(kind, dry=dry, **values)
     job_runner.run_job(job.pk, spark)
     job.refresh_from_db()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM, Principal
-from catalog.models import AuditEvent, Job, JobKind, JobStatus, Table, TableVersion
+from catalog.models import AuditEvent, Job, JobStatus, Table, TableVersion
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import JobCanceled
@@ -72,7 +72,7 @@ def leave(row: Table, name: str, *, days: float = 10, like: str = "data") -> str
 def start(*, dry: bool = False, **values: Any) -> Job:
     operation = job_operations.StartMaintenance(
         table=TABLE,
-        kind_of_job=JobKind.REMOVE_ORPHANS,
+        kind_of_job="remove_orphans",
         is_dry_run=dry,
         parameters={"policy": {"orphan_age": 3 * DAY} | values},
     )

@@ -25,7 +25,6 @@ from catalog.models import (
     AuditEvent,
     Job,
     JobEvent,
-    JobKind,
     JobStatus,
     PrincipalKind,
     Table,
@@ -114,7 +113,7 @@ def start(*names: str, dry: bool = False, actor: Principal = ADA) -> Job:
     return maintenance_scheduler.start(
         actor=actor,
         table=TABLE,
-        kind=JobKind.REBUILD_INDEXES,
+        kind="rebuild_indexes",
         is_dry_run=dry,
         indexes=names or None,
     )
@@ -442,14 +441,12 @@ def test_what_cannot_be_asked_for_changes_nothing():
     with pytest.raises(IndexNotFound, match=r"Table 'ws.t' has no index 'gone'"):
         start("gone")
     with pytest.raises(InvalidInput, match="'indexes' is empty"):
-        maintenance_scheduler.start(
-            actor=ADA, table=TABLE, kind=JobKind.REBUILD_INDEXES, indexes=[]
-        )
+        maintenance_scheduler.start(actor=ADA, table=TABLE, kind="rebuild_indexes", indexes=[])
     with pytest.raises(InvalidInput, match="'compact' does not take 'indexes'"):
-        maintenance_scheduler.start(actor=ADA, table=TABLE, kind=JobKind.COMPACT, indexes=["i"])
+        maintenance_scheduler.start(actor=ADA, table=TABLE, kind="compact", indexes=["i"])
     with pytest.raises(IndexNotFound, match="has no index 'gone'"):
         maintenance_scheduler.start(
-            actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES, indexes=["gone"]
+            actor=ADA, table=TABLE, kind="optimize_indexes", indexes=["gone"]
         )
     assert state() == before
     assert not Job.objects.exists()
@@ -582,7 +579,7 @@ def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
     assert (built.segments, built.unindexed_rows) == (1, 40)
     assert job.result["after"]["unindexed_rows"] == 40
     assert where("id in (3, 799, 5039)")(newest()) == [3, 799, 5039]
-    later = maintenance_scheduler.start(actor=ADA, table=TABLE, kind=JobKind.OPTIMIZE_INDEXES)
+    later = maintenance_scheduler.start(actor=ADA, table=TABLE, kind="optimize_indexes")
     assert work_on(later).result["after"]["unindexed_rows"] == 0
 
 

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog import maintenance_actions
 from catalog.access import SYSTEM, Principal
 from catalog.errors import (
     InvalidInput,
@@ -36,6 +37,7 @@ from catalog.models import (
     TableState,
 )
 from catalog.planning import StaleIndex, Statistics
+from catalog.policies import rules_by_name
 from catalog.privileges import READ_ONLY, Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.commit import commit
@@ -207,13 +209,11 @@ def test_after_a_day_it_is_measured_anyway(figures):
 def test_after_maintenance_it_is_measured(figures):
     live("ws", "t")
     measured()
-    maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP)
+    maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="clean_up")
     assert measured() == 0
     end()
     assert measured() == 1
-    maintenance_scheduler.start(
-        actor=SYSTEM, table=("ws", "t"), kind=JobKind.CLEAN_UP, is_dry_run=True
-    )
+    maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="clean_up", is_dry_run=True)
     end()
     assert measured() == 0
 
@@ -490,7 +490,7 @@ def test_what_waits_behind_another_job_of_its_table_takes_no_place(figures):
     figures |= dict.fromkeys("bc", SMALL)
     measured()
     say("ws", compaction="on", max_jobs=2)
-    for kind in (JobKind.COMPACT, JobKind.CLEAN_UP, JobKind.REMOVE_ORPHANS):
+    for kind in ("compact", "clean_up", "remove_orphans"):
         maintenance_scheduler.start(actor=SYSTEM, table=("ws", "a"), kind=kind)
     assert due() == [("compact", "ws.b")]
     assert due() == []
@@ -625,9 +625,7 @@ def test_a_dry_run_is_no_reason_to_pause(figures):
     figures["t"] = SMALL
     measured()
     say("ws", compaction="on")
-    maintenance_scheduler.start(
-        actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True
-    )
+    maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact", is_dry_run=True)
     assert due() == []
     end(JobStatus.FAILED)
     assert due() == [("compact", "ws.t")]
@@ -679,10 +677,10 @@ def test_a_table_that_is_dropped_meanwhile_stops_nobody(figures, monkeypatch):
 
     monkeypatch.setattr(policies, "effective_policies", drop)
     before = set(
-        Job.objects.filter(kind__in=maintenance_scheduler.MODES).values_list("pk", flat=True)
+        Job.objects.filter(kind__in=maintenance_actions.keys()).values_list("pk", flat=True)
     )
     assert maintenance_scheduler.start_due() == 1
-    new = Job.objects.filter(kind__in=maintenance_scheduler.MODES).exclude(pk__in=before)
+    new = Job.objects.filter(kind__in=maintenance_actions.keys()).exclude(pk__in=before)
     assert [(job.kind, job.table.name) for job in new] == [("compact", "b")]
 
 
@@ -812,7 +810,7 @@ def test_somebody_asks_for_maintenance_outside_of_window_and_mode(figures):
     say("ws", compaction="off", window_from="00:00", window_to="00:00")
     actor = Principal("ann", Privilege.ALL)
     job = maintenance_scheduler.start(
-        actor=actor, table=("ws", "t"), kind=JobKind.COMPACT, is_dry_run=True
+        actor=actor, table=("ws", "t"), kind="compact", is_dry_run=True
     )
     job = Job.objects.select_related("transaction").get(pk=job.pk)
     assert (job.kind, job.is_dry_run, job.transaction.actor) == ("compact", True, "ann")
@@ -825,7 +823,7 @@ def test_what_nobody_can_start():
     make_table("ws", "empty")
     make_iceberg_table("ws", "i")
 
-    def start(*table, kind=JobKind.COMPACT, actor=SYSTEM):
+    def start(*table, kind="compact", actor=SYSTEM):
         maintenance_scheduler.start(actor=actor, table=table, kind=kind)
 
     with unchanged():
@@ -842,23 +840,23 @@ def test_what_nobody_can_start():
         ):
             start("ws", "t", kind=JobKind.BUILD_INDEX)
         with pytest.raises(InvalidInput, match="Lance format do not support 'rewrite_manifests'"):
-            start("ws", "t", kind=JobKind.REWRITE_MANIFESTS)
+            start("ws", "t", kind="rewrite_manifests")
         with pytest.raises(InvalidInput, match="Iceberg format do not support 'optimize_indexes'"):
-            start("ws", "i", kind=JobKind.OPTIMIZE_INDEXES)
+            start("ws", "i", kind="optimize_indexes")
 
 
 def test_every_kind_has_a_mode_and_formats():
-    assert set(maintenance_scheduler.FORMATS) == set(maintenance_scheduler.MODES)
-    assert maintenance_scheduler.FORMATS[JobKind.OPTIMIZE_INDEXES] == {TableFormat.LANCE}
-    assert maintenance_scheduler.FORMATS[JobKind.COMPUTE_STATISTICS] == {TableFormat.ICEBERG}
-    assert maintenance_scheduler.FORMATS[JobKind.COMPACT] == set(TableFormat)
+    assert {action.mode for action in maintenance_actions.registered()} <= set(rules_by_name())
+    assert maintenance_actions.require("optimize_indexes").formats == {TableFormat.LANCE}
+    assert maintenance_actions.require("compute_statistics").formats == {TableFormat.ICEBERG}
+    assert maintenance_actions.require("compact").formats == set(TableFormat)
 
 
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
 def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent):
     live("ws", "t")
     maintenance_scheduler.start(
-        actor=SYSTEM, table=("ws", "t"), kind=JobKind.OPTIMIZE_INDEXES, is_dry_run=True
+        actor=SYSTEM, table=("ws", "t"), kind="optimize_indexes", is_dry_run=True
     )
     Job.objects.update(parameters={"policy": {"unindexed_rows": 1}, "indexes": ["by_id"]})
     old = end(status)
@@ -876,7 +874,7 @@ def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent
 
 def test_what_cannot_be_retried():
     live("ws", "t")
-    waiting = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind=JobKind.COMPACT)
+    waiting = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     with unchanged():
         with pytest.raises(PermissionDenied):
             maintenance_scheduler.retry(actor=READER, job=waiting.pk)

@@ -1,0 +1,60 @@
+"""Clean-up: remove old versions, and the files that only they refer to."""
+
+from catalog.maintenance_actions import IcebergFiles, Implementation, MaintenanceAction
+from catalog.planning import Proposal, Statistics
+from catalog.policies import DAY, HOUR, EffectivePolicy, Mode, Rule, Unit
+from catalog.services.maintenance import iceberg_cleanup, lance_cleanup
+from catalog.services.maintenance.actions.results import removed_files
+
+
+def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
+    s = statistics
+    if not s.old_versions:
+        return None
+    return Proposal(
+        f"{s.old_versions} of {s.versions} versions are older than the policy retains",
+        is_for_spark=s.format == "iceberg",
+    )
+
+
+ACTION = MaintenanceAction(
+    key="clean_up",
+    title="Clean up",
+    label="remove old versions",
+    help="Removes expired versions, according to the policy, and their files. "
+    "This cannot be undone. Tags and branches are kept.",
+    icon="cleaning_services",
+    group="Versions and snapshots",
+    rules=(
+        Rule(
+            "cleanup", Unit.MODE, Mode.DRY_RUN, "Remove old versions or snapshots and their files."
+        ),
+        Rule("keep_for", Unit.SECONDS, 7 * DAY, "Retention time of a version.", low=HOUR),
+        Rule(
+            "keep_versions",
+            Unit.COUNT,
+            10,
+            "Keep this many newest versions, whatever their age. Tags and branches are always kept.",
+            low=1,
+        ),
+    ),
+    implementations={
+        "lance": Implementation(
+            run=lance_cleanup.clean_up,
+            help="removes old versions, and the files that no other version refers to",
+            settings="`keep_for`, `keep_versions`",
+        ),
+        "iceberg": Implementation(
+            run=iceberg_cleanup.clean_up,
+            takes_spark=True,
+            help="removes old snapshots and their files (the action of `expire_snapshots`, without "
+            "its deletion of files)",
+            settings="`keep_for`, `keep_versions`; the retention settings of branches and tags apply "
+            "to these",
+        ),
+    },
+    summarize=removed_files,
+    order=60,
+    plan=_plan,
+    iceberg_files=IcebergFiles.ALL_MANIFESTS,
+)

@@ -1,0 +1,56 @@
+"""Removal of orphans: files that no version refers to."""
+
+from catalog.maintenance_actions import (
+    IcebergFiles,
+    Implementation,
+    MaintenanceAction,
+    Occasion,
+)
+from catalog.policies import DAY, Mode, Rule, Unit
+from catalog.services.maintenance import iceberg_cleanup, lance_orphans
+from catalog.services.maintenance.actions.results import removed_files
+
+
+def _is_due(occasion: Occasion) -> bool:
+    """True if ``orphan_age`` has passed since the last job; metadata does not show orphans."""
+    last = occasion.last_run
+    since = occasion.table_created_at if last is None else last.created_at
+    return bool((occasion.now - since).total_seconds() > occasion.policy["orphan_age"])
+
+
+ACTION = MaintenanceAction(
+    key="remove_orphans",
+    title="Remove orphans",
+    label="remove orphan files",
+    help="Removes files that no version references and that are older than the "
+    "policy's age limit. This cannot be undone.",
+    icon="folder_delete",
+    group="Orphans",
+    rules=(
+        Rule("orphans", Unit.MODE, Mode.DRY_RUN, "Remove files that no version refers to."),
+        Rule(
+            "orphan_age",
+            Unit.SECONDS,
+            3 * DAY,
+            "Minimum age of removed files: a younger file may belong to a pending commit.",
+            low=DAY,
+        ),
+    ),
+    implementations={
+        "lance": Implementation(
+            run=lance_orphans.remove_orphans,
+            help="removes files that no version refers to",
+            settings="`orphan_age`, at least one day",
+        ),
+        "iceberg": Implementation(
+            run=iceberg_cleanup.remove_orphans,
+            takes_spark=True,
+            help="removes files that the metadata does not refer to (`remove_orphan_files`)",
+            settings="`orphan_age`, at least one day",
+        ),
+    },
+    summarize=removed_files,
+    order=70,
+    is_due=_is_due,
+    iceberg_files=IcebergFiles.ALL_MANIFESTS,
+)
