@@ -1,9 +1,12 @@
 """Avro files, read with PyIceberg's schemas and readers over a checked decoder.
 
 PyIceberg's compiled decoder trusts its input: a torn or garbled manifest makes it read memory beyond
-the file, or end the process. Its reader also accepts a torn file as a shorter one.
+the file, or end the process. Its reader also accepts a torn file as a shorter one, and is replaced
+where it may see other values than Iceberg's Java library (``avro_readers``).
 """
 
+import bz2
+import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,19 +15,23 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from pyiceberg.avro.codecs import KNOWN_CODECS
+import zstandard
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from catalog.formats.iceberg import avro_readers
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _INT_BYTES = 10  # the longest encoding of a 64-bit number
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
+_MAX_CONTENT = 1024 * 1024 * 1024  # of all blocks of a file, decompressed
+_MAX_WRITTEN_SCHEMA = 1024 * 1024
 # A writer uses one schema for all its files, and building a reader takes about 1 ms.
 _MAX_READERS = 128
 _MAX_SCHEMA_BYTES = 64 * 1024
@@ -153,9 +160,13 @@ def _records(
     decoder: _Decoder, header: dict[str, bytes], sync: bytes, reader: Any
 ) -> Iterator[Any]:
     decompress = _codec(header.get("avro.codec", b"null").decode())
+    remaining = _MAX_CONTENT
     while not decoder.is_at_end:
         count, size = decoder.read_int(), decoder.read_int()
         block = decompress(decoder.read(size))
+        remaining -= len(block)
+        if remaining < 0:
+            raise ValueError("the file is too large")
         if decoder.read(_SYNC_BYTES) != sync:
             raise ValueError("a block has no end")
         yield from _block(block, count, reader)
@@ -178,8 +189,9 @@ def _reader(
     cached = _readers.get(key)
     if cached is not None and cached[0] is schema:
         return cached[1]
-    read_schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
-    reader: Reader = resolve_reader(read_schema, schema, records, enums)
+    reader: Reader = avro_readers.strict(
+        resolve_reader(_written_schema(written), schema, records, enums)
+    )
     if len(written) <= _MAX_SCHEMA_BYTES:
         if len(_readers) >= _MAX_READERS:
             _readers.clear()
@@ -189,8 +201,31 @@ def _reader(
 
 @lru_cache(maxsize=_MAX_READERS)
 def _fields_reader(written: bytes, fields: Fields) -> "_FieldsReader":
-    schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
-    return _FieldsReader(schema.fields, construct_reader(schema), fields)
+    schema = _written_schema(written)
+    return _FieldsReader(schema.fields, avro_readers.strict(construct_reader(schema)), fields)
+
+
+def _written_schema(written: bytes) -> Schema:
+    """The schema in the header of a file. Raises ValueError if two fields have the same id."""
+    if len(written) > _MAX_WRITTEN_SCHEMA:
+        raise ValueError("the schema is too large")
+    schema: Schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    _check_ids(schema.as_struct())
+    return schema
+
+
+def _check_ids(kind: IcebergType) -> None:
+    match kind:
+        case StructType():
+            if len({field.field_id for field in kind.fields}) < len(kind.fields):
+                raise ValueError("two fields have the same id")
+            for field in kind.fields:
+                _check_ids(field.field_type)
+        case ListType():
+            _check_ids(kind.element_type)
+        case MapType():
+            _check_ids(kind.key_type)
+            _check_ids(kind.value_type)
 
 
 class _FieldsReader:
@@ -256,18 +291,39 @@ def _header(decoder: _Decoder) -> dict[str, bytes]:
 
 
 def _codec(name: str) -> Callable[[bytes], bytes]:
-    if name == "deflate":
-        return _inflate
-    codec = KNOWN_CODECS[name]  # type: ignore[index]
-    return codec.decompress if codec is not None else lambda data: data
+    """The function that decompresses a block, up to ``_MAX_BLOCK``: a small block may hide a huge one."""
+    decompress = _CODECS.get(name)
+    if decompress is None:
+        raise ValueError(f"the codec {name[:40]!r} is not supported")
+
+    def bounded(data: bytes) -> bytes:
+        content = decompress(data)
+        if len(content) >= _MAX_BLOCK:
+            raise ValueError("a block is too large")
+        return content
+
+    return bounded
 
 
 def _inflate(data: bytes) -> bytes:
-    """Decompress a deflate block, the codec of nearly all manifests.
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
 
-    The size is limited, because a small block may expand to a huge one.
-    """
-    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
-    if len(content) == _MAX_BLOCK:
-        raise ValueError("a block is too large")
-    return content
+
+def _bunzip(data: bytes) -> bytes:
+    return bz2.BZ2Decompressor().decompress(data, _MAX_BLOCK)
+
+
+def _unzstd(data: bytes) -> bytes:
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)) as reader:
+            return bytes(reader.read(_MAX_BLOCK))
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+_CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": _inflate,  # of nearly all manifests
+    "bzip2": _bunzip,
+    "zstandard": _unzstd,
+}
