@@ -12,6 +12,7 @@ from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
@@ -209,6 +210,27 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return self.only_visible(request, rows)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """True for the filters of the list, and for every column if the user is an administrator.
+
+        Django also allows all columns of the model, and some are hidden from users who see the row.
+        """
+        if not super().lookup_allowed(lookup, value, request):
+            return False
+        if is_administrator(request):
+            return True
+        filtered: set[str] = set()
+        for item in self.get_list_filter(request):
+            if isinstance(item, str | tuple):
+                filtered.add(item if isinstance(item, str) else item[0])
+            elif lookup == getattr(item, "parameter_name", None):
+                return True
+        columns = {"pk"}
+        for column in self.opts.get_fields():
+            columns |= {column.name, getattr(column, "attname", column.name)}
+        name = lookup.partition(LOOKUP_SEP)[0]
+        return name not in columns or name in filtered
 
     def only_visible(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         condition = self.visibility(actor(request))

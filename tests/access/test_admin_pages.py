@@ -198,3 +198,20 @@ def test_users_without_staff_status_are_refused():
                     url,
                     answer.status_code,
                 )
+
+
+@pytest.mark.parametrize("column", ["location", "properties", "uuid"])
+def test_a_list_is_not_filtered_by_what_its_reader_may_not_see(column):
+    """The row is visible to somebody who may browse it, other columns of it are not."""
+    make_catalog()
+    row = Namespace.objects.named(("ws",)).get().tables.get(name="t")
+    value = {"location": row.location, "properties": "{}", "uuid": str(row.uuid)}[column]
+    url, client = "/admin/catalog/table/", signed_in(is_superuser=False)
+    grant(Privilege.BROWSE, "ws")
+    assert str(row) in client.get(url).content.decode()
+    assert str(row) in client.get(url, {"format__exact": row.format}).content.decode()
+    assert client.get(url, {column: value}).status_code == 400
+    assert client.get(url, {f"{column}__exact": value}).status_code == 400
+    assert client.get(url, {f"{column}__startswith": value}).status_code == 400
+    administrator = signed_in(is_superuser=True)
+    assert administrator.get(url, {column: value}).status_code == 200

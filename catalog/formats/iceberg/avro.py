@@ -1,7 +1,8 @@
 """Avro files, read with PyIceberg's schemas and readers over a checked decoder.
 
 PyIceberg's compiled decoder trusts its input: a torn or garbled manifest makes it read memory beyond
-the file, or end the process. Its reader also accepts a torn file as a shorter one.
+the file, or end the process. Its reader also accepts a torn file as a shorter one, and is replaced
+where it may see other values than Iceberg's Java library (``avro_readers``).
 """
 
 import struct
@@ -17,16 +18,10 @@ from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    FixedType,
-    IcebergType,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-    UnknownType,
-)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from catalog.formats.iceberg import avro_readers
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -34,6 +29,8 @@ _INT_BYTES = 10  # the longest encoding of a 64-bit number
 _SNAPPY_SIZE_BYTES = 5
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
+_MAX_CONTENT = 1024 * 1024 * 1024  # of all blocks of a file, decompressed
+_MAX_WRITTEN_SCHEMA = 1024 * 1024
 # A writer uses one schema for all its files, and building a reader takes about 1 ms.
 _MAX_READERS = 128
 _MAX_SCHEMA_BYTES = 64 * 1024
@@ -162,9 +159,13 @@ def _records(
     decoder: _Decoder, header: dict[str, bytes], sync: bytes, reader: Any
 ) -> Iterator[Any]:
     codec = header.get("avro.codec", b"null").decode()
+    remaining = _MAX_CONTENT
     while not decoder.is_at_end:
         count, size = decoder.read_int(), decoder.read_int()
         block = _decompress(codec, decoder.read(size))
+        remaining -= len(block)
+        if remaining < 0:
+            raise ValueError("the file is too large")
         if decoder.read(_SYNC_BYTES) != sync:
             raise ValueError("a block has no end")
         yield from _block(block, count, reader)
@@ -187,8 +188,9 @@ def _reader(
     cached = _readers.get(key)
     if cached is not None and cached[0] is schema:
         return cached[1]
-    read_schema = _schema(written)
-    reader: Reader = resolve_reader(read_schema, schema, records, enums)
+    reader: Reader = avro_readers.strict(
+        resolve_reader(_written_schema(written), schema, records, enums)
+    )
     if len(written) <= _MAX_SCHEMA_BYTES:
         if len(_readers) >= _MAX_READERS:
             _readers.clear()
@@ -198,32 +200,31 @@ def _reader(
 
 @lru_cache(maxsize=_MAX_READERS)
 def _fields_reader(written: bytes, fields: Fields) -> "_FieldsReader":
-    schema = _schema(written)
-    return _FieldsReader(schema.fields, construct_reader(schema), fields)
+    schema = _written_schema(written)
+    return _FieldsReader(schema.fields, avro_readers.strict(construct_reader(schema)), fields)
 
 
-def _schema(written: bytes) -> Schema:
-    """The written schema. Raises ValueError if a few bytes can hold any number of values."""
-    schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
-    _takes_bytes(schema.as_struct())
+def _written_schema(written: bytes) -> Schema:
+    """The schema in the header of a file. Raises ValueError if two fields have the same id."""
+    if len(written) > _MAX_WRITTEN_SCHEMA:
+        raise ValueError("the schema is too large")
+    schema: Schema = AvroSchemaConversion().avro_to_iceberg(orjson.loads(written))
+    _check_ids(schema.as_struct())
     return schema
 
 
-def _takes_bytes(type_: IcebergType) -> bool:
-    """True if every value takes a byte. Raises ValueError if the items of a list or map do not."""
-    match type_:
+def _check_ids(kind: IcebergType) -> None:
+    match kind:
         case StructType():
-            checked = [_takes_bytes(field_.field_type) for field_ in type_.fields]
-            return any(checked)
+            if len({field.field_id for field in kind.fields}) < len(kind.fields):
+                raise ValueError("two fields have the same id")
+            for field in kind.fields:
+                _check_ids(field.field_type)
         case ListType():
-            checked = [_takes_bytes(type_.element_type)]
+            _check_ids(kind.element_type)
         case MapType():
-            checked = [_takes_bytes(type_.key_type), _takes_bytes(type_.value_type)]
-        case _:
-            return not isinstance(type_, UnknownType) and type_ != FixedType(0)
-    if not any(checked):
-        raise ValueError("the items of a list take no bytes")
-    return True
+            _check_ids(kind.key_type)
+            _check_ids(kind.value_type)
 
 
 class _FieldsReader:
@@ -302,7 +303,7 @@ def _decompress(codec: str, data: bytes) -> bytes:
             with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
                 content = stream.read(_MAX_BLOCK)
         case _:
-            raise ValueError("unknown codec")
+            raise ValueError(f"the codec {codec[:40]!r} is not supported")
     if len(content) == _MAX_BLOCK:
         raise ValueError("a block is too large")
     return content

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from catalog.errors import InvalidInput
+from catalog.formats.lance import sql_growth
 
 MAX_CHAIN = 300
 """The maximum number of dependent operators and names."""
@@ -31,6 +32,7 @@ def check(expression: str) -> None:
     """Raise InvalidInput for an expression that may be too deep for Lance."""
     if "\x00" in expression:
         raise InvalidInput("An expression cannot have a NUL character")
+    sql_growth.check(expression)
     if len(_COSTLY.findall(expression)) > MAX_NESTED and _nested(expression) > MAX_NESTED:
         raise InvalidInput(
             f"An expression has more than {MAX_NESTED} functions in functions, NOT (...) in NOT (...), "
