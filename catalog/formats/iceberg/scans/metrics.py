@@ -9,6 +9,7 @@ from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, visit
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
+from pyiceberg.types import PrimitiveType
 
 _MAX_LITERALS = 200
 """A longer list of values is not compared with the bounds of every file."""
@@ -124,6 +125,8 @@ class _Visitor(BoundBooleanExpressionVisitor[bool]):
     def _bounds(self, term: BoundTerm) -> tuple[Any, Any]:
         """The bounds of a column. None: unknown; NaN as the lower one makes both unreliable."""
         type_ = term.ref().field.field_type
+        if not isinstance(type_, PrimitiveType):
+            return None, None
         lower, upper = (
             from_bytes(type_, bounds[_id(term)]) if _id(term) in bounds else None
             for bounds in (self._lower, self._upper)
