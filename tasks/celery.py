@@ -15,7 +15,7 @@ app = Celery("monodon")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 
 
-class TaskModules(bootsteps.Step):
+class TaskModules(bootsteps.Step):  # type: ignore[misc]
     """Imports the tasks in workers only. Beat sends tasks by name, and their imports take 130 MB."""
 
     def __init__(self, worker: Any, **options: Any) -> None:

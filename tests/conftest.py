@@ -5,6 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _admin_pages() -> None:
+    """Load the admin as a web process does before it serves: tests log in before their first request."""
+    from django.contrib import admin
+
+    admin.autodiscover()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
     """What a process keeps of keys and tables belongs to the database of one test."""

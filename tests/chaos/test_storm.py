@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,15 @@ from tests.chaos.judgement import Ledger, is_busy, judge
 from tests.chaos.storm import THREADS, Outcome, Storm
 from tests.factories import manifest
 from tests.live import LiveServer
+
+pytestmark = pytest.mark.xdist_group("storm")  # the shared server starts once
+
+
+@pytest.fixture(scope="module")
+def shared(live_template: None) -> Iterator[LiveServer]:
+    """A server for tests that leave it running, each with namespaces of its own."""
+    with LiveServer(workers=2, threads=16) as server:
+        yield server
 
 
 def test_mixed_batches_are_whole_or_absent_and_never_deadlock(
@@ -46,11 +56,11 @@ def _storm(server: LiveServer, seed: int, requests_each: int) -> None:
         assert connection.execute(query).fetchone() == (0,)
 
 
-def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
+def test_a_loser_finds_the_winner_at_once(shared: LiveServer) -> None:
     """A 409 is never visible before the winner's row is: Lance clients ask right after it."""
     threads, versions, table = 16, 40, "race$t"
-    assert server.post("/v1/namespace/race/create")[0] == 200
-    _, declared = server.post(f"/v1/table/{table}/declare")
+    assert shared.post("/v1/namespace/race/create")[0] == 200
+    _, declared = shared.post(f"/v1/table/{table}/declare")
     directory = Path(declared["location"]) / "_versions"
     directory.mkdir(parents=True)
     barrier = threading.Barrier(threads)
@@ -58,17 +68,17 @@ def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
     describes: list[tuple[int, int, dict]] = []
 
     def contend(number: int) -> None:
-        for version, answer_ in answers.items():
+        for version, statuses in answers.items():
             staged = directory / f"{2**64 - 1 - version:020d}.manifest-{number}"
             staged.write_bytes(manifest(version, text=b"%d %d" % (version, number)))
             body = {"version": version, "manifest_path": str(staged).lstrip("/")}
             barrier.wait(60)
-            status, answer = server.post(f"/v1/table/{table}/version/create", body)
-            answer_.append(status)
+            status, answer = shared.post(f"/v1/table/{table}/version/create", body)
+            statuses.append(status)
             if status == 409:
                 assert answer["code"] == 14
                 route = f"/v1/table/{table}/version/describe"
-                describes.append((version, *server.post(route, {"version": version})))
+                describes.append((version, *shared.post(route, {"version": version})))
             else:
                 winners[version] = number
 
@@ -91,17 +101,18 @@ def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
     ("version", "expected"), [(None, {200}), (7, {200, 409})], ids=["own numbers", "same number"]
 )
 def test_a_table_that_is_replaced_is_never_missing(
-    server: LiveServer, version: int | None, expected: set[int]
+    shared: LiveServer, version: int | None, expected: set[int]
 ) -> None:
     """One batch forgets a table and declares it anew; who writes to it meets the old or the new one."""
-    table, path = ["swap", "t"], "swap$t"
+    namespace = f"swap{version}"
+    table, path = [namespace, "t"], f"{namespace}$t"
     declare = {"declare_table": {"id": table}}
     replace = [{"deregister_table": {"id": table}}, declare]
     stop = threading.Event()
     answers: list[int] = []
 
     def commit(operations: list[dict]) -> None:
-        status, answer = server.post("/v1/table/batch-commit", {"operations": operations})
+        status, answer = shared.post("/v1/table/batch-commit", {"operations": operations})
         assert status == 200, answer
 
     def write(number: int) -> None:
@@ -109,9 +120,9 @@ def test_a_table_that_is_replaced_is_never_missing(
             if stop.is_set():
                 return
             body = {"version": version or 1000 * number + count, "manifest_path": "elsewhere/next"}
-            answers.append(server.post(f"/v1/table/{path}/version/create", body)[0])
+            answers.append(shared.post(f"/v1/table/{path}/version/create", body)[0])
 
-    assert server.post("/v1/namespace/swap/create")[0] == 200
+    assert shared.post(f"/v1/namespace/{namespace}/create")[0] == 200
     commit([declare])
     with ThreadPoolExecutor(8) as pool:
         writers = [pool.submit(write, number) for number in range(1, 9)]
@@ -127,7 +138,7 @@ def test_a_table_that_is_replaced_is_never_missing(
 
 
 @pytest.mark.parametrize("mode", ["Create", "ExistOk"])
-def test_a_namespace_that_many_create_is_made_once(server: LiveServer, mode: str) -> None:
+def test_a_namespace_that_many_create_is_made_once(shared: LiveServer, mode: str) -> None:
     threads = 8
     barrier = threading.Barrier(threads)
 
@@ -135,7 +146,7 @@ def test_a_namespace_that_many_create_is_made_once(server: LiveServer, mode: str
         answers = []
         for number in range(20):
             barrier.wait(60)
-            status, answer = server.post(f"/v1/namespace/n{number}/create", {"mode": mode})
+            status, answer = shared.post(f"/v1/namespace/{mode}{number}/create", {"mode": mode})
             answers.append((status, "transaction_id" in answer))
         return answers
 

@@ -14,6 +14,8 @@ from benchmarks.hostile import KINDS, Attack, Pulse, Target
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire
 
+pytestmark = pytest.mark.xdist_group("front attacks")  # the server starts once
+
 __all__ = ["live_template"]
 SOCKETS = 120
 LIVE_MS = 2000.0

@@ -14,6 +14,8 @@ import pytest
 from tests.live import KEY, LiveServer, live_template
 from tests.security.wire import Answer, Wire, send_whole
 
+pytestmark = pytest.mark.xdist_group("front bodies")  # the server starts once
+
 __all__ = ["live_template"]
 MEGABYTE = 1 << 20
 ARROW = "Content-Type: application/vnd.apache.arrow.stream"

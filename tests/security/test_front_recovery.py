@@ -11,6 +11,8 @@ from benchmarks.hostile import Pulse
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire
 
+pytestmark = pytest.mark.xdist_group("front recovery")  # the server starts once
+
 __all__ = ["live_template"]
 ARROW = "Content-Type: application/vnd.apache.arrow.stream"
 COUNT = 30

@@ -11,6 +11,8 @@ import pytest
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire, send_whole
 
+pytestmark = pytest.mark.xdist_group("front streams")  # the server starts once
+
 __all__ = ["live_template"]
 MEGABYTE = 1 << 20
 ROWS, WIDTH = 180_000, 1000

@@ -11,6 +11,8 @@ import urllib3
 from tests.live import LiveServer, live_template
 from tests.streams import Listener
 
+pytestmark = pytest.mark.xdist_group("event streams")  # the server starts once
+
 __all__ = ["live_template"]
 STREAMS = 2
 

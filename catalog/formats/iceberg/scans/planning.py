@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.types import PrimitiveType
 
@@ -19,7 +18,7 @@ from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import CheckedIO, Entry
 from catalog.formats.iceberg.reading import Document
-from catalog.formats.iceberg.scans import expressions, filter_parsing
+from catalog.formats.iceberg.scans import expressions, filter_parsing, metrics
 from catalog.formats.iceberg.scans.deletes import DeleteIndex, partition_key
 from catalog.formats.iceberg.scans.expressions import Expression
 from catalog.formats.iceberg.scans.filter_parsing import Names
@@ -203,16 +202,16 @@ class Planner:
         return self._spec(manifest.partition_spec_id).may_hold(manifest)
 
     @cached_property
-    def _metrics(self) -> _InclusiveMetricsEvaluator:
+    def _metrics(self) -> metrics.Evaluator:
         test = expressions.to_test(
             self._filter.expression, lambda one: one.test if one.is_ordered else AlwaysTrue()
         )
-        return _InclusiveMetricsEvaluator(expressions.schema_of(self._filter.types), test)
+        return metrics.Evaluator(expressions.schema_of(self._filter.types), test)
 
     def _may_match(self, file: DataFile) -> bool:
         """True unless the metrics of a file exclude a matching row."""
         try:
-            return bool(self._metrics.eval(file))
+            return self._metrics.may_match(file)
         except _UNREADABLE:
             return True  # bounds of a type that the column no longer has
 
