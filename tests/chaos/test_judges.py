@@ -49,7 +49,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
         assert _FOUND_AS[bug] in _judge(catalog), f"seed {seed}"
 
 
-def test_all_kinds_of_operations_are_in_the_histories() -> None:
+def test_histories_cover_all_kinds_of_operations() -> None:
     """What is never done is not judged."""
     outcomes_seen = {
         (step["do"], operation.outcome)

@@ -19,7 +19,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 @pytest.mark.timeout(900)  # about 90 s, and several times that on a busy machine
-def test_twenty_kills_leave_nothing_half_done(server: LiveServer, seed: int) -> None:
+def test_twenty_kills_leave_no_partial_commit(server: LiveServer, seed: int) -> None:
     _kill_again_and_again(server, seed, kills=20)
 
 

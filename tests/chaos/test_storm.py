@@ -14,9 +14,7 @@ from tests.factories import manifest
 from tests.live import LiveServer
 
 
-def test_mixed_batches_are_whole_or_absent_and_never_deadlock(
-    server: LiveServer, seed: int
-) -> None:
+def test_mixed_batches_are_atomic_and_never_deadlock(server: LiveServer, seed: int) -> None:
     _storm(server, seed, requests_each=60)
 
 
@@ -46,7 +44,7 @@ def _storm(server: LiveServer, seed: int, requests_each: int) -> None:
         assert connection.execute(query).fetchone() == (0,)
 
 
-def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
+def test_a_loser_sees_the_winner_at_once(server: LiveServer) -> None:
     """A 409 is never visible before the winner's row is: Lance clients ask right after it."""
     threads, versions, table = 16, 40, "race$t"
     assert server.post("/v1/namespace/race/create")[0] == 200
@@ -90,7 +88,7 @@ def test_a_loser_finds_the_winner_at_once(server: LiveServer) -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [(None, {200}), (7, {200, 409})], ids=["own numbers", "same number"]
 )
-def test_a_table_that_is_replaced_is_never_missing(
+def test_a_replaced_table_is_never_missing(
     server: LiveServer, version: int | None, expected: set[int]
 ) -> None:
     """One batch forgets a table and declares it anew; who writes to it meets the old or the new one."""
@@ -127,7 +125,7 @@ def test_a_table_that_is_replaced_is_never_missing(
 
 
 @pytest.mark.parametrize("mode", ["Create", "ExistOk"])
-def test_a_namespace_that_many_create_is_made_once(server: LiveServer, mode: str) -> None:
+def test_concurrent_creators_create_a_namespace_once(server: LiveServer, mode: str) -> None:
     threads = 8
     barrier = threading.Barrier(threads)
 

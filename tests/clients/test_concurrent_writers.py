@@ -28,7 +28,7 @@ def server(killable: LiveServer) -> LiveServer:
     return killable
 
 
-def test_every_append_of_four_processes_is_there_once(server: LiveServer) -> None:
+def test_appends_of_four_processes_are_committed_once(server: LiveServer) -> None:
     with writers.pool(WRITERS) as pool:
         reports = list(pool.map(writers.append, *_arguments(server)))
 
@@ -45,7 +45,7 @@ def test_every_append_of_four_processes_is_there_once(server: LiveServer) -> Non
     assert max(server.resident()) < 300 * MEGABYTE
 
 
-def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: LiveServer) -> None:
+def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -> None:
     kills = (20, 45, 70)
     with writers.pool(WRITERS) as pool:
         running = [pool.submit(writers.append, *a) for a in zip(*_arguments(server), strict=True)]

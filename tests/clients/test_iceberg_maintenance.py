@@ -199,7 +199,7 @@ EXPECTED = [(n, n % 4, f"row {n}") for n in range(10_000) if n % 10 != 3]
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_small_files_become_few(
+def test_small_files_are_compacted(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str], version: int
 ) -> None:
     make_small_files(session, name, version)
@@ -320,7 +320,7 @@ def has_stopped(job: dict[str, Any]) -> bool:
     return job["status"] in {*ENDED, "queued"}
 
 
-def test_whoever_is_killed_the_table_ends_right(
+def test_tables_are_correct_after_kills(
     live: LiveServer,
     session: SparkSession,
     jobs: Jobs,
@@ -431,7 +431,7 @@ def test_manifests_deletes_and_statistics(
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
 
 
-def test_clean_up_spares_files_of_other_tables(
+def test_clean_up_keeps_files_of_other_tables(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
 ) -> None:
     """What a snapshot names is removed only if it lies in the table's own directories."""
@@ -547,7 +547,7 @@ def cluster(java: str, tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
-def test_a_worker_of_the_cluster_is_killed(
+def test_compaction_survives_a_killed_worker(
     session: SparkSession, cluster: Cluster, live_template: None, java: str
 ) -> None:
     loopback = " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
@@ -581,7 +581,7 @@ def test_a_worker_of_the_cluster_is_killed(
 # --- without the worker --------------------------------------------------------------------------
 
 
-def test_the_script_by_hand(
+def test_the_script_runs_from_the_command_line(
     live: LiveServer, session: SparkSession, java: str, tmp_path: Path
 ) -> None:
     """What docs/maintenance.md says, with the jar instead of its coordinates."""

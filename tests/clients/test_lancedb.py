@@ -171,7 +171,7 @@ def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: A
         assert request_body.count("query") == (5 if pushdown else 0)
 
 
-def test_what_lancedb_gets_wrong_when_the_server_searches(
+def test_known_errors_of_lancedb_with_server_side_search(
     live: LiveServer, db: LanceNamespaceDBConnection, space: list[str]
 ) -> None:
     """As of LanceDB 0.40.0; docs/lance-clients.md tells of it."""
@@ -288,7 +288,7 @@ def test_optimize(live: LiveServer, table: Table) -> None:
     assert versions == list(range(1, table.version + 1))
 
 
-def test_a_materialized_view_of_its_own(db: LanceNamespaceDBConnection) -> None:
+def test_a_materialized_view_of_lancedb(db: LanceNamespaceDBConnection) -> None:
     """LanceDB keeps and refreshes it itself, in the root namespace; it is a table like any other."""
     source = db.create_table(
         "lancedb_source",

@@ -56,7 +56,7 @@ class Writers:
 
 
 @pytest.mark.parametrize("format", ["lance", "iceberg"])
-def test_reads_of_other_tables_go_on_beside_a_stuck_row(server: LiveServer, format: str) -> None:
+def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, format: str) -> None:
     for name in ("stuck", "free"):
         if format == "lance":
             status, answer = server.post(f"/v1/table/ns${name}/declare")

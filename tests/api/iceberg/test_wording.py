@@ -87,7 +87,7 @@ def test_words(
     assert wording.complete(error, wording.message(error, warehouse)) == words
 
 
-def test_the_warehouse_itself_and_what_is_outside():
+def test_names_of_the_warehouse_and_of_outside_tables():
     assert wording.name(PLACE, PLACE) == "(root)"
     # 'in ner' and 'in+ner' are one name.
     assert wording.name(("outer", "in+ner", "ns"), PLACE) == "ns"
@@ -96,7 +96,7 @@ def test_the_warehouse_itself_and_what_is_outside():
     assert wording.name(("outer", "t"), ()) == "outer.t"
 
 
-def test_a_warehouse_that_is_not_there(iceberg: Iceberg):
+def test_a_missing_warehouse_is_refused(iceberg: Iceberg):
     make_namespace("outer")
     for prefix in (PREFIX, "outer.none", "none"):
         for request, words in (
@@ -216,7 +216,7 @@ DOOR = DOORS["iceberg"]
 @pytest.mark.usefixtures("warehouse")
 @pytest.mark.django_db
 @pytest.mark.parametrize("operation", [name for name in DOOR.requests if name != "getConfig"])
-def test_no_refusal_names_the_place_of_the_warehouse(operation):
+def test_no_refusal_names_the_parents_of_the_warehouse(operation):
     """Hidden, forbidden or missing: through a prefix, only what the request itself names."""
     make_root()
     principal = make_requester()

@@ -35,7 +35,7 @@ def read(branch: str) -> list[int]:
     return dataset.to_table()["a"].to_pylist()
 
 
-def test_it_is_gone(lance, table):
+def test_the_branch_and_its_files_are_deleted(lance, table):
     before = set(files(table.location))
     answer = lance.post(PATH, {"name": "dev"})
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
@@ -60,7 +60,7 @@ def test_it_is_gone(lance, table):
     assert operation["operation"] == "DeleteTableBranch"
 
 
-def test_its_versions_are_tombstones_that_nobody_can_name(lance, table):
+def test_versions_of_a_deleted_branch_are_hidden_tombstones(lance, table):
     pk = Branch.objects.get().pk
     lance.post(PATH, {"name": "dev"})
     retired = f"dev//{pk}"
@@ -74,7 +74,7 @@ def test_its_versions_are_tombstones_that_nobody_can_name(lance, table):
     lance.refused(400, 13, "", PATH, {"name": retired})
 
 
-def test_the_same_name_again(lance, table):
+def test_the_name_can_be_used_again(lance, table):
     """With the same numbers, and nothing of what was there before."""
     assert read("dev") == [1, 20]
     for value in (30, 40):
@@ -88,7 +88,7 @@ def test_the_same_name_again(lance, table):
     assert TableVersion.objects.exclude(branch="").filter(deleted_at__isnull=False).count() == 4
 
 
-def test_what_others_need(lance, table):
+def test_branches_used_by_others_are_not_deleted(lance, table):
     lance.post(CREATE, {"name": "dev/sub", "from_branch": "dev"})
     lance.post("/v1/table/w$t/tags/create", {"tag": "v", "version": 2, "branch": "dev"})
     before = files(table.location)
@@ -114,7 +114,7 @@ def test_a_branch_below_it_stays(lance, table):
     assert rows(table, "dev") == [1]
 
 
-def test_when_files_are_left(lance, table, monkeypatch):
+def test_leftover_files_are_removed_by_a_retry(lance, table, monkeypatch):
     """As after a crash between the commit and the removal: the same again removes them."""
     with monkeypatch.context() as patch:
         patch.setattr(lance_branches.local_files, "remove_file", _fail)
@@ -155,7 +155,7 @@ def test_deleted_by_a_client(lance, table):
 @pytest.mark.parametrize(
     "name", ["main", "", "..", ".", "../tree/dev", "/", "dev/", "a\x00", "x" * 5000, "_versions"]
 )
-def test_names_that_no_branch_has(lance, table, name):
+def test_unknown_branches_are_refused(lance, table, name):
     before = files(table.location)
     lance.refused(400, 13, "", PATH, {"name": name})
     assert files(table.location) == before
@@ -174,7 +174,7 @@ def test_refusals(lance, reader):
         lance.refused(404, 22, f"'{name}'", "/v1/table/w$u/branches/delete", {"name": name})
 
 
-def test_a_writer_who_comes_too_late(lance, table):
+def test_a_late_writer_does_not_restore_the_branch(lance, table):
     """What was written to the branch that was deleted does not bring it back."""
 
     snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=("w", "t"), branch="dev")
@@ -219,7 +219,7 @@ def test_rivals(key):  # noqa: F811
     assert read("") == [1]
 
 
-def test_a_client_who_comes_too_late(lance, table):
+def test_a_late_client_does_not_restore_the_branch(lance, table):
     """It enters the version it has written; only a manifest that begins a branch begins it again."""
     path = next((Path(table.location) / "tree/dev/_versions").glob("*613.manifest"))
     content = path.read_bytes()

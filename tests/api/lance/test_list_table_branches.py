@@ -70,7 +70,7 @@ def test_without_a_file(lance):
     }
 
 
-def test_what_the_ledger_does_not_have(lance):
+def test_branches_unknown_to_the_ledger(lance):
     table = make_lance_table(("w", "t"))
     pylance.dataset(table.location).create_branch("hidden", 1)
     assert lance.post(PATH) == {"branches": {}}

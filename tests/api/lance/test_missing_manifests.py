@@ -30,7 +30,7 @@ READS = [
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
 @pytest.mark.parametrize(("route", "body"), READS)
-def test_a_version_whose_manifest_is_missing(lance: Lance, warehouse, route, body, manifest):
+def test_a_missing_manifest_is_reported(lance: Lance, warehouse, route, body, manifest):
     table = make_table("ws", "t")
     Path(table.location, "_versions").mkdir(parents=True)
     path = f"{table.location}/_versions/{manifest}".lstrip("/")

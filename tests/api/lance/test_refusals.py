@@ -106,7 +106,7 @@ def test_a_read_only_key_reads(reader: Lance, operation):
         assert reader.call(example.method, example.path, example.body).status_code == 200
 
 
-def test_a_bearer_token_is_a_key():
+def test_a_bearer_token_is_accepted_as_key():
     _, key = api_keys.create_api_key(actor=SYSTEM, name="bearer")
     for value in (f"Bearer {key}", f"bearer  {key} "):
         Lance(authorization=value).post("/v1/namespace/ws/exists")
@@ -127,7 +127,7 @@ def test_expired_and_revoked_keys():
     Lance(expired).refused(401, 16, "expired", "/v1/namespace/ws/exists")
 
 
-def test_the_key_is_kept_nowhere(lance: Lance):
+def test_the_key_is_stored_nowhere(lance: Lance):
     key = lance.headers["x-api-key"]
     row = ApiKey.objects.get(name="tester")
     assert row.digest == credentials.key_digest(key) != key
@@ -148,7 +148,7 @@ def test_anonymous(settings, granted, read, write):
     assert nobody.call("POST", "/v1/namespace/new/create").status_code == write
 
 
-def test_a_wrong_key_is_not_anonymous(settings):
+def test_a_wrong_key_is_not_treated_as_anonymous(settings):
     settings.MONODON_ANONYMOUS = "admin"
     Lance("mnd_no_such_key").refused(401, 16, "unknown", "/v1/namespace/ws/exists")
 
@@ -234,7 +234,7 @@ def test_a_query_of_many_parameters(lance: Lance):
     lance.refused(400, 13, "more than 100 parameters", f"/v1/table?{query}&more=1", method="GET")
 
 
-def test_a_query_that_is_no_utf8(lance: Lance):
+def test_a_query_that_is_not_utf8_is_refused(lance: Lance):
     response = lance.call("GET", "/v1/table?page_token=%ff%fe")
     assert (response.status_code, response.json()["code"]) == (400, 13)
 
@@ -243,7 +243,7 @@ def test_a_query_that_is_no_utf8(lance: Lance):
 
 
 @every_operation
-def test_a_bug_is_told_without_its_stack(lance: Lance, operation, monkeypatch, caplog):
+def test_a_bug_is_reported_without_its_stack(lance: Lance, operation, monkeypatch, caplog):
     def broken(self, actor, body, **path):
         raise ZeroDivisionError("a secret of the inside")
 
@@ -267,7 +267,7 @@ def test_a_bug_in_a_service_changes_nothing(lance: Lance, monkeypatch):
 
 
 @pytest.mark.parametrize("service", ["describe_namespace", "list_namespaces"])
-def test_a_database_that_is_away(lance: Lance, monkeypatch, service):
+def test_an_unreachable_database_is_reported(lance: Lance, monkeypatch, service):
     def away(**options):
         raise OperationalError("connection refused: host=secret")
 
@@ -280,7 +280,7 @@ def test_a_database_that_is_away(lance: Lance, monkeypatch, service):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_that_breaks_heals(monkeypatch):
+def test_a_broken_connection_is_replaced(monkeypatch):
     _, key = api_keys.create_api_key(actor=SYSTEM, name="healing")
     client = Lance(key)
     client.get("/v1/table")

@@ -115,7 +115,7 @@ def test_a_client_with_id_and_secret(port: int) -> None:
     assert execute("SELECT id FROM lake.secret.t") == [[1]]
 
 
-def test_writers_of_one_table_lose_nothing(server: LiveServer, port: int) -> None:
+def test_concurrent_writers_lose_no_commit(server: LiveServer, port: int) -> None:
     """Each commit is made again on the newest metadata, as often as the table allows."""
     execute = engine.Session(port)
     execute("CREATE SCHEMA lake.busy")
