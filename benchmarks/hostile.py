@@ -41,7 +41,7 @@ Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 class Target:
     port: int
     key: str
-    """Of a principal, for the kinds that need one."""
+    """Key of a principal, for the kinds that need one."""
 
 
 async def slow_header(target: Target, reader: Reader, writer: Writer) -> None:
@@ -63,7 +63,7 @@ async def slow_reader(target: Target, reader: Reader, writer: Writer) -> None:
 
 
 async def idle(target: Target, reader: Reader, writer: Writer) -> None:
-    """Says nothing."""
+    """Send nothing."""
     await reader.read(1)
 
 
@@ -172,7 +172,7 @@ def _run(target: Target, kinds: list[str], sockets: int, seconds: float, nicenes
 
 
 class Pulse:
-    """How long /health/live takes, 20 times a second, each time over a new connection."""
+    """Latency of /health/live, measured 20 times a second, each time over a new connection."""
 
     def __init__(self, port: int) -> None:
         self.milliseconds: list[float] = []

@@ -1,4 +1,4 @@
-"""The same work as plain statements: what PostgreSQL does when nothing stands before it."""
+"""The same work as plain SQL statements, as a lower bound of PostgreSQL's time."""
 
 import os
 import re

@@ -86,7 +86,7 @@ class Stack:
         self._lines.append(line)
 
     def environment(self, database_url: str) -> dict[str, str]:
-        """Of a process of the stack."""
+        """Environment variables of a process of the stack."""
         environment = {n: v for n, v in os.environ.items() if not n.startswith(("MONODON_", "PG"))}
         return environment | {
             "MONODON_HOME": str(self.home.root),

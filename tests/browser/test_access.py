@@ -61,8 +61,10 @@ def test_long_levels_of_the_tree_are_loaded_in_pages(
     assert names == ["nyc", *(f"n{number:02}" for number in range(CHILDREN))]
 
 
-def test_content_tree_and_menus_are_reachable_by_keyboard(server: LiveServer, sign_in: SignIn) -> None:
-    """To the content, through the tree, and to a menu of a table's page."""
+def test_content_tree_and_menus_are_reachable_by_keyboard(
+    server: LiveServer, sign_in: SignIn
+) -> None:
+    """Tab to the content, through the tree, and to a menu of a table's page."""
     page = sign_in()
     page.goto("/admin/catalog/namespace/")
     page.keyboard.press("Tab")

@@ -1,4 +1,4 @@
-"""Pages that people work with every day: webhooks, many tables at once, keys, what is in a table."""
+"""Pages of everyday work: webhooks, bulk actions on tables, keys, contents of tables."""
 
 import re
 import time
@@ -167,7 +167,7 @@ def test_the_key_of_a_service_account_is_shown_once(server: LiveServer, sign_in:
 
 
 def is_taken(client: RestNamespace) -> bool:
-    """Whether the key of a client is."""
+    """True if the server accepts the client's key."""
     try:
         client.list_namespaces(ListNamespacesRequest(id=[]))
     except UnauthenticatedError:

@@ -1,4 +1,4 @@
-"""What people do with a catalog, from logging in to reading who did it, in a real browser."""
+"""A typical session in a real browser, from the login to the audit trail."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""A namespace that was judged while the run went on is judged anew if it is not as it was then."""
+"""A namespace judged during the run is judged again if it changes later."""
 
 import itertools
 from pathlib import Path

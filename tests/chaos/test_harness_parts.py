@@ -1,4 +1,4 @@
-"""What the fault harness is made of does what it says."""
+"""Unit tests of the fault harness."""
 
 import http.server
 import subprocess
@@ -24,7 +24,7 @@ from tests.chaos.harness.transport import Connection, NotSent
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """Answers with what the path says, and counts the requests."""
+    """Answers with the content of the path, and counts requests."""
 
     served = 0
 

@@ -91,7 +91,7 @@ def test_a_loser_sees_the_winner_at_once(server: LiveServer) -> None:
 def test_a_replaced_table_is_never_missing(
     server: LiveServer, version: int | None, expected: set[int]
 ) -> None:
-    """One batch forgets a table and declares it anew; who writes to it meets the old or the new one."""
+    """One batch deregisters a table and declares it again; writers see the old or the new table."""
     table, path = ["swap", "t"], "swap$t"
     declare = {"declare_table": {"id": table}}
     replace = [{"deregister_table": {"id": table}}, declare]

@@ -166,7 +166,8 @@ def require() -> None:
 
 
 def run(url: str, token: str, warehouse: str, reports: Path) -> Results:
-    """Run all tests of the kit as a client of this warehouse; it makes and drops what it needs."""
+    """Run all tests of the kit as a client of this warehouse; the kit creates and drops its
+    tables."""
     java = spark.java()
     assert java is not None, "call require() first"
     console, *files = jars.fetch(_JARS)

@@ -92,7 +92,7 @@ def _is_fit(java: str | None) -> bool:
 
 
 def _java_home(directory: Path) -> str:
-    """Of the installed Java, else of the wheel's, by a launcher below the directory."""
+    """Home of the installed Java, otherwise of the wheel's, with a launcher below the directory."""
     java = installed_java()
     if java is not None and _is_fit(java):
         return str(Path(java).resolve().parent.parent)

@@ -38,7 +38,7 @@ def batches(count: int) -> Iterator[pa.RecordBatch]:
 
 
 class _Sink:
-    """Collects what is written until it is taken."""
+    """Collects written bytes until they are taken."""
 
     closed = False
 
@@ -72,7 +72,7 @@ def parts(data: Iterable[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> Iterato
 def send(
     server: LiveServer, path: str, body: Iterable[bytes] | bytes, *, length: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Chunked, unless the length is told."""
+    """Send a body, chunked unless its length is given."""
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=120)
     headers = {"x-api-key": server.key, "content-type": "application/vnd.apache.arrow.stream"}
     if length is not None:
@@ -164,7 +164,7 @@ def test_a_disconnected_client_changes_nothing(
 
 
 def _notes(server: LiveServer) -> int:
-    """How many new tables are being written."""
+    """Number of tables that are being created."""
     with server.database() as connection:
         row = connection.execute("SELECT count(*) FROM catalog_stagedfile").fetchone()
     assert row is not None

@@ -20,7 +20,7 @@ MEGABYTE = 1024 * 1024
 
 @pytest.fixture
 def server(killable: LiveServer) -> LiveServer:
-    """With an empty table."""
+    """A live server with an empty table."""
     ns = killable.client()
     ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
     schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
@@ -108,7 +108,7 @@ def _ledger(server: LiveServer) -> list[int]:
 
 
 def _every_version_is_readable(server: LiveServer) -> None:
-    """The file that the ledger names is there and whole, and pylance opens every version by it."""
+    """Check that the ledger's file of every version exists and that pylance can open it."""
     ns = server.client()
     _, answer = server.post(f"/v1/table/{'$'.join(TABLE)}/version/list")
     previous = -1

@@ -1,4 +1,4 @@
-"""What the tests of the engines are made of, without the engines: scripts, the docs, and skips."""
+"""Tests of the engine toolkit without engines: scripts, documentation and skips."""
 
 import re
 import zipfile

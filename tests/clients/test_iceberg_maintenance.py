@@ -68,7 +68,7 @@ class Jobs:
         return result
 
     def again(self, pk: int) -> None:
-        """What beat does once a job's time has come."""
+        """Start jobs that are due, as beat does."""
         self.execute(
             "UPDATE catalog_job SET lease_until = now() - interval '1 s' WHERE id = %s", pk
         )
@@ -280,7 +280,7 @@ def test_small_files_are_compacted(
 
 
 def sizes(table: Table) -> dict[Path, int]:
-    """Of all files at a table's location, but those that Hadoop writes beside each of its own."""
+    """Sizes of all files at a table's location, without the checksum files that Hadoop writes."""
     files = local(table.location()).rglob("[!.]*")
     return {path: path.stat().st_size for path in files if path.is_file()}
 
@@ -305,7 +305,7 @@ def wait_until_drivers_stop(pk: int, within: float) -> None:
 
 
 def is_rewriting(jobs: Jobs, pk: int, attempt: int) -> Any:
-    """Whether a job's driver is at work in this attempt."""
+    """True while a job's driver is running in this attempt."""
 
     def check(job: dict[str, Any]) -> bool:
         assert job["status"] not in ENDED, (job, jobs.log(pk))
@@ -316,7 +316,7 @@ def is_rewriting(jobs: Jobs, pk: int, attempt: int) -> Any:
 
 
 def has_stopped(job: dict[str, Any]) -> bool:
-    """For good, or until the next attempt."""
+    """True if the driver has stopped, for good or until the next attempt."""
     return job["status"] in {*ENDED, "queued"}
 
 
@@ -434,7 +434,7 @@ def test_manifests_deletes_and_statistics(
 def test_clean_up_keeps_files_of_other_tables(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
 ) -> None:
-    """What a snapshot names is removed only if it lies in the table's own directories."""
+    """Files named by a snapshot are removed only if they are inside the table's own directories."""
     victim, mine = f"lake.{name[0]}.victim", f"lake.{name[0]}.t"
     session.sql(f"CREATE TABLE {victim} (id BIGINT)")
     session.sql(f"INSERT INTO {victim} SELECT /*+ COALESCE(1) */ id FROM range(0, 10)")
@@ -584,7 +584,7 @@ def test_compaction_survives_a_killed_worker(
 def test_the_script_runs_from_the_command_line(
     live: LiveServer, session: SparkSession, java: str, tmp_path: Path
 ) -> None:
-    """What docs/maintenance.md says, with the jar instead of its coordinates."""
+    """Run the command of docs/maintenance.md, with the jar instead of its coordinates."""
     session.sql("CREATE NAMESPACE lake.sales")
     make_small_files(session, ("sales", "orders"), 2)
     (command,) = guide.blocks("Iceberg tables", "sh", live, guide="maintenance")

@@ -44,7 +44,7 @@ def send(live: LiveServer, path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def followed(live: LiveServer, job: str) -> dict[str, str]:
-    """What DescribeTransaction tells of a job that is over."""
+    """DescribeTransaction's answer for a finished job."""
     deadline = time.monotonic() + 120
     while True:
         _, facts = live.post(f"/v1/transaction/{job}/describe")

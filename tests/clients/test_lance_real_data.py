@@ -65,7 +65,7 @@ def count(ns: RestNamespace, table: list[str], predicate: str | None = None) -> 
 
 @pytest.fixture(scope="module")
 def flights(live: LiveServer, ns: RestNamespace) -> pd.DataFrame:
-    """In the catalog as three versions, and in pandas."""
+    """The flights in the catalog, as three versions, and in pandas."""
     months = [rows for _, rows in parts("flights")]
     answers = load(live, FLIGHTS, months[0], months[1], pa.concat_tables(months[2:]))
     assert [answer["version"] for answer in answers] == [1, 2, 3]
@@ -194,7 +194,7 @@ def test_a_search_without_the_index_is_exact(ns: RestNamespace, digits: np.ndarr
 
 
 def test_neighbours_are_the_same_digit(ns: RestNamespace, digits: np.ndarray) -> None:
-    """Whom the search finds says which digit it is, and a filter holds."""
+    """Neighbours in the search result have the same digit, and filters apply."""
     right = 0
     for number in range(0, len(digits), 60):
         hits = search(ns, digits[number], filter=f"id <> {number}", prefilter=True)

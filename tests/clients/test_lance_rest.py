@@ -93,7 +93,7 @@ def query(ns: RestNamespace, table: list[str], **fields: Any) -> list[dict[str, 
 
 
 def ids(ns: RestNamespace, table: list[str]) -> list[int]:
-    """As pylance reads them from the storage."""
+    """Rows as pylance reads them from storage."""
     dataset = lance.dataset(namespace_client=ns, table_id=table)
     return sorted(dataset.to_table(columns=["id"])["id"].to_pylist())
 
@@ -108,7 +108,7 @@ def versions(ns: RestNamespace, table: list[str], **fields: Any) -> list[int]:
 
 
 def audited(live: LiveServer, table: list[str]) -> list[tuple[str, int | None]]:
-    """What was done to a table, in order, with the versions that it made."""
+    """Operations on a table, in order, with the versions they created."""
     with live.database() as database:
         rows = database.execute(
             "SELECT action, after FROM catalog_auditevent WHERE table_uuid ="
@@ -120,7 +120,7 @@ def audited(live: LiveServer, table: list[str]) -> list[tuple[str, int | None]]:
 
 
 def settled(ns: RestNamespace, job: str, within: float = 60.0) -> m.DescribeTransactionResponse:
-    """A job's transaction when it is not waiting or running any more."""
+    """A job's transaction once the job is neither queued nor running."""
     deadline = time.monotonic() + within
     while True:
         answer = ns.describe_transaction(m.DescribeTransactionRequest(id=[job]))

@@ -1,4 +1,4 @@
-"""Writers of every kind against each other, in processes of their own; nothing may be lost."""
+"""Writers of every kind compete in separate processes; no change may be lost."""
 
 import time
 from collections.abc import Iterator

@@ -143,7 +143,7 @@ def test_rows(live: LiveServer, db: LanceNamespaceDBConnection, table: Table) ->
 
 @pytest.mark.parametrize("pushdown", [None, ["QueryTable"]], ids=["local", "server"])
 def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: Any) -> None:
-    """Also by the server, as far as LanceDB lets it: it keeps searches by vector to itself."""
+    """Searches also run on the server, except that LanceDB executes vector searches itself."""
     with lancedb_client.recorder(live) as (url, request_body):
         db = lancedb_client.connect(live, url=url, pushdown=pushdown)
         db.create_namespace([request.node.name])
@@ -174,7 +174,7 @@ def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: A
 def test_known_errors_of_lancedb_with_server_side_search(
     live: LiveServer, db: LanceNamespaceDBConnection, space: list[str]
 ) -> None:
-    """As of LanceDB 0.40.0; docs/lance-clients.md tells of it."""
+    """Behavior of LanceDB 0.40.0, described in docs/lance-clients.md."""
     table = db.create_table("t", animals(*["seal"] * 11, "Fuzziness"), namespace_path=space)
     table.create_index("name", config=FTS())
     pushed = lancedb_client.connect(live, pushdown=["QueryTable"])

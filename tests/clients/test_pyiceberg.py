@@ -387,7 +387,7 @@ def test_namespaces_and_their_properties(catalog: RestCatalog, space: str) -> No
 
 
 def test_a_table_in_the_location_of_its_namespace(catalog: RestCatalog, space: str) -> None:
-    """Where Trino puts it, and with as few metadata files as it asks for."""
+    """As with Trino: its choice of location, and as few metadata files as it requests."""
     location = catalog.load_namespace_properties(space)["location"]
     rows = pa.table({"id": [1, 2]})
     table = catalog.create_table(

@@ -263,7 +263,8 @@ def test_a_table_stays_writable_after_accepted_commits(
 def test_a_repaired_table_is_writable(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
-    """Its newest manifest was lost: stock clients can neither read nor append, until the repair."""
+    """After the newest manifest is lost, stock clients can neither read nor append until the
+    repair."""
     write(ns, table, [1], "create")
     write(ns, table, [2], "append")
     write(ns, table, [3], "append")

@@ -1,4 +1,4 @@
-"""A row that somebody else has locked holds up its own table and nothing else."""
+"""A locked row blocks requests for its own table only."""
 
 import json
 import threading
@@ -25,14 +25,14 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 class Writers:
-    """Threads that go on sending one request, and count what they are answered."""
+    """Threads that repeat one request and count the answers."""
 
     def __init__(self, server: LiveServer, path: str, body: bytes) -> None:
         self._server, self._path, self._body = server, path, body
         self._stop = threading.Event()
         self._http = urllib3.PoolManager(maxsize=WRITERS, retries=False)
         self.answers: Counter[tuple[int, bool]] = Counter()
-        """By the status, and whether Retry-After came along."""
+        """Counts by status and by whether Retry-After was present."""
         self._threads = [threading.Thread(target=self._write) for _ in range(WRITERS)]
 
     def __enter__(self) -> Self:

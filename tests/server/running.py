@@ -30,7 +30,8 @@ def free_port() -> int:
 
 
 def eventually(holds: Callable[[], bool], *, within: float, description: str) -> float:
-    """How long it took. `within` is in seconds on a machine that does nothing else."""
+    """Wait until the condition holds; return the seconds. `within` assumes an otherwise idle
+    machine."""
     within *= PATIENCE
     began = time.monotonic()
     while not holds():
@@ -127,7 +128,7 @@ class Running:
         raise AssertionError(f"no child {words}: {self.output}")
 
     def has(self, *words: str) -> bool:
-        """Whether that child lives."""
+        """True if that child is alive."""
         try:
             return self.child(*words).status() != psutil.STATUS_ZOMBIE
         except (AssertionError, psutil.NoSuchProcess):

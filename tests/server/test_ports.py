@@ -1,4 +1,4 @@
-"""The web server's port: nobody else gets it, and nobody else is taken for us."""
+"""The web server's port: no other process gets it, and no other listener is taken for the server."""
 
 import errno
 import os

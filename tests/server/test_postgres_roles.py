@@ -1,4 +1,4 @@
-"""Who gets into the embedded cluster, and what the application's role may do there."""
+"""Access to the embedded cluster, and privileges of the application's role."""
 
 import contextlib
 import os
@@ -58,7 +58,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Postgres]:
-    """Durable, as `make up` has it, so nothing extra is allowed."""
+    """A durable cluster without extra privileges, as in `make up`."""
     with reachable() as path:
         cluster = Postgres(path / "data", path / "run")
         cluster.start()
@@ -194,7 +194,8 @@ def test_the_verifier_agrees_with_postgresql() -> None:
 
 
 def make_old_cluster(directory: Path) -> None:
-    """As releases before made it: the application is the superuser, and whoever comes is trusted."""
+    """Create a cluster as former releases did: a superuser application role and trust
+    authentication."""
     new = Postgres(directory / "unused", directory / "unused-run")
     old = Identity(owner=(os.geteuid(), os.getegid()))
     if os.geteuid() == 0:

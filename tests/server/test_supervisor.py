@@ -1,4 +1,4 @@
-"""What the supervisor decides, without processes."""
+"""The supervisor's decisions, without processes."""
 
 import io
 from pathlib import Path

@@ -189,7 +189,7 @@ class FakeCatalog:
         self.history.append(operation)
 
     def _strikes(self, bug: str, *, of: float = 0.3) -> bool:
-        """Whether the bug shows now; some operations go well, and some show it."""
+        """True if the bug appears now; some operations succeed and some show it."""
         if self.bug != bug or len(self.history) < 60 or self.dice.random() > of:
             return False
         self._struck += 1
@@ -413,5 +413,5 @@ class FakeCatalog:
 
     @property
     def struck(self) -> int:
-        """How often the bug showed."""
+        """Number of times the bug appeared."""
         return self._struck

@@ -56,7 +56,7 @@ def test_statements(server: LiveServer, port: int) -> None:
 
 
 def test_a_schema_without_location(server: LiveServer, port: int) -> None:
-    """Tables that are refused leave nothing behind, and others have directories of their own."""
+    """Refused tables leave no files behind, and other tables have separate directories."""
     execute = engine.Session(port)
     catalog = RestCatalog("tests", uri=server.url, token=server.key)
     catalog.create_namespace("plain")
