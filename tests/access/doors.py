@@ -30,9 +30,9 @@ from tests.factories import make_namespace
 
 KEY = "mnd_the_key_of_who_asks"
 _ABSENT = "zz"
-"""A name that nothing has."""
+"""A name that no object has."""
 ABSENT = "987654321"
-"""A number that nothing has."""
+"""A number that no object has."""
 NUMBERED = r"^(jobs|trash|approvals)/(\d+)"
 
 
@@ -83,7 +83,7 @@ class Door:
 
 
 def _beginning(response: Any) -> HttpResponse:
-    """What a stream begins with: of events, the first, or none of those that there are."""
+    """The first part of a stream: of events, the first event, or nothing if there is none."""
     content = b"".join(islice(response.streaming_content, 2))
     # Not the whole response: that would end the test's own connection.
     response._resource_closers[0]()

@@ -22,14 +22,14 @@ class Place(Enum):
 
 
 class Unseen(Enum):
-    """What somebody is answered who may not browse the place."""
+    """Answer to a principal that may not browse the target."""
 
     MISSING = 404
-    """The same as for what is not there."""
+    """The same answer as for a missing object."""
     REFUSED = 403
-    """It is no secret that it is there."""
+    """The existence of the target is not secret."""
     EMPTY = 200
-    """The same as where nothing is."""
+    """The same answer as for an empty list."""
     SHOWN = "200 too"
     """The same as everybody else."""
 
@@ -40,7 +40,7 @@ class Rule:
     needs: Privilege = Privilege.BROWSE
     unseen: Unseen = Unseen.MISSING
     or_needs: Privilege | None = None
-    """What suffices, too."""
+    """An alternative privilege that also suffices."""
 
     def suffices(self, privilege: Privilege) -> bool:
         if self.place is Place.NOWHERE:
@@ -67,11 +67,11 @@ SEE_GRANTS_NAMESPACE = Rule(_namespace, P.GRANT, or_needs=P.MANAGE)
 CREATE_IN_ROOT = Rule(Place.ROOT, P.CREATE, Unseen.REFUSED)
 ADMIN = Rule(Place.EVERYWHERE, P.ALL, Unseen.REFUSED)
 OWN = Rule(Place.EVERYWHERE, P.ALL)
-"""What others may not know of."""
+"""Objects hidden from other principals."""
 FILTERED = Rule(Place.NOWHERE, unseen=Unseen.EMPTY)
 """A list of what may be browsed."""
 ANYBODY = Rule(Place.NOWHERE, unseen=Unseen.SHOWN)
-"""What is about nothing in the catalog."""
+"""Operations that concern no object in the catalog."""
 
 LANCE: dict[str, Rule] = {
     "CreateNamespace": CREATE_IN_ROOT,
@@ -166,7 +166,7 @@ ICEBERG: dict[str, Rule] = {
     "loadFunction": Rule(_namespace, P.READ),
 }
 WITHOUT_SIGN_IN = {"getToken"}
-"""What is there to sign in with."""
+"""Operations used to sign in."""
 
 MANAGEMENT: dict[str, Rule] = {
     "ListRules": ANYBODY,
@@ -262,4 +262,4 @@ TELLS_OF_WS = {
     *("ListAllTables", "ListHealth", "ListJobs", "ListTrash", "Search"),
     *("GetHistory", "ListChanges", "ListEvents", "StreamEvents"),
 }
-"""Lists that name namespace ``ws``, or what is in it, to who may browse that."""
+"""Lists that name namespace ``ws`` or its content, for principals that may browse it."""

@@ -1,5 +1,6 @@
-"""Every operation of every protocol with every privilege: what suffices is done, what may be seen is
-refused, and what may not be browsed is answered like what is not there. No refusal changes a row."""
+"""Every operation of every protocol with every privilege: sufficient privileges are accepted,
+insufficient ones are refused, and hidden objects are answered like missing ones. No refusal
+changes a row."""
 
 import json
 import re
@@ -40,7 +41,7 @@ def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
 
 
 def error_of(response: HttpResponse) -> Any:
-    """What an answer says, without the id of its request."""
+    """Content of an answer, without the request id."""
     if not response.content or "json" not in response.get("content-type", ""):
         return response.content
     body = json.loads(response.content)
@@ -87,7 +88,7 @@ def test_insufficient_privileges_are_refused(door, operation):
 
 
 def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
-    """The answer, and the one about what is not there, told in the same names."""
+    """The answer, and the answer about a missing object with the same names."""
     with unchanged():
         response = protocol.send(request)
         other = request.elsewhere(names)
@@ -132,7 +133,7 @@ def test_hidden_objects_are_answered_like_missing_objects(door, operation):
     [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).place is Place.TABLE],
 )
 def test_hidden_tables_are_answered_like_missing_tables(door, operation):
-    """Though something else in its namespace may be."""
+    """Although another object in its namespace may be browsed."""
     protocol = DOORS[door]
     requester, request, _ = set_up(protocol, operation)
     give(requester, Privilege.ALL, make_table("ws", "mine"))

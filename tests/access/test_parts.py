@@ -1,4 +1,4 @@
-"""Requests of which one part is forbidden: nothing of them is done, and it is told which part it was."""
+"""Requests with one forbidden part change nothing, and the refusal names that part."""
 
 import json
 import uuid
@@ -33,7 +33,7 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def _requester(db, warehouse):
-    """Somebody who may do everything in ``mine``, and browse ``seen``; nothing in ``other``."""
+    """A principal with all privileges in ``mine`` and BROWSE on ``seen``; none in ``other``."""
     make_root()
     requester = make_requester()
     give(requester, Privilege.ALL, make_namespace("mine"))
@@ -203,7 +203,8 @@ def new_idempotency_key() -> str:
 
 
 def test_an_idempotency_key_is_bound_to_its_principal():
-    """Who comes with it is told nothing of what the other did, and does what they may themselves."""
+    """Another principal with the same key learns nothing of the first request, and its own request
+    is executed."""
 
     def send(token: str, namespace: str, key: str) -> HttpResponse:
         body = {"updates": {"k": "v"}, "removals": []}
@@ -236,7 +237,7 @@ def narrow_key(name: str, **limits: Any) -> str:
 
 
 def test_a_stored_answer_requires_the_same_credentials():
-    """Of the same principal, under the same idempotency key, with the same request."""
+    """The same principal, idempotency key and request."""
     administrator()
     make_namespace("other")
     wide = administrator()

@@ -1,6 +1,6 @@
-"""What an Iceberg table's metadata names all the same, and is not the table's, is never used.
+"""Foreign files named by an Iceberg table's metadata are never used.
 
-Every slot × every kind of file that is not the table's own × every use that the server makes of it.
+Every slot × every kind of file that is not the table's own × every use by the server.
 """
 
 import re
@@ -93,7 +93,7 @@ def run(kind: JobKind, spark: Any, **policy: Any) -> Job:
 
 
 def show() -> None:
-    """What the page of the current snapshot's files does."""
+    """Read the files of the current snapshot, as its page does."""
     document = iceberg_tables.load_table(actor=SYSTEM, table=MINE).document
     reader = iceberg_contents.reader(me(), row())
     for manifest in iceberg_contents.manifests_of(reader, document["snapshots"][-1]):
@@ -105,7 +105,7 @@ READS_ROWS = {JobKind.COMPACT, JobKind.REWRITE_POSITION_DELETES, JobKind.COMPUTE
 
 @pytest.fixture
 def much_to_do(monkeypatch) -> None:
-    """Compaction begins, whatever there is."""
+    """Plan a compaction in any case."""
     real = iceberg_statistics._measure
     monkeypatch.setattr(
         iceberg_statistics, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
@@ -166,7 +166,7 @@ def purged(world: World) -> None:
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "system", "link", "pipe"])
 @pytest.mark.parametrize("slot", ["manifest", "data"])
 def test_a_stored_plan_is_checked_again(world, attacker, monkeypatch, slot, kind):
-    """Its manifest list is another when its tasks are fetched."""
+    """The manifest list is replaced before the tasks are fetched."""
     monkeypatch.setattr("catalog.formats.iceberg.scans.planning.FILES_AT_ONCE", 1)
     for number in range(2):
         open_table(*MINE).append(rows(number))
@@ -210,7 +210,7 @@ class _Asked:
 
 
 def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
-    """As Spark's ``snapshot`` makes a table of another's data files."""
+    """Spark's ``snapshot`` creates a table of another table's data files."""
     requester = ApiKey.objects.get(name="who").principal
     source = Table.objects.get(namespace__name="secret", name="t")
     requester.grants.create(mask=closure(Privilege.READ).value, table=source)
@@ -259,7 +259,7 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
 
 
 def test_unowned_files_in_an_allowed_root_are_readable(world, attacker, settings, tmp_path):
-    """As ``add_files`` brings them in."""
+    """``add_files`` imports them this way."""
     free = tmp_path / "outside"
     settings.MONODON_ALLOWED_ROOTS = [str(free)]
     path = world.path("system", "data")

@@ -1,4 +1,5 @@
-"""Bodies over the wire: broken, slow, too large and packed ones, and what the head alone decides."""
+"""Bodies over the wire: broken, slow, too large and compressed ones, and refusals by the head
+alone."""
 
 import base64
 import gzip

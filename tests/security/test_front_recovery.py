@@ -1,4 +1,4 @@
-"""What hostile clients leave behind when they go: nothing."""
+"""Hostile clients leave no resources in use when they disconnect."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ BODY_SECONDS = 1
 SETTLED_SECONDS = 10.0
 MANY = 400
 LIVE_MS = 2000.0
-"""As in test_front_attacks."""
+"""A server as in test_front_attacks."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 def slow_rows(wire: Wire) -> None:
-    """For some a thread waits; the others are refused at once."""
+    """A thread waits for some of the bodies; the others are refused at once."""
     path = "/v1/table/hostile$rows/insert"
     wire.head("POST", path, ARROW, "Content-Length: 1000000").send(b"a")
 
@@ -79,7 +79,7 @@ def sockets(server: LiveServer, peers: set[int]) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[Wire], None]):
-    """Each client reads its refusal, goes on sending for a moment, and leaves."""
+    """Each client reads its refusal, continues to send for a moment, and disconnects."""
     wires = [Wire(server) for _ in range(COUNT)]
     peers = {wire.local_port for wire in wires}
     for wire in wires:

@@ -56,7 +56,7 @@ def test_a_large_answer_is_complete(server: LiveServer):
 
 @pytest.fixture
 def stalled(server: LiveServer) -> Iterator[list[Wire]]:
-    """Connections that asked for the whole table and read nothing of the answer."""
+    """Connections that request the whole table and do not read the answer."""
     with ExitStack() as stack:
         yield [ask(stack.enter_context(Wire(server))) for _ in range(STREAMS)]
 

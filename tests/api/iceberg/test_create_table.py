@@ -107,7 +107,7 @@ def test_a_namespace_may_set_the_location_of_its_tables(iceberg: Iceberg, wareho
 
 
 def test_a_namespace_with_the_location_of_a_table(iceberg: Iceberg, warehouse: Path):
-    """Removing orphan files of the outer table would take the inner one's."""
+    """Otherwise, removing orphan files of the outer table would delete the inner table's files."""
     outer = iceberg.post("namespaces/ns/tables", BODY)["metadata"]["location"]
     before = set(warehouse.rglob("*"))
     error = "belongs to table 'ns.events'"
@@ -124,7 +124,7 @@ def test_a_namespace_with_the_location_of_a_table(iceberg: Iceberg, warehouse: P
 @pytest.mark.parametrize("stage", [False, True])
 @pytest.mark.parametrize("properties", [{}, {"location": "file://{}/there/"}])
 def test_a_relative_location(iceberg: Iceberg, warehouse: Path, properties, stage):
-    """It is relative to the namespace's."""
+    """A relative location is relative to the namespace's location."""
     properties = {name: text.format(warehouse) for name, text in properties.items()}
     make_namespace("of", properties=properties)
     parent_location = iceberg.get("namespaces/of")["properties"]["location"].rstrip("/")

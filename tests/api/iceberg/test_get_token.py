@@ -85,7 +85,7 @@ def exchange(subject: str, **more: str) -> dict[str, str]:
 
 
 def age(monkeypatch, seconds: float) -> None:
-    """Let the tokens that are issued be of this age."""
+    """Issue tokens of this age."""
     real = signing.time.time
     monkeypatch.setattr(signing.time, "time", lambda: real() - seconds)
 

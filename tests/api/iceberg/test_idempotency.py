@@ -217,7 +217,7 @@ def test_transient_errors_are_not_recorded(iceberg: Iceberg, reader: Iceberg, mo
 
 @pytest.fixture
 def lost(monkeypatch):
-    """Let the answers of what follows be lost, as when a server is killed after the commit."""
+    """Lose the answers of the following requests, as when a server is killed after the commit."""
 
     def keep_nothing(*_: object, **__: object) -> None:
         pass
@@ -272,7 +272,7 @@ def test_a_large_answer_is_rebuilt(iceberg: Iceberg, monkeypatch):
 
 
 def zipped(key: str) -> dict[str, dict[str, str]]:
-    """As all real clients ask: such an answer is not kept."""
+    """Accept gzip, as all real clients do: a compressed answer is not recorded."""
     return {"headers": {"idempotency-key": key, "accept-encoding": "gzip"}}
 
 
@@ -357,7 +357,7 @@ def raising(error: Exception) -> Callable[..., Any]:
 @pytest.mark.parametrize(("error", "status"), PASSING)
 @pytest.mark.usefixtures("warehouse", "quiet")
 def test_a_commit_reported_as_failed_stays_failed(iceberg: Iceberg, monkeypatch, error, status):
-    """Its client has removed the files of this attempt; the next one has another key."""
+    """The client has removed the files of this attempt; the next attempt has another key."""
     make_iceberg_table("a", "t")
     key, path = new_key(), "namespaces/a/tables/t"
     with monkeypatch.context() as patch:
@@ -458,7 +458,7 @@ def secret(transactional_db, warehouse, monkeypatch) -> str:
 
 
 def agrees(warehouse: Path) -> None:
-    """No metadata file is there but those that were current once, and no note of another."""
+    """Every metadata file was current once, and no other file is recorded."""
     assert not StagedFile.objects.exists()
     paths = TableVersion.objects.values_list("manifest_path", flat=True)
     stored_paths = {locations.iceberg_path(path) for path in paths}

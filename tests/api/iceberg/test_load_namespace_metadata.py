@@ -37,7 +37,7 @@ def test_a_location_is_inherited(iceberg: Iceberg, warehouse):
 
 
 def test_tables_are_created_where_engines_put_them(iceberg: Iceberg, warehouse):
-    """As Trino does: it asks for the location, adds the table's name, and stages the table."""
+    """Trino requests the location, appends the table's name, and stages the table."""
     make_namespace("ns")
     root = iceberg.get("namespaces/ns")["properties"]["location"]
     body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{root}/t-0123456789abcdef"}

@@ -18,7 +18,8 @@ SNAPSHOT = {
 
 
 def with_two_snapshots(iceberg: Iceberg) -> None:
-    """Main points at the second; nothing at the first. Ids of 63 bits."""
+    """A table with two snapshots with ids of 63 bits; main refers to the second and no ref to the
+    first."""
     first, second = 2**63 - 3, 2**63 - 2
     location = iceberg.get(PATH)["metadata"]["location"]
     snapshot = {

@@ -1,4 +1,4 @@
-"""What can go wrong on any route: always answered in the Iceberg form, never with a change."""
+"""Errors of any route: always in the Iceberg form, and never with a change."""
 
 import json
 import logging
@@ -211,7 +211,7 @@ def test_a_broken_connection_is_replaced(monkeypatch):
 
 @pytest.fixture
 def committing(monkeypatch):
-    """Let createNamespace be an operation whose 5xx answers mean that nothing is known."""
+    """Treat 5xx answers of createNamespace as unknown outcomes."""
     monkeypatch.setattr(views.CreateNamespace, "is_commit", True)
     return monkeypatch
 

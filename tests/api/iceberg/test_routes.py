@@ -69,7 +69,7 @@ def test_routes_known_only_to_the_patterns(path: str):
 
 
 def test_names_that_collide_with_routes_are_refused():
-    """What follows a name in a route is no end of a name; what parts two names is in none."""
+    """Names must not end with the suffix of a route, nor contain the separator of two names."""
     for template in urls.ROUTES:
         for placeholder in ("{namespace}", "{table}", "{view}", "{function}"):
             _, separator, suffix = template.partition(placeholder)

@@ -1,4 +1,4 @@
-"""The short way to a 304 says what the ordinary one does, and leaves everything else to that."""
+"""The short path to a 304 answers like the ordinary path, and passes on all other requests."""
 
 import gc
 from collections.abc import Iterator

@@ -252,7 +252,7 @@ def test_a_view_in_no_namespace(iceberg: Iceberg):
     ],
 )
 def test_a_malformed_view_is_refused(iceberg: Iceberg, warehouse: Path, changed, words):
-    """What Java's own catalogs refuse as an argument has a type of its own."""
+    """Errors that Java's own catalogs report as invalid arguments have a separate type."""
     is_argument = words not in {"name", "schema", "view-version", "properties"}
     kind = "IllegalArgumentException" if is_argument else "BadRequestException"
     make_namespace("ns")

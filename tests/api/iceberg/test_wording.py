@@ -217,7 +217,8 @@ DOOR = DOORS["iceberg"]
 @pytest.mark.django_db
 @pytest.mark.parametrize("operation", [name for name in DOOR.requests if name != "getConfig"])
 def test_no_refusal_names_the_parents_of_the_warehouse(operation):
-    """Hidden, forbidden or missing: through a prefix, only what the request itself names."""
+    """For hidden, forbidden and missing objects, refusals through a prefix name only the request's
+    own names."""
     make_root()
     principal = make_requester()
     namespace = make_namespace("outer", "inner")

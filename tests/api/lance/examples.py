@@ -1,4 +1,4 @@
-"""A request of every operation that succeeds, with what has to be there before."""
+"""A successful example request of every operation, with its preconditions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Example:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of a call, beside its method, path and body."""
+        """Options of a call, beside its method, path and body."""
         return {} if self.raw is None else {"raw": self.raw, "headers": {"content-type": STREAM}}
 
 

@@ -187,7 +187,7 @@ def test_names_and_types(lance, table):
 
 
 def test_a_concurrent_append_is_no_conflict(lance, table, monkeypatch):
-    """It comes first, and the job goes on to its rows."""
+    """The append commits first, and the job continues with its rows."""
     real, seen_operations = ledger_namespace.commit, []
 
     def append_first(operations, *, actor):

@@ -118,7 +118,7 @@ def published(operation: str) -> tuple[type, str]:
 
 
 def request_of(operation: str) -> dict[str, Any]:
-    """What the client puts on the wire for an operation, every parameter given."""
+    """The client's HTTP request for an operation, with every parameter given."""
     api, name = published(operation)
     sent: dict[str, Any] = {}
 

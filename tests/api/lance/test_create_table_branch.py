@@ -93,7 +93,7 @@ def test_a_duplicate_name_is_refused(lance, table):
 
 
 def test_a_branch_of_a_client(lance, table):
-    """Its first version is in the ledger, and that is all that the catalog knows."""
+    """The catalog knows the branch only by its first version in the ledger."""
     make_version(("w", "t"), 2, branch="theirs")
     lance.refused(409, 23, "'theirs'", PATH, {"name": "theirs"})
     # This one came about without the catalog, and what it holds is not touched.
@@ -201,7 +201,7 @@ def test_creators_of_one_branch(key):  # noqa: F811
 
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_creators_without_the_queue(key, monkeypatch):  # noqa: F811
-    """As on two machines: the ledger decides."""
+    """As on two machines, only the ledger decides."""
     from contextlib import nullcontext
 
     from catalog.services.lance.refs import ref_files

@@ -1,4 +1,4 @@
-"""CreateTableIndex: every type of index and its parameters, and what is refused."""
+"""CreateTableIndex: every type of index with its parameters, and refusals."""
 
 import json
 from pathlib import Path
@@ -183,7 +183,7 @@ def test_every_tokenizer_without_a_model(lance, tokenizer):
 
 
 def test_sub_vectors_by_default(lance):
-    """As many as the reference server makes; of long vectors one for 16 values; always a divisor."""
+    """The reference server's number: one for 16 values of long vectors, and always a divisor."""
     for dimension, expected in ((16, 16), (24, 12), (7, 7), (512, 32), (17, 1)):
         make_lance_table(("w", f"d{dimension}"), pa.table({"v": vectors(ROWS, dimension)}))
         path = f"/v1/table/w$d{dimension}"
@@ -392,7 +392,7 @@ def test_a_reader_is_refused(lance, reader):
 
 @pytest.fixture
 def small(settings) -> None:
-    """Requests index next to nothing themselves."""
+    """Reduce the limit so that requests leave nearly all builds to jobs."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = ROWS - 1
 
 

@@ -362,7 +362,7 @@ def test_special_files_are_refused(lance: Lance, table: Table, tmp_path, monkeyp
 
 
 def test_a_hard_link(lance: Lance, table: Table, warehouse: Path):
-    """Whose the other name is cannot be known: it may be another table's manifest."""
+    """The owner of the other name is unknown: it may be another table's manifest."""
     other = stage(make_table("ws", "hidden"), 1)
     path = Path(table.location) / "_versions/18446744073709551614.manifest-1"
     path.parent.mkdir(parents=True)
@@ -598,7 +598,7 @@ def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, w
 
 
 def test_a_half_finished_move_is_completed(lance: Lance, table: Table, no_moves):
-    """The final name was there, the staged one not yet removed, the row not yet written."""
+    """The final name exists, the staged file is not yet removed, and the row is not yet updated."""
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
     no_moves()

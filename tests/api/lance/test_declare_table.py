@@ -79,7 +79,7 @@ def test_any_printable_name(lance: Lance, name):
     "spelled", ["ws%24a+b%2Fc", "ws%24a%20b%2Fc", "ws$a b/c", "ws%24a%2Bb%2Fc"]
 )
 def test_a_space_is_accepted_in_every_encoding(lance: Lance, spelled):
-    """Clients form-encode paths: a space arrives as a plus, and the body tells which it was."""
+    """Clients form-encode paths: a space becomes a plus, and the body shows which one it was."""
     make_namespace("ws")
     path = f"/v1/table/{spelled.replace(' ', '%20')}"
     lance.post(f"{path}/declare?delimiter=%24", {"id": ["ws", "a b/c"]})

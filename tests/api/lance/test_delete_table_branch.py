@@ -75,7 +75,7 @@ def test_versions_of_a_deleted_branch_are_hidden_tombstones(lance, table):
 
 
 def test_the_name_can_be_used_again(lance, table):
-    """With the same numbers, and nothing of what was there before."""
+    """The new branch has the same version numbers and none of the former content."""
     assert read("dev") == [1, 20]
     for value in (30, 40):
         lance.post(PATH, {"name": "dev"})
@@ -102,7 +102,7 @@ def test_branches_used_by_others_are_not_deleted(lance, table):
 
 
 def test_a_branch_below_it_stays(lance, table):
-    """It lies in the directory of the other, though it began elsewhere."""
+    """Its files are inside the other branch's directory, although it started from another branch."""
     lance.post(CREATE, {"name": "dev/x/y"})
     insert(lance, 5, branch="dev%2Fx%2Fy")
     lance.post(PATH, {"name": "dev"})
@@ -115,7 +115,7 @@ def test_a_branch_below_it_stays(lance, table):
 
 
 def test_leftover_files_are_removed_by_a_retry(lance, table, monkeypatch):
-    """As after a crash between the commit and the removal: the same again removes them."""
+    """As after a crash between the commit and the removal: a repeated request removes the files."""
     with monkeypatch.context() as patch:
         patch.setattr(lance_branches.local_files, "remove_file", _fail)
         lance.post(PATH, {"name": "dev"})  # it is gone all the same
@@ -145,7 +145,7 @@ def test_without_a_file(lance, table):
 
 
 def test_deleted_by_a_client(lance, table):
-    """It tells the catalog nothing; the ledger learns of it here."""
+    """The client does not notify the catalog; this request updates the ledger."""
     pylance.dataset(table.location).branches.delete("dev")
     assert list(lance.post("/v1/table/w$t/branches/list")["branches"]) == ["dev"]
     lance.post(PATH, {"name": "dev"})
@@ -175,7 +175,7 @@ def test_refusals(lance, reader):
 
 
 def test_a_late_writer_does_not_restore_the_branch(lance, table):
-    """What was written to the branch that was deleted does not bring it back."""
+    """Writes to the deleted branch do not restore it."""
 
     snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=("w", "t"), branch="dev")
     base = ("dev", snapshot.version, snapshot.entry.created_at)
@@ -194,7 +194,7 @@ def test_a_late_writer_does_not_restore_the_branch(lance, table):
 
 @pytest.mark.django_db(transaction=True)
 def test_rivals(key):  # noqa: F811
-    """Deleting, creating and writing at once: each version lies where the ledger says."""
+    """Concurrent deletes, creations and writes: each version is where the ledger says."""
     make_lance_table(("w", "t"), pa.table({"a": [1]}))
     client, write = Lance(key), stream(pa.table({"a": [2]}))
     for _ in range(4):
@@ -220,7 +220,8 @@ def test_rivals(key):  # noqa: F811
 
 
 def test_a_late_client_does_not_restore_the_branch(lance, table):
-    """It enters the version it has written; only a manifest that begins a branch begins it again."""
+    """The client records a version it has written; only the first manifest of a branch recreates
+    it."""
     path = next((Path(table.location) / "tree/dev/_versions").glob("*613.manifest"))
     content = path.read_bytes()
     lance.post(PATH, {"name": "dev"})

@@ -26,7 +26,8 @@ def test_the_tag_is_deleted_and_its_version_stays(lance):
 
 
 def test_tags_of_clients(lance):
-    """Also those that Lance cannot list, and what is no tag at all: else they would stay for ever."""
+    """Includes tags that Lance cannot list and invalid tag files, which could not be removed
+    otherwise."""
     table = make_lance_table(("w", "t"))
     dataset = pylance.dataset(table.location)
     dataset.tags.create("é", 1)

@@ -81,7 +81,7 @@ def test_deleted(lance: Lance):
 
 
 def test_a_version_removed_from_storage_is_retired(lance: Lance):
-    """The first read of a version whose manifest is gone says so, and retires it."""
+    """The first read of a version without manifest reports that, and retires the version."""
     table = make_table("ws", "t")
     for version in (1, 2, 3):
         make_version(("ws", "t"), version, relative(stage(table, version)))

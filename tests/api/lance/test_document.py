@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of refusals that the specification leaves out."""
+"""The OpenAPI document covers refusals that the specification omits."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Idempotency-Key on writes of rows: what a repeated request does, it does once."""
+"""Idempotency-Key on writes of rows: a repeated request is executed once."""
 
 import uuid
 from typing import Any

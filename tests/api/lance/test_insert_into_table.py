@@ -181,7 +181,7 @@ def test_an_unreachable_database_at_the_commit(lance, monkeypatch):
 
 
 def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
-    """Let another request be carried out when the first one is about to commit."""
+    """Execute another request when the first one is about to commit."""
     real = ledger_namespace.commit
 
     def after_a_rival(operations, *, actor):

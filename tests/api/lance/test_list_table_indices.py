@@ -1,4 +1,4 @@
-"""ListTableIndices: what is told of an index, versions and branches, paging."""
+"""ListTableIndices: the fields of an index, versions and branches, paging."""
 
 import json
 from datetime import datetime, timedelta

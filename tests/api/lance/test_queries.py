@@ -1,4 +1,4 @@
-"""What the hot operations cost, in statements; and that locks come before writes."""
+"""Number of statements of the hot operations, and the order of locks and writes."""
 
 import re
 from pathlib import Path
@@ -176,7 +176,7 @@ def test_a_stale_table_cache_is_detected(lance: Lance):
 
 
 def test_a_cached_location_causes_no_refusal(lance: Lance, settings):
-    """What the old table's location would refuse may be right for the new one's."""
+    """A location that overlapped with the old table's may be valid for the new one's."""
     settings.MONODON_MANIFEST_PATHS = []
     create = "/v1/table/ws$t0/version/create"
     put(lance.post("/v1/table/ws$t0/describe")["location"], 9)

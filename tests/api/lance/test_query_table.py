@@ -217,7 +217,7 @@ def indexed(db) -> pa.Table:
     ],
 )
 def test_parameters_of_an_index_search(lance, indexed, options):
-    """Lance ends the process when it is asked for more results than there is memory for."""
+    """Lance aborts the process if a query requests more results than fit into memory."""
     vector = indexed["v"][7].as_py()
     hits = ask(lance, **{"vector": {"single_vector": vector}, "k": 3, **options})
     assert (hits.num_rows > 0) == ("offset" not in options)

@@ -316,7 +316,7 @@ def test_a_read_only_key(reader, lance, view):
 
 
 def test_a_refresh_requires_a_key_that_may_read_the_source(lance, view):
-    """Although its principal may: the job would have the rights of the principal."""
+    """Its principal may read the source, but the job would have the principal's rights."""
     elsewhere = make_table("else", "w").namespace
     Table.objects.filter(pk=view.pk).update(namespace=elsewhere, digest=digest(("else", "v")))
     owner = Principal.objects.create(name="owner", kind="user")

@@ -1,4 +1,4 @@
-"""What can go wrong on any route: always answered in the Lance form, never with a change."""
+"""Errors of any route: always in the Lance form, and never with a change."""
 
 import json
 import logging
@@ -65,7 +65,7 @@ def refused(
     method: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> HttpResponse:
-    """Expect the example's refusal, and that it changed nothing."""
+    """Check that the example is refused and changes nothing."""
     example = EXAMPLES[operation]
     options = example.options
     options["headers"] = options.get("headers", {}) | (headers or {})

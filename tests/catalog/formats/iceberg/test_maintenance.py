@@ -1,4 +1,4 @@
-"""What compaction and expiration would do; the procedures themselves run in tests/clients."""
+"""Predicted effects of compaction and expiration; the procedures themselves run in tests/clients."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
-"""Random valid commits, applied by us and by PyIceberg, give the same table (v1 and v2).
+"""Random valid commits, applied by the catalog and by PyIceberg, give the same table (v1 and v2).
 
-Where the two differ on purpose, `normal` says so, one line each.
+`normal` lists intended differences, one per line.
 """
 
 import random
@@ -49,7 +49,7 @@ def theirs(document):
 
 
 def normal(document):
-    """What PyIceberg reads of a document, as JSON."""
+    """A document as PyIceberg reads it, as JSON."""
     plain = orjson.loads(theirs(document).model_dump_json())
     # PyIceberg takes the parent of a removed snapshot away, Java and we leave it.
     ids = {s["snapshot-id"] for s in plain["snapshots"]}

@@ -1,4 +1,4 @@
-"""The differences between two schemas, told by field ids."""
+"""The differences between two schemas, by field ids."""
 
 import pytest
 

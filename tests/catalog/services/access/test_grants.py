@@ -1,4 +1,4 @@
-"""Grants: who may set them, what is told of them, and what would be lost."""
+"""Grants: who may set them, their explanation, and the effects of a removal."""
 
 import threading
 

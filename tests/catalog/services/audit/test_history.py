@@ -68,7 +68,7 @@ def now() -> datetime:
 
 
 def present() -> Picture:
-    """What there is, read row by row and without the service."""
+    """The present state, read row by row and without the service."""
     namespaces = {
         row.pk: tuple(row.path)
         for row in Namespace.objects.filter(dropped_at=None).exclude(parent=None)
@@ -96,7 +96,7 @@ def pages(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> 
 
 
 def state(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> Picture:
-    """The same as ``present`` from the service, in small pages, with nothing twice."""
+    """The same as ``present`` from the service, in small pages, without duplicates."""
     result = pages(at, namespace, limit=limit)
     namespaces = [row for page in result for row in page.namespaces]
     tables = [row for page in result for row in page.tables]
@@ -150,7 +150,8 @@ def inside(picture: Picture, namespace: Identifier) -> Picture:
 
 
 def undrop(table: Table, *, records_before: bool = False, new: Identifier | None = None) -> None:
-    """Bring a table back; ``tells`` has the event say what was before, which spares looking."""
+    """Restore a table. With ``records_before`` the event contains the state before, which avoids a
+    query."""
     item = TrashItem.objects.get(table=table)
     if not records_before:
         commit([undrop_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
@@ -171,7 +172,7 @@ def undrop(table: Table, *, records_before: bool = False, new: Identifier | None
 
 
 class World:
-    """Random work through the engine; each piece leaves a moment, a picture and what it did."""
+    """Random work through the engine; each step records a moment, the state and its kind."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -491,7 +492,7 @@ def state_of(at: history.Moment, *name: str) -> h.TableState:
 
 
 def forget_the_trail() -> None:
-    """What is left when the trail's retention has passed."""
+    """The state after the trail's retention has passed."""
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE catalog_auditevent")
 
@@ -873,7 +874,7 @@ def test_history_is_empty_before_the_first_change():
 
 
 def granted(on: Namespace | Table) -> access.Principal:
-    """Somebody who may browse one namespace, or one table."""
+    """A principal that may browse one namespace or one table."""
     row = Principal.objects.create(name=f"svc{on.pk}{on._meta.model_name}", kind="service")
     where = {"namespace": on} if isinstance(on, Namespace) else {"table": on}
     Grant.objects.create(principal=row, mask=Privilege.BROWSE, **where)

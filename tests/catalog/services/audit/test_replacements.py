@@ -1,4 +1,4 @@
-"""What is put in the place of something else: the trail, events and history tell that that went."""
+"""Replaced objects: the trail, events and history record that the former object was dropped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -115,8 +115,8 @@ def test_overwrite_of_a_namespace_emits_a_drop_event(warehouse):
 def test_history_is_right_before_and_after_a_replacement(
     warehouse, replacement, records_before, monkeypatch
 ):
-    """Also when what was replaced comes back, under another name, whether or not the event of that
-    tells what was before, as it did not always."""
+    """Also when a replaced object is restored under another name, whether or not that event
+    contains the state before, as former events did not."""
     make, replace, _ = REPLACED[replacement]
     moments, pictures = [now()], [present()]
 

@@ -48,7 +48,7 @@ def start_other() -> subprocess.Popen[str]:
 
 
 def is_free() -> bool:
-    """Whether another process could have the turn."""
+    """True if another process could get the turn."""
     with start_other() as other:
         output = other.communicate("")[0].strip()
     return output == "mine"

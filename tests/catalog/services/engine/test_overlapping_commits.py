@@ -1,4 +1,4 @@
-"""A commit prepares on what the one before it makes of the table, which may come to nothing."""
+"""A commit is prepared on the result of the previous one, which may fail."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,7 +47,7 @@ def root(transactional_db, warehouse, monkeypatch) -> None:
 
 @pytest.fixture
 def turn_is_kept(root) -> Iterator[None]:
-    """As while turns overlap: what the last commit made is what the next is made on."""
+    """As while turns overlap: the next commit is based on the last one's result."""
     queue = commit_queue._queue(digest(T))
     with queue.lock:
         queue.enter()
@@ -64,7 +64,7 @@ def commit_to(
 
 
 def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> LoadedTable:
-    """A commit by another machine, of which this process knows nothing."""
+    """A commit by another machine, unknown to this process."""
     with pytest.MonkeyPatch.context() as patch:
         go_without_turns(patch)
         patch.setattr(table_cache, "documents", table_cache.DocumentCache())
@@ -105,7 +105,7 @@ def agrees(warehouse: Path) -> None:
 
 
 class Held:
-    """The commit that is started first waits at its swap, and then goes on or fails."""
+    """The first commit waits at its swap, and then continues or fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_there, self.may_go_on = Event(), Event()
@@ -364,7 +364,7 @@ def test_a_commit_sees_changes_of_another_machine(warehouse):
 
 @pytest.mark.usefixtures("turn_is_kept")
 def test_a_requirement_met_by_another_machine_holds(warehouse):
-    """By what this process knows it does not hold."""
+    """The requirement fails by this process's cached state."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,5 @@
-"""Webhooks: each wanted event is told once it is committed, to its receiver alone, until it is taken."""
+"""Webhooks: each selected event is delivered after its commit, only to its receiver, until
+accepted."""
 
 import base64
 import hashlib
@@ -57,7 +58,7 @@ def fan_out() -> int:
 
 
 def hook(receiver: Receiver, name: str = "pager", **options: Any) -> str:
-    """Its secret."""
+    """Create a webhook; return its secret."""
     wait_for_readers()
     options.setdefault("types", ("test.*",))
     _, secret = webhooks.create_webhook(actor=SYSTEM, name=name, url=receiver.url, **options)
@@ -79,7 +80,7 @@ def tell() -> int:
 
 
 def hurry() -> None:
-    """What waits for its next attempt, or is claimed, is due."""
+    """Make deliveries due that wait for their next attempt or are claimed."""
     WebhookDelivery.objects.update(due_at=timezone.now() - timedelta(seconds=1))
 
 
@@ -209,7 +210,7 @@ def test_inactive_webhooks_wait(receiver):
 
 
 def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
-    """By the text of Standard Webhooks, without code of ours."""
+    """Verify by the text of Standard Webhooks, without the catalog's code."""
     key = base64.b64decode(secret[len("whsec_") :])
     text = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
     signature = base64.b64encode(hmac.digest(key, text, hashlib.sha256)).decode()
@@ -593,7 +594,7 @@ def test_invalid_receiver_urls_are_refused(url):
 
 
 def resolve(monkeypatch, *turns: list[str]) -> list[str]:
-    """Names lead to these addresses, each turn to the next; returns what was looked up."""
+    """Resolve names to these addresses, one list after the other; return the lookups."""
     real, lookups = socket.getaddrinfo, []
 
     def fake(host: str, port: int, *args: Any, **options: Any) -> Any:

@@ -795,7 +795,7 @@ FILTERS = st.recursive(
 
 
 def holds(body: Any, values: dict[str, Any], *, negated: bool = False) -> bool:
-    """Whether a row matches: negations are carried down to the predicates, as all clients do."""
+    """True if a row matches; negations are pushed down to the predicates, as in all clients."""
     if isinstance(body, bool):
         return body is not negated
     op = body["type"]
