@@ -228,6 +228,6 @@ def give(requester: Principal, privilege: Privilege, target: Namespace | Table) 
 
 
 def place_of(rule: Rule) -> Namespace:
-    if rule.place in {Place.ASKED, Place.ASKER}:
+    if rule.target in {Place.ASKED, Place.ASKER}:
         return _named("guarded")
-    return _named() if rule.place is Place.ROOT else _named("ws")
+    return _named() if rule.target is Place.ROOT else _named("ws")

@@ -36,16 +36,16 @@ class Unseen(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    place: Place
+    target: Place
     needs: Privilege = Privilege.BROWSE
     unseen: Unseen = Unseen.MISSING
     or_needs: Privilege | None = None
     """An alternative privilege that also suffices."""
 
     def suffices(self, privilege: Privilege) -> bool:
-        if self.place is Place.NOWHERE:
+        if self.target is Place.NOWHERE:
             return True
-        if self.place in {Place.EVERYWHERE, Place.ASKER}:
+        if self.target in {Place.EVERYWHERE, Place.ASKER}:
             return False
         held = closure(privilege)
         return self.needs in held or (self.or_needs is not None and self.or_needs in held)

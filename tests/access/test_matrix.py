@@ -76,7 +76,7 @@ def test_insufficient_privileges_are_refused(door, operation):
     requester, request, rule = set_up(protocol, operation)
     refused = 404 if rule == rules.OWN else 403
     places: list[Any] = [place_of(rule)]
-    if rule.place is Place.TABLE:
+    if rule.target is Place.TABLE:
         places.append(table_of(request))
     for target in places:
         for privilege in SINGLE:
@@ -130,7 +130,7 @@ def test_hidden_objects_are_answered_like_missing_objects(door, operation):
 
 @pytest.mark.parametrize(
     ("door", "operation"),
-    [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).place is Place.TABLE],
+    [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).target is Place.TABLE],
 )
 def test_hidden_tables_are_answered_like_missing_tables(door, operation):
     """Although another object in its namespace may be browsed."""
@@ -160,7 +160,7 @@ def _spell_otherwise() -> None:
     [
         (d, o)
         for d, o in EVERY
-        if DOORS[d].rules.get(o, rules.ADMIN).place in {Place.NAMESPACE, Place.TABLE}
+        if DOORS[d].rules.get(o, rules.ADMIN).target in {Place.NAMESPACE, Place.TABLE}
         and not re.match(NUMBERED, DOORS[d].requests[o].path)
         and "WAITS" not in DOORS[d].requests[o].path
     ],
@@ -184,7 +184,7 @@ def test_spellings_do_not_reveal_hidden_objects(door, operation):
         for door, operation in EVERY
         for privilege in DOORS[door].rules.get(operation, rules.ADMIN).sufficing
         for on_table in (False, True)
-        if not on_table or DOORS[door].rules[operation].place is Place.TABLE
+        if not on_table or DOORS[door].rules[operation].target is Place.TABLE
     ],
 )
 def test_sufficient_privileges_are_accepted(door, operation, privilege, on_table):
