@@ -95,7 +95,7 @@ def _seconds(call: Callable[[Any], Any], actor: Any) -> float:
     from catalog.errors import CatalogError
 
     began = time.perf_counter()
-    with suppress(CatalogError):  # who may browse nothing of it is answered so
+    with suppress(CatalogError):  # a principal that may browse nothing there gets this refusal
         call(actor)
     return time.perf_counter() - began
 

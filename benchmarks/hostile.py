@@ -274,7 +274,7 @@ def main() -> None:
             for number in range(options.rounds):
                 calm, pulse = measure(number)
                 calm_ms.append(pulse.percentile(0.99))
-                # Attackers have processors of their own: here they take what the server leaves.
+                # Attackers would have their own processors; here they use what the server leaves idle.
                 with Attack(
                     target, kinds, options.sockets, options.seconds + 6.0, niceness=_NICENESS
                 ):

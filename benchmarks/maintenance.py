@@ -35,7 +35,7 @@ DIMENSIONS = 64
 TARGET_ROWS, TARGET_BYTES = 128 * 1024, 64 * 1024**2
 """Limits of a file after compaction, chosen so that two cores have work."""
 _LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
-# What the worker does with a job, without a worker.
+# The worker's code for a job, without a worker.
 _JOB = """
 import json
 from catalog.models import JobEvent, TableFormat

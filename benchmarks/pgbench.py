@@ -16,7 +16,7 @@ SELECT uuid, location, properties, state, managed_versioning, format
 FROM catalog_table WHERE id = :id AND state <> 'dropped';
 """
 
-# What a commit of one version has to write, each in one statement.
+# The writes of a commit of one version, each in one statement.
 CREATE = r"""
 \set id random(:first_table, :last_table)
 \set number random(1, 9000000000000000000)

@@ -94,7 +94,7 @@ class Stack:
             "MONODON_ADMIN_PASSWORD": "benchmark",
             "PYTHONUNBUFFERED": "1",
             "DATABASE_URL": database_url,
-            "REDIS_URL": f"unix://{self.root}/no-broker",  # nothing measured here sends a job
+            "REDIS_URL": f"unix://{self.root}/no-broker",  # no measured operation starts a job
             processes.MARK: f"benchmark-{os.getpid()}",
         }
 

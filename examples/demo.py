@@ -103,7 +103,7 @@ def is_complete(ns: RestNamespace, table: str) -> bool:
     """True if an earlier run loaded the whole table; prints its row count."""
     try:
         dataset = lance.dataset(namespace_client=ns, table_id=[NAMESPACE, table])
-    except (OSError, ValueError, LanceNamespaceError):  # declared, and nothing written
+    except (OSError, ValueError, LanceNamespaceError):  # declared, without data
         print(f"  {table:<9} is declared but empty")
         return False
     rows, expected = dataset.count_rows(), count(table)

@@ -112,7 +112,7 @@ def _management(operation: str, requester: access.Principal) -> dict[str, str]:
     }
 
 
-# Of what the matrix has just made, where the example is about times long ago.
+# Use a time after the matrix created its objects, where the example has a former time.
 _MANAGEMENT_REQUESTS = {
     "GetHistory": "history?at=NOW",
     "ListChanges": "history/changes?from=2020-01-01&to=NOW",

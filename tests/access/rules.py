@@ -214,7 +214,7 @@ MANAGEMENT: dict[str, Rule] = {
     "UpdateNamespaceFacts": MANAGE_NAMESPACE,
     "GetTableFacts": BROWSE,
     "GetTableDependents": READ,
-    "UpdateTableFacts": MANAGE,  # the owner: who holds everything there
+    "UpdateTableFacts": MANAGE,  # the owner: holds all privileges there
     "ListLabels": ANYBODY,
     "GetLabel": ANYBODY,
     "CreateLabel": ADMIN,
@@ -229,7 +229,7 @@ MANAGEMENT: dict[str, Rule] = {
     "SetRetention": MANAGE_NAMESPACE,
     "GetApprovalRule": BROWSE_NAMESPACE,
     "SetApprovalRule": MANAGE_NAMESPACE,
-    # What is in the trash is where it was.
+    # Dropped objects belong to their former parents.
     "ListTrash": FILTERED,
     "GetTrashItem": BROWSE_NAMESPACE,
     "UndropTrashItem": MANAGE_NAMESPACE,  # and CREATE where it comes back

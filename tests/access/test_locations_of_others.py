@@ -181,7 +181,7 @@ def test_only_the_manager_registers_a_deregistered_table_again(
     ask = partial(take if request_ == "take" else AT[request_], at)
     with unchanged():
         hidden = ask()
-    # The metadata file is one of a table that may not be read: it is not opened.
+    # The metadata file belongs to a table that may not be read, so it is not opened.
     assert hidden.status_code == (400 if request_ == "take" else 409), hidden.content
     assert not [name for name in ("secretive", "inmost") if name in texts(hidden)]
     see(requester, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
@@ -204,7 +204,7 @@ def test_only_the_manager_registers_a_dropped_view_again(requester, settings, re
     ask = partial(Iceberg(KEY).call, "POST", "namespaces/mine/register-view", body)
     with unchanged():
         hidden = ask()
-    # The metadata file is one of a view that may not be read: it is not opened.
+    # The metadata file belongs to a view that may not be read, so it is not opened.
     assert hidden.status_code == 400, hidden.content
     assert "does not belong to table 'mine.u'" in texts(hidden)
     assert not [name for name in ("secretive", "inmost") if f"'{name}" in texts(hidden)]

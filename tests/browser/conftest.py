@@ -94,7 +94,7 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
     yield signed_in
     for number, context in enumerate(contexts):
         for page in context.pages:
-            # Where it stood, for whoever has to find out why it failed.
+            # The page at the time of the failure, for diagnosis.
             page.screenshot(path=tmp_path / f"last-{number}.png")
         context.close()
 

@@ -64,7 +64,7 @@ def test_a_webhook_delivers_fails_and_replays_dead_letters(
     page.reload()
     expect(row(page, "monodon.namespace.create")).to_contain_text("Delivered")
 
-    # Who says that it is gone is told nothing more: the event is a dead letter.
+    # A receiver that answers 410 gets nothing more: the event is a dead letter.
     receiver.answers = [410]
     client.create_namespace(CreateNamespaceRequest(id=["paged", "again"]))
     server.manage(_TELL.format(target="paged.again", status="dead"))

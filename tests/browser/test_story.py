@@ -13,7 +13,7 @@ from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 
-# What beat has done from time to time.
+# Tasks that beat runs periodically.
 _PASSES = """
 from catalog.services.maintenance import measurements
 from catalog.services.search import documents as search_documents
@@ -50,7 +50,7 @@ def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
     expect(ada.get_by_role("heading", name="Column annotations")).to_be_visible()
     screen(ada, "table")
 
-    # Protected, it is not dropped, whoever asks.
+    # A protected table is not dropped, even by its owner.
     press(ada, "Protection")
     ada.get_by_role("button", name="Protect", exact=True).click()
     says(ada, "is now protected")

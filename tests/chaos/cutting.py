@@ -95,7 +95,7 @@ class Proxy:
                 break
         if client.fileno() != -1:
             _close(client)
-        # The server reads what it was sent, and then the end.
+        # The server reads the sent bytes, and then the end.
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)
 

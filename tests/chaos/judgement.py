@@ -102,7 +102,7 @@ def _is_whole(request: Request, traces: Traces) -> bool:
         return False
     if traces.declared != request.indexes("declare"):
         return False
-    if not request.steps:  # a namespace: how much it changed depends on what it met
+    if not request.steps:  # a namespace: the extent of the change depends on its state
         return len(traces.transactions) == bool(traces.events)
     if traces.events != Counter(_EVENTS[step.kind] for step in request.steps):
         return False

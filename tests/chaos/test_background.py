@@ -25,7 +25,7 @@ class _Run:
         spaces = Spaces(directory, 1, 400)
         reader = Client(1, Connection("http://127.0.0.1:9", "key"), spaces, self.history, 7)
         self.said: list[str] = []
-        # Only `_judge_due` asks the server; what is under test here is what comes at the end.
+        # Only `_judge_due` asks the server; the subject of these tests is the end of the run.
         cluster: Any = Cluster.__new__(Cluster)
         self.judge = BackgroundJudge(cluster, self.history, spaces, reader, self.said.append)
         self._numbers = itertools.count(1)

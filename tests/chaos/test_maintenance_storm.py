@@ -82,7 +82,7 @@ row = MaintenancePolicy.objects.get()
 row.values["keep_for"] = {keep_for}
 row.save()
 """
-# What beat does every minute, every two seconds; without `policies` nothing new is begun.
+# Tasks of beat, every two seconds instead of every minute; without `policies` no job is started.
 _BEAT = """
 import time
 from django.db import connection
@@ -106,7 +106,7 @@ _HURRY = (
     AND lease_until < now() + interval '{120 - LEASE_SECONDS} s'""",
     """UPDATE catalog_job SET lease_until = now() + interval '2 s' WHERE status = 'queued'
     AND lease_until > now() + interval '2 s'""",
-    # What was done, or was in vain, may be done again.
+    # Jobs that have ended may be started again.
     """UPDATE catalog_job SET finished_at = finished_at - interval '2 h',
     created_at = created_at - interval '3 d' WHERE status IN ('succeeded', 'failed')
     AND finished_at BETWEEN now() - interval '1 h' AND now() - interval '20 s'""",
@@ -320,7 +320,7 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
     _tell_jobs(server)
     tables.are_right(rows)
 
-    # What those who were killed have left is removed once it is old.
+    # Files of killed processes are removed once they are old.
     orphans = {name[-1]: len(files) for name, files in tables.orphans().items()}
     time.sleep(KEEP_SECONDS)
     _run_all(upkeep, "clean_up", tables.names)

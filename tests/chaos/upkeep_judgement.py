@@ -87,7 +87,7 @@ def lance_orphans(server: LiveServer, name: Name) -> set[str]:
     files = set()
     for path in location.rglob("*"):
         parts = path.relative_to(location).parts
-        # Lance's own record of what a commit did is needed by nobody once it is made.
+        # Lance's own record of a commit is not needed afterwards.
         if path.is_file() and parts[0] in {"data", "_deletions", "_versions", "_indices"}:
             files.add("/".join(parts[:2]))
     assert needed <= files, (name, needed - files)

@@ -31,7 +31,7 @@ _MOST_ROWS = 400
 _PATIENCE = 120.0
 Rows = dict[int, int]
 """``n`` by ``id``."""
-# Those say that nothing was done.
+# Errors that mean that nothing was changed.
 _REFUSALS = (ConcurrentModificationError, CommitFailedException)
 
 

@@ -128,7 +128,7 @@ _OF_PYSPARK = (
     *("log4j-api-", "log4j-core-", "log4j-slf4j2-impl-"),
 )
 _SUITES = ("RESTCompatibilityKitCatalogTests", "RESTCompatibilityKitViewCatalogTests")
-# What the server can do beyond what the kit expects of every server.
+# Capabilities of the server beyond those that the kit expects of every server.
 _ABILITIES = (
     "rck.requires-namespace-create",
     "rck.supports-serverside-retry",

@@ -18,7 +18,7 @@ _KEY = pa.field(
 SCHEMA = pa.schema([_KEY, ("n", pa.int64()), ("writer", pa.string())])
 SHARED = 5_000  # the first id of new rows that both writers merge
 _PATIENCE = 120.0
-# What pylance raises when it gives up after retries of its own.
+# Error of pylance when its own retries are exhausted.
 _CONFLICT = re.compile("conflict|concurrent", re.IGNORECASE)
 
 

@@ -71,7 +71,7 @@ def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -
     assert any(report.errors for report in reports), "no writer noticed the kills"
     versions = _ledger(server)
     assert versions == list(range(1, len(versions) + 1))
-    # One version for each attempt whose rows are there, beside the table's first.
+    # One version for each attempt with rows, in addition to the table's first version.
     assert len(versions) == 1 + len({name for name, _ in rows})
     _every_version_is_readable(server)
     server.settle()

@@ -48,7 +48,7 @@ def test_requests_survive_a_database_restart(proxy) -> None:
     assert live.status == 200
     assert (ready.status, ready.headers["retry-after"]) == (503, "1")
     assert time.monotonic() - started < 30
-    # Six of the eight threads may wait; what came to the others was told to come again.
+    # Six of the eight threads may wait; other requests were answered with Retry-After.
     assert set(answers) <= {(200, False), (503, True)}
     assert answers.count((200, False)) >= 6
     with server.database() as connection:

@@ -175,7 +175,7 @@ def test_one_of_two_transactions_on_the_same_rows_is_refused(
         with pytest.raises(duckdb.Error, match=r"(?i)conflict|changed|409"):
             db.execute("COMMIT")
 
-    # Nothing of the loser is there, in neither table.
+    # Neither table has changes of the refused transaction.
     assert catalog.load_table((space, "b")).scan().to_arrow()["n"].to_pylist() == [3]
     assert catalog.load_table((space, "a")).scan().to_arrow()["n"].to_pylist() == [1]
 

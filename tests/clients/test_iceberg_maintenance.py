@@ -374,7 +374,7 @@ def test_tables_are_correct_after_kills(
         }
     )
     table.append(extra)
-    # It may hit a file that is being written anew: that partition is left to the next attempt.
+    # It may hit a file that is being rewritten: that partition is left to the next attempt.
     session.sql(f"DELETE FROM lake.{'.'.join(name)} WHERE id = 1")
 
     job = jobs.wait(pk, has_stopped, 300)

@@ -538,7 +538,7 @@ def test_a_transaction_is_described_and_altered(
     action = m.AlterTransactionAction(
         set_property_action=m.AlterTransactionSetProperty(key="why", value="a test")
     )
-    # pylance 14.0.2 loses what the actions are: it sends "actions": [{}].
+    # pylance 14.0.2 loses the content of the actions: it sends "actions": [{}].
     request = m.AlterTransactionRequest(id=[updated.transaction_id], actions=[action])
     with pytest.raises(InvalidInputError, match="Action 0: exactly one of"):
         ns.alter_transaction(request)

@@ -20,7 +20,7 @@ from tests.clients import lancedb_client
 from tests.live import LiveServer
 
 pytestmark = [
-    # LanceDB's own calls of what it has deprecated.
+    # LanceDB calls its own deprecated functions.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     # Of its event loop and readers, which the collector closes.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -179,7 +179,7 @@ def test_known_errors_of_lancedb_with_server_side_search(
     table.create_index("name", config=FTS())
     pushed = lancedb_client.connect(live, pushdown=["QueryTable"])
     table = pushed.open_table("t", namespace_path=space)
-    # It asks for ten rows where all are wanted, …
+    # It requests ten rows where all are expected, …
     assert (table.to_arrow().num_rows, table.count_rows()) == (10, 12)
     # … and sends the names of its own data structures among the words to search for.
     assert 12 in ids(table.search("orca", query_type="fts"))
@@ -280,7 +280,7 @@ def test_optimize(live: LiveServer, table: Table) -> None:
     table.create_index("id", config=BTree())
     table.add(animals("beluga", first=9))
     table.optimize(cleanup_older_than=timedelta(days=1))
-    # Those that the index did not cover stay apart from those that it did.
+    # Unindexed rows remain separate from indexed rows.
     assert table.stats()["fragment_stats"]["num_fragments"] == 2
     assert table.index_stats("id_idx").num_unindexed_rows == 0
     assert table.count_rows() == 9

@@ -87,7 +87,7 @@ def test_append_delete_overwrite_restore_compact(
         5: [7, 8],
         6: [1, 3, 4, 5, 6],
     }
-    # What compaction adds on top changes no row.
+    # Additional versions of compaction change no row.
     assert latest > 6
     for version in range(7, latest + 1):
         assert read(ns, table, version) == [1, 3, 4, 5, 6]

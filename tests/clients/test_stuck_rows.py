@@ -90,7 +90,7 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
                 time.sleep(0.05)
     print(f"slowest read {slowest:.3f} s, {dict(writers.answers)}")
     assert slowest < 1.0
-    # Nobody is told that the database is away, and everybody when to come again.
+    # No answer reports an unreachable database, and every refusal has Retry-After.
     assert set(writers.answers) == {(503 if format == "lance" else 409, True)}
     with server.database() as connection:
         query = (

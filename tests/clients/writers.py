@@ -11,7 +11,7 @@ from lance.namespace import RestNamespace
 from lance_namespace.errors import LanceNamespaceError
 
 ROWS = 3  # in each append
-# What pylance raises for a server that is away and for commits that it cannot be sure of.
+# Errors of pylance for an unreachable server and for commits with an unknown outcome.
 FAULTS = (OSError, RuntimeError, LanceNamespaceError)
 _PATIENCE = 120.0
 

@@ -128,7 +128,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
         for job_kind in iceberg_actions.WORK if is_metadata else READS_ROWS:
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
             assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
-            # Nor by the job's process, should the table be so by then.
+            # Nor by the job's process, if the table has such references by then.
             with pytest.raises(ForeignFile) as refused:
                 iceberg_tables.load_table(actor=replace(SYSTEM, job_kind=job.kind), table=MINE)
             assert refused.value.message == refusal(path)
@@ -138,7 +138,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
                 iceberg_statistics.measure(row(), policy)
             assert refused.value.message == refusal(path)
         else:
-            # It counts what the own manifest says; nothing is opened for that.
+            # The count comes from the table's own manifest; no file is opened for it.
             statistics = iceberg_statistics.measure(row(), policy)
             assert statistics is not None
             assert statistics.rows <= 4
@@ -253,7 +253,7 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     purge.refresh_from_db()
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
-    # Whoever committed it may not read it any more: nobody reads it by way of that table.
+    # The principal that committed it may no longer read it, so nobody reads it through that table.
     requester.grants.filter(table=source).delete()
     assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 

@@ -533,7 +533,7 @@ def test_a_clone_requires_that_its_writer_may_read_the_source(world):
         rows = pa.ipc.open_file(answer.content).read_all()
     assert rows.column("name").to_pylist() == ["secret", "secret"]
     assert ("open" in {event for _, event in touched.events}) is True  # the oracle does see
-    # Another reader of the clone, who may not see the source.
+    # Another reader of the clone, who may not browse the source.
     other = principal("other-reader")
     ApiKey.objects.create(name="other", principal=other, digest=credentials.key_digest("mnd_other"))
     other.grants.create(mask=closure(Privilege.READ).value, table=world.mine)
@@ -663,7 +663,7 @@ LATE_LINKS = {
 @pytest.mark.parametrize("link", LATE_LINKS)
 def test_a_link_created_after_a_read_is_not_followed(world, link):
     """A file is checked again when its directory has changed."""
-    for _ in range(2):  # the second is served by what is open
+    for _ in range(2):  # the second request uses the open dataset
         assert _read(Lance(KEY)) == (200, 4)
     rows = stream(pa.table({"id": [5], "name": ["e"]}))  # and a writer has it open
     Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=rows)

@@ -27,7 +27,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
         workers=1,
         threads=2,
         MONODON_BODY_SECONDS=str(BODY_SECONDS),
-        # So small that two kinds that leave their places taken lock the others out.
+        # So small that two kinds of attacks would exhaust the slots if they kept theirs.
         MONODON_REQUESTS_PER_ADDRESS=str(2 * COUNT),
         MONODON_REQUESTS_PER_PRINCIPAL=str(2 * COUNT),
     ) as server:
@@ -94,7 +94,7 @@ def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[W
             with suppress(OSError):
                 wire.send(b"a")
     for wire in wires:
-        wire.seconds_until_closed(0.01)  # what is unread would make this a reset
+        wire.seconds_until_closed(0.01)  # unread bytes would turn the close into a reset
         wire.close()
     deadline = time.monotonic() + SETTLED_SECONDS
     while (remaining := sockets(server, peers)) and time.monotonic() < deadline:

@@ -201,7 +201,7 @@ def watched(outside: Path) -> Iterator[None]:
     finally:
         _watched.pop()
     secret = (str(outside), "/etc/", "/proc/self/environ", "/dev/zero", "/root", "socket.")
-    # Libraries of the system's own read these, whoever asks.
+    # System libraries read these files in any case.
     usual = ("/etc/localtime", "/etc/nsswitch", "/etc/host", "/etc/resolv", "/etc/ssl", "/etc/mime")
     assert [s for s in log if s.startswith(secret) and not s.startswith(usual)] == []
 
@@ -382,7 +382,7 @@ def test_no_lance_operation_leaves_the_warehouse(lance, world, outside, warehous
 def test_manifests_outside_the_table_are_refused(lance, world, settings, operation):
     settings.MONODON_MANIFEST_PATHS = []
     send = manifest_operations(lance)[operation]
-    # What is relative is relative to the table, and links of the warehouse are none of the table.
+    # Relative paths are relative to the table, and links of the warehouse are not in the table.
     sent = forms(world / "outside", world / "warehouse")
     expected = [form for form in sent if not form.startswith(("link", "absol"))]
     all_refused(send, [form for form in expected if form.strip("./")], world, is_lance)
@@ -391,10 +391,10 @@ def test_manifests_outside_the_table_are_refused(lance, world, settings, operati
 @pytest.mark.parametrize("operation", ICEBERG)
 def test_no_iceberg_operation_leaves_the_warehouse(iceberg, world, outside, warehouse, operation):
     send = iceberg_operations(iceberg)[operation]
-    # Iceberg's readers decode nothing: there these are names of directories in the warehouse.
+    # Iceberg's readers decode nothing: these are names of directories in the warehouse.
     expected = [form for form in forms(outside, warehouse) if not form.endswith(("=1", "#part"))]
     if operation.startswith("create"):
-        # What is relative is below the namespace's location, where these links are not.
+        # Relative paths are below the namespace's location, which does not contain these links.
         expected = [form for form in expected if not form.startswith(("link", "absol"))]
     all_refused(send, expected, world, is_iceberg)
 

@@ -18,7 +18,7 @@ import psutil
 
 PROJECT = Path(__file__).resolve().parents[2]
 OUR_NAMES = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
-# On a busy machine a process takes what it gets: limits hold alone, and stretch in company.
+# Limits assume an idle machine, and are extended on a busy one.
 _IS_BUSY = "PYTEST_XDIST_WORKER" in os.environ or os.getloadavg()[0] > (os.cpu_count() or 1)
 PATIENCE = 6.0 if _IS_BUSY else 1.0
 

@@ -68,7 +68,7 @@ def test_the_data_survives_a_kill(directory: Path) -> None:
 
 
 def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(directory: Path) -> None:
-    # Started by a process that is gone, in a session of its own: nothing ties it to us.
+    # Started by a process that has ended, in a separate session: nothing connects it to this test.
     code = (
         "import os, pathlib, sys; from server.postgres import Postgres; "
         "place = pathlib.Path(sys.argv[1]); "

@@ -278,7 +278,7 @@ def test_an_old_cluster_is_upgraded_without_losing_anything(directory: Path) -> 
             assert {owner for _, owner in roles} == {"monodon"}
             names = {name for name, _ in roles}
             assert {"kept", "alone", "mood", "positive", "pair", "shown", "january", "add"} <= names
-            # What migrations do to such tables.
+            # Statements that migrations execute on such tables.
             connection.execute("ALTER TABLE kept ADD COLUMN more text")
             connection.execute("ALTER TABLE kept DROP COLUMN more")
             with pytest.raises(psycopg.errors.RaiseException, match="append-only"):

@@ -50,7 +50,7 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
         first.wait_ready()
         eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output
-        assert "WARNING" not in first.output  # a start as it is meant to be worries nobody
+        assert "WARNING" not in first.output  # a normal start writes no warnings
         first.processes()
         first.process.send_signal(signal.SIGINT)
         assert first.wait_exit(within=10) == 0, first.output
@@ -118,7 +118,7 @@ def test_a_killed_supervisor_leaves_no_process(home: Path) -> None:
         first.processes()
         first.process.kill()
         first.process.wait()
-        # At once, while the watchdog is still at work on what the first one left.
+        # At once, while the watchdog still stops the processes of the first server.
         with Running(home, first.port) as second:
             second.wait_ready()
             assert not first.left_over()

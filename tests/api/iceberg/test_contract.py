@@ -144,7 +144,7 @@ def test_the_specification_and_the_document_agree(specification, document, opera
     assert (method, path) == (expected_method, expected_path)
 
     ours, theirs = parameters(document, described), parameters(specification, expected)
-    assert ours <= theirs  # what is optional may be left unread
+    assert ours <= theirs  # optional properties may be ignored
     needed = {(name, kind) for name, kind in theirs if kind == "path" or name == "Idempotency-Key"}
     assert needed <= ours
 
@@ -171,7 +171,7 @@ def _agree(ours: dict[str, Any], theirs: dict[str, Any], *, answers: bool) -> No
     for media, schema in ours.items():
         contract = theirs[media]
         if "properties" not in schema or "properties" not in contract:
-            continue  # metadata and what has several forms stays a dict
+            continue  # metadata and values with several forms stay dicts
         assert set(schema["properties"]) <= set(contract["properties"])
         required, expected_required = (
             set(schema.get("required", [])),

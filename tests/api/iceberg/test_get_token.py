@@ -190,7 +190,7 @@ def test_an_expired_token(key, monkeypatch):
         age(patch, 3602)
         expired = granted(credentials(key))
     refused(400, "invalid_grant", "expired", exchange(expired))
-    # Java proves itself anew then.
+    # Java then authenticates again.
     granted(exchange(expired), authorization=basic(f"my client:{key}"))
     granted(exchange(expired, client_secret=key))
 

@@ -332,7 +332,7 @@ def test_a_commit_to_a_dropped_table_is_not_reported_as_failed(iceberg: Iceberg,
     assert (again.status_code, form["type"]) == (500, "CommitStateUnknownException")
 
 
-# What of a commit is told as "nothing was changed", though another time it may go well.
+# Definite refusals of a commit that may succeed at another time.
 PASSING = [
     (CommitConflict("busy"), 409),
     (ServiceUnavailable("busy"), 409),

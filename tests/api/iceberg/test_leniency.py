@@ -142,7 +142,7 @@ planTableScan stats-fields ... ...
 planTableScan min-rows-requested ..- ..-
 """
 EXCEPTIONS = {
-    # No name is empty, and the root is there already.
+    # Names must not be empty, and the root already exists.
     *(("createNamespace", "namespace"), ("createTable", "name"), ("registerTable", "name")),
     *(("updateTable", "identifier.name"), ("createView", "name")),
 }

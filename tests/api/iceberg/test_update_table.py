@@ -427,7 +427,7 @@ def test_registering_over_a_table(iceberg: Iceberg):
     assert answer["metadata"]["properties"] == {}
     assert answer == iceberg.get(PATH)
     assert Table.objects.present().count() == 1
-    # It goes on from there.
+    # Commits continue from there.
     iceberg.post(PATH, {"requirements": [], "updates": [set_property("next")]})
 
 

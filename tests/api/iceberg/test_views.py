@@ -468,7 +468,7 @@ def test_a_conflicting_update_is_retried(iceberg: Iceberg, warehouse: Path, monk
         if not met:
             met.append(made)
             other = [{"action": "set-properties", "updates": {"other": "too"}}]
-            # As another process does it, whose turn is none of this one's.
+            # As another process, which does not use this process's queue.
             iceberg_views._attempt(SYSTEM, ("ns", "v"), [], other)
         return stage(made)
 
@@ -643,7 +643,7 @@ def test_registering_a_view(iceberg: Iceberg, warehouse: Path):
     assert [v.version for v in row.versions.all()] == [0]
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target) == ("view.register", "ns.again")
-    # It goes on from there.
+    # Replacements continue from there.
     answer = iceberg.post(f"{VIEWS}/again", {"updates": replacement()})
     assert answer["metadata"]["current-version-id"] == 2
     words = "View already exists: ns.again"
@@ -666,7 +666,7 @@ def test_registering_a_dropped_view(iceberg: Iceberg, settings):
     answer = iceberg.post("namespaces/ns/register-view", body)
     assert answer["metadata"] == view.document
     assert iceberg.get(PATH) == answer
-    # What is in the trash stays there, and does not come back to the files of the new one.
+    # The dropped view stays in the trash, and cannot be restored over the files of the new one.
     assert TrashItem.objects.get() == item
     for new in (None, ("ns", "other")):
         with unchanged(), pytest.raises(Conflict) as refused:

@@ -271,7 +271,7 @@ def test_a_revoked_key_stops_the_job(lance, table):
     api_keys.revoke_api_key(actor=SYSTEM, key=ApiKey.objects.get(name="tester"))
     job = run(job_id)
     assert job.status == "failed"
-    assert "does not exist" in job.error  # for who may see nothing any more
+    assert "does not exist" in job.error  # for principals that lost their privileges
     assert set(rows().values()) == {None}
 
 

@@ -320,7 +320,7 @@ def test_any_failure_rolls_back_the_batch(lance: Lance, index, failure):
     assert response.json()["error"].startswith(f"Operation {index}: ")
     assert staged.exists()
     assert not final_path(held, 7).exists()
-    # What failed was the one operation: without it the batch goes through.
+    # Only that operation failed: without it the batch succeeds.
     assert len(lance.post(COMMIT, batch(*good))["results"]) == 4
 
 

@@ -38,7 +38,9 @@ def test_creates_versions_of_several_tables(lance: Lance, tables):
         (2, relative(final_path(tables["a"], 2))),
         (9, "x/c/9"),
     ]
-    assert answer["versions"][0]["manifest_size"] == len(manifest(1))  # not what the writer says
+    assert answer["versions"][0]["manifest_size"] == len(
+        manifest(1)
+    )  # not the size given by the writer
     assert answer["versions"][0]["metadata"] == {"k": "v"}
     assert not any(path.exists() for path in staged)
     assert {str(row.transaction_id) for row in TableVersion.objects.all()} == {

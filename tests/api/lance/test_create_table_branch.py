@@ -96,7 +96,7 @@ def test_a_branch_of_a_client(lance, table):
     """The catalog knows the branch only by its first version in the ledger."""
     make_version(("w", "t"), 2, branch="theirs")
     lance.refused(409, 23, "'theirs'", PATH, {"name": "theirs"})
-    # This one came about without the catalog, and what it holds is not touched.
+    # This branch was created without the catalog, and its content is not changed.
     pylance.dataset(table.location).create_branch("hidden", 2)
     refused = lance.refused(409, 23, "'hidden'", PATH, {"name": "hidden"})
     assert "files" in refused.json()["detail"]

@@ -77,7 +77,7 @@ def test_a_duplicate_name_is_refused(lance):
     lance.post(PATH, {"tag": "v1", "version": 1})
     for version in (1, 2):
         lance.refused(409, 9, "has tag 'v1'", PATH, {"tag": "v1", "version": version})
-    # So is the name of a tag that a client made, and of one that cannot be read.
+    # So is the name of a client's tag, and of an unreadable one.
     pylance.dataset(table.location).tags.create("theirs", 1)
     lance.refused(409, 9, "has tag 'theirs'", PATH, {"tag": "theirs", "version": 1})
     (Path(table.location) / "_refs/tags/broken.json").write_text("{")

@@ -313,7 +313,7 @@ def test_a_linked_file_outside_is_refused(lance: Lance, table: Table, tmp_path: 
     with watched(secret) as touched:
         lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
     assert touched.events == []
-    # Whether something is there is not told.
+    # The answer does not reveal whether the file exists.
     secret.unlink()
     lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
     assert link.is_symlink()
@@ -330,7 +330,7 @@ def test_a_linked_directory_outside_is_refused(lance: Lance, table: Table, tmp_p
         for name in (victim.name, "missing"):
             path = f"{table.location}/_versions/{name}"
             lance.refused(400, 13, NO_LINKS, CREATE, body(path))
-        # Nor is anything moved into such a directory.
+        # No file is moved into such a directory either.
         draft = Path(table.location) / "draft"
         draft.write_bytes(manifest(2))
         answer = lance.post(CREATE, body(draft, 2))

@@ -185,7 +185,7 @@ def test_a_late_writer_does_not_restore_the_branch(lance, table):
     lance.post(PATH, {"name": "dev"})
     with unchanged(), pytest.raises(BranchNotFound):
         ledger_namespace.commit([late], actor=SYSTEM)
-    # Nor does it go to the next branch of this name, though its number would be the next there.
+    # The version does not become part of a new branch of this name either, despite its number.
     lance.post(CREATE, {"name": "dev"})
     insert(lance, 30, branch="dev")
     with unchanged(), pytest.raises(CommitConflict):

@@ -93,7 +93,7 @@ def test_a_lost_answer_is_rebuilt(lance, write, monkeypatch):
     before = state()
     again = send(lance, write, key)
     assert state() == before
-    if write == "update":  # its answer must tell the number of rows, which nobody knows any more
+    if write == "update":  # its answer contains a number of rows, which is no longer known
         assert (again.status_code, again.json()["code"]) == (500, 18)
         assert first["transaction_id"] in again.json()["error"]
         assert "the update was made before, as version 2" in again.json()["error"].lower()

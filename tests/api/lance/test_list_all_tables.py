@@ -49,7 +49,7 @@ def test_pages_to_the_end_and_stable_under_changes(lance: Lance):
         token = page.get("page_token")
         rounds += 1
         if rounds == 1:
-            # What was on a page is not seen again; what joins meanwhile may be, once.
+            # Entries of earlier pages do not occur again; new entries may occur once.
             lance.post("/v1/table/ws$t1/deregister", {})
             make_table("ws", "a")
     assert rounds == 3

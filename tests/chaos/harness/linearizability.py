@@ -63,7 +63,7 @@ def judge(
 
 def _line(operation: Operation, committed: Collection[str]) -> dict[str, Any] | None:
     if not operation.is_judged:
-        return None  # it read nothing
+        return None  # it has no result
     line = {name: getattr(operation, name) for name in _FIELDS} | {"return": operation.returned}
     if not operation.is_write:
         return line

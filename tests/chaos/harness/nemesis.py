@@ -59,7 +59,7 @@ class Nemesis:
         """Seconds after each fault until writes were acknowledged again, by the fault's name."""
         self.stuck = ""
         """The fault after which no write was acknowledged for two minutes."""
-        # What takes the server little time to recover from is frequent: it leaves time for operations.
+        # Faults with a short recovery are frequent, since they leave time for operations.
         self._faults: dict[str, tuple[Callable[[], bool], float]] = {
             "kill web": (lambda: self._kill("web"), 0.3),
             "kill web process": (lambda: self._kill_child("web"), 1),

@@ -112,7 +112,7 @@ class Pair:
             old.kill()
             with new.connect("postgres") as connection:
                 connection.execute("SELECT pg_promote(true, 60)")
-                # Its own replica is yet to be made: nothing waits for one.
+                # Its own replica does not exist yet, so no commit waits for one.
                 _replicate(connection, to="")
             self._primary, self._replica = new, old
             self._proxy.switch(new.port)

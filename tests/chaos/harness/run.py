@@ -278,7 +278,7 @@ class _Run:
     ) -> tuple[int, list[Anomaly]]:
         """The number of judged operations, and the anomalies."""
         times, values, committed = rows.times, rows.values, rows.committed
-        # With the histories, so that they can be judged again.
+        # Store the histories too, so that they can be judged again.
         requests = "\n".join(sorted(committed))
         (self._history.directory / "committed.txt").write_text(requests + "\n", encoding="utf-8")
         judged, anomalies = 0, judges.of_ledger(rows, self._follower.events)

@@ -168,7 +168,7 @@ class Model:
             row
             for row in self.world.namespaces
             if list(namespace.path[: len(row.path)]) == list(row.path)
-            # A namespace that was made anew has no namespaces here, so paths tell them apart.
+            # Recreated namespaces have no children here, so paths are unique.
         ]
 
     def is_inside(self, namespace: Namespace) -> bool:

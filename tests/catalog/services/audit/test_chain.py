@@ -390,7 +390,7 @@ def test_sealing_continues_after_restore_with_lower_transaction_ids():
     assert seal_all() == 2
     sealed = AuditSeal.objects.order_by("number").values_list("event_id", flat=True)
     ids = list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))
-    # What the pass of the search met under way comes behind the mark that it left.
+    # Events of transactions that were open during the search pass come after its cursor.
     assert list(sealed)[:3] == ids[:3]
     assert list(sealed).count(None) == 1
     assert {pk for pk in sealed if pk is not None} == {*ids[:3], *here, *later}

@@ -504,7 +504,7 @@ def test_history_falls_back_to_columns_without_the_trail():
     make_version(("ws", "t"), 2)
     moments.append(now())
     pictures.append(present())
-    # As older releases allowed.
+    # Former releases allowed this.
     TableVersion.objects.filter(version=2).update(deleted_at=Now())
     moments.append(now())
     pictures.append(present())
@@ -690,7 +690,7 @@ def test_a_recreated_namespace_is_another_object(transactional_db):
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     make_table("ws", "new")
     last = now()
-    # By its name all of it is found, whatever the rows.
+    # Its name identifies its content, whatever the rows.
     assert [name for name, _ in state(first, ("ws",))[1].values()] == [("ws", "old")]
     assert [name for name, _ in state(last, ("ws",))[1].values()] == [("ws", "new")]
     namespaces, tables = changes(first, last, ("ws",))
@@ -901,7 +901,7 @@ def test_history_contains_only_objects_that_may_be_browsed():
     assert [row.identifier for row in then.namespaces] == [("open",)]
     assert [row.identifier for row in then.tables] == [("open", "t")]
     changes = history.changes_between(actor=reader, since=first, until=last)
-    # Where it was before is none of the reader's business.
+    # The reader may not know its former namespace.
     assert {(row.before, row.after) for row in changes.tables} == {
         (("open", "t"), ("open", "t")),
         (None, ("open", "moved")),

@@ -274,7 +274,7 @@ def test_the_command_and_the_schedule_drop_old_months(capsys, settings):
 def test_the_restricted_role_may_only_insert_and_read(capsys):
     role = f"app_{uuid.uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}")
-    query(f"GRANT {role} TO CURRENT_USER")  # to drop what it owns, without being a superuser
+    query(f"GRANT {role} TO CURRENT_USER")  # to drop own tables, without being a superuser
     query(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
     call_command("audit_grants", role)
     statements = capsys.readouterr().out

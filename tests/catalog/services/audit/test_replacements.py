@@ -91,12 +91,12 @@ def test_overwrite_emits_a_drop_event(warehouse, replacement):
     event = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
     assert (event.target, event.before["location"], event.after) == ("ws.t", old.location, None)
     assert event.outcome == "done"
-    # With what came in its place, and before that.
+    # In the transaction of its replacement, and before it.
     last = AuditEvent.objects.filter(transaction_id=event.transaction_id).latest("pk")
     assert last.after is not None
     assert last.table_uuid != old.uuid
     assert event.pk < last.pk
-    # Nothing else tells of it, and nothing that was made is told to be gone.
+    # No other event concerns it, and no creation has the form of a drop.
     wait_for_readers()
     feed = event_feed.read(actor=SYSTEM, after=position).rows
     assert [row.action for row in feed if row.table_uuid == old.uuid] == [action]

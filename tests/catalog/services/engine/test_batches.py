@@ -76,7 +76,7 @@ def statements(operations: list[Operation]) -> int:
 
 
 KINDS = {
-    # What each operation adds to the statements of its batch, at most.
+    # Maximum number of statements that each operation adds to its batch.
     "declare": (lambda n: [declare(100 + n)], 0),
     "first version": (lambda n: [declare(100 + n), create(100 + n, 1)], 0),
     "version": (lambda n: [create(n, 3)], 0),

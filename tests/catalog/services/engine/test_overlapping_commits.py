@@ -96,7 +96,7 @@ def agrees(warehouse: Path) -> None:
         assert versions == list(range(len(versions)))
         last = table.versions.latest("version")
         assert last.manifest_path == table.iceberg_metadata.metadata_location
-    # What is kept is what the database would give.
+    # The cached document equals the database's.
     for entry in table_cache.documents._documents.values():
         assert metadata_files.read_answer(entry.answer) == entry.document
 
@@ -485,7 +485,7 @@ def test_own_commits_are_not_parsed_again(warehouse, parsed):
     read, _, _ = statements(lambda: commit_to(T, {"b": "1"}))
     assert load().etag not in read
     assert len(parsed) == 1
-    again = commit_to(T, {"b": "1"})  # nothing changes, and the answer is whole all the same
+    again = commit_to(T, {"b": "1"})  # a no-op, and the answer is still complete
     assert (again.sequence, again.answer) == (2, load().answer)
     assert len(parsed) == 1
     assert properties() == {"a": "1", "b": "1"}
@@ -500,7 +500,7 @@ def test_commits_of_another_process_are_read(warehouse, parsed):
     assert commit_to(T, {"c": "1"}).sequence == 3
     assert len(parsed) == before + 1
     assert properties() == {"a": "1", "b": "1", "c": "1"}
-    assert TableVersion.objects.count() == 4  # nothing was tried in vain
+    assert TableVersion.objects.count() == 4  # no attempt was in vain
     agrees(warehouse)
 
 
@@ -530,7 +530,7 @@ def test_the_document_cache_is_bounded_in_bytes():
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
     cache.put(names[4], document(25))  # instead of the one before
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    cache.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
+    cache.put(names[0], document(26))  # a larger one is not cached, nor is the one it replaces
     assert cache.get(names[0]) is None
     cache.clear()
     assert cache.get(names[4]) is None

@@ -96,7 +96,7 @@ def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
     hook(receiver, types=())
     table = make_table("ws", "t")
     assert tell() == len(receiver.got)
-    # Several are sent at a time, in whichever order.
+    # Several are sent concurrently, in any order.
     assert sorted(receiver.types) == ["namespace.create", "table.declare", "webhook.create"]
     headers, body, path = receiver.got[receiver.types.index("table.declare")]
     event = json.loads(body)
@@ -658,7 +658,7 @@ def test_connections_use_the_checked_address(receiver, monkeypatch):
 
 def test_a_host_is_reached_at_any_answering_address(receiver, settings, monkeypatch):
     settings.MONODON_WEBHOOK_HOSTS = {"inner.example"}
-    resolve(monkeypatch, ["127.0.0.9", "127.0.0.1"])  # nobody listens at the first
+    resolve(monkeypatch, ["127.0.0.9", "127.0.0.1"])  # the first address has no listener
     webhooks.create_webhook(
         actor=SYSTEM,
         name="inner",
