@@ -23,7 +23,7 @@ measurements.measure_due()
 _TABLES = "/admin/catalog/table/"
 
 
-def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
+def test_a_table_is_labelled_protected_dropped_restored_and_purged(
     server: LiveServer, sign_in: SignIn, screen: Callable[..., None]
 ) -> None:
     server.manage(_PASSES)
