@@ -1,7 +1,8 @@
 """Check names and sizes: `python .ci/names.py`. Exits with 1 and a line for each finding.
 
 - Fewer than 1 % of the assigned names are vague: names such as ``found`` do not say what they hold.
-- No file has more than 400 lines, and no folder more than 20 modules.
+  The tests, benchmarks and examples in TESTS have the same limit, counted separately.
+- No file of the packages has more than 400 lines, and no folder more than 20 modules.
 """
 
 import ast
@@ -11,6 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("catalog", "api", "tasks", "server", "config")
+TESTS = (
+    "tests/access",
+    "tests/api/iceberg",
+    "tests/api/lance",
+    "tests/browser",
+    "tests/catalog/formats",
+    "tests/chaos",
+    "tests/clients",
+    "tests/engines",
+    "tests/security",
+    "tests/server",
+    "benchmarks",
+    "examples",
+)
 VAGUE = {
     "found",
     "one",
@@ -55,31 +70,44 @@ def assigned_names(tree: ast.AST) -> Iterator[ast.Name]:
             yield from (name for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
-def main() -> int:
-    files = [
+def python_files(folders: tuple[str, ...]) -> list[Path]:
+    return [
         file
-        for package in PACKAGES
-        for file in sorted(Path(package).rglob("*.py"))
+        for folder in folders
+        for file in sorted(Path(folder).rglob("*.py"))
         if "migrations" not in file.parts
     ]
-    findings: list[str] = []
+
+
+def vague_names(files: list[Path]) -> tuple[list[str], int]:
+    """A line for each vague name, and the number of all assigned names."""
     vague: list[str] = []
     total = 0
     for file in files:
-        text = file.read_text()
-        lines = len(text.splitlines())
-        if lines > MAX_LINES and str(file) not in LONG:
-            findings.append(f"{file}: {lines} lines; the limit is {MAX_LINES}")
-        for name in assigned_names(ast.parse(text)):
+        for name in assigned_names(ast.parse(file.read_text())):
             total += 1
             if name.id.strip("_") in VAGUE:
                 vague.append(f"{file}:{name.lineno}: '{name.id}' does not say what it holds")
+    return vague, total
+
+
+def main() -> int:
+    findings: list[str] = []
+    counts: list[str] = []
+    files = python_files(PACKAGES)
+    for file in files:
+        lines = len(file.read_text().splitlines())
+        if lines > MAX_LINES and str(file) not in LONG:
+            findings.append(f"{file}: {lines} lines; the limit is {MAX_LINES}")
     for folder, count in Counter(file.parent for file in files).items():
         if count > MAX_MODULES:
             findings.append(f"{folder}: {count} modules; the limit is {MAX_MODULES}")
-    if len(vague) >= MAX_SHARE * total:
-        findings += vague
-    print("\n".join(findings) or f"names: {len(vague)} of {total} are vague")
+    for label, counted in (("packages", files), ("tests", python_files(TESTS))):
+        vague, total = vague_names(counted)
+        counts.append(f"names: {len(vague)} of {total} in the {label} are vague")
+        if len(vague) >= MAX_SHARE * total:
+            findings += vague
+    print("\n".join(findings or counts))
     return 1 if findings else 0
 
 

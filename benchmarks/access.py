@@ -1,6 +1,8 @@
-"""What lists cost for who may browse some of 100,000 tables: ``python -m benchmarks.access``.
+"""Cost of lists for principals with partial access to 100,000 tables: ``python -m
+benchmarks.access``.
 
-In a database of its own, made by SQL and dropped afterwards; in each namespace a tenth of the tables.
+Uses a separate database, created by SQL and dropped afterwards, with a tenth of the tables in each
+namespace.
 """
 
 import os
@@ -93,7 +95,7 @@ def _seconds(call: Callable[[Any], Any], actor: Any) -> float:
     from catalog.errors import CatalogError
 
     began = time.perf_counter()
-    with suppress(CatalogError):  # who may browse nothing of it is answered so
+    with suppress(CatalogError):  # a principal that may browse nothing there gets this refusal
         call(actor)
     return time.perf_counter() - began
 

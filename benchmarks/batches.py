@@ -1,4 +1,5 @@
-"""What the operations of a batch take, over HTTP: batches that succeed, and batches that fail at their end."""
+"""Time per operation of batches over HTTP, for batches that succeed and batches that fail at their
+end."""
 
 import http.client
 import json
@@ -23,7 +24,7 @@ GOAL_MS, GOAL_RATIO, GOAL_SECONDS = 2.0, 1.5, 10.0
 class Size:
     tables: int
     versions: int
-    """Of one table, in one batch."""
+    """Versions per table, in one batch."""
 
 
 QUICK = Size(tables=200, versions=2_000)
@@ -36,7 +37,7 @@ class Figure:
     operations: int
     seconds: float
     cpu_seconds: float
-    """Of the web process."""
+    """CPU time of the web process."""
 
     @property
     def each_ms(self) -> float:

@@ -102,7 +102,7 @@ def take_turns(
     plan: Plan,
     suits: Callable[[str, int], bool] = lambda operation, connections: True,
 ) -> dict[Key, list[Sample]]:
-    """``suits`` tells whether an operation is measured with so many connections."""
+    """Compare the sides. ``suits`` is true if an operation is measured with that many connections."""
     samples: dict[Key, list[Sample]] = {}
     for connections in plan.connections:
         for number in range(plan.rounds):

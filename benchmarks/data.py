@@ -41,7 +41,7 @@ GOAL, REPEAT_GOAL = 1.0, 2.0
 NAMESPACE = "bench"
 PLAIN, INDEXED = "plain", "indexed"
 ROWS, DIMENSIONS = 100_000, 64
-"""Of the tables that are read."""
+"""Rows and vector dimensions of the tables that are read."""
 INSERTED_DIMENSIONS = 16
 BATCH_ROWS = 65_536
 GROUPS = 100
@@ -102,7 +102,7 @@ class DataServer(Side):
         return run
 
     def _check_count(self, names: list[str], least: int) -> None:
-        """That what was answered with success is there. Raises BadAnswers."""
+        """Check that acknowledged rows exist. Raises BadAnswers."""
         count = sum(
             json.loads(self.call(f"table/{NAMESPACE}%24{name}/count_rows", {})) for name in names
         )
@@ -110,7 +110,7 @@ class DataServer(Side):
             raise BadAnswers(f"{self.label}: {count} rows of {least} are there")
 
     def _parts(self, operation: str) -> int:
-        """In how many requests the rows are sent."""
+        """Number of requests in which the rows are sent."""
         return 1
 
     def measure(self, operation: str, *, connections: int, seconds: int) -> Sample:
@@ -165,7 +165,7 @@ class DataServer(Side):
             (self._scratch / operation).write_text("".join(lines))
 
     def answers(self) -> dict[str, Any]:
-        """What each read operation finds at first. Raises BadAnswers."""
+        """Check the initial answer of each read operation. Raises BadAnswers."""
         answers: dict[str, Any] = {}
         for operation, bodies in requests(self._version).items():
             table = bodies[0]["id"][-1]
@@ -199,7 +199,7 @@ class DataServer(Side):
 
 
 class Reference(DataServer):
-    """It takes no body of more than 2 MB, and makes no table without a row."""
+    """The reference server. It accepts no body over 2 MB and creates no table without rows."""
 
     def _parts(self, operation: str) -> int:
         return 50 if operation == "insert-1m" else 1
@@ -286,7 +286,8 @@ def start(stack: Stack) -> tuple[DataServer, DataServer, int]:
 
 
 def check(ours: DataServer, reference: DataServer) -> None:
-    """That both answer alike, as far as they compute the same. Raises BadAnswers."""
+    """Check that both sides return the same answers where they compute the same. Raises
+    BadAnswers."""
     actual, expected = ours.answers(), reference.answers()
     for operation, answer in actual.items():
         if operation in {"vector-index", "repeat"}:  # each trained its own index
@@ -316,7 +317,7 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
 
 
 def goals(outcome: Outcome) -> list[Goal]:
-    """Those whose operations were measured."""
+    """Goals whose operations were measured."""
     goals_ = []
     for operation in outcome.plan.operations:
         for connections in outcome.plan.connections:

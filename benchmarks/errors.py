@@ -15,4 +15,4 @@ class ToolMissing(BenchmarkError):
 
 
 class BadAnswers(BenchmarkError):
-    """A server refused or failed: figures of refusals are worth nothing."""
+    """A server refused or failed, so the figures are invalid."""

@@ -42,7 +42,7 @@ Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 class Target:
     port: int
     key: str
-    """Of a principal, for the kinds that need one."""
+    """Key of a principal, for the kinds that need one."""
 
 
 async def slow_header(target: Target, reader: Reader, writer: Writer) -> None:
@@ -64,7 +64,7 @@ async def slow_reader(target: Target, reader: Reader, writer: Writer) -> None:
 
 
 async def idle(target: Target, reader: Reader, writer: Writer) -> None:
-    """Says nothing."""
+    """Send nothing."""
     await reader.read(1)
 
 
@@ -185,7 +185,7 @@ def _lower_priority(niceness: int) -> None:
 
 
 class Pulse:
-    """How long /health/live takes, 20 times a second, each time over a new connection."""
+    """Latency of /health/live, measured 20 times a second, each time over a new connection."""
 
     def __init__(self, port: int) -> None:
         self.milliseconds: list[float] = []
@@ -287,7 +287,7 @@ def main() -> None:
             for number in range(options.rounds):
                 calm, pulse = measure(number)
                 calm_ms.append(pulse.percentile(0.99))
-                # Attackers have processors of their own: here they take what the server leaves.
+                # Attackers would have their own processors; here they use what the server leaves idle.
                 with Attack(
                     target, kinds, options.sockets, options.seconds + 6.0, niceness=_NICENESS
                 ):

@@ -179,7 +179,7 @@ def _described(sizes: dict[str, int]) -> str:
 
 
 def goals(outcome: Outcome) -> list[Goal]:
-    """Those whose operations were measured."""
+    """Goals whose operations were measured."""
     if GOAL_CONNECTIONS not in outcome.plan.connections:
         return []
 

@@ -92,7 +92,7 @@ def seed(client: Client, warehouse: Path) -> dict[str, int]:
 
 
 def metadata(location: str, snapshots: int) -> dict[str, Any]:
-    """What a table looks like after so many appends by Spark."""
+    """Metadata of a table after this many appends by Spark."""
     dice = random.Random(location)
     columns = ["id", "at", "customer", "product", "quantity", "price", "currency", "country"]
     types = ["long", "timestamptz", "string", "string", "int", "decimal(12, 2)", "string", "string"]

@@ -19,9 +19,9 @@ from catalog.identifiers import digest
 class Size:
     namespaces: int
     tables: int
-    """In each namespace."""
+    """Tables per namespace."""
     versions: int
-    """Of each table."""
+    """Versions per table."""
 
     @property
     def all_tables(self) -> int:

@@ -33,9 +33,9 @@ from server.processes import Child
 NAMESPACE = "bench"
 DIMENSIONS = 64
 TARGET_ROWS, TARGET_BYTES = 128 * 1024, 64 * 1024**2
-"""Of a file after compaction: there is work for two cores."""
+"""Limits of a file after compaction, chosen so that two cores have work."""
 _LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
-# What the worker does with a job, without a worker.
+# The worker's code for a job, without a worker.
 _JOB = """
 import json
 from catalog.models import JobEvent, TableFormat
@@ -66,7 +66,7 @@ print("JOB " + json.dumps({{
 class Size:
     lance_files: int
     lance_rows: int
-    """Of a file."""
+    """Rows per file."""
     iceberg_files: int
     iceberg_rows: int
     rounds: int
@@ -95,7 +95,7 @@ class Run:
 
     seconds: float
     start: float
-    """Of them, until Spark was there."""
+    """Seconds of them until Spark had started."""
     megabytes: float
     rows: int
     before: int

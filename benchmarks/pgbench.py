@@ -1,4 +1,4 @@
-"""The same work as plain statements: what PostgreSQL does when nothing stands before it."""
+"""The same work as plain SQL statements, as a lower bound of PostgreSQL's time."""
 
 import os
 import re
@@ -16,7 +16,7 @@ SELECT uuid, location, properties, state, managed_versioning, format
 FROM catalog_table WHERE id = :id AND state <> 'dropped';
 """
 
-# What a commit of one version has to write, each in one statement.
+# The writes of a commit of one version, each in one statement.
 CREATE = r"""
 \set id random(:first_table, :last_table)
 \set number random(1, 9000000000000000000)

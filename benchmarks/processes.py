@@ -1,4 +1,4 @@
-"""What a server's processes have used, read from /proc."""
+"""CPU and memory of a server's processes, read from /proc."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def cpu_seconds(roots: list[int]) -> float:
 
 
 def resident_megabytes(root: int) -> list[float]:
-    """Of each process of the tree, what it occupies in memory (VmRSS, shared pages counted in full)."""
+    """Resident memory of each process of the tree (VmRSS; shared pages count in full)."""
     sizes = []
     for pid in tree(root):
         status = Path(f"/proc/{pid}/status").read_text()

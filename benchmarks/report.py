@@ -47,7 +47,7 @@ class Goal:
 
 
 def goals(outcome: Outcome) -> list[Goal]:
-    """Those whose operations were measured."""
+    """Goals whose operations were measured."""
     if GOAL_CONNECTIONS not in outcome.plan.connections:
         return []
 
@@ -189,7 +189,7 @@ def machine() -> str:
 
 
 def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence[Goal]) -> None:
-    """Print it and write it down. ``names`` are what the operations are called."""
+    """Print the outcome and write it to files. ``names`` are the labels of the operations."""
     connections = (
         GOAL_CONNECTIONS
         if GOAL_CONNECTIONS in outcome.plan.connections

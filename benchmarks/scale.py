@@ -35,7 +35,7 @@ class Catalog:
 
 
 def scale(directory: Path | None, *, rounds: int, connections: int, large: Size = LARGE) -> bool:
-    """Whether the goal is reached for every operation."""
+    """True if every operation reaches the goal."""
     wrk.require()
     with running(directory) as stack:
         _require_space(stack.root, large)

@@ -1,4 +1,4 @@
-"""How long a search takes on a catalog of 100,000 or 1,000,000 tables, over HTTP, one after another."""
+"""Latency of searches over HTTP on a catalog of 100,000 or 1,000,000 tables, one after another."""
 
 import http.client
 import json
@@ -28,11 +28,11 @@ from server.options import PROJECT
 class Size:
     namespaces: int
     tables: int
-    """In each namespace."""
+    """Tables per namespace."""
     goal_ms: float
-    """What 95 of 100 searches are not to exceed."""
+    """Limit for 95 % of the searches."""
     searches: int
-    """Of each kind."""
+    """Number of searches of each kind."""
 
     @property
     def all_tables(self) -> int:
@@ -253,7 +253,7 @@ def _seed(url: str, size: Size, rare: list[str]) -> None:
 
 
 def _check(stack: Stack, url: str) -> None:
-    """Let the catalog make some documents itself. Raises BenchmarkError where they differ."""
+    """Let the catalog create some documents itself. Raises BenchmarkError on differences."""
     sample = sql.SQL(
         "SELECT table_id, strip(vector)::text FROM catalog_searchdocument"
         " WHERE table_id %% 997 = 0 ORDER BY table_id LIMIT %s"
@@ -279,7 +279,7 @@ def _check(stack: Stack, url: str) -> None:
 
 
 def _granted_key(stack: Stack, url: str) -> str:
-    """A key of somebody who may browse one namespace."""
+    """A key of a principal that may browse one namespace."""
     return _run(
         stack,
         url,

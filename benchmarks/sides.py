@@ -37,7 +37,7 @@ class Sample:
     p50_ms: float
     p99_ms: float
     cpu_us: float
-    """Of the server's processes, for one request."""
+    """CPU time of the server's processes per request."""
 
 
 @dataclass
@@ -160,7 +160,7 @@ class _Server(Side):
         return json.loads(content) if content else None
 
     def check(self) -> None:
-        """That the answers are what is to be measured. Raises BadAnswers."""
+        """Check that the answers are those to be measured. Raises BadAnswers."""
         table = self._size.tables - 1
         description = self.call("POST", f"table/ns0000%24t{table:04d}/describe")
         listed = self.call("GET", "namespace/ns0000/table/list?limit=100")["tables"]
@@ -227,7 +227,7 @@ class Reference(_Server):
                     self._staging.append(Staging(create, location, self._size.versions + 1))
 
     def _first_version(self, table: Staging) -> int:
-        """It takes no number but the next, so go on behind the last that it took."""
+        """The server accepts only the next number, so continue after the last accepted one."""
         finals = (table.location / "_versions").glob("*.manifest")
         return 2**64 - min(int(path.stem) for path in finals)
 

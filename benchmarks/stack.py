@@ -86,7 +86,7 @@ class Stack:
         self._lines.append(line)
 
     def environment(self, database_url: str) -> dict[str, str]:
-        """Of a process of the stack."""
+        """Environment variables of a process of the stack."""
         environment = {n: v for n, v in os.environ.items() if not n.startswith(("MONODON_", "PG"))}
         return environment | {
             "MONODON_HOME": str(self.home.root),
@@ -94,7 +94,7 @@ class Stack:
             "MONODON_ADMIN_PASSWORD": "benchmark",
             "PYTHONUNBUFFERED": "1",
             "DATABASE_URL": database_url,
-            "REDIS_URL": f"unix://{self.root}/no-broker",  # nothing measured here sends a job
+            "REDIS_URL": f"unix://{self.root}/no-broker",  # no measured operation starts a job
             processes.MARK: f"benchmark-{os.getpid()}",
         }
 

@@ -100,10 +100,10 @@ def load(ns: RestNamespace, table: str) -> None:
 
 
 def is_complete(ns: RestNamespace, table: str) -> bool:
-    """Whether an earlier run got to the table's end; says what is there."""
+    """True if an earlier run loaded the whole table; prints its row count."""
     try:
         dataset = lance.dataset(namespace_client=ns, table_id=[NAMESPACE, table])
-    except (OSError, ValueError, LanceNamespaceError):  # declared, and nothing written
+    except (OSError, ValueError, LanceNamespaceError):  # declared, without data
         print(f"  {table:<9} is declared but empty")
         return False
     rows, expected = dataset.count_rows(), count(table)

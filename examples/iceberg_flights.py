@@ -46,7 +46,7 @@ def drop(catalog: RestCatalog, table: str) -> None:
 
 
 def is_complete(catalog: RestCatalog, table: str) -> bool:
-    """Whether an earlier run got to the table's end; says what is there."""
+    """True if an earlier run loaded the whole table; prints its row count."""
     loaded = catalog.load_table((NAMESPACE, table))
     rows, expected = loaded.scan().count(), count(table)
     if rows < expected:

@@ -37,7 +37,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 def load(ns: RestNamespace, flights_space: str, *, replace: bool) -> int:
-    """Make what is not there yet; returns how many of the two tables were there already."""
+    """Create missing objects; return how many of the two tables already existed."""
     present = load_images(ns, replace=replace)
     create_index(ns, IMAGES, "pixels", {"index_type": "IVF_PQ", "num_partitions": 8})
     create_index(ns, [flights_space, "airports"], "name", {"index_type": "FTS"})
@@ -121,7 +121,7 @@ def create_view(ns: RestNamespace, space: str, *, replace: bool) -> int:
 
 
 def wait(ns: RestNamespace, job: str) -> None:
-    """Until a worker has done a job. Raises DemoError when it fails or does not come to it."""
+    """Wait until a worker has finished a job. Raises DemoError if it fails or does not start."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         transaction = ns.describe_transaction(DescribeTransactionRequest(id=[job]))

@@ -38,7 +38,7 @@ class Principal(models.Model):
     level = models.TextField(
         choices=PrincipalLevel,
         default=PrincipalLevel.GRANTED,
-        help_text="What it may do everywhere. Members of a group have what the group has.",
+        help_text="Privileges on the whole catalog. Members of a group have the group's privileges too.",
     )
     description = models.TextField(blank=True)
     is_active = models.BooleanField(default=True)
@@ -51,9 +51,12 @@ class Principal(models.Model):
         editable=False,
     )
     issuer = models.TextField(
-        blank=True, help_text="The OpenID Connect issuer that vouches for it; empty: none."
+        blank=True,
+        help_text="The OpenID Connect issuer that authenticates the principal; empty: none.",
     )
-    subject = models.TextField(blank=True, help_text="How that issuer calls it (its sub claim).")
+    subject = models.TextField(
+        blank=True, help_text="The principal's subject in that issuer's tokens (the sub claim)."
+    )
     groups = models.ManyToManyField(
         "self",
         symmetrical=False,
@@ -96,7 +99,9 @@ class Grant(models.Model):
         Namespace, models.CASCADE, null=True, blank=True, related_name="grants"
     )
     table = models.ForeignKey(Table, models.CASCADE, null=True, blank=True, related_name="grants")
-    mask = models.PositiveSmallIntegerField(help_text="catalog.privileges.Privilege, in full.")
+    mask = models.PositiveSmallIntegerField(
+        help_text="A catalog.privileges.Privilege, including the privileges it implies."
+    )
     granted_by = models.TextField(blank=True)
     granted_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -147,29 +152,33 @@ class ApiKey(models.Model):
     """
 
     name = models.CharField(
-        max_length=100, unique=True, help_text="What uses it; shown in the audit trail."
+        max_length=100,
+        unique=True,
+        help_text="Name of the application that uses the key; shown in the audit trail.",
     )
     principal = models.ForeignKey(Principal, models.CASCADE, related_name="keys")
     digest = models.CharField(max_length=64, unique=True, editable=False)
     prefix = models.CharField(
-        max_length=16, editable=False, help_text="How the key begins, to recognise it."
+        max_length=16, editable=False, help_text="The first characters of the key, to identify it."
     )
     scopes = ArrayField(
         models.TextField(),
         null=True,
         blank=True,
-        help_text="The privileges that may be used with it; null: all that its principal has.",
+        help_text="The privileges to which the key is limited; null: all of its principal.",
     )
     namespace = models.ForeignKey(
         Namespace,
         models.CASCADE,
         null=True,
         blank=True,
-        help_text="Where it may be used, with all below; null: everywhere.",
+        help_text="The namespace to which the key is limited, with everything below it; null: no limit.",
     )
     created_by = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
-    expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
+    expires_at = models.DateTimeField(
+        null=True, blank=True, help_text="Empty: the key does not expire."
+    )
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     replaced_by = models.OneToOneField(
@@ -179,7 +188,7 @@ class ApiKey(models.Model):
         blank=True,
         editable=False,
         related_name="replaces",
-        help_text="The key that takes over: this one ends with the overlap.",
+        help_text="The key that replaces this one, which expires at the end of the overlap.",
     )
 
     class Meta:

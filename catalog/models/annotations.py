@@ -55,12 +55,15 @@ class LabelDefinition(models.Model):
     description = models.TextField(blank=True)
     colour = models.TextField(choices=LabelColour, default=LabelColour.GREY)
     values = ArrayField(
-        models.TextField(), default=list, blank=True, help_text="None: any text is a value."
+        models.TextField(), default=list, blank=True, help_text="Allowed values. Empty: any text."
     )
     is_multiple = models.BooleanField(
-        default=False, help_text="Whether one thing may have several of its values."
+        default=False, help_text="Whether an object may have several values of the label."
     )
-    places = ArrayField(models.TextField(choices=LabelPlace), help_text="Where it may be put.")
+    places = ArrayField(
+        models.TextField(choices=LabelPlace),
+        help_text="Kinds of objects to which the label may be assigned.",
+    )
     created_by = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)
@@ -85,7 +88,11 @@ class LabelAssignment(models.Model):
         Namespace, models.CASCADE, null=True, blank=True, related_name="labels"
     )
     table = models.ForeignKey(Table, models.CASCADE, null=True, blank=True, related_name="labels")
-    column = models.TextField(blank=True, default="", help_text="Its path; empty: no column.")
+    column = models.TextField(
+        blank=True,
+        default="",
+        help_text="Path of the column; empty: the namespace or table itself.",
+    )
     value = models.TextField(blank=True)
     set_by = models.TextField(blank=True)
     set_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -124,7 +131,11 @@ class Facts(models.Model):
         related_name="facts",
         db_index=False,  # facts_of_table serves
     )
-    column = models.TextField(blank=True, default="", help_text="Its path; empty: no column.")
+    column = models.TextField(
+        blank=True,
+        default="",
+        help_text="Path of the column; empty: the namespace or table itself.",
+    )
     description = models.TextField(blank=True, help_text="Markdown.")
     sensitivity = models.TextField(blank=True, choices=Sensitivity, help_text="Empty: inherited.")
     links = models.JSONField(default=list, blank=True, help_text="Titles and URLs, in order.")
@@ -171,11 +182,14 @@ class SearchDocument(models.Model):
         Table, models.CASCADE, null=True, blank=True, related_name="search_document"
     )
     vector = SearchVectorField(null=True, editable=False)
-    columns = models.JSONField(default=list, help_text="Path, type and comment of each.")
+    columns = models.JSONField(default=list, help_text="Path, type and comment of each column.")
     schema_version = models.TextField(
-        blank=True, help_text="What the columns were read from; empty: they were not read yet."
+        blank=True,
+        help_text="The schema version from which the columns were read; empty: not read yet.",
     )
-    due_at = models.DateTimeField(null=True, help_text="When it is to be made anew; null: never.")
+    due_at = models.DateTimeField(
+        null=True, help_text="When the document is rebuilt next; null: it is up to date."
+    )
     attempts = models.PositiveSmallIntegerField(default=0)
     error = models.TextField(blank=True, help_text="Why the columns could not be read.")
 
@@ -218,8 +232,8 @@ class SearchCursor(models.Model):
     """The last audit event that the search documents reflect. One row."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
-    xid = models.BigIntegerField(help_text="AuditEvent.xid of the last event it has seen.")
-    event = models.BigIntegerField(help_text="And its id.")
+    xid = models.BigIntegerField(help_text="AuditEvent.xid of the last processed event.")
+    event = models.BigIntegerField(help_text="AuditEvent.id of the last processed event.")
 
     def __str__(self) -> str:
         return f"{self.xid}/{self.event}"

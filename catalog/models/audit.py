@@ -58,8 +58,8 @@ class AuditEvent(models.Model):
 
     at = models.DateTimeField(db_default=Now(), editable=False)
     actor = models.TextField()
-    action = models.TextField(help_text="Noun and verb: version.create.")
-    target = models.TextField(help_text="The namespace or table, dotted.")
+    action = models.TextField(help_text="Noun and verb, such as version.create.")
+    target = models.TextField(help_text="Dotted name of the namespace or table.")
     table_uuid = models.UUIDField(null=True, blank=True)
     before = models.JSONField(null=True, blank=True)
     after = models.JSONField(null=True, blank=True)
@@ -69,7 +69,7 @@ class AuditEvent(models.Model):
     xid = TransactionIdField(
         db_default=models.Func(function="pg_current_xact_id"),
         editable=False,
-        help_text="The database's transaction that wrote it.",
+        help_text="The database transaction that wrote the event.",
     )
     door = models.TextField(blank=True, db_default="", choices=Interface)
     key = models.TextField(
@@ -77,7 +77,9 @@ class AuditEvent(models.Model):
     )
     outcome = models.TextField(db_default=Outcome.DONE.value, choices=Outcome)
     error = models.TextField(
-        blank=True, db_default="", help_text="Of a refusal: its class and its message."
+        blank=True,
+        db_default="",
+        help_text="Class and message of the error, if the request was refused.",
     )
 
     class Meta:
@@ -121,11 +123,13 @@ class AuditSeal(models.Model):
     number = models.BigIntegerField(primary_key=True)
     sealed_at = models.DateTimeField(db_default=Now(), editable=False)
     event_id = models.BigIntegerField(
-        null=True, help_text="The event; none where the catalog went on after a restore."
+        null=True, help_text="The sealed event; null: the catalog continued after a restore."
     )
     at = models.DateTimeField(null=True, help_text="When the event happened.")
     table_uuid = models.UUIDField(null=True)
-    xid = TransactionIdField(help_text="The event's; all that is older is sealed.")
+    xid = TransactionIdField(
+        help_text="Transaction id of the event; all events of older transactions are sealed."
+    )
     digest = models.BinaryField()
     previous = models.BinaryField()
     hash = models.BinaryField()

@@ -14,20 +14,22 @@ class Webhook(models.Model):
     """
 
     name = models.CharField(max_length=100, unique=True)
-    url = models.TextField(help_text="Where events are sent: https, or http to this machine.")
+    url = models.TextField(
+        help_text="URL to which events are sent: https, or http to this machine."
+    )
     secret = models.BinaryField(editable=False, help_text="The signing secret, encrypted.")
     types = ArrayField(
         models.TextField(),
         default=list,
         blank=True,
-        help_text="Which events: table.create, table.* or *; none: all.",
+        help_text="Event types such as table.create, table.* or *; empty: all.",
     )
     namespace = models.ForeignKey(
         Namespace,
         models.CASCADE,
         null=True,
         blank=True,
-        help_text="Only what happens in it and below; null: everywhere.",
+        help_text="Only events in this namespace and below it; null: all events.",
     )
     is_active = models.BooleanField(default=True)
     xid = TransactionIdField(editable=False)
@@ -58,13 +60,15 @@ class WebhookDelivery(models.Model):
 
     webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
     event = models.BigIntegerField(help_text="AuditEvent.id.")
-    event_at = models.DateTimeField(help_text="AuditEvent.at, which leads to its partition.")
+    event_at = models.DateTimeField(
+        help_text="AuditEvent.at, which identifies the partition of the event."
+    )
     type = models.TextField()
     target = models.TextField()
     status = models.TextField(choices=DeliveryStatus, default=DeliveryStatus.PENDING)
     attempts = models.PositiveSmallIntegerField(default=0)
-    due_at = models.DateTimeField(db_default=Now(), help_text="When it is tried next.")
-    answer = models.TextField(blank=True, help_text="What the last attempt came to.")
+    due_at = models.DateTimeField(db_default=Now(), help_text="Time of the next attempt.")
+    answer = models.TextField(blank=True, help_text="Result of the last attempt.")
     delivered_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -21,9 +21,9 @@ class FileReference(models.Model):
         Table,
         models.CASCADE,
         related_name="dependent_references",
-        help_text="The table whose files they are.",
+        help_text="The table that owns the files.",
     )
-    principal = models.TextField(help_text="The name of the principal who committed the reference.")
+    principal = models.TextField(help_text="Name of the principal that committed the reference.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -49,9 +49,9 @@ class UnreadSnapshot(models.Model):
     )
     snapshot_id = models.BigIntegerField()
     is_whole = models.BooleanField(
-        help_text="Whether all its manifests are to be read, rather than those that it added."
+        help_text="Whether all manifests of the snapshot must be read, not only those it added."
     )
-    principal = models.TextField(help_text="The name of the principal who committed it.")
+    principal = models.TextField(help_text="Name of the principal that committed the snapshot.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

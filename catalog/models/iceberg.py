@@ -18,10 +18,10 @@ class IcebergMetadata(models.Model):
     table = models.OneToOneField(
         Table, models.CASCADE, primary_key=True, related_name="iceberg_metadata"
     )
-    metadata_location = models.TextField(help_text="The metadata file that holds the same.")
-    sequence = models.BigIntegerField(help_text="Its version in the ledger, counted from 0.")
+    metadata_location = models.TextField(help_text="The metadata file with the same content.")
+    sequence = models.BigIntegerField(help_text="Version number in the ledger, starting at 0.")
     answer = models.BinaryField(help_text="The gzip-compressed JSON answer to loadTable.")
-    etag = models.TextField(help_text="Names this answer, with its quotes.")
+    etag = models.TextField(help_text="ETag of this answer, including the quotes.")
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -41,7 +41,9 @@ class StagedFile(models.Model):
 
     path = models.TextField(primary_key=True, help_text="Absolute local path.")
     is_condemned = models.BooleanField(
-        default=False, db_default=False, help_text="The pass is about to remove it."
+        default=False,
+        db_default=False,
+        help_text="Whether the clean-up pass is about to remove the file.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
 
@@ -104,10 +106,12 @@ class IdempotencyRecord(models.Model):
     key = models.UUIDField()
     actor = models.TextField()
     fingerprint = models.TextField(help_text="SHA-256 of the request.")
-    status = models.PositiveSmallIntegerField(null=True, help_text="None: not answered yet.")
+    status = models.PositiveSmallIntegerField(
+        null=True, help_text="HTTP status; null: not answered yet."
+    )
     content = models.BinaryField(null=True)
     headers = models.JSONField(default=dict)
-    transaction_id = models.UUIDField(null=True, help_text="What the request did.")
+    transaction_id = models.UUIDField(null=True, help_text="Transaction of the request.")
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
 
     class Meta:
@@ -151,8 +155,8 @@ class ScanPlan(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     table = models.ForeignKey(Table, models.CASCADE, related_name="scan_plans")
     actor = models.TextField(blank=True)
-    request = models.JSONField(help_text="What was asked for, snapshots resolved.")
-    tasks = models.JSONField(default=list, help_text="For each plan task, the manifests it reads.")
+    request = models.JSONField(help_text="The scan request, with resolved snapshots.")
+    tasks = models.JSONField(default=list, help_text="The manifests that each plan task reads.")
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
 
     def __str__(self) -> str:
@@ -170,7 +174,9 @@ class Function(models.Model):
     )
     name = models.TextField()
     metadata = models.JSONField(help_text="FunctionMetadata: uuid, definitions, versions, log.")
-    owner = models.TextField(blank=True, help_text="The principal who created it.")
+    owner = models.TextField(
+        blank=True, help_text="Name of the principal that created the function."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -17,7 +17,7 @@ class JobKind(models.TextChoices):
 
     PURGE_TABLE = "purge_table", "remove the data of a dropped table"
     BUILD_INDEX = "build_index", "build an index"
-    BACKFILL_COLUMN = "backfill_column", "fill a computed column"
+    BACKFILL_COLUMN = "backfill_column", "backfill a computed column"
     REFRESH_VIEW = "refresh_view", "refresh a materialized view"
 
 
@@ -59,23 +59,25 @@ class Job(models.Model):
         Transaction, models.PROTECT, null=True, blank=True, related_name="jobs"
     )
     parameters = models.JSONField(
-        default=dict, blank=True, help_text="What was asked; each kind has its own."
+        default=dict, blank=True, help_text="Parameters of the request; they depend on the kind."
     )
     is_dry_run = models.BooleanField(
-        default=False, help_text="Whether it only tells what it would do."
+        default=False, help_text="Whether the job only reports the changes it would make."
     )
     attempts = models.PositiveSmallIntegerField(default=0)
     progress = models.BigIntegerField(
-        default=0, help_text="How much is done: rows, or the files that were removed."
+        default=0, help_text="Number of processed rows or removed files."
     )
     total = models.BigIntegerField(
-        null=True, blank=True, help_text="How much there is to do, once that is known."
+        null=True, blank=True, help_text="Total number of rows or files, once known."
     )
-    result = models.JSONField(null=True, blank=True, help_text="What came of it.")
+    result = models.JSONField(null=True, blank=True, help_text="Result of the job.")
     error = models.TextField(blank=True)
     cancel_requested = models.BooleanField(default=False)
     lease_until = models.DateTimeField(
-        null=True, blank=True, help_text="A running job that does not renew it is taken over."
+        null=True,
+        blank=True,
+        help_text="A running job that does not renew its lease is taken over.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -173,11 +175,17 @@ class TableHealth(models.Model):
     table = models.ForeignKey(Table, models.CASCADE, related_name="health")
     measured_at = models.DateTimeField(db_default=Now(), editable=False)
     is_newest = models.BooleanField(default=True)
-    score = models.PositiveSmallIntegerField(help_text="From 0, all waits, to 100, all is well.")
+    score = models.PositiveSmallIntegerField(
+        help_text="From 0 (maintenance needed) to 100 (healthy)."
+    )
     statistics = models.JSONField(help_text="catalog.planning.Statistics.")
-    planned = models.JSONField(default=list, help_text="catalog.planning.Planned, each.")
-    files_gone = models.BigIntegerField(default=0, help_text="What the plan would gain.")
-    bytes_read = models.BigIntegerField(default=0, help_text="What the plan would cost.")
+    planned = models.JSONField(default=list, help_text="A list of catalog.planning.Planned.")
+    files_gone = models.BigIntegerField(
+        default=0, help_text="Number of files that the plan would remove."
+    )
+    bytes_read = models.BigIntegerField(
+        default=0, help_text="Number of bytes that the plan would read."
+    )
 
     objects = TableHealthQuerySet.as_manager()
 

@@ -57,16 +57,18 @@ class MaterializedView(models.Model):
         Table, models.CASCADE, primary_key=True, related_name="materialized_view"
     )
     source = models.ForeignKey(Table, models.PROTECT, related_name="materialized_views")
-    definition = models.JSONField(help_text="The query, as catalog.formats.view_queries has it.")
-    source_query = models.TextField(help_text="The query as the client wrote it.")
+    definition = models.JSONField(
+        help_text="The query, in the form of catalog.formats.view_queries."
+    )
+    source_query = models.TextField(help_text="The query in the client's notation.")
     source_version = models.BigIntegerField(
-        null=True, help_text="The version of the source that the view shows; null: none yet."
+        null=True, help_text="Source version of the view's content; null: never refreshed."
     )
     auto_refresh = models.BooleanField(
-        default=False, help_text="Whether it is refreshed when its source has moved on."
+        default=False, help_text="Whether the view is refreshed when its source has a new version."
     )
     refreshed_at = models.DateTimeField(null=True)
-    failed_at = models.DateTimeField(null=True, help_text="When a refresh failed, if the last did.")
+    failed_at = models.DateTimeField(null=True, help_text="Time of the last refresh, if it failed.")
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

@@ -35,9 +35,9 @@ class Namespace(models.Model):
         db_default=RandomUUID(),
         unique=True,
         editable=False,
-        help_text="Part of its default location, so that no other namespace ever has the same.",
+        help_text="Part of the default location, so that each namespace has its own.",
     )
-    path = ArrayField(models.TextField(), help_text="The names from the root down.")
+    path = ArrayField(models.TextField(), help_text="The names from the root to this namespace.")
     digest = models.UUIDField(editable=False, help_text="catalog.identifiers.digest of the path.")
     parent = models.ForeignKey(
         "self",
@@ -51,30 +51,32 @@ class Namespace(models.Model):
         models.BigIntegerField(),
         editable=False,
         db_default=models.Value([], output_field=ArrayField(models.BigIntegerField())),
-        help_text="From the root down to itself; the database fills it in.",
+        help_text="Ids from the root to this namespace; set by the database.",
     )
     name = models.TextField(help_text="The last part of the path.")
     properties = models.JSONField(default=dict, blank=True)
     location = models.TextField(
         null=True,
         editable=False,
-        help_text="Canonical local path of the property 'location'; null: there is none.",
+        help_text="Canonical local path of the property 'location'; null: not set.",
     )
-    owner = models.TextField(blank=True, help_text="The principal who created it.")
+    owner = models.TextField(blank=True, help_text="Name of the principal that owns the namespace.")
     is_protected = models.BooleanField(
-        default=False, db_default=False, help_text="Whether nobody may drop it."
+        default=False,
+        db_default=False,
+        help_text="Whether the namespace is protected from being dropped.",
     )
     retention_seconds = models.BigIntegerField(
         null=True,
         blank=True,
-        help_text="How long what is dropped in it can be brought back; null: inherited.",
+        help_text="Seconds for which dropped objects can be restored; null: inherited.",
     )
     guarded = ArrayField(
         models.TextField(),
         default=list,
         blank=True,
         db_default=models.Value([], output_field=ArrayField(models.TextField())),
-        help_text="What needs a second person, here and below (GuardedAction).",
+        help_text="Actions that require approval, here and below (GuardedAction).",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)

@@ -14,17 +14,17 @@ from catalog.models.transactions import Transaction
 class GuardedAction(models.TextChoices):
     """The actions for which a namespace may require the approval of a second person."""
 
-    PURGE = "purge", "purging from the trash before its time"
-    DROP_PROTECTED = "drop_protected", "dropping a protected namespace, or taking its flag off"
+    PURGE = "purge", "purging from the trash before the retention ends"
+    DROP_PROTECTED = "drop_protected", "dropping or unprotecting a protected namespace"
 
 
 class TrashState(models.TextChoices):
     """The state of a dropped object, as ``TrashItem.state`` returns it."""
 
-    KEPT = "kept", "kept until somebody purges it"
-    WAITING = "waiting", "waiting for its purge"
+    KEPT = "kept", "kept until it is purged manually"
+    WAITING = "waiting", "waiting for the purge"
     PURGING = "purging", "being purged"
-    FAILED = "failed", "the purge failed, or was stopped after it had begun"
+    FAILED = "failed", "purge failed or stopped after it began"
 
 
 class TrashItemQuerySet(models.QuerySet["TrashItem"]):
@@ -55,7 +55,7 @@ class TrashItem(models.Model):
         null=True,
         blank=True,
         related_name="trash",
-        help_text="What removes the data; null: nothing does.",
+        help_text="The job that removes the data; null: no job.",
     )
     transaction = models.ForeignKey(
         Transaction, models.PROTECT, null=True, related_name="trash", help_text="The drop."
@@ -66,18 +66,18 @@ class TrashItem(models.Model):
         null=True,
         blank=True,
         db_index=True,
-        help_text="When its time here is over; null: it is kept until somebody purges it.",
+        help_text="End of the retention; null: kept until it is purged manually.",
     )
     purge_begun_at = models.DateTimeField(null=True, blank=True)
     content = models.JSONField(
         default=dict,
-        help_text="What the drop took out of other tables: the state, functions, a view's query.",
+        help_text="Rows removed from other tables: the table's state, functions, a view's query.",
     )
 
     objects = TrashItemQuerySet.as_manager()
 
     class Meta:
-        verbose_name = "dropped thing"
+        verbose_name = "dropped object"
         verbose_name_plural = "trash"
         constraints = [
             models.CheckConstraint(
@@ -130,17 +130,19 @@ class ApprovalStatus(models.TextChoices):
 class ApprovalRequest(models.Model):
     """A requested change that a second person must approve."""
 
-    action = models.TextField(help_text="What is asked for, in words.")
-    target = models.TextField(help_text="What it would be done to.")
+    action = models.TextField(help_text="Description of the requested action.")
+    target = models.TextField(help_text="Name of the object that the action concerns.")
     namespace = models.ForeignKey(
         Namespace,
         models.CASCADE,
         related_name="approvals",
-        help_text="Who may manage it may decide.",
+        help_text="Principals with the manage privilege on it may decide.",
     )
-    operation = models.JSONField(help_text="The operation that an approval carries out.")
-    expected = models.JSONField(help_text="What it was asked for on; if that changes, it fails.")
-    reason = models.TextField(blank=True, help_text="Why it is asked for.")
+    operation = models.JSONField(help_text="The operation that is executed on approval.")
+    expected = models.JSONField(
+        help_text="State of the target at the request; the operation fails if it has changed."
+    )
+    reason = models.TextField(blank=True, help_text="Reason for the request.")
     requester = models.TextField()
     status = models.TextField(choices=ApprovalStatus, default=ApprovalStatus.PENDING)
     decided_by = models.TextField(blank=True)
@@ -151,9 +153,9 @@ class ApprovalRequest(models.Model):
         null=True,
         blank=True,
         related_name="approvals",
-        help_text="What the approval did.",
+        help_text="Transaction of the approved operation.",
     )
-    digest = models.TextField(help_text="SHA-256 of who asks for what, on what.")
+    digest = models.TextField(help_text="SHA-256 of the requester, the action and the target.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField()
     decided_at = models.DateTimeField(null=True, blank=True)

@@ -72,21 +72,25 @@ class Table(models.Model):
         db_index=False,  # table_listing serves
     )
     name = models.TextField()
-    digest = models.UUIDField(editable=False, help_text="catalog.identifiers.digest of its name.")
+    digest = models.UUIDField(
+        editable=False, help_text="catalog.identifiers.digest of the full name."
+    )
     format = models.TextField(choices=TableFormat, default=TableFormat.LANCE)
     kind = models.TextField(choices=TableKind, default=TableKind.TABLE, db_default=TableKind.TABLE)
     state = models.TextField(choices=TableState, default=TableState.DECLARED)
-    location = models.TextField(help_text="Where the table's files lie.")
+    location = models.TextField(help_text="Local path of the table's files.")
     properties = models.JSONField(default=dict, blank=True)
     managed_versioning = models.BooleanField(
-        default=True, help_text="Whether every commit goes through the catalog."
+        default=True, help_text="Whether all commits go through the catalog."
     )
     is_materialized = models.BooleanField(
-        default=False, db_default=False, help_text="Whether it is a materialized view."
+        default=False, db_default=False, help_text="Whether the table is a materialized view."
     )
-    owner = models.TextField(blank=True, help_text="The principal who created it.")
+    owner = models.TextField(blank=True, help_text="Name of the principal that owns the table.")
     is_protected = models.BooleanField(
-        default=False, db_default=False, help_text="Whether nobody may drop or overwrite it."
+        default=False,
+        db_default=False,
+        help_text="Whether the table is protected from being dropped or overwritten.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)

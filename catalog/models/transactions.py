@@ -39,7 +39,7 @@ class Transaction(models.Model):
     actor = models.TextField(blank=True)
     request_id = models.TextField(blank=True)
     operations = models.JSONField(
-        default=list, help_text="What it did, in order: the operation and what it changed."
+        default=list, help_text="The operations in order, with their changes."
     )
     properties = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -72,7 +72,7 @@ class TableVersion(models.Model):
         db_constraint=False,
         db_index=False,  # table_version_unique serves
     )
-    branch = models.TextField(blank=True, default="", help_text="Empty is main.")
+    branch = models.TextField(blank=True, default="", help_text="Empty: main.")
     version = models.BigIntegerField()
     manifest_path = models.TextField()
     staged_path = models.TextField(null=True, blank=True, editable=False)

@@ -1,4 +1,4 @@
-"""The pages of the web admin as its URL table tells them, who may see them, and a catalog to show."""
+"""The pages of the web admin from its URL table, their access rules, and an example catalog."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ from tests.factories import unchanged
 
 
 class Shown(Enum):
-    """To whom a model's pages show."""
+    """Users who may see a model's pages."""
 
     ADMINISTRATORS = "who may do everything: a grant does not suffice, nor does Django's permission"
     BROWSERS = "each row to who may browse what it is about"
@@ -60,21 +60,21 @@ RULES: dict[type[Model], Shown] = {
     models.TableHealth: Shown.BROWSERS,
     models.TrashItem: Shown.BROWSERS,
 }
-"""A model whose page nobody gave a rule fails the tests."""
+"""The access rule of a model's page. Fails for a model without a rule."""
 
 
 @dataclass(frozen=True)
 class Page:
     route: str
     model: type[Model] | None
-    """Whose page it is, if it is of one."""
+    """The model of a page, if it belongs to a model."""
 
     @property
     def is_of_a_row(self) -> bool:
         return self.model is not None and "<" in self.route
 
     def url(self) -> str:
-        """With the first row of the model, where it is about one."""
+        """URL of a page, with the first row of the model where it needs one."""
         row = None if self.model is None else self.model._default_manager.order_by("pk").first()
         text = self.route.replace("^", "").replace("$", "")
         text = re.sub(r"\(\?P<app_label>[^)]*\)", "catalog", text)
@@ -153,7 +153,7 @@ def _of_django() -> list[list[dict[str, Any]]]:
 
 @contextmanager
 def nothing_changed() -> Iterator[None]:
-    """Neither of the catalog nor of what Django and its packages keep."""
+    """Check that no row of the catalog, of Django or of its packages changes."""
     before = _of_django()
     with unchanged():
         yield

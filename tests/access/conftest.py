@@ -17,7 +17,7 @@ def warehouse(db, settings, tmp_path, monkeypatch) -> Path:
     settings.MONODON_ALLOWED_ROOTS = []
     settings.MONODON_MANIFEST_PATHS = ["elsewhere/", "x/"]
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
-    # So that the events of the test itself, which is one transaction, are told.
+    # The feed must contain events of the test's own open transaction.
     monkeypatch.setattr("catalog.services.events.feed._horizon", lambda: 1 << 62)
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     return directory

@@ -30,9 +30,9 @@ from tests.factories import make_namespace
 
 KEY = "mnd_the_key_of_who_asks"
 _ABSENT = "zz"
-"""A name that nothing has."""
+"""A name that no object has."""
 ABSENT = "987654321"
-"""A number that nothing has."""
+"""A number that no object has."""
 NUMBERED = r"^(jobs|trash|approvals)/(\d+)"
 
 
@@ -83,7 +83,7 @@ class Door:
 
 
 def _beginning(response: Any) -> HttpResponse:
-    """What a stream begins with: of events, the first, or none of those that there are."""
+    """The first part of a stream: of events, the first event, or nothing if there is none."""
     content = b"".join(islice(response.streaming_content, 2))
     # Not the whole response: that would end the test's own connection.
     response._resource_closers[0]()
@@ -112,7 +112,7 @@ def _management(operation: str, requester: access.Principal) -> dict[str, str]:
     }
 
 
-# Of what the matrix has just made, where the example is about times long ago.
+# Use a time after the matrix created its objects, where the example has a former time.
 _MANAGEMENT_REQUESTS = {
     "GetHistory": "history?at=NOW",
     "ListChanges": "history/changes?from=2020-01-01&to=NOW",
@@ -229,6 +229,6 @@ def give(requester: Principal, privilege: Privilege, target: Namespace | Table) 
 
 
 def place_of(rule: Rule) -> Namespace:
-    if rule.place in {Place.ASKED, Place.ASKER}:
+    if rule.target in {Place.ASKED, Place.ASKER}:
         return _named("guarded")
-    return _named() if rule.place is Place.ROOT else _named("ws")
+    return _named() if rule.target is Place.ROOT else _named("ws")

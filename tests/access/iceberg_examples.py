@@ -56,7 +56,8 @@ T, V = "namespaces/ws/tables/t", "namespaces/ws/views/v"
 class Example:
     method: str
     path: str
-    """In it, and in the body, ``PLAN``, ``TASK`` and ``TABLEFILE`` stand for what the catalog has."""
+    """``PLAN``, ``TASK`` and ``TABLEFILE``, here and in the body, are placeholders for actual
+    values."""
     body: dict[str, Any] | None = None
     status: int = 200
 
@@ -120,7 +121,7 @@ EXAMPLES: dict[str, Example] = {
     "loadFunction": Example("GET", "namespaces/ws/functions/f"),
 }
 EMPTY = {"dropNamespace"}
-"""What needs the namespace to be empty."""
+"""Operations that require an empty namespace."""
 
 
 def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
@@ -155,7 +156,8 @@ def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
 
 
 def _elsewhere(metadata_location: str) -> str:
-    """The same metadata, of something that the catalog never had: what it had is its managers'."""
+    """The same metadata for a table unknown to the catalog, since former tables belong to their
+    managers."""
     path = locations.iceberg_path(metadata_location)
     content = orjson.loads(local_files.read_file(path, 1 << 20))
     found_directory = Path(locations.new_location("found"))

@@ -22,30 +22,30 @@ class Place(Enum):
 
 
 class Unseen(Enum):
-    """What somebody is answered who may not browse the place."""
+    """Answer to a principal that may not browse the target."""
 
     MISSING = 404
-    """The same as for what is not there."""
+    """The same answer as for a missing object."""
     REFUSED = 403
-    """It is no secret that it is there."""
+    """The existence of the target is not secret."""
     EMPTY = 200
-    """The same as where nothing is."""
+    """The same answer as for an empty list."""
     SHOWN = "200 too"
     """The same as everybody else."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    place: Place
+    target: Place
     needs: Privilege = Privilege.BROWSE
     unseen: Unseen = Unseen.MISSING
     or_needs: Privilege | None = None
-    """What suffices, too."""
+    """An alternative privilege that also suffices."""
 
     def suffices(self, privilege: Privilege) -> bool:
-        if self.place is Place.NOWHERE:
+        if self.target is Place.NOWHERE:
             return True
-        if self.place in {Place.EVERYWHERE, Place.ASKER}:
+        if self.target in {Place.EVERYWHERE, Place.ASKER}:
             return False
         held = closure(privilege)
         return self.needs in held or (self.or_needs is not None and self.or_needs in held)
@@ -67,11 +67,11 @@ SEE_GRANTS_NAMESPACE = Rule(_namespace, P.GRANT, or_needs=P.MANAGE)
 CREATE_IN_ROOT = Rule(Place.ROOT, P.CREATE, Unseen.REFUSED)
 ADMIN = Rule(Place.EVERYWHERE, P.ALL, Unseen.REFUSED)
 OWN = Rule(Place.EVERYWHERE, P.ALL)
-"""What others may not know of."""
+"""Objects hidden from other principals."""
 FILTERED = Rule(Place.NOWHERE, unseen=Unseen.EMPTY)
 """A list of what may be browsed."""
 ANYBODY = Rule(Place.NOWHERE, unseen=Unseen.SHOWN)
-"""What is about nothing in the catalog."""
+"""Operations that concern no object in the catalog."""
 
 LANCE: dict[str, Rule] = {
     "CreateNamespace": CREATE_IN_ROOT,
@@ -164,7 +164,7 @@ ICEBERG: dict[str, Rule] = {
     "loadFunction": Rule(_namespace, P.READ),
 }
 WITHOUT_SIGN_IN = {"getToken"}
-"""What is there to sign in with."""
+"""Operations used to sign in."""
 
 MANAGEMENT: dict[str, Rule] = {
     "ListRules": ANYBODY,
@@ -212,7 +212,7 @@ MANAGEMENT: dict[str, Rule] = {
     "UpdateNamespaceFacts": MANAGE_NAMESPACE,
     "GetTableFacts": BROWSE,
     "GetTableDependents": READ,
-    "UpdateTableFacts": MANAGE,  # the owner: who holds everything there
+    "UpdateTableFacts": MANAGE,  # the owner: holds all privileges there
     "ListLabels": ANYBODY,
     "GetLabel": ANYBODY,
     "CreateLabel": ADMIN,
@@ -227,7 +227,7 @@ MANAGEMENT: dict[str, Rule] = {
     "SetRetention": MANAGE_NAMESPACE,
     "GetApprovalRule": BROWSE_NAMESPACE,
     "SetApprovalRule": MANAGE_NAMESPACE,
-    # What is in the trash is where it was.
+    # Dropped objects belong to their former parents.
     "ListTrash": FILTERED,
     "GetTrashItem": BROWSE_NAMESPACE,
     "UndropTrashItem": MANAGE_NAMESPACE,  # and CREATE where it comes back
@@ -260,4 +260,4 @@ TELLS_OF_WS = {
     *("ListAllTables", "ListHealth", "ListJobs", "ListTrash", "Search"),
     *("GetHistory", "ListChanges", "ListEvents", "StreamEvents"),
 }
-"""Lists that name namespace ``ws``, or what is in it, to who may browse that."""
+"""Lists that name namespace ``ws`` or its content, for principals that may browse it."""

@@ -1,5 +1,5 @@
-"""Every page of the web admin: who may see it, that looking changes nothing, and that nothing is
-changed without the token of a page of ours."""
+"""Access to every page of the web admin; GET requests change nothing, and POST requests need the
+token of an own page."""
 
 import re
 
@@ -40,7 +40,7 @@ def _plain_static_files(settings) -> None:
 
 
 def signed_in(*, is_superuser: bool, **options: bool) -> Client:
-    """Somebody of the staff, with each permission that Django knows; but that says nothing."""
+    """A staff user with every Django permission, which gives no privilege in the catalog."""
     name = "root" if is_superuser else "bob"
     user = User.objects.create_user(name, is_staff=True, is_superuser=is_superuser)
     user.user_permissions.set(Permission.objects.all())
@@ -61,7 +61,7 @@ def test_every_model_of_the_admin_has_a_rule():
 
 
 def test_every_url_of_the_admin_is_covered_by_a_rule():
-    """With pages of rows, of lists, and of buttons that we made ourselves."""
+    """Includes pages of rows and lists, and the admin's own buttons."""
     routes = {page.route for page in PAGES}
     assert {
         "admin/catalog/table/<path:object_id>/drop/",
@@ -76,7 +76,7 @@ def test_every_url_of_the_admin_is_covered_by_a_rule():
 
 @each_group
 def test_a_post_without_csrf_token_is_refused(group):
-    """Of a page elsewhere, to which the browser of an administrator adds the cookie of the session."""
+    """A page elsewhere can send the administrator's session cookie, but not the token."""
     make_catalog()
     client = signed_in(is_superuser=True, enforce_csrf_checks=True)
     token = client.get("/admin/auth/user/add/").cookies["csrftoken"].value
@@ -128,7 +128,7 @@ def test_get_requests_change_nothing(group):
     "group", [name for name, model in GROUPS.items() if RULES.get(model) is Shown.ADMINISTRATORS]
 )
 def test_non_administrators_are_refused_administrator_pages(group):
-    """Though they were granted everything everywhere, and have all that Django could give."""
+    """Even principals with all grants and all Django permissions are refused."""
     make_catalog()
     client = signed_in(is_superuser=False)
     grant(Privilege.ALL)

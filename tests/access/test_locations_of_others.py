@@ -1,4 +1,5 @@
-"""Locations that belong to tables of others: refused, and nothing is told to who may not browse them."""
+"""Locations of foreign tables are refused, and not revealed to principals that may not browse
+them."""
 
 import json
 from functools import partial
@@ -38,7 +39,7 @@ HIDDEN = ("secretive", "inmost", "quiet")
 
 @pytest.fixture(autouse=True)
 def requester(db, warehouse) -> Principal:
-    """Somebody who may do everything in ``mine``, where a table of each format is."""
+    """A principal with all privileges in ``mine``, which contains a table of each format."""
     make_root()
     requester = make_requester()
     make_namespace("secretive")
@@ -69,7 +70,7 @@ def _create_iceberg(location: Path, stage: bool) -> HttpResponse:
 
 
 def _create_inside(_place: Path) -> HttpResponse:
-    """Where the namespace says that its tables lie."""
+    """The location that the namespace sets for its tables."""
     body = {"name": "u", "schema": ICEBERG_SCHEMA}
     return Iceberg(KEY).call("POST", "namespaces/mine/tables", body)
 
@@ -174,13 +175,13 @@ def take(location: Path) -> HttpResponse:
 def test_only_the_manager_registers_a_deregistered_table_again(
     requester, warehouse, kind, request_
 ):
-    """Else who may create anything anywhere would own it."""
+    """Otherwise anyone who may create tables anywhere would own it."""
     at = warehouse / "quiet"
     leave(kind, at)
     ask = partial(take if request_ == "take" else AT[request_], at)
     with unchanged():
         hidden = ask()
-    # The metadata file is one of a table that may not be read: it is not opened.
+    # The metadata file belongs to a table that may not be read, so it is not opened.
     assert hidden.status_code == (400 if request_ == "take" else 409), hidden.content
     assert not [name for name in ("secretive", "inmost") if name in texts(hidden)]
     see(requester, Privilege.BROWSE | Privilege.READ | Privilege.WRITE | Privilege.CREATE)
@@ -203,7 +204,7 @@ def test_only_the_manager_registers_a_dropped_view_again(requester, settings, re
     ask = partial(Iceberg(KEY).call, "POST", "namespaces/mine/register-view", body)
     with unchanged():
         hidden = ask()
-    # The metadata file is one of a view that may not be read: it is not opened.
+    # The metadata file belongs to a view that may not be read, so it is not opened.
     assert hidden.status_code == 400, hidden.content
     assert "does not belong to table 'mine.u'" in texts(hidden)
     assert not [name for name in ("secretive", "inmost") if f"'{name}" in texts(hidden)]
@@ -289,7 +290,7 @@ def test_a_dropped_table_does_not_reveal_others_dropped_with_it(requester, wareh
 
 
 def test_a_staged_table_at_a_former_location_is_refused(requester, warehouse):
-    """A commit that creates, at the location of what was deregistered."""
+    """A commit that creates a table at the location of a deregistered one."""
     leave("iceberg", warehouse / "quiet")
     body = {
         "requirements": [{"type": "assert-create"}],

@@ -1,5 +1,6 @@
-"""Every operation of every protocol with every privilege: what suffices is done, what may be seen is
-refused, and what may not be browsed is answered like what is not there. No refusal changes a row."""
+"""Every operation of every protocol with every privilege: sufficient privileges are accepted,
+insufficient ones are refused, and hidden objects are answered like missing ones. No refusal
+changes a row."""
 
 import json
 import re
@@ -40,7 +41,7 @@ def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
 
 
 def error_of(response: HttpResponse) -> Any:
-    """What an answer says, without the id of its request."""
+    """Content of an answer, without the request id."""
     if not response.content or "json" not in response.get("content-type", ""):
         return response.content
     body = json.loads(response.content)
@@ -75,7 +76,7 @@ def test_insufficient_privileges_are_refused(door, operation):
     requester, request, rule = set_up(protocol, operation)
     refused = 404 if rule == rules.OWN else 403
     places: list[Any] = [place_of(rule)]
-    if rule.place is Place.TABLE:
+    if rule.target is Place.TABLE:
         places.append(table_of(request))
     for target in places:
         for privilege in SINGLE:
@@ -87,7 +88,7 @@ def test_insufficient_privileges_are_refused(door, operation):
 
 
 def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
-    """The answer, and the one about what is not there, told in the same names."""
+    """The answer, and the answer about a missing object with the same names."""
     with unchanged():
         response = protocol.send(request)
         other = request.elsewhere(names)
@@ -129,10 +130,10 @@ def test_hidden_objects_are_answered_like_missing_objects(door, operation):
 
 @pytest.mark.parametrize(
     ("door", "operation"),
-    [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).place is Place.TABLE],
+    [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).target is Place.TABLE],
 )
 def test_hidden_tables_are_answered_like_missing_tables(door, operation):
-    """Though something else in its namespace may be."""
+    """Although another object in its namespace may be browsed."""
     protocol = DOORS[door]
     requester, request, _ = set_up(protocol, operation)
     give(requester, Privilege.ALL, make_table("ws", "mine"))
@@ -159,7 +160,7 @@ def _spell_otherwise() -> None:
     [
         (d, o)
         for d, o in EVERY
-        if DOORS[d].rules.get(o, rules.ADMIN).place in {Place.NAMESPACE, Place.TABLE}
+        if DOORS[d].rules.get(o, rules.ADMIN).target in {Place.NAMESPACE, Place.TABLE}
         and not re.match(NUMBERED, DOORS[d].requests[o].path)
         and "WAITS" not in DOORS[d].requests[o].path
     ],
@@ -183,7 +184,7 @@ def test_spellings_do_not_reveal_hidden_objects(door, operation):
         for door, operation in EVERY
         for privilege in DOORS[door].rules.get(operation, rules.ADMIN).sufficing
         for on_table in (False, True)
-        if not on_table or DOORS[door].rules[operation].place is Place.TABLE
+        if not on_table or DOORS[door].rules[operation].target is Place.TABLE
     ],
 )
 def test_sufficient_privileges_are_accepted(door, operation, privilege, on_table):

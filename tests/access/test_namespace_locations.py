@@ -1,4 +1,4 @@
-"""Locations of namespaces: nobody gets a place in another's, and nobody is told where it is."""
+"""Locations of namespaces: no location is created in another namespace's, and none is revealed."""
 
 import re
 import threading
@@ -37,7 +37,7 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def requester(db, warehouse, settings) -> Principal:
-    """Somebody who may do everything in ``mine``, and nothing elsewhere."""
+    """A principal with all privileges in ``mine``, and none elsewhere."""
     settings.MONODON_TRASH_SECONDS = 3600
     make_root()
     requester = make_requester()
@@ -48,7 +48,7 @@ def requester(db, warehouse, settings) -> Principal:
 
 
 def location(*path: str) -> str:
-    """Where a namespace lies, as a local path, asked by somebody who may do everything."""
+    """Location of a namespace as a local path, read by an administrator."""
     _, properties = namespace_locations.describe(SYSTEM, path)
     return properties["location"].removeprefix("file://")
 
@@ -206,7 +206,7 @@ def test_creators_in_a_namespace_may_use_its_location(requester, warehouse):
 
 
 def test_a_path_belongs_to_the_innermost_namespace(requester, warehouse):
-    """The owner of the outer one lets somebody have a part of it, and no more."""
+    """The owner of the outer namespace grants somebody a part of it, and no more."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/o"})
     inner = make_namespace("outer", "in", properties={"location": f"file://{warehouse}/o/in"})
     give(requester, Privilege.ALL, inner)
@@ -267,7 +267,7 @@ def test_a_dropped_namespace_keeps_its_explicit_location(warehouse):
 
 
 def test_tables_keep_their_files_when_their_namespace_moves(requester, warehouse):
-    """Its former location is free, but not the tables in it."""
+    """Its former location is free, except for the tables in it."""
     make_namespace("outer", properties={"location": f"file://{warehouse}/one"})
     table = make_iceberg_table("outer", "t")
     assert table.location.startswith(f"{warehouse}/one/t-")
@@ -282,7 +282,7 @@ def test_tables_keep_their_files_when_their_namespace_moves(requester, warehouse
 
 
 def test_a_namespace_may_claim_its_own_locations(warehouse):
-    """Its default location, what its own tables and children have, and what it had before."""
+    """Its default location, the locations of its own tables and children, and its former location."""
     own = location("mine")
     make_iceberg_table("mine", "u", location=f"file://{own}/u")
     make_namespace("mine", "child", properties={"location": f"file://{own}/child"})

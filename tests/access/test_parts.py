@@ -1,4 +1,4 @@
-"""Requests of which one part is forbidden: nothing of them is done, and it is told which part it was."""
+"""Requests with one forbidden part change nothing, and the refusal names that part."""
 
 import json
 import uuid
@@ -33,7 +33,7 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def _requester(db, warehouse):
-    """Somebody who may do everything in ``mine``, and browse ``seen``; nothing in ``other``."""
+    """A principal with all privileges in ``mine`` and BROWSE on ``seen``; none in ``other``."""
     make_root()
     requester = make_requester()
     give(requester, Privilege.ALL, make_namespace("mine"))
@@ -105,7 +105,7 @@ def test_a_batch_with_a_forbidden_operation_changes_nothing(operation, index, wa
     assert hidden.status_code == absent.status_code == 404
     assert words(hidden, "other") == words(absent, "absent")
     assert files(warehouse) == before
-    # What was forbidden was that part.
+    # Only that part was forbidden.
     only = {"operations": [_in(operation, "mine")]}
     assert lance.call("POST", "/v1/table/batch-commit", only).status_code == 200
 
@@ -179,7 +179,7 @@ def test_moves_require_the_create_privilege_on_the_target(rename):
     )
     make_table("mine", "gone")
     commit([table_operations.DeregisterTable(table=("mine", "gone"))], actor=SYSTEM)
-    make_table("other", "u")  # that the name is taken there is nothing to be told, either
+    make_table("other", "u")  # The refusal does not reveal either that the name is taken there.
     with unchanged():
         visible, hidden, absent = rename("seen"), rename("other"), rename("absent")
     assert visible.status_code == 403
@@ -203,7 +203,8 @@ def new_idempotency_key() -> str:
 
 
 def test_an_idempotency_key_is_bound_to_its_principal():
-    """Who comes with it is told nothing of what the other did, and does what they may themselves."""
+    """Another principal with the same key learns nothing of the first request, and its own request
+    is executed."""
 
     def send(token: str, namespace: str, key: str) -> HttpResponse:
         body = {"updates": {"k": "v"}, "removals": []}
@@ -236,7 +237,7 @@ def narrow_key(name: str, **limits: Any) -> str:
 
 
 def test_a_stored_answer_requires_the_same_credentials():
-    """Of the same principal, under the same idempotency key, with the same request."""
+    """The same principal, idempotency key and request."""
     administrator()
     make_namespace("other")
     wide = administrator()
@@ -262,7 +263,7 @@ def test_a_stored_answer_requires_the_same_credentials():
     assert AuditEvent.objects.filter(action="namespace.update").count() == commits
     with unchanged():
         assert send(wide).content == first.content
-        # What lets it do the same is the same: a key that took another's place, a token of it.
+        # Credentials with the same rights are equal: a replaced key, and a token of the key.
         refused = [send(key) for key in (reading, again, token)]
         assert len({response.content for response in refused}) == 1
         assert refused[0].content == responses["r"].content

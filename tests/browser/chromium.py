@@ -29,7 +29,7 @@ _START = 120_000
 
 
 def path() -> str | None:
-    """Where it is; MONODON_CHROMIUM names another one than those on the PATH."""
+    """Path of Chromium; MONODON_CHROMIUM overrides the executables on the PATH."""
     if configured := os.environ.get("MONODON_CHROMIUM"):
         return configured
     return next((executable for name in _NAMES if (executable := shutil.which(name))), None)

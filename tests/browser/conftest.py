@@ -20,7 +20,7 @@ __all__ = ["live_template"]
 
 PASSWORD = "narwhals have one tusk"
 PEOPLE = ("ada", "grace")
-"""Two administrators: what one asks for, the other approves."""
+"""Two administrators: one requests, the other approves."""
 TABLES = {"airlines": 1, "airports": 1, "planes": 1, "flights": 3}
 """Real tables, and how many portions of each are loaded: each is a version and a fragment."""
 ICEBERG = ("nyc", "fleet")
@@ -73,7 +73,7 @@ def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
 
 @pytest.fixture
 def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[SignIn]:
-    """Signs somebody in, in a browser profile of their own."""
+    """Function that signs in a user in a separate browser profile."""
     contexts: list[BrowserContext] = []
 
     def signed_in(name: str = "ada") -> Page:
@@ -94,7 +94,7 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
     yield signed_in
     for number, context in enumerate(contexts):
         for page in context.pages:
-            # Where it stood, for whoever has to find out why it failed.
+            # The page at the time of the failure, for diagnosis.
             page.screenshot(path=tmp_path / f"last-{number}.png")
         context.close()
 

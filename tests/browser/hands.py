@@ -1,4 +1,4 @@
-"""What a hand does on a page, and what an eye sees."""
+"""Actions on a page, and checks of its appearance."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,8 @@ def says(page: Page, text: str) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds against WCAG 2.1, A and AA; in the dark, which changes colours only, of contrast."""
+    """Violations of WCAG 2.1 A and AA that axe-core finds; in the dark theme only those of
+    contrast."""
     page.evaluate(_AXE.read_text())
     page.add_style_tag(content="* { transition: none !important; }")
     result = _axe(page, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"])
@@ -53,7 +54,7 @@ def violations(page: Page) -> list[str]:
 
 
 def set_dark(page: Page, *, on: bool) -> None:
-    """As the theme's own switch does it; it does not look at the system again."""
+    """Switch the theme as its own control does; the system's setting is ignored afterwards."""
     page.evaluate("on => document.documentElement.classList.toggle('dark', on)", on)
 
 

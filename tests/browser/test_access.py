@@ -30,7 +30,7 @@ PAGES = (
 )
 
 
-def test_axe_finds_nothing(server: LiveServer, sign_in: SignIn) -> None:
+def test_axe_reports_no_violations(server: LiveServer, sign_in: SignIn) -> None:
     page = sign_in()
     page.goto("/admin/catalog/table/?q=nyc.flights")
     table = page.locator("#result_list a").first.get_attribute("href")
@@ -46,7 +46,7 @@ def test_axe_finds_nothing(server: LiveServer, sign_in: SignIn) -> None:
     )
 
 
-def test_long_levels_of_the_tree_are_fetched_by_and_by(
+def test_long_levels_of_the_tree_are_loaded_in_pages(
     server: LiveServer, sign_in: SignIn, screen: Callable[..., None]
 ) -> None:
     page = sign_in()
@@ -61,8 +61,10 @@ def test_long_levels_of_the_tree_are_fetched_by_and_by(
     assert names == ["nyc", *(f"n{number:02}" for number in range(CHILDREN))]
 
 
-def test_the_keyboard_is_enough(server: LiveServer, sign_in: SignIn) -> None:
-    """To the content, through the tree, and to a menu of a table's page."""
+def test_content_tree_and_menus_are_reachable_by_keyboard(
+    server: LiveServer, sign_in: SignIn
+) -> None:
+    """Tab to the content, through the tree, and to a menu of a table's page."""
     page = sign_in()
     page.goto("/admin/catalog/namespace/")
     page.keyboard.press("Tab")

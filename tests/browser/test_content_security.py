@@ -85,7 +85,7 @@ def test_the_documents_keep_to_the_policy(
     assert complaints == []
 
 
-def test_a_script_that_somebody_smuggles_in_does_not_run(
+def test_injected_scripts_do_not_run(
     server: LiveServer, sign_in: SignIn, complaints: list[str]
 ) -> None:
     page = sign_in()

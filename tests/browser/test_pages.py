@@ -1,4 +1,4 @@
-"""Pages that people work with every day: webhooks, many tables at once, keys, what is in a table."""
+"""Pages of everyday work: webhooks, bulk actions on tables, keys, contents of tables."""
 
 import re
 import time
@@ -43,7 +43,7 @@ def row(page: Page, name: str) -> Locator:
     return page.get_by_role("row").filter(has_text=name)
 
 
-def test_a_webhook_tells_dies_and_is_sent_its_dead_letters_again(
+def test_a_webhook_delivers_fails_and_replays_dead_letters(
     server: LiveServer, sign_in: SignIn, receiver: Receiver, screen: Callable[..., None]
 ) -> None:
     page = sign_in()
@@ -64,7 +64,7 @@ def test_a_webhook_tells_dies_and_is_sent_its_dead_letters_again(
     page.reload()
     expect(row(page, "monodon.namespace.create")).to_contain_text("Delivered")
 
-    # Who says that it is gone is told nothing more: the event is a dead letter.
+    # A receiver that answers 410 gets nothing more: the event is a dead letter.
     receiver.answers = [410]
     client.create_namespace(CreateNamespaceRequest(id=["paged", "again"]))
     server.manage(_TELL.format(target="paged.again", status="dead"))
@@ -132,9 +132,7 @@ def test_many_tables_are_labelled_and_protected_at_once(
     says(page, "team=ops")
 
 
-def test_a_service_account_has_a_key_that_is_shown_once(
-    server: LiveServer, sign_in: SignIn
-) -> None:
+def test_the_key_of_a_service_account_is_shown_once(server: LiveServer, sign_in: SignIn) -> None:
     page = sign_in()
     page.goto("/admin/catalog/principal/add/")
     fill(page, "Name", "loader")
@@ -169,7 +167,7 @@ def test_a_service_account_has_a_key_that_is_shown_once(
 
 
 def is_taken(client: RestNamespace) -> bool:
-    """Whether the key of a client is."""
+    """True if the server accepts the client's key."""
     try:
         client.list_namespaces(ListNamespacesRequest(id=[]))
     except UnauthenticatedError:
@@ -217,7 +215,7 @@ def test_an_iceberg_table_is_read_tab_by_tab(
     screen(page, "iceberg-snapshots")
 
 
-def test_rows_of_a_lance_table_are_looked_at(
+def test_rows_of_a_lance_table_are_shown(
     server: LiveServer, sign_in: SignIn, screen: Callable[..., None]
 ) -> None:
     page = sign_in()

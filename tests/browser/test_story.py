@@ -1,4 +1,4 @@
-"""What people do with a catalog, from logging in to reading who did it, in a real browser."""
+"""A typical session in a real browser, from the login to the audit trail."""
 
 import re
 import time
@@ -13,7 +13,7 @@ from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 
-# What beat has done from time to time.
+# Tasks that beat runs periodically.
 _PASSES = """
 from catalog.services.maintenance import measurements
 from catalog.services.search import documents as search_documents
@@ -23,7 +23,7 @@ measurements.measure_due()
 _TABLES = "/admin/catalog/table/"
 
 
-def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
+def test_a_table_is_labelled_protected_dropped_restored_and_purged(
     server: LiveServer, sign_in: SignIn, screen: Callable[..., None]
 ) -> None:
     server.manage(_PASSES)
@@ -50,7 +50,7 @@ def test_a_table_is_found_labelled_protected_dropped_brought_back_and_purged(
     expect(ada.get_by_role("heading", name="Column annotations")).to_be_visible()
     screen(ada, "table")
 
-    # Protected, it is not dropped, whoever asks.
+    # A protected table is not dropped, even by its owner.
     press(ada, "Protection")
     ada.get_by_role("button", name="Protect", exact=True).click()
     says(ada, "is now protected")

@@ -21,12 +21,13 @@ def seed() -> int:
 
 @pytest.fixture
 def rounds() -> int:
-    """Of the long form; `make chaos N=…` sets it."""
+    """Number of rounds in the long form; `make chaos N=…` sets it."""
     return int(os.environ.get("MONODON_CHAOS_ROUNDS") or 20)
 
 
 @pytest.fixture
 def server(live_template: None) -> Iterator[LiveServer]:
-    """As many threads as the storm has: each of its requests may hold locks at the same time."""
+    """A server with as many threads as the storm: all its requests may hold locks at the same
+    time."""
     with LiveServer(workers=2, threads=16) as server:
         yield server

@@ -14,8 +14,8 @@ import psycopg
 # A COMMIT of its own, and the one statement that is a commit by itself.
 _MOMENTS = (b"COMMIT\x00", b'"operation":"')
 CUTS = ("before", "after", "late")
-"""Whether PostgreSQL never gets the commit, gets it while the client loses its connection, or gets it
-only some time after the client lost it."""
+"""Whether PostgreSQL never receives the commit, receives it while the client loses its connection,
+or receives it some time after the client lost the connection."""
 _LATE_SECONDS = 0.3
 
 
@@ -36,7 +36,7 @@ class Proxy:
         self._open: set[socket.socket] = set()
 
     def go_away(self) -> None:
-        """As a server that is stopped: end all connections, and refuse new ones."""
+        """End all connections and refuse new ones, like a stopped server."""
         self._port = self._listener.getsockname()[1]
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -95,7 +95,7 @@ class Proxy:
                 break
         if client.fileno() != -1:
             _close(client)
-        # The server reads what it was sent, and then the end.
+        # The server reads the sent bytes, and then the end.
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)
 

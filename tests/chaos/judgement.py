@@ -1,4 +1,4 @@
-"""Holds what a storm was told against what is in the database and on storage."""
+"""Compare the answers of a storm with the database and storage."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _MAY_ANSWER = {200, 400, 404, 409}
 
 @dataclass
 class Traces:
-    """What the database holds of one request."""
+    """Rows that one request left in the database."""
 
     versions: dict[int, dict[str, Any]]
     declared: set[int]
@@ -62,17 +62,18 @@ class Ledger:
         return self._traces[request.id]
 
     def requests(self) -> set[str]:
-        """Those that left anything."""
+        """Requests that left any rows."""
         return {name for name in self._traces if name.startswith("storm-")}
 
 
 def is_busy(request: Request) -> bool:
-    """Whether too many others waited for the table: such a request is refused, and changes nothing."""
+    """True if too many requests waited for the table: such a request is refused and changes
+    nothing."""
     return request.status == 503 and "Too many requests wait" in request.answer["error"]
 
 
 def judge(storm: Storm, ledger: Ledger) -> None:
-    """Every request is there as a whole or not at all, as it was told."""
+    """Every request is committed completely or not at all, as its answer says."""
     for request in storm.requests:
         traces = ledger.traces(request)
         message = f"{request} left {traces}"
@@ -101,7 +102,7 @@ def _is_whole(request: Request, traces: Traces) -> bool:
         return False
     if traces.declared != request.indexes("declare"):
         return False
-    if not request.steps:  # a namespace: how much it changed depends on what it met
+    if not request.steps:  # a namespace: the extent of the change depends on its state
         return len(traces.transactions) == bool(traces.events)
     if traces.events != Counter(_EVENTS[step.kind] for step in request.steps):
         return False
@@ -151,7 +152,7 @@ def _winners_are_single(storm: Storm, ledger: Ledger) -> None:
 
 
 def _drops_are_single(ledger: Ledger) -> None:
-    """Each dropped table was dropped by one commit, and nothing else is dropped."""
+    """Each dropped table was dropped by one commit, and no other table was dropped."""
     drops = Counter(
         event["table_uuid"]
         for event in ledger.events
@@ -164,7 +165,7 @@ def _drops_are_single(ledger: Ledger) -> None:
 
 
 def names_readable_manifests(server: LiveServer, ledger: Ledger) -> int:
-    """Every version that clients can list names a file that is there and is its own."""
+    """Every version that clients can list names its own existing file."""
     present = [row for row in ledger.tables if row["state"] != "dropped"]
     with server.database() as connection:
         paths = dict(connection.execute("SELECT id, path FROM catalog_namespace").fetchall())

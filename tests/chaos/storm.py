@@ -45,12 +45,12 @@ class Step:
     path: str = ""
     """The manifest's, as sent."""
     location: str = ""
-    """Of a table that this batch declares; empty where the server chooses it."""
+    """Location of a table that this batch declares; empty if the server chooses it."""
 
 
 @dataclass
 class Request:
-    """What was sent, and what became of it."""
+    """A request and its outcome."""
 
     id: str
     route: str
@@ -77,7 +77,7 @@ class Storm:
         self._next_version: dict[tuple[Table, str], int] = {}
         self._locations: dict[Table, str] = {}
         self._present: dict[Table, bool] = dict.fromkeys(TABLES, False)
-        """What it believes; a belief may be old, and one time in ten it acts against it."""
+        """The presumed state; it may be stale, and one request in ten contradicts it."""
         self.committed = 0
         self._prepare()
 
@@ -95,14 +95,14 @@ class Storm:
     # -- its course
 
     def run(self, requests_each: int) -> None:
-        """Until every thread has sent so many requests."""
+        """Wait until every thread has sent this many requests."""
         with ThreadPoolExecutor(THREADS) as pool:
             threads = [pool.submit(self._work, n, requests_each) for n in range(THREADS)]
         for thread in threads:
             thread.result()
 
     def __enter__(self) -> Self:
-        """In the background, until the end of the block."""
+        """Run in the background until the end of the block."""
         self._pool = ThreadPoolExecutor(THREADS)
         self._threads = [self._pool.submit(self._work, n, None) for n in range(THREADS)]
         return self
@@ -142,7 +142,7 @@ class Storm:
                 return
 
     def _learn(self, request: Request, dice: random.Random) -> None:
-        """Go on from the versions that are there; ask again where tables lie that are new."""
+        """Continue from the existing versions, and look up the locations of new tables."""
         for step in request.steps:
             if step.kind == "create":
                 key = step.table, step.branch
@@ -285,7 +285,7 @@ class Storm:
 
 
 def mark(name: str, index: int) -> bytes:
-    """What a storm's manifest file holds: whose it is."""
+    """Content of a storm's manifest file, which identifies its request."""
     return json.dumps({"batch": name, "index": index}).encode()
 
 

@@ -1,4 +1,4 @@
-"""A namespace that was judged while the run went on is judged anew if it is not as it was then."""
+"""A namespace judged during the run is judged again if it changes later."""
 
 import itertools
 from pathlib import Path
@@ -25,7 +25,7 @@ class _Run:
         spaces = Spaces(directory, 1, 400)
         reader = Client(1, Connection("http://127.0.0.1:9", "key"), spaces, self.history, 7)
         self.said: list[str] = []
-        # Only `_judge_due` asks the server; what is under test here is what comes at the end.
+        # Only `_judge_due` asks the server; the subject of these tests is the end of the run.
         cluster: Any = Cluster.__new__(Cluster)
         self.judge = BackgroundJudge(cluster, self.history, spaces, reader, self.said.append)
         self._numbers = itertools.count(1)
@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> _Run:
     return _Run(tmp_path)
 
 
-def test_what_stays_as_it_is_keeps_its_verdict(run: _Run) -> None:
+def test_unchanged_spaces_keep_their_verdict(run: _Run) -> None:
     created = run.write(_CREATE, OK)
     run.judge.finish("s1", run.read("a"), {created})
     before = run.judge.verdicts
@@ -63,7 +63,7 @@ def test_what_stays_as_it_is_keeps_its_verdict(run: _Run) -> None:
     assert (run.result(), run.judge.anomalies, run.said) == ("linearizable", {"s1": []}, [])
 
 
-def test_what_is_lost_after_the_verdict_is_found(run: _Run) -> None:
+def test_losses_after_the_verdict_are_detected(run: _Run) -> None:
     created = run.write(_CREATE, OK)
     run.judge.finish("s1", run.read("a"), {created})
     assert run.result() == "linearizable"
@@ -74,7 +74,7 @@ def test_what_is_lost_after_the_verdict_is_found(run: _Run) -> None:
     assert run.said[0].startswith("not linearizable: s1")
 
 
-def test_what_is_committed_after_the_verdict_is_taken_into_account(run: _Run) -> None:
+def test_commits_after_the_verdict_are_considered(run: _Run) -> None:
     created, dropped = run.write(_CREATE, OK), run.write(_DROP, UNKNOWN)
     run.judge.finish("s1", run.read("a"), {created})
     assert run.result() == "linearizable"
@@ -82,7 +82,7 @@ def test_what_is_committed_after_the_verdict_is_taken_into_account(run: _Run) ->
     assert (run.result(), run.judge.anomalies) == ("linearizable", {"s1": []})
 
 
-def test_a_commit_that_shows_nowhere_is_found(run: _Run) -> None:
+def test_an_invisible_commit_is_detected(run: _Run) -> None:
     created, dropped = run.write(_CREATE, OK), run.write(_DROP, UNKNOWN)
     run.judge.finish("s1", run.read("a"), {created})
     other = run.write(_CREATE | {"name": "b", "id": "/w/b"}, OK)

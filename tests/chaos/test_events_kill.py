@@ -40,14 +40,14 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 @pytest.mark.timeout(600)
-def test_events_are_the_commits_whatever_is_killed(
+def test_events_match_commits_despite_kills(
     server: LiveServer, receiver: Receiver, seed: int
 ) -> None:
     _kill_while_committing(server, receiver, seed, commits=100, kills=4)
 
 
 @pytest.mark.chaos
-def test_events_are_a_thousand_commits_whatever_is_killed(
+def test_events_match_a_thousand_commits_despite_kills(
     server: LiveServer, receiver: Receiver, seed: int
 ) -> None:
     _kill_while_committing(server, receiver, seed, commits=1000, kills=20)
@@ -116,7 +116,7 @@ def _kill_while_committing(
 
 
 def _send(server: LiveServer, names: list[str]) -> bool:
-    """Whether they are there now. An answer that was lost may be that of a commit."""
+    """Create the tables; return True if they exist now. A lost answer may be that of a commit."""
     try:
         if len(names) == 1:
             status, answer = server.post(f"/v1/table/ws${names[0]}/declare")
@@ -130,7 +130,7 @@ def _send(server: LiveServer, names: list[str]) -> bool:
 
 
 def _committed(server: LiveServer) -> set[str]:
-    """Ids of the events that there must be: what the audit trail has of tables."""
+    """Ids of the expected events, from the audit trail of tables."""
     with server.database() as connection:
         rows = connection.execute(
             "SELECT xid::text || '-' || id FROM catalog_auditevent"
@@ -140,7 +140,7 @@ def _committed(server: LiveServer) -> set[str]:
 
 
 def _let_claims_end(server: LiveServer) -> int:
-    """How many events the webhook has still to be told; what died while it was sent is due."""
+    """Number of events still to be delivered to the webhook; interrupted deliveries are due again."""
     with server.database() as connection:
         connection.execute(
             "UPDATE catalog_webhookdelivery SET due_at = now()"

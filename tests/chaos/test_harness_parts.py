@@ -1,4 +1,4 @@
-"""What the fault harness is made of does what it says."""
+"""Unit tests of the fault harness."""
 
 import http.server
 import subprocess
@@ -24,7 +24,7 @@ from tests.chaos.harness.transport import Connection, NotSent
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    """Answers with what the path says, and counts the requests."""
+    """Answers with the content of the path, and counts requests."""
 
     served = 0
 
@@ -80,19 +80,19 @@ def _ask(url: str, path: str) -> Operation:
         ("/502/", UNKNOWN, ""),
     ],
 )  # fmt: skip
-def test_an_answer_is_recorded_as_what_it_means(
+def test_answers_are_recorded_with_their_meaning(
     server: _Server, path: str, outcome: str, error: str
 ) -> None:
     operation = _ask(f"http://127.0.0.1:{server.server_port}", path)
     assert (operation.outcome, operation.output.get("error", "")) == (outcome, error)
 
 
-def test_a_refused_connection_is_no_operation() -> None:
+def test_a_refused_connection_is_not_an_operation() -> None:
     with pytest.raises(NotSent):
         _ask("http://127.0.0.1:9", "/200/")
 
 
-def test_the_proxy_leads_elsewhere(server: _Server) -> None:
+def test_the_proxy_switches_to_another_server(server: _Server) -> None:
     with _Server(("127.0.0.1", 0), _Handler) as other, Proxy(server.server_port) as proxy:
         threading.Thread(target=other.serve_forever).start()
         connection = Connection(proxy.url, "key")
@@ -106,7 +106,7 @@ def test_the_proxy_leads_elsewhere(server: _Server) -> None:
         other.shutdown()
 
 
-def test_the_clock_of_a_process_is_set_off_and_back(tmp_path: Path) -> None:
+def test_the_clock_of_a_process_is_shifted_and_restored(tmp_path: Path) -> None:
     clock = Clock(tmp_path)
     assert clock.missing == ""
     ask = "import time\nwhile input(): print(time.time(), time.monotonic(), flush=True)"
@@ -128,7 +128,7 @@ def test_the_clock_of_a_process_is_set_off_and_back(tmp_path: Path) -> None:
         print(file=process.stdin, flush=True)
 
 
-def test_the_proxy_loses_the_answer_and_not_the_request(server: _Server) -> None:
+def test_the_proxy_drops_the_answer_but_not_the_request(server: _Server) -> None:
     with Proxy(server.server_port) as proxy:
         assert _ask(proxy.url, "/200/{}").outcome == OK
         proxy.is_losing = True
@@ -139,7 +139,7 @@ def test_the_proxy_loses_the_answer_and_not_the_request(server: _Server) -> None
 
 
 @pytest.mark.parametrize("version", [1, 127, 128, 70_000])
-def test_a_staged_lance_manifest_is_that_version(tmp_path: Path, version: int) -> None:
+def test_a_staged_lance_manifest_has_its_version(tmp_path: Path, version: int) -> None:
     staged, size = stage_lance(str(tmp_path), version, "c1-1-0")
     file = Path("/", staged)
     assert file.stat().st_size == size
@@ -149,12 +149,12 @@ def test_a_staged_lance_manifest_is_that_version(tmp_path: Path, version: int) -
     assert (dataset.version, dataset.count_rows()) == (version, 0)
 
 
-def test_a_staged_manifest_list_is_one(tmp_path: Path) -> None:
+def test_a_staged_manifest_list_is_valid(tmp_path: Path) -> None:
     location = stage_iceberg(str(tmp_path), 17, 16, 5)
     assert list(read_manifest_list(PyArrowFileIO().new_input(location))) == []
 
 
-def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_history_round_trips(tmp_path: Path) -> None:
     history = History(tmp_path / "history")
     answered = history.begin(Operation("c1-1", 1, "s1", "latest", outcome=OK))
     history.end(answered)
@@ -175,7 +175,7 @@ def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     history.close()
 
 
-def test_false_answers_are_counted_apart() -> None:
+def test_false_answers_are_counted_separately() -> None:
     anomalies = [Anomaly("false failure", "c1-1"), Anomaly("missing event", "1-1")]
     result = Result(
         seed=7,

@@ -35,7 +35,7 @@ SCHEMA = {
 
 @pytest.fixture
 def server(live_template: None) -> Iterator[LiveServer]:
-    """With two worker processes: their commits to a table really meet."""
+    """A server with two worker processes, so that commits to a table really compete."""
     with LiveServer(workers=2, threads=12) as server:
         yield server
 
@@ -76,7 +76,7 @@ def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
 
 
 def _wait_for_traffic(storm: "_Storm", commits: int = 15, within: float = 120.0) -> None:
-    """Until the server, just started again, has acknowledged some commits."""
+    """Wait until the restarted server has acknowledged some commits."""
     deadline = time.monotonic() + within
     target = storm.committed + commits
     while storm.committed < target:
@@ -89,7 +89,7 @@ def _wait_for_traffic(storm: "_Storm", commits: int = 15, within: float = 120.0)
 
 @dataclass
 class _Request:
-    """A commit: the tables that get its name as a property, and what its client was told."""
+    """A commit: the tables that get its name as a property, and its outcome for the client."""
 
     name: str
     tables: tuple[str, ...]
@@ -99,7 +99,7 @@ class _Request:
 
 
 class _Storm:
-    """In the background, until the end of the block."""
+    """Run in the background until the end of the block."""
 
     def __init__(self, server: LiveServer, seed: int) -> None:
         self.server = server
@@ -250,7 +250,7 @@ def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
 
 
 def _stands_as_told(storm: _Storm, properties: dict[str, set[str]], commits: Counter[str]) -> None:
-    """What was acknowledged is in all of its tables, once; what was refused in none."""
+    """Acknowledged properties are in all their tables, once; refused ones are in none."""
     for request in storm.requests:
         standing = {request.name in properties.get(table, ()) for table in request.tables}
         assert len(standing) == 1, f"half done: {request}"

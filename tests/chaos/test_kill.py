@@ -1,4 +1,4 @@
-"""The web server is killed again and again in the middle of a storm; nothing acknowledged is lost."""
+"""The web server is killed repeatedly during a storm; no acknowledged commit is lost."""
 
 import random
 import time
@@ -13,13 +13,13 @@ from tests.live import LiveServer
 
 @pytest.fixture
 def server(live_template: None) -> Iterator[LiveServer]:
-    """With one worker process: a second one would seldom be up before the next kill."""
+    """A server with one worker process: a second one would seldom start before the next kill."""
     with LiveServer(workers=1, threads=16) as server:
         yield server
 
 
 @pytest.mark.timeout(900)  # about 90 s, and several times that on a busy machine
-def test_twenty_kills_leave_nothing_half_done(server: LiveServer, seed: int) -> None:
+def test_twenty_kills_leave_no_partial_commit(server: LiveServer, seed: int) -> None:
     _kill_again_and_again(server, seed, kills=20)
 
 
@@ -60,7 +60,7 @@ def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
 
 
 def _wait_for_traffic(storm: Storm, commits: int = 10, within: float = 60.0) -> None:
-    """Until the server, just started again, has acknowledged some commits."""
+    """Wait until the restarted server has acknowledged some commits."""
     deadline = time.monotonic() + within
     target = storm.committed + commits
     while storm.committed < target:

@@ -82,7 +82,7 @@ row = MaintenancePolicy.objects.get()
 row.values["keep_for"] = {keep_for}
 row.save()
 """
-# What beat does every minute, every two seconds; without `policies` nothing new is begun.
+# Tasks of beat, every two seconds instead of every minute; without `policies` no job is started.
 _BEAT = """
 import time
 from django.db import connection
@@ -106,7 +106,7 @@ _HURRY = (
     AND lease_until < now() + interval '{120 - LEASE_SECONDS} s'""",
     """UPDATE catalog_job SET lease_until = now() + interval '2 s' WHERE status = 'queued'
     AND lease_until > now() + interval '2 s'""",
-    # What was done, or was in vain, may be done again.
+    # Jobs that have ended may be started again.
     """UPDATE catalog_job SET finished_at = finished_at - interval '2 h',
     created_at = created_at - interval '3 d' WHERE status IN ('succeeded', 'failed')
     AND finished_at BETWEEN now() - interval '1 h' AND now() - interval '20 s'""",
@@ -122,7 +122,7 @@ for table in {tables!r}:
 
 @dataclass(frozen=True)
 class Size:
-    """Of a storm."""
+    """Extent of a storm."""
 
     lance: int
     iceberg: int
@@ -130,9 +130,10 @@ class Size:
     calm: tuple[float, float]
     """Between two kills."""
     pause: float
-    """Of a writer, between two changes."""
+    """Pause of a writer between two changes."""
     kinds: frozenset[tuple[str, str]]
-    """Of maintenance, by format, that the clock must have begun and that must have ended well."""
+    """Kinds of maintenance, by format, that the scheduler must have started and that must have
+    succeeded."""
 
 
 class Upkeep:
@@ -232,7 +233,7 @@ class Upkeep:
         return pids
 
     def wait_until_succeeded(self, kinds: frozenset[tuple[str, str]]) -> None:
-        """Until the clock has seen to each kind of maintenance."""
+        """Wait until the scheduler has run each kind of maintenance."""
         statement = (
             "SELECT DISTINCT t.format, j.kind FROM catalog_job j JOIN catalog_table t"
             " ON t.id = table_id WHERE j.status = 'succeeded' AND j.error = ''"
@@ -247,7 +248,7 @@ class Upkeep:
             time.sleep(0.5)
 
     def wait_until_done(self, within: float = 600.0) -> None:
-        """Until no job is left; each ends by itself, whoever was killed."""
+        """Wait until no job is left; each ends by itself, whatever was killed."""
         deadline = time.monotonic() + within
         statement = "SELECT * FROM catalog_job WHERE status IN ('queued', 'running')"
         while unfinished := judgement.query(self.server, statement):
@@ -319,7 +320,7 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
     _tell_jobs(server)
     tables.are_right(rows)
 
-    # What those who were killed have left is removed once it is old.
+    # Files of killed processes are removed once they are old.
     orphans = {name[-1]: len(files) for name, files in tables.orphans().items()}
     time.sleep(KEEP_SECONDS)
     _run_all(upkeep, "clean_up", tables.names)
@@ -334,7 +335,8 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
 
 
 class _Tables:
-    """Each has a row that nobody touches; those of Lance an index, and a file that nobody has."""
+    """Tables with a row that no writer changes; Lance tables also have an index and an orphan
+    file."""
 
     def __init__(self, server: LiveServer, size: Size) -> None:
         self._server = server
@@ -386,7 +388,7 @@ class _Tables:
 
 @contextlib.contextmanager
 def _writing(tasks: Sequence[Task]) -> Iterator[list[Future[list[WriterReport]]]]:
-    """In processes of their own, until the end of the block."""
+    """Run writers in separate processes until the end of the block."""
     processes = min(4, len(tasks))
     share = math.ceil(len(tasks) / processes)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -415,7 +417,7 @@ def _run_all(upkeep: Upkeep, kind: str, tables: Sequence[judgement.Name]) -> Non
 
 
 def _age(server: LiveServer) -> None:
-    """Make every file of the warehouse as old as what is removed."""
+    """Set the modification time of every file in the warehouse to an age that allows removal."""
     past = time.time() - 5 * DAY
     for path in server.warehouse.rglob("*"):
         if path.is_file():

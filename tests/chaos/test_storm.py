@@ -24,9 +24,7 @@ def shared(live_template: None) -> Iterator[LiveServer]:
         yield server
 
 
-def test_mixed_batches_are_whole_or_absent_and_never_deadlock(
-    server: LiveServer, seed: int
-) -> None:
+def test_mixed_batches_are_atomic_and_never_deadlock(server: LiveServer, seed: int) -> None:
     _storm(server, seed, requests_each=60)
 
 
@@ -56,7 +54,7 @@ def _storm(server: LiveServer, seed: int, requests_each: int) -> None:
         assert connection.execute(query).fetchone() == (0,)
 
 
-def test_a_loser_finds_the_winner_at_once(shared: LiveServer) -> None:
+def test_a_loser_sees_the_winner_at_once(shared: LiveServer) -> None:
     """A 409 is never visible before the winner's row is: Lance clients ask right after it."""
     threads, versions, table = 16, 40, "race$t"
     assert shared.post("/v1/namespace/race/create")[0] == 200
@@ -100,10 +98,10 @@ def test_a_loser_finds_the_winner_at_once(shared: LiveServer) -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [(None, {200}), (7, {200, 409})], ids=["own numbers", "same number"]
 )
-def test_a_table_that_is_replaced_is_never_missing(
+def test_a_replaced_table_is_never_missing(
     shared: LiveServer, version: int | None, expected: set[int]
 ) -> None:
-    """One batch forgets a table and declares it anew; who writes to it meets the old or the new one."""
+    """One batch deregisters a table and declares it again; writers see the old or the new table."""
     namespace = f"swap{version}"
     table, path = [namespace, "t"], f"{namespace}$t"
     declare = {"declare_table": {"id": table}}
@@ -138,7 +136,7 @@ def test_a_table_that_is_replaced_is_never_missing(
 
 
 @pytest.mark.parametrize("mode", ["Create", "ExistOk"])
-def test_a_namespace_that_many_create_is_made_once(shared: LiveServer, mode: str) -> None:
+def test_concurrent_creators_create_a_namespace_once(shared: LiveServer, mode: str) -> None:
     threads = 8
     barrier = threading.Barrier(threads)
 

@@ -192,7 +192,7 @@ def end_sessions(database: psycopg.Connection, dice: random.Random) -> Counter[s
 
 
 def judge(server: LiveServer, sent: list[Sent], space: str = "ns") -> Counter[str]:
-    """How many requests had which outcome, if no answer is false."""
+    """Count of requests by outcome, provided that no answer is false."""
     server.wait_until_idle()
     server.settle()
     rows = lance.dataset(namespace_client=server.client(), table_id=[space, "rows"]).to_table()

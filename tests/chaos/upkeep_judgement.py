@@ -1,4 +1,4 @@
-"""What tables are when they were maintained in a storm: held against files, the ledger and the audit trail."""
+"""Compare tables after a maintenance storm with files, the ledger and the audit trail."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ Name = tuple[str, ...]
 
 
 def expected(reports: Sequence[WriterReport]) -> dict[Name, Rows]:
-    """The rows of each table, as its writers were told."""
+    """The rows of each table, according to its writers' reports."""
     rows_by_table: dict[Name, Rows] = {}
     for report in reports:
         rows = rows_by_table.setdefault(report.table, {})
@@ -87,7 +87,7 @@ def lance_orphans(server: LiveServer, name: Name) -> set[str]:
     files = set()
     for path in location.rglob("*"):
         parts = path.relative_to(location).parts
-        # Lance's own record of what a commit did is needed by nobody once it is made.
+        # Lance's own record of a commit is not needed afterwards.
         if path.is_file() and parts[0] in {"data", "_deletions", "_versions", "_indices"}:
             files.add("/".join(parts[:2]))
     assert needed <= files, (name, needed - files)
@@ -178,7 +178,7 @@ def jobs_have_ended(server: LiveServer) -> Mapping[str, Counter[str]]:
 
 
 def commits_are_audited(server: LiveServer, files: Collection[str]) -> Counter[str]:
-    """Each version has its audit row, and each that a job told of names the job."""
+    """Each version has its audit row, and each version in a job's events names the job."""
     unknown = query(
         server,
         "SELECT v.id, v.version FROM catalog_tableversion v JOIN catalog_table t ON t.id = table_id"

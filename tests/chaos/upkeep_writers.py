@@ -26,25 +26,25 @@ from tests.clients import pyice
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("text", pa.string())])
 OWN = 1_000_000
-"""So many ids are a writer's own."""
+"""Number of ids reserved for each writer."""
 _MOST_ROWS = 400
 _PATIENCE = 120.0
 Rows = dict[int, int]
-"""What ``n`` is, by ``id``."""
-# Those say that nothing was done.
+"""``n`` by ``id``."""
+# Errors that mean that nothing was changed.
 _REFUSALS = (ConcurrentModificationError, CommitFailedException)
 
 
 @dataclass(frozen=True)
 class Task:
-    """Which writer to be."""
+    """Identity of a writer."""
 
     kind: str
     url: str
     key: str
     table: tuple[str, ...]
     number: int
-    """Of the writer, within the table."""
+    """Number of the writer within the table."""
     stop: Path
     """Writers go on until there is such a file."""
     pause: float
@@ -53,7 +53,7 @@ class Task:
 
 @dataclass
 class WriterReport:
-    """What became of a writer."""
+    """Outcome of a writer."""
 
     table: tuple[str, ...]
     rows: Rows
@@ -70,7 +70,7 @@ def table_of(rows: Rows) -> pa.Table:
 
 
 def rows_of(data: pa.Table) -> Rows:
-    """Raises where an id is there twice, or a row has a text that is not its own."""
+    """Rows by id. Raises if an id occurs twice, or if a row has the text of another."""
     ids = data["id"].to_pylist()
     assert len(set(ids)) == len(ids), [id_ for id_, count in Counter(ids).items() if count > 1]
     texts = data["text"].to_pylist()
@@ -86,7 +86,7 @@ def stream(data: pa.Table) -> bytes:
 
 
 def write(tasks: Sequence[Task]) -> list[WriterReport]:
-    """Be these writers, each in a thread of its own, until told to stop."""
+    """Run these writers, each in its own thread, until stopped."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         return list(pool.map(lambda task: _KINDS[task.kind](task).run(), tasks))
 
@@ -168,7 +168,7 @@ class Writer(ABC):
 
     @abstractmethod
     def update(self, data: pa.Table) -> None:
-        """Give rows that are there a new ``n``."""
+        """Give existing rows a new ``n``."""
 
     @abstractmethod
     def delete(self, ids: list[int]) -> None: ...

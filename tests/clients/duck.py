@@ -1,4 +1,4 @@
-"""DuckDB as a client of the live server, its extensions from wheels: nothing is downloaded."""
+"""DuckDB as a client of the live server, with extensions from wheels; nothing is downloaded."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def connect() -> duckdb.DuckDBPyConnection:
 def attached(
     live: LiveServer, *, warehouse: str = "", secret: str = "", options: str = ""
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """With the live server as `lake`; the secret is by default the key as a token."""
+    """Attach the live server as `lake`; the secret is by default the key as a token."""
     secret = secret or f"TOKEN '{live.key}'"
     with connect() as connection:
         connection.execute(f"CREATE SECRET monodon (TYPE iceberg, {secret})")

@@ -1,4 +1,4 @@
-"""What the guides for clients tell a reader to type, for the tests to type it."""
+"""Code blocks of the client guides, so that tests can run them."""
 
 import re
 

@@ -128,7 +128,7 @@ _OF_PYSPARK = (
     *("log4j-api-", "log4j-core-", "log4j-slf4j2-impl-"),
 )
 _SUITES = ("RESTCompatibilityKitCatalogTests", "RESTCompatibilityKitViewCatalogTests")
-# What the server can do beyond what the kit expects of every server.
+# Capabilities of the server beyond those that the kit expects of every server.
 _ABILITIES = (
     "rck.requires-namespace-create",
     "rck.supports-serverside-retry",
@@ -166,7 +166,8 @@ def require() -> None:
 
 
 def run(url: str, token: str, warehouse: str, reports: Path) -> Results:
-    """Run all tests of the kit as a client of this warehouse; it makes and drops what it needs."""
+    """Run all tests of the kit as a client of this warehouse; the kit creates and drops its
+    tables."""
     java = spark.java()
     assert java is not None, "call require() first"
     console, *files = jars.fetch(_JARS)

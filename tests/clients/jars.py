@@ -49,7 +49,7 @@ RUNTIME = Jar(
     ICEBERG,
     "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
 )
-"""What Spark needs for Iceberg."""
+"""Spark's packages for Iceberg."""
 NAME = RUNTIME.name
 
 
@@ -61,7 +61,7 @@ def directory() -> Path:
 
 
 def iceberg_runtime() -> Path:
-    """Spark's jar for Iceberg, fetched if it is not there yet. Raises NotFetched."""
+    """Path of Spark's Iceberg jar; fetch the jar first if it is missing. Raises NotFetched."""
     return fetch([RUNTIME])[0]
 
 

@@ -1,4 +1,4 @@
-"""LanceDB as a client of the live server, and what it asks for on the way."""
+"""LanceDB as a client of the live server, with a recorder of its requests."""
 
 import http.client
 import threading
@@ -25,7 +25,7 @@ def connect(
 
 @contextmanager
 def recorder(live: LiveServer) -> Iterator[tuple[str, list[str]]]:
-    """An address that passes everything on, and the endings of the paths that were asked for."""
+    """Yield the address of a forwarding proxy and the endings of the requested paths."""
     requested_paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

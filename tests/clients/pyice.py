@@ -39,7 +39,7 @@ def append(url: str, key: str, table: tuple[str, ...], writer: int, count: int) 
                 loaded.append(rows)
                 break
             except CommitFailedException:
-                # Nothing was committed: what the client gave up may be done again.
+                # Nothing was committed, so the change can be repeated.
                 conflicts += 1
                 if time.monotonic() > deadline:
                     raise

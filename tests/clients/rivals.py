@@ -1,4 +1,4 @@
-"""What each writing process of test_lance_rivals.py does. Spawned, so importable by name."""
+"""Writing processes of test_lance_rivals.py. Importable by name, since they are spawned."""
 
 import re
 import time
@@ -18,13 +18,13 @@ _KEY = pa.field(
 SCHEMA = pa.schema([_KEY, ("n", pa.int64()), ("writer", pa.string())])
 SHARED = 5_000  # the first id of new rows that both writers merge
 _PATIENCE = 120.0
-# What pylance raises when it gives up after retries of its own.
+# Error of pylance when its own retries are exhausted.
 _CONFLICT = re.compile("conflict|concurrent", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Race:
-    """Where and when a writer makes how many changes."""
+    """Target table, start time and number of changes of a writer."""
 
     url: str
     key: str
@@ -35,11 +35,11 @@ class Race:
 
 @dataclass
 class WriterReport:
-    """What one writer knows in the end."""
+    """Result of one writer."""
 
     changes: int = 0
     refused: int = 0
-    """How often it was told that others had changed the table, and did its change again."""
+    """Number of conflicts after which the writer repeated its change."""
 
 
 def rows(*entries: tuple[int, int, str]) -> pa.Table:
@@ -55,7 +55,7 @@ def stream(data: pa.Table) -> bytes:
 
 
 class Writer:
-    """Its kinds of changes, each over HTTP or as a direct writer does it; `number` counts them."""
+    """Kinds of changes, each over HTTP and as a direct write; `number` counts the changes."""
 
     def __init__(self, url: str, key: str, table: list[str], first: int, name: str) -> None:
         self.ns = RestNamespace(uri=url, **{"header.x-api-key": key})
@@ -91,7 +91,7 @@ class Writer:
         self._open().delete(f"id = {number}")
 
     def merge(self, number: int) -> None:
-        """Take over a row that was there in the beginning, and one new row of the writer's own."""
+        """Update one of the initial rows, and insert one new row of the writer."""
         self._merge(self._upserts(number))
 
     def direct_merge(self, number: int) -> None:

@@ -92,7 +92,7 @@ def _is_fit(java: str | None) -> bool:
 
 
 def _java_home(directory: Path) -> str:
-    """Of the installed Java, else of the wheel's, by a launcher below the directory."""
+    """Home of the installed Java, otherwise of the wheel's, with a launcher below the directory."""
     java = installed_java()
     if java is not None and _is_fit(java):
         return str(Path(java).resolve().parent.parent)
@@ -138,7 +138,7 @@ def session(
             builder = builder.config(f"spark.sql.catalog.{name}.{key}", value)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    # This Spark, whatever else is installed, and no look at the host's name.
+    # Use this Spark whatever else is installed, and do not resolve the host's name.
     ours = {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -38,7 +38,7 @@ def batches(count: int) -> Iterator[pa.RecordBatch]:
 
 
 class _Sink:
-    """Collects what is written until it is taken."""
+    """Collects written bytes until they are taken."""
 
     closed = False
 
@@ -72,7 +72,7 @@ def parts(data: Iterable[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> Iterato
 def send(
     server: LiveServer, path: str, body: Iterable[bytes] | bytes, *, length: int | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Chunked, unless the length is told."""
+    """Send a body, chunked unless its length is given."""
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=120)
     headers = {"x-api-key": server.key, "content-type": "application/vnd.apache.arrow.stream"}
     if length is not None:
@@ -103,7 +103,7 @@ def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
         highest.seen = most  # type: ignore[attr-defined]
 
 
-def test_a_long_insert_needs_memory_for_some_batches_only(streaming: LiveServer) -> None:
+def test_a_long_insert_uses_memory_for_a_few_batches(streaming: LiveServer) -> None:
     status, made = send(streaming, "/v1/table/w$long/create", parts(batches(1)))
     assert (status, made["version"]) == (200, 1)
     before, used = sum(streaming.resident()), []
@@ -117,7 +117,7 @@ def test_a_long_insert_needs_memory_for_some_batches_only(streaming: LiveServer)
     assert min(used) < 3 * BATCH + 300 * MEGABYTE
 
 
-def test_a_body_that_nobody_wants_is_refused_in_the_lance_form(streaming: LiveServer) -> None:
+def test_a_body_for_an_unknown_route_is_refused_in_the_lance_form(streaming: LiveServer) -> None:
     content = b"".join(parts(batches(8)))
     for body, length in ((content, len(content)), (iter([content]), None)):
         status, answer = send(streaming, "/v1/table/w$no/insert", body, length=length)
@@ -137,7 +137,7 @@ def test_more_than_the_limit_is_refused(live_template: None) -> None:
 
 
 @pytest.mark.parametrize("is_length_known", [True, False], ids=["length", "chunked"])
-def test_a_client_that_goes_away_changes_nothing(
+def test_a_disconnected_client_changes_nothing(
     streaming: LiveServer, is_length_known: bool
 ) -> None:
     """Between two batches, where an Arrow stream may end."""
@@ -164,7 +164,7 @@ def test_a_client_that_goes_away_changes_nothing(
 
 
 def _notes(server: LiveServer) -> int:
-    """How many new tables are being written."""
+    """Number of tables that are being created."""
     with server.database() as connection:
         row = connection.execute("SELECT count(*) FROM catalog_stagedfile").fetchone()
     assert row is not None

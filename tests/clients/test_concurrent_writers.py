@@ -20,7 +20,7 @@ MEGABYTE = 1024 * 1024
 
 @pytest.fixture
 def server(killable: LiveServer) -> LiveServer:
-    """With an empty table."""
+    """A live server with an empty table."""
     ns = killable.client()
     ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
     schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
@@ -28,7 +28,7 @@ def server(killable: LiveServer) -> LiveServer:
     return killable
 
 
-def test_every_append_of_four_processes_is_there_once(server: LiveServer) -> None:
+def test_appends_of_four_processes_are_committed_once(server: LiveServer) -> None:
     with writers.pool(WRITERS) as pool:
         reports = list(pool.map(writers.append, *_arguments(server)))
 
@@ -45,7 +45,7 @@ def test_every_append_of_four_processes_is_there_once(server: LiveServer) -> Non
     assert max(server.resident()) < 300 * MEGABYTE
 
 
-def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: LiveServer) -> None:
+def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -> None:
     kills = (20, 45, 70)
     with writers.pool(WRITERS) as pool:
         running = [pool.submit(writers.append, *a) for a in zip(*_arguments(server), strict=True)]
@@ -71,7 +71,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: LiveServ
     assert any(report.errors for report in reports), "no writer noticed the kills"
     versions = _ledger(server)
     assert versions == list(range(1, len(versions) + 1))
-    # One version for each attempt whose rows are there, beside the table's first.
+    # One version for each attempt with rows, in addition to the table's first version.
     assert len(versions) == 1 + len({name for name, _ in rows})
     _every_version_is_readable(server)
     server.settle()
@@ -108,7 +108,7 @@ def _ledger(server: LiveServer) -> list[int]:
 
 
 def _every_version_is_readable(server: LiveServer) -> None:
-    """The file that the ledger names is there and whole, and pylance opens every version by it."""
+    """Check that the ledger's file of every version exists and that pylance can open it."""
     ns = server.client()
     _, answer = server.post(f"/v1/table/{'$'.join(TABLE)}/version/list")
     previous = -1

@@ -22,7 +22,7 @@ def proxy(live_template: None):
             yield server, proxy
 
 
-def test_requests_outlast_a_restart(proxy) -> None:
+def test_requests_survive_a_database_restart(proxy) -> None:
     server, database = proxy
     assert server.post("/v1/namespace/ns/create")[0] == 200
     http = urllib3.PoolManager(maxsize=2 * CLIENTS, retries=False)
@@ -48,7 +48,7 @@ def test_requests_outlast_a_restart(proxy) -> None:
     assert live.status == 200
     assert (ready.status, ready.headers["retry-after"]) == (503, "1")
     assert time.monotonic() - started < 30
-    # Six of the eight threads may wait; what came to the others was told to come again.
+    # Six of the eight threads may wait; other requests were answered with Retry-After.
     assert set(answers) <= {(200, False), (503, True)}
     assert answers.count((200, False)) >= 6
     with server.database() as connection:
@@ -56,7 +56,7 @@ def test_requests_outlast_a_restart(proxy) -> None:
         assert connection.execute(query).fetchone() == (answers.count((200, False)),)
 
 
-def test_a_database_that_stays_away_is_reported(proxy) -> None:
+def test_a_permanently_unreachable_database_is_reported(proxy) -> None:
     server, database = proxy
     database.go_away()
     started = time.monotonic()

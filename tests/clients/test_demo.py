@@ -49,7 +49,7 @@ def demo(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_loads_real_tables_and_says_what_next(live: LiveServer) -> None:
+def test_the_demo_loads_tables_and_prints_examples(live: LiveServer) -> None:
     settings = {"MONODON_URL": live.url, "MONODON_API_KEY": live.key}
     first = demo(**settings)
 
@@ -148,7 +148,7 @@ def _what_the_server_does(ns: RestNamespace) -> None:
     assert lance_search.count(ns, view) == lance_search.count(ns, view, lance_search.LATE) == 26_581
 
 
-def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> None:
+def test_the_demo_resumes_an_interrupted_run(live: LiveServer) -> None:
     settings = {"MONODON_URL": live.url, "MONODON_API_KEY": live.key}
     demo(**settings)
     ns = live.client()
@@ -170,7 +170,7 @@ def test_the_demo_goes_on_where_an_earlier_run_was_cut_off(live: LiveServer) -> 
 
 
 @pytest.mark.parametrize("variable", ["MONODON_API_KEY", "MONODON_ADMIN_API_KEY"])
-def test_a_wrong_key_is_told(live: LiveServer, variable: str) -> None:
+def test_a_wrong_key_is_reported(live: LiveServer, variable: str) -> None:
     output = demo(**{"MONODON_URL": live.url, variable: "no-such-key"})
 
     assert output.returncode == 1
@@ -180,7 +180,7 @@ def test_a_wrong_key_is_told(live: LiveServer, variable: str) -> None:
     assert "Traceback" not in output.stderr
 
 
-def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(tmp_path: Path) -> None:
     output = demo(MONODON_PORT="9", MONODON_API_KEY="any")
 
     assert output.returncode == 1
@@ -188,7 +188,7 @@ def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert "make up" in output.stderr
 
 
-def test_a_missing_key_is_told(tmp_path: Path) -> None:
+def test_a_missing_key_is_reported(tmp_path: Path) -> None:
     output = demo(MONODON_PORT="9", MONODON_HOME=str(tmp_path))
 
     assert output.returncode == 1
@@ -196,7 +196,7 @@ def test_a_missing_key_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-def test_the_first_start_leaves_its_key_to_the_demo(
+def test_the_demo_uses_the_key_of_the_first_start(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     settings.MONODON_HOME = tmp_path
@@ -216,7 +216,7 @@ def test_the_first_start_leaves_its_key_to_the_demo(
     assert not file.exists()
 
 
-def test_the_key_is_read_from_the_home(live: LiveServer, tmp_path: Path) -> None:
+def test_the_key_is_read_from_the_home_directory(live: LiveServer, tmp_path: Path) -> None:
     (tmp_path / "admin_api_key").write_text("no-such-key\n")
 
     output = demo(MONODON_URL=live.url, MONODON_HOME=str(tmp_path))

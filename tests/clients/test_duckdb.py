@@ -45,7 +45,7 @@ def rows(db: DuckDBPyConnection, statement: str) -> Rows:
 # --- who connects ------------------------------------------------------------------------------
 
 
-def test_a_key_connects_as_token_and_as_client_secret(
+def test_a_key_works_as_token_and_as_client_secret(
     live: LiveServer, db: DuckDBPyConnection, space: str
 ) -> None:
     db.execute("CREATE TABLE t (n BIGINT)")
@@ -161,7 +161,7 @@ def test_a_transaction_over_two_tables(
     assert transactions == (1, 2)
 
 
-def test_of_two_transactions_over_the_same_rows_one_is_refused(
+def test_one_of_two_transactions_on_the_same_rows_is_refused(
     db: DuckDBPyConnection, live: LiveServer, catalog: RestCatalog, space: str
 ) -> None:
     for name in ("a", "b"):
@@ -175,7 +175,7 @@ def test_of_two_transactions_over_the_same_rows_one_is_refused(
         with pytest.raises(duckdb.Error, match=r"(?i)conflict|changed|409"):
             db.execute("COMMIT")
 
-    # Nothing of the loser is there, in neither table.
+    # Neither table has changes of the refused transaction.
     assert catalog.load_table((space, "b")).scan().to_arrow()["n"].to_pylist() == [3]
     assert catalog.load_table((space, "a")).scan().to_arrow()["n"].to_pylist() == [1]
 
@@ -229,7 +229,7 @@ def test_names(db: DuckDBPyConnection, catalog: RestCatalog, space: str) -> None
     assert not catalog.namespace_exists("a schema")
 
 
-def test_a_lance_table_is_not_there(live: LiveServer, db: DuckDBPyConnection, space: str) -> None:
+def test_lance_tables_are_not_visible(live: LiveServer, db: DuckDBPyConnection, space: str) -> None:
     lance.write_dataset(
         pa.table({"n": [1]}), namespace_client=live.client(), table_id=[space, "arrows"]
     )
@@ -239,7 +239,7 @@ def test_a_lance_table_is_not_there(live: LiveServer, db: DuckDBPyConnection, sp
         db.execute("SELECT * FROM arrows")
 
 
-def test_it_reads_and_writes_a_table_of_pyiceberg(
+def test_duckdb_reads_and_writes_a_table_of_pyiceberg(
     db: DuckDBPyConnection, catalog: RestCatalog, space: str
 ) -> None:
     values = pa.table({"n": pa.array([1, 2, 3], pa.int64()), "s": ["a", "b", "c"]})

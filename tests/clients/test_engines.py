@@ -1,4 +1,4 @@
-"""What the tests of the engines are made of, without the engines: scripts, the docs, and skips."""
+"""Tests of the engine toolkit without engines: scripts, documentation and skips."""
 
 import re
 import zipfile
@@ -52,7 +52,7 @@ def check(changes: dict[str, object]) -> int:
     return statements.check(statements.parse(SCRIPT), execute, errors=ArithmeticError)
 
 
-def test_a_script_that_holds() -> None:
+def test_a_valid_script_passes() -> None:
     assert check({}) == len(ANSWERS) == 7
 
 
@@ -80,7 +80,7 @@ def test_the_causes_of_an_error_are_reported() -> None:
         check({"DELETE FROM t WHERE id = 7": error})
 
 
-def test_a_statement_that_reads_must_say_what_it_answers() -> None:
+def test_a_query_must_state_its_expected_answer() -> None:
     with pytest.raises(ValueError, match="line 1: the statement has no answer"):
         statements.parse("SELECT 1;\n\n-- 1\n")
 
@@ -92,20 +92,20 @@ def test_expected_output_of_a_program() -> None:
         toolkit.expected_output("System.out.println(1);\n")
 
 
-def test_the_guide_shows_the_files_that_are_tested() -> None:
+def test_the_guide_shows_the_tested_files() -> None:
     text = guide.GUIDE.read_text(encoding="utf-8")
     assert sorted(guide.files_shown(text)) == sorted(guide.FILES)
     assert guide.render(text) == text, "python -m tests.engines.guide copies the files"
 
 
-def test_a_file_that_has_changed_is_noticed() -> None:
+def test_a_changed_file_is_detected() -> None:
     text = guide.GUIDE.read_text(encoding="utf-8")
     stale = text.replace("CREATE SCHEMA lake.trino;", "CREATE SCHEMA lake.other;", 1)
     assert stale != text
     assert guide.render(stale) == text
 
 
-def test_the_guide_names_the_versions_that_are_tested() -> None:
+def test_the_guide_names_the_tested_versions() -> None:
     text = guide.GUIDE.read_text(encoding="utf-8")
     modules = (go.DIRECTORY / "go.mod").read_text(encoding="utf-8")
     crates = (rust.DIRECTORY / "Cargo.toml").read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def test_the_guide_names_the_versions_that_are_tested() -> None:
         assert f"| {name} | {version} |" in text
 
 
-def test_what_cannot_run_is_skipped_unless_it_must_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_engines_are_skipped_unless_required(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare() -> None:
         raise toolkit.Missing("no Java here")
 
@@ -134,7 +134,7 @@ def test_what_cannot_run_is_skipped_unless_it_must_run(monkeypatch: pytest.Monke
         toolkit.require(prepare)
 
 
-def test_a_build_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_failed_build_shows_its_output(tmp_path: Path) -> None:
     with pytest.raises(toolkit.Missing, match=r"it cannot be had: .*not-there"):
         toolkit.run("it", ["not-there"], seconds=5)
     with pytest.raises(toolkit.Missing, match="it cannot be had: broken"):
@@ -155,7 +155,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [path.name for path in content.parent.parent.iterdir()] == ["a-1.zip"]
 
 
-def test_nothing_of_an_engine_is_in_the_repository() -> None:
+def test_the_repository_contains_no_engine() -> None:
     large = [
         path
         for path in (PROJECT / "tests" / "engines").rglob("*")

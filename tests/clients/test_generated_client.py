@@ -90,7 +90,7 @@ def test_batch_create_is_all_or_nothing(api: TableApi, space: str) -> None:
     assert Path("/" + staged["a"]).exists()
 
 
-def test_batch_commit_declares_fills_and_forgets(api: TableApi, space: str) -> None:
+def test_batch_commit_declares_fills_and_deregisters(api: TableApi, space: str) -> None:
     old, new = [space, "old"], [space, "new"]
     location = declare(api, old)
     api.batch_create_table_versions(
@@ -170,7 +170,7 @@ def test_batch_commit_publishes_two_lance_tables_at_once(
         assert appended.count_rows() == 2
 
 
-def test_a_body_whose_length_is_not_told(live):
+def test_a_body_of_unknown_length(live):
     """Sent in chunks, as streaming clients do."""
     connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=30)
     body = json.dumps({"properties": {"sent": "in chunks"}}).encode()
@@ -183,7 +183,7 @@ def test_a_body_whose_length_is_not_told(live):
             assert json.loads(response.read())["properties"] == {"sent": "in chunks"}
 
 
-def test_everything_asks_for_a_key(live):
+def test_every_operation_requires_a_key(live):
     for path in ("/v1/table/x/insert", "/v1/nothing", "/v1/namespace/$/list"):
         response = httpx.post(live.url + path) if "list" not in path else httpx.get(live.url + path)
         assert (response.status_code, response.json()["code"]) == (401, 16), path

@@ -18,8 +18,8 @@ EXCEPTIONS = {
 }
 """Tests of the kit that fail, and why. The same list is in docs/iceberg-clients.md."""
 APPLICABLE = 147
-"""Of 157. The others are about names with slashes and what a server may do or not, all switched off
-in the kit itself."""
+"""Number of applicable tests, of 157. The others concern names with slashes and optional features,
+all switched off in the kit itself."""
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ class Jobs:
         return result
 
     def again(self, pk: int) -> None:
-        """What beat does once a job's time has come."""
+        """Start jobs that are due, as beat does."""
         self.execute(
             "UPDATE catalog_job SET lease_until = now() - interval '1 s' WHERE id = %s", pk
         )
@@ -199,7 +199,7 @@ EXPECTED = [(n, n % 4, f"row {n}") for n in range(10_000) if n % 10 != 3]
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_small_files_become_few(
+def test_small_files_are_compacted(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str], version: int
 ) -> None:
     make_small_files(session, name, version)
@@ -280,7 +280,7 @@ def test_small_files_become_few(
 
 
 def sizes(table: Table) -> dict[Path, int]:
-    """Of all files at a table's location, but those that Hadoop writes beside each of its own."""
+    """Sizes of all files at a table's location, without the checksum files that Hadoop writes."""
     files = local(table.location()).rglob("[!.]*")
     return {path: path.stat().st_size for path in files if path.is_file()}
 
@@ -305,7 +305,7 @@ def wait_until_drivers_stop(pk: int, within: float) -> None:
 
 
 def is_rewriting(jobs: Jobs, pk: int, attempt: int) -> Any:
-    """Whether a job's driver is at work in this attempt."""
+    """True while a job's driver is running in this attempt."""
 
     def check(job: dict[str, Any]) -> bool:
         assert job["status"] not in ENDED, (job, jobs.log(pk))
@@ -316,11 +316,11 @@ def is_rewriting(jobs: Jobs, pk: int, attempt: int) -> Any:
 
 
 def has_stopped(job: dict[str, Any]) -> bool:
-    """For good, or until the next attempt."""
+    """True if the driver has stopped, for good or until the next attempt."""
     return job["status"] in {*ENDED, "queued"}
 
 
-def test_whoever_is_killed_the_table_ends_right(
+def test_tables_are_correct_after_kills(
     live: LiveServer,
     session: SparkSession,
     jobs: Jobs,
@@ -374,7 +374,7 @@ def test_whoever_is_killed_the_table_ends_right(
         }
     )
     table.append(extra)
-    # It may hit a file that is being written anew: that partition is left to the next attempt.
+    # It may hit a file that is being rewritten: that partition is left to the next attempt.
     session.sql(f"DELETE FROM lake.{'.'.join(name)} WHERE id = 1")
 
     job = jobs.wait(pk, has_stopped, 300)
@@ -431,10 +431,10 @@ def test_manifests_deletes_and_statistics(
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
 
 
-def test_clean_up_spares_files_of_other_tables(
+def test_clean_up_keeps_files_of_other_tables(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
 ) -> None:
-    """What a snapshot names is removed only if it lies in the table's own directories."""
+    """Files named by a snapshot are removed only if they are inside the table's own directories."""
     victim, mine = f"lake.{name[0]}.victim", f"lake.{name[0]}.t"
     session.sql(f"CREATE TABLE {victim} (id BIGINT)")
     session.sql(f"INSERT INTO {victim} SELECT /*+ COALESCE(1) */ id FROM range(0, 10)")
@@ -547,7 +547,7 @@ def cluster(java: str, tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
-def test_a_worker_of_the_cluster_is_killed(
+def test_compaction_survives_a_killed_worker(
     session: SparkSession, cluster: Cluster, live_template: None, java: str
 ) -> None:
     loopback = " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
@@ -581,10 +581,10 @@ def test_a_worker_of_the_cluster_is_killed(
 # --- without the worker --------------------------------------------------------------------------
 
 
-def test_the_script_by_hand(
+def test_the_script_runs_from_the_command_line(
     live: LiveServer, session: SparkSession, java: str, tmp_path: Path
 ) -> None:
-    """What docs/maintenance.md says, with the jar instead of its coordinates."""
+    """Run the command of docs/maintenance.md, with the jar instead of its coordinates."""
     session.sql("CREATE NAMESPACE lake.sales")
     make_small_files(session, ("sales", "orders"), 2)
     (command,) = guide.blocks("Iceberg tables", "sh", live, guide="maintenance")

@@ -44,7 +44,7 @@ def send(live: LiveServer, path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def followed(live: LiveServer, job: str) -> dict[str, str]:
-    """What DescribeTransaction tells of a job that is over."""
+    """DescribeTransaction's answer for a finished job."""
     deadline = time.monotonic() + 120
     while True:
         _, facts = live.post(f"/v1/transaction/{job}/describe")
@@ -60,7 +60,7 @@ def read(live: LiveServer, name: str) -> pa.Table:
     return lance.dataset(namespace_client=live.client(), table_id=["jobs", name]).to_table()
 
 
-def test_a_column_is_filled_and_a_view_kept_up(live: LiveServer, table: str) -> None:
+def test_a_column_is_backfilled_and_a_view_refreshed(live: LiveServer, table: str) -> None:
     column = {"new_columns": [{"name": "twice", "computed": "id * 2"}]}
     send(live, f"/v1/table/{table}/add_columns", column)
     job = send(live, f"/v1/table/{table}/backfill_column", {"column": "twice"})["job_id"]
@@ -85,6 +85,6 @@ def test_a_column_is_filled_and_a_view_kept_up(live: LiveServer, table: str) -> 
     assert "fork-safe" not in live.log
 
 
-def test_a_purge_waits_for_nothing_of_another_table(live: LiveServer, table: str) -> None:
+def test_a_purge_does_not_wait_for_other_tables(live: LiveServer, table: str) -> None:
     send(live, "/v1/table/jobs$gone/declare", {})
     followed(live, send(live, "/v1/table/jobs$gone/drop", {})["transaction_id"])

@@ -69,7 +69,7 @@ def is_whole(dataset: lance.LanceDataset) -> bool:
     return ids == [i for i in range(ROWS) if i % 20 != 3] and filtered_ids == [4, 20000]
 
 
-def test_the_worker_lets_spark_write(live: LiveServer) -> None:
+def test_the_worker_compacts_with_spark(live: LiveServer) -> None:
     make(live, "lance_upkeep")
     policy = {"target_rows": 4096, "spark_above": 0}
     live.manage(
@@ -126,7 +126,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
     return [json.loads(line) for line in lines]
 
 
-def test_by_hand_it_commits_through_the_catalog(live: LiveServer, java: str) -> None:
+def test_the_script_commits_through_the_catalog(live: LiveServer, java: str) -> None:
     before = make(live, "lance_by_hand").version
     table = ("lance_by_hand.t", "--target-rows", "4096")
     (report,) = [e for e in by_hand(live, java, *table, "--dry-run") if e["event"] == "result"]

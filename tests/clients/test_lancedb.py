@@ -20,7 +20,7 @@ from tests.clients import lancedb_client
 from tests.live import LiveServer
 
 pytestmark = [
-    # LanceDB's own calls of what it has deprecated.
+    # LanceDB calls its own deprecated functions.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     # Of its event loop and readers, which the collector closes.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -143,7 +143,7 @@ def test_rows(live: LiveServer, db: LanceNamespaceDBConnection, table: Table) ->
 
 @pytest.mark.parametrize("pushdown", [None, ["QueryTable"]], ids=["local", "server"])
 def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: Any) -> None:
-    """Also by the server, as far as LanceDB lets it: it keeps searches by vector to itself."""
+    """Searches also run on the server, except that LanceDB executes vector searches itself."""
     with lancedb_client.recorder(live) as (url, request_body):
         db = lancedb_client.connect(live, url=url, pushdown=pushdown)
         db.create_namespace([request.node.name])
@@ -171,15 +171,15 @@ def test_searching(live: LiveServer, request: pytest.FixtureRequest, pushdown: A
         assert request_body.count("query") == (5 if pushdown else 0)
 
 
-def test_what_lancedb_gets_wrong_when_the_server_searches(
+def test_known_errors_of_lancedb_with_server_side_search(
     live: LiveServer, db: LanceNamespaceDBConnection, space: list[str]
 ) -> None:
-    """As of LanceDB 0.40.0; docs/lance-clients.md tells of it."""
+    """Behavior of LanceDB 0.40.0, described in docs/lance-clients.md."""
     table = db.create_table("t", animals(*["seal"] * 11, "Fuzziness"), namespace_path=space)
     table.create_index("name", config=FTS())
     pushed = lancedb_client.connect(live, pushdown=["QueryTable"])
     table = pushed.open_table("t", namespace_path=space)
-    # It asks for ten rows where all are wanted, …
+    # It requests ten rows where all are expected, …
     assert (table.to_arrow().num_rows, table.count_rows()) == (10, 12)
     # … and sends the names of its own data structures among the words to search for.
     assert 12 in ids(table.search("orca", query_type="fts"))
@@ -280,7 +280,7 @@ def test_optimize(live: LiveServer, table: Table) -> None:
     table.create_index("id", config=BTree())
     table.add(animals("beluga", first=9))
     table.optimize(cleanup_older_than=timedelta(days=1))
-    # Those that the index did not cover stay apart from those that it did.
+    # Unindexed rows remain separate from indexed rows.
     assert table.stats()["fragment_stats"]["num_fragments"] == 2
     assert table.index_stats("id_idx").num_unindexed_rows == 0
     assert table.count_rows() == 9
@@ -288,7 +288,7 @@ def test_optimize(live: LiveServer, table: Table) -> None:
     assert versions == list(range(1, table.version + 1))
 
 
-def test_a_materialized_view_of_its_own(db: LanceNamespaceDBConnection) -> None:
+def test_a_materialized_view_of_lancedb(db: LanceNamespaceDBConnection) -> None:
     """LanceDB keeps and refreshes it itself, in the root namespace; it is a table like any other."""
     source = db.create_table(
         "lancedb_source",

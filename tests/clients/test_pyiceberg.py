@@ -78,7 +78,7 @@ def local(uri: str) -> Path:
 # --- who connects ------------------------------------------------------------------------------
 
 
-def test_a_key_connects_as_token_as_credential_and_as_header(live: LiveServer, space: str) -> None:
+def test_a_key_works_as_token_credential_and_header(live: LiveServer, space: str) -> None:
     pyice.connect(live.url, token=live.key).create_table((space, "t"), SCHEMA).append(numbers(1))
 
     for credentials in (
@@ -98,7 +98,7 @@ def test_a_wrong_key_is_refused(live: LiveServer) -> None:
         pyice.connect(live.url, **pyice.credential(live.url, "mnd_wrong")).list_namespaces()
 
 
-def test_nobody_reads_where_anonymous_may(live_template: None) -> None:
+def test_anonymous_clients_may_read_but_not_write(live_template: None) -> None:
     with LiveServer(workers=1, MONODON_ANONYMOUS="read") as server:
         owner = pyice.connect(server.url, token=server.key)
         owner.create_namespace("open")
@@ -293,7 +293,7 @@ def test_a_staged_table_appears_with_its_first_rows(catalog: RestCatalog, space:
     assert read(catalog.load_table((space, "u"))) == []
 
 
-def test_a_stale_writer_is_told(catalog: RestCatalog, live: LiveServer, space: str) -> None:
+def test_a_stale_writer_is_refused(catalog: RestCatalog, live: LiveServer, space: str) -> None:
     catalog.create_table((space, "t"), SCHEMA)
     stale = catalog.load_table((space, "t"))
     with pyice.connect(live.url, token=live.key).load_table((space, "t")).update_schema() as update:
@@ -308,7 +308,7 @@ def test_a_stale_writer_is_told(catalog: RestCatalog, live: LiveServer, space: s
     assert catalog.load_table((space, "t")).schema().column_names == ["n", "s", "one"]
 
 
-def test_expired_snapshots_are_gone(catalog: RestCatalog, space: str) -> None:
+def test_expired_snapshots_are_removed(catalog: RestCatalog, space: str) -> None:
     table = catalog.create_table((space, "t"), SCHEMA)
     for value in range(4):
         table.append(numbers(value))
@@ -321,7 +321,7 @@ def test_expired_snapshots_are_gone(catalog: RestCatalog, space: str) -> None:
     assert read(again) == [0, 1, 2, 3]
 
 
-def test_concurrent_appends_of_four_processes_are_all_there(
+def test_concurrent_appends_of_four_processes_are_all_committed(
     live: LiveServer, catalog: RestCatalog, space: str
 ) -> None:
     processes, count = 4, 25
@@ -387,7 +387,7 @@ def test_namespaces_and_their_properties(catalog: RestCatalog, space: str) -> No
 
 
 def test_a_table_in_the_location_of_its_namespace(catalog: RestCatalog, space: str) -> None:
-    """Where Trino puts it, and with as few metadata files as it asks for."""
+    """As with Trino: its choice of location, and as few metadata files as it requests."""
     location = catalog.load_namespace_properties(space)["location"]
     rows = pa.table({"id": [1, 2]})
     table = catalog.create_table(
@@ -590,7 +590,7 @@ def test_views(catalog: RestCatalog, space: str) -> None:
         catalog.drop_view((space, "v"))
 
 
-def test_inspecting_tells_what_is_there(catalog: RestCatalog, space: str) -> None:
+def test_inspect_tables_agree_with_the_content(catalog: RestCatalog, space: str) -> None:
     table = catalog.create_table((space, "t"), SCHEMA)
     table.append(numbers(1))
     table.append(numbers(2, 3))

@@ -87,13 +87,13 @@ def test_append_delete_overwrite_restore_compact(
         5: [7, 8],
         6: [1, 3, 4, 5, 6],
     }
-    # What compaction adds on top changes no row.
+    # Additional versions of compaction change no row.
     assert latest > 6
     for version in range(7, latest + 1):
         assert read(ns, table, version) == [1, 3, 4, 5, 6]
 
 
-def test_every_commit_is_in_the_ledger_under_its_final_name(
+def test_every_commit_is_recorded_under_its_final_name(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     write(ns, table, [1], "create")
@@ -217,7 +217,7 @@ def test_a_dropped_table_loses_its_files(
     assert lance.dataset(namespace_client=ns, table_id=table).uri != str(location)
 
 
-def test_dropping_a_namespace_drops_what_is_in_it(
+def test_dropping_a_namespace_drops_its_content(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     space = [table[0], "below"]
@@ -243,7 +243,7 @@ def _wait_until_gone(live: LiveServer, location: Path, within: float = 60.0) -> 
         time.sleep(0.1)
 
 
-def test_a_table_stays_writable_after_what_the_catalog_accepts(
+def test_a_table_stays_writable_after_accepted_commits(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     """Versions without manifests are refused, and so is deleting the newest record."""
@@ -263,7 +263,8 @@ def test_a_table_stays_writable_after_what_the_catalog_accepts(
 def test_a_repaired_table_is_writable(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
-    """Its newest manifest was lost: stock clients can neither read nor append, until the repair."""
+    """After the newest manifest is lost, stock clients can neither read nor append until the
+    repair."""
     write(ns, table, [1], "create")
     write(ns, table, [2], "append")
     write(ns, table, [3], "append")

@@ -60,14 +60,14 @@ def test_a_client_builds_lists_and_drops(ns: RestNamespace, table: list[str]) ->
     assert names(ns, table) == ["text_idx", "v_idx"]
 
 
-def test_lance_uses_what_the_catalog_built(ns: RestNamespace, table: list[str]) -> None:
+def test_lance_uses_indexes_built_by_the_catalog(ns: RestNamespace, table: list[str]) -> None:
     ns.create_table_index(CreateTableIndexRequest(id=table, column="id", index_type="BTREE"))
     dataset = lance.dataset(namespace_client=ns, table_id=table)
     assert "ScalarIndexQuery" in dataset.scanner(filter="id = 7").explain_plan()
     assert dataset.to_table(filter="id = 7").num_rows == 1
 
 
-def test_the_catalog_lists_what_a_client_built(ns: RestNamespace, table: list[str]) -> None:
+def test_the_catalog_lists_indexes_built_by_a_client(ns: RestNamespace, table: list[str]) -> None:
     dataset = lance.dataset(namespace_client=ns, table_id=table)
     dataset.create_scalar_index("id", "BTREE")
     lance.write_dataset(

@@ -39,7 +39,7 @@ def call(live: LiveServer, table: list[str], ending: str, body: dict | None = No
     return live.post(f"/v1/table/{'$'.join(table)}/{ending}", body or {})
 
 
-def test_tags_that_a_client_makes_in_storage(
+def test_tags_created_by_a_client_in_storage(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     dataset = open_table(ns, table)
@@ -53,7 +53,7 @@ def test_tags_that_a_client_makes_in_storage(
     assert call(live, table, "tags/list") == (200, {"tags": {}})
 
 
-def test_tags_that_the_catalog_makes(live: LiveServer, ns: RestNamespace, table: list[str]) -> None:
+def test_tags_created_by_the_catalog(live: LiveServer, ns: RestNamespace, table: list[str]) -> None:
     ns.create_table_tag(CreateTableTagRequest(id=table, tag="v1", version=1))
     assert open_table(ns, table).checkout_version("v1").to_table()["n"].to_pylist() == [1]
     ns.update_table_tag(UpdateTableTagRequest(id=table, tag="v1", version=2))
@@ -62,7 +62,7 @@ def test_tags_that_the_catalog_makes(live: LiveServer, ns: RestNamespace, table:
     assert open_table(ns, table).tags.list() == {}
 
 
-def test_a_branch_that_a_client_makes(
+def test_a_branch_created_by_a_client(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     branch = open_table(ns, table).create_branch("dev", 1)
@@ -79,7 +79,7 @@ def test_a_branch_that_a_client_makes(
     assert open_table(ns, table).branches.list() == {}
 
 
-def test_a_branch_that_the_catalog_makes(
+def test_a_branch_created_by_the_catalog(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     assert call(live, table, "branches/create", {"name": "dev", "from_version": 1})[0] == 200
@@ -92,7 +92,7 @@ def test_a_branch_that_the_catalog_makes(
     assert call(live, table, "tags/delete", {"tag": "d"})[0] == 200
     assert call(live, table, "branches/delete", {"name": "dev"})[0] == 200
 
-    # Who still has it open cannot bring it back, nor write into the next branch of its name.
+    # A client that still has it open can neither restore it nor write to a new branch of its name.
     with pytest.raises(OSError, match="Commit result for version 3 is unknown"):
         branch.insert(pa.table({"n": [8]}))
     assert call(live, table, "branches/list") == (200, {"branches": {}})

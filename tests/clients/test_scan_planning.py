@@ -57,7 +57,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_spark_reads_what_the_server_plans(session, namespace, live, version):
+def test_spark_reads_server_side_plans(session, namespace, live, version):
     table = f"{namespace}.t"
     session.sql(
         f"CREATE TABLE plain.{table} (id bigint, name string, ts timestamp, day date, "
@@ -89,7 +89,7 @@ def test_spark_reads_what_the_server_plans(session, namespace, live, version):
     assert len(rows(session, f"SELECT id FROM planned.{table} VERSION AS OF {old}")) == 4
 
 
-def test_pyiceberg_reads_what_the_server_plans(live: LiveServer):
+def test_pyiceberg_reads_server_side_plans(live: LiveServer):
     plain: RestCatalog = pyice.connect(live.url, token=live.key)
     planned = pyice.connect(live.url, token=live.key, **SERVER)
     assert planned.supports_server_side_planning()

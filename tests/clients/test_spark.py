@@ -305,7 +305,7 @@ def test_names(sql: Sql) -> None:
         sql("DROP NAMESPACE {ns}.`below this`")
 
 
-def test_a_lance_table_is_not_there(sql: Sql, live: LiveServer) -> None:
+def test_lance_tables_are_not_visible(sql: Sql, live: LiveServer) -> None:
     lance.write_dataset(
         pa.table({"n": [1]}), namespace_client=live.client(), table_id=[sql.name, "arrows"]
     )
@@ -493,7 +493,7 @@ def test_version_3_has_deletion_vectors_and_row_ids(
     assert ids == [(n,) for n in range(8) if n != 2]
 
 
-def test_version_2_becomes_3(sql: Sql, catalog: RestCatalog) -> None:
+def test_version_2_is_upgraded_to_3(sql: Sql, catalog: RestCatalog) -> None:
     sql("CREATE TABLE {ns}.t TBLPROPERTIES ('format-version'='2') AS SELECT id FROM range(3)")
     sql("ALTER TABLE {ns}.t SET TBLPROPERTIES ('format-version'='3')")
     sql("INSERT INTO {ns}.t SELECT id FROM range(3, 5)")
@@ -503,9 +503,7 @@ def test_version_2_becomes_3(sql: Sql, catalog: RestCatalog) -> None:
     assert sorted(ids) == [0, 1, 2, 3, 4]
 
 
-def test_each_engine_reads_what_the_others_wrote(
-    sql: Sql, live: LiveServer, catalog: RestCatalog
-) -> None:
+def test_engines_read_each_others_data(sql: Sql, live: LiveServer, catalog: RestCatalog) -> None:
     sql("CREATE TABLE {ns}.t (engine STRING) TBLPROPERTIES ('format-version'='2')")
     sql("INSERT INTO {ns}.t VALUES ('spark')")
     catalog.load_table((sql.name, "t")).append(pa.table({"engine": ["pyiceberg"]}))

@@ -1,4 +1,4 @@
-"""A row that somebody else has locked holds up its own table and nothing else."""
+"""A locked row blocks requests for its own table only."""
 
 import json
 import threading
@@ -25,14 +25,14 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 class Writers:
-    """Threads that go on sending one request, and count what they are answered."""
+    """Threads that repeat one request and count the answers."""
 
     def __init__(self, server: LiveServer, path: str, body: bytes) -> None:
         self._server, self._path, self._body = server, path, body
         self._stop = threading.Event()
         self._http = urllib3.PoolManager(maxsize=WRITERS, retries=False)
         self.answers: Counter[tuple[int, bool]] = Counter()
-        """By the status, and whether Retry-After came along."""
+        """Counts by status and by whether Retry-After was present."""
         self._threads = [threading.Thread(target=self._write) for _ in range(WRITERS)]
 
     def __enter__(self) -> Self:
@@ -56,7 +56,7 @@ class Writers:
 
 
 @pytest.mark.parametrize("format", ["lance", "iceberg"])
-def test_reads_of_other_tables_go_on_beside_a_stuck_row(server: LiveServer, format: str) -> None:
+def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, format: str) -> None:
     for name in ("stuck", "free"):
         if format == "lance":
             status, answer = server.post(f"/v1/table/ns${name}/declare")
@@ -90,7 +90,7 @@ def test_reads_of_other_tables_go_on_beside_a_stuck_row(server: LiveServer, form
                 time.sleep(0.05)
     print(f"slowest read {slowest:.3f} s, {dict(writers.answers)}")
     assert slowest < 1.0
-    # Nobody is told that the database is away, and everybody when to come again.
+    # No answer reports an unreachable database, and every refusal has Retry-After.
     assert set(writers.answers) == {(503 if format == "lance" else 409, True)}
     with server.database() as connection:
         query = (

@@ -1,4 +1,4 @@
-"""What each writing process of test_concurrent_writers.py does. Spawned, so importable by name."""
+"""Writing processes of test_concurrent_writers.py. Importable by name, since they are spawned."""
 
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -11,14 +11,14 @@ from lance.namespace import RestNamespace
 from lance_namespace.errors import LanceNamespaceError
 
 ROWS = 3  # in each append
-# What pylance raises for a server that is away and for commits that it cannot be sure of.
+# Errors of pylance for an unreachable server and for commits with an unknown outcome.
 FAULTS = (OSError, RuntimeError, LanceNamespaceError)
 _PATIENCE = 120.0
 
 
 @dataclass
 class AppendReport:
-    """What one writer knows in the end, by the names of its attempts."""
+    """Result of one writer, by the names of its attempts."""
 
     acknowledged: list[str] = field(default_factory=list)
     """Attempts whose write_dataset returned."""
@@ -61,7 +61,7 @@ def _client(url: str, key: str) -> RestNamespace:
 
 
 def _landed(url: str, key: str, table: list[str], name: str, deadline: float) -> bool:
-    """Whether the table holds the attempt's rows; asks until the server is there again."""
+    """True if the table holds the attempt's rows; retries until the server is available again."""
     while True:
         try:
             dataset = lance.dataset(namespace_client=_client(url, key), table_id=table)

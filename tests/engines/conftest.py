@@ -13,7 +13,7 @@ __all__ = ["live_template"]
 
 @contextmanager
 def serving(warehouse: Path) -> Iterator[LiveServer]:
-    # What the engines drop stays in the trash, as it does by default.
+    # Tables dropped by the engines stay in the trash, as by default.
     settings = {"MONODON_WAREHOUSE": str(warehouse), "MONODON_TRASH_SECONDS": "604800"}
     with LiveServer(**settings) as server:
         server.warehouse = warehouse

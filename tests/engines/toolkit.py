@@ -1,4 +1,4 @@
-"""What the engines need: the place for their files, a Java runtime, and the values of this server."""
+"""Requirements of the engines: a directory for files, a Java runtime, and the server's values."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def require(prepare: Callable[[], object]) -> None:
 
 
 def cache(name: str) -> Path:
-    """A directory for what is built or unpacked; beside the jars, and kept between runs."""
+    """A directory for built and unpacked files, beside the jars; it is kept between runs."""
     directory = jars.directory() / "engines" / name
     directory.mkdir(parents=True, exist_ok=True)
     return directory
@@ -52,7 +52,7 @@ def fetch(*artifacts: Jar) -> list[Path]:
 
 
 def unpack(archive: Jar) -> Path:
-    """The only directory in an archive, fetched and unpacked if it is not there yet."""
+    """Path of the only directory in an archive; fetch and unpack the archive if it is missing."""
     parent = cache("unpacked")
     target = parent / archive.name
     if not target.exists():
@@ -138,7 +138,7 @@ def expected_output(program: str) -> list[str]:
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until a server that was started answers. Fails with the end of its log."""
+    """Wait until a started server answers. Fails with the end of its log."""
     deadline = time.monotonic() + _START_SECONDS
     while not ready():
         end = log.read_text(errors="replace")[-_LOG_END:]

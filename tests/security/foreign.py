@@ -78,7 +78,7 @@ def write_table(*identifier: str, **create: Any) -> Files:
 
 
 class World:
-    """The attacker's table, and what is beside it."""
+    """The attacker's table, and its neighbours."""
 
     def __init__(self, warehouse: Path, tmp_path: Path) -> None:
         self.mine = warehouse / "tables" / "mine"
@@ -104,7 +104,7 @@ class World:
         (metadata / "data").symlink_to(self.victims["hidden"].data.parent)
 
     def path(self, kind: str, slot: str) -> str:
-        """How the attacker names a file."""
+        """The attacker's notation for a file."""
         metadata = self.mine / "metadata"
         hidden: Path = getattr(self.victims["hidden"], slot)
         match kind:

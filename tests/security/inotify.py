@@ -31,7 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass
 class Seen:
-    """What happened to the watched files, in order: (path, event)."""
+    """Events of the watched files, in order: (path, event)."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
 

@@ -17,7 +17,7 @@ from tests.factories import files, make_namespace, snapshot
 
 pytestmark = pytest.mark.django_db
 ROOM = 300 << 20
-"""What a refusal may take at most beyond what the process has taken before."""
+"""Maximum of additional memory that a refusal may use."""
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def test_metadata_with_a_false_size_of_gigabytes_is_refused(lance, bounded):
 
 
 def test_corrupted_messages_are_refused_cleanly(lance):
-    """Whatever is changed in the metadata of messages, the answer is one of ours."""
+    """Any change of the messages' metadata gives one of the catalog's own answers."""
     good = encoded(pa.table({"x": [1, 2, 3], "s": ["a", "b", None]}), "zstd")
     dice = np.random.default_rng(11)
     for number in range(150):
@@ -129,7 +129,7 @@ TRILLION = 10**12
 
 
 def weightless(kind: str, count: int) -> pa.Array:
-    """So many values in a few hundred bytes; Lance would work for hours to write them."""
+    """Null values in a few hundred bytes that would take Lance hours to write."""
     match kind:
         case "null":
             return pa.nulls(count)
@@ -154,7 +154,7 @@ def weightless(kind: str, count: int) -> pa.Array:
 
 
 def as_told(array: pa.Array, count: int) -> bytes:
-    """A stream with the array, whose lengths are then told to be greater."""
+    """A stream with the array, whose lengths are increased afterwards."""
     sink = pa.BufferOutputStream()
     batch = pa.record_batch([array], names=["x"])
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -207,7 +207,7 @@ def test_inserts_of_many_null_rows_are_refused(lance, bounded, path):
 
 
 def test_null_columns_beside_others_are_accepted(lance):
-    """As pandas makes of columns that are empty."""
+    """pandas writes such columns for empty ones."""
     rows = 100_000
     nulls = {f"c{n}": pa.nulls(rows) for n in range(300)}
     content = encoded(pa.table({"id": np.arange(rows)} | nulls))

@@ -44,7 +44,7 @@ def test_no_output_contains_a_canary(lance, administrator, caplog, monkeypatch):
     canaries = {*IN_PROPERTIES.values(), "canary-of-url", "canary-of-signature"}
     outputs: dict[str, str] = {}
 
-    # Keys, tokens and the secrets of webhooks: each is told once.
+    # Keys, tokens and webhook secrets are shown once.
     management = Management(lance.headers["x-api-key"])
     made = management.post("keys", {"principal": "tester", "name": "second"}, status=201)
     hook = {"name": "hook", "url": "https://example.com/hook"}
@@ -57,7 +57,7 @@ def test_no_output_contains_a_canary(lance, administrator, caplog, monkeypatch):
     assert answer.status_code == 200
     canaries |= {lance.headers["x-api-key"], made["key"], signing, token, "canary-of-sign-on"}
 
-    # In properties, in context headers, in what is refused, in the wrong place.
+    # In properties, context headers, refused requests, and wrong fields.
     namespace = {"properties": IN_PROPERTIES | {"remote": URL}}
     lance.post("/v1/namespace/ws/create", namespace)
     lance.post("/v1/table/ws$t/declare", {"properties": IN_PROPERTIES})

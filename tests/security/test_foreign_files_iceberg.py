@@ -139,7 +139,7 @@ def test_creating_a_table_with_a_foreign_snapshot_is_refused(world, attacker, st
 
 @pytest.mark.parametrize("kind_", ["register", "register-view"])
 def test_registering_a_foreign_metadata_file_is_refused(world, attacker, kind_):
-    """Its metadata file is not read, so it does not matter what is in it."""
+    """The metadata file is not read, so its content is irrelevant."""
     for kind in (kind for kind in KINDS if kind != "missing"):
         path = world.path(kind, "list")
         body = {"name": "stolen", "metadata-location": path}
@@ -275,7 +275,7 @@ def test_a_sequence_number_must_grow(world, attacker, behind, has_parent):
 
 @pytest.mark.parametrize("slot", ["data", "deletes"])
 def test_data_files_are_not_read_at_commit(world, attacker, slot):
-    """What lies elsewhere may be in storage that this server does not reach: it is not looked at."""
+    """Data files may be in storage that this server cannot reach, so they are not checked."""
     for kind in KINDS:
         body = {
             "requirements": [],

@@ -1,6 +1,6 @@
-"""What an Iceberg table's metadata names all the same, and is not the table's, is never used.
+"""Foreign files named by an Iceberg table's metadata are never used.
 
-Every slot × every kind of file that is not the table's own × every use that the server makes of it.
+Every slot × every kind of file that is not the table's own × every use by the server.
 """
 
 import re
@@ -97,7 +97,7 @@ def run(kind: str, spark: Any, *, is_dry_run: bool = False, **policy: Any) -> Jo
 
 
 def show() -> None:
-    """What the page of the current snapshot's files does."""
+    """Read the files of the current snapshot, as its page does."""
     document = iceberg_tables.load_table(actor=SYSTEM, table=MINE).document
     reader = iceberg_contents.reader(me(), row())
     for manifest in iceberg_contents.manifests_of(reader, document["snapshots"][-1]):
@@ -109,7 +109,7 @@ READS_ROWS = {"compact", "rewrite_position_deletes", "compute_statistics"}
 
 @pytest.fixture
 def much_to_do(monkeypatch) -> None:
-    """Compaction begins, whatever there is."""
+    """Plan a compaction in any case."""
     real = iceberg_statistics._measure
     monkeypatch.setattr(
         iceberg_statistics, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
@@ -133,7 +133,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
         for job_kind in every_kind if is_metadata else READS_ROWS:
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
             assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
-            # Nor by the job's process, should the table be so by then.
+            # Nor by the job's process, if the table has such references by then.
             with pytest.raises(ForeignFile) as refused:
                 iceberg_tables.load_table(actor=replace(SYSTEM, job_kind=job.kind), table=MINE)
             assert refused.value.message == refusal(path)
@@ -143,7 +143,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
                 iceberg_statistics.measure(row(), policy)
             assert refused.value.message == refusal(path)
         else:
-            # It counts what the own manifest says; nothing is opened for that.
+            # The count comes from the table's own manifest; no file is opened for it.
             statistics = iceberg_statistics.measure(row(), policy)
             assert statistics is not None
             assert statistics.rows <= 4
@@ -171,7 +171,7 @@ def purged(world: World) -> None:
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "system", "link", "pipe"])
 @pytest.mark.parametrize("slot", ["manifest", "data"])
 def test_a_stored_plan_is_checked_again(world, attacker, monkeypatch, slot, kind):
-    """Its manifest list is another when its tasks are fetched."""
+    """The manifest list is replaced before the tasks are fetched."""
     monkeypatch.setattr("catalog.formats.iceberg.scans.planning.FILES_AT_ONCE", 1)
     for number in range(2):
         open_table(*MINE).append(rows(number))
@@ -230,7 +230,7 @@ class _Asked:
 
 
 def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
-    """As Spark's ``snapshot`` makes a table of another's data files."""
+    """Spark's ``snapshot`` creates a table of another table's data files."""
     requester = ApiKey.objects.get(name="who").principal
     source = Table.objects.get(namespace__name="secret", name="t")
     requester.grants.create(mask=closure(Privilege.READ).value, table=source)
@@ -273,13 +273,13 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     purge.refresh_from_db()
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
-    # Whoever committed it may not read it any more: nobody reads it by way of that table.
+    # The principal that committed it may no longer read it, so nobody reads it through that table.
     requester.grants.filter(table=source).delete()
     assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
 def test_unowned_files_in_an_allowed_root_are_readable(world, attacker, settings, tmp_path):
-    """As ``add_files`` brings them in."""
+    """``add_files`` imports them this way."""
     free = tmp_path / "outside"
     settings.MONODON_ALLOWED_ROOTS = [str(free)]
     path = world.path("system", "data")

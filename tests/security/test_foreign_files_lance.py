@@ -317,7 +317,7 @@ ATTACKS: dict[str, Attack] = {
     "wide type of a deletion file": _wide_type,
 }
 AT_ENTRY = {name for name in ATTACKS if name.startswith(("clone", "base path", "deletion"))}
-"""What the top of a manifest shows; the rest is seen before the version is used."""
+"""Attacks refused when the version is recorded; the others are detected before it is used."""
 
 
 def _body(path: str, version: int = NEXT) -> dict[str, Any]:
@@ -400,7 +400,7 @@ def test_a_manifest_outside_the_table_is_refused(world, victim, way):
 
 
 def _enter(world: World, content: bytes, version: int = NEXT) -> None:
-    """As a release did that did not look at manifests."""
+    """Record a manifest as a former release did, without checking it."""
     path = Path(f"{world.mine.location}/_versions/{2**64 - 1 - version:020d}.manifest")
     path.write_bytes(content)
     TableVersion.objects.create(
@@ -617,7 +617,7 @@ def _read(client: Lance) -> tuple[int, Any]:
 
 
 def test_a_clone_requires_that_its_writer_may_read_the_source(world):
-    """And whoever reads the clone reads it through its writer, as long as that one may."""
+    """Readers of the clone read the source through the clone's writer, while that one may read it."""
     hidden = world.victims["hidden"]
     requester = Principal.objects.get(name="who")
     grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
@@ -632,7 +632,7 @@ def test_a_clone_requires_that_its_writer_may_read_the_source(world):
         rows = pa.ipc.open_file(answer.content).read_all()
     assert rows.column("name").to_pylist() == ["secret", "secret"]
     assert ("open" in {event for _, event in touched.events}) is True  # the oracle does see
-    # Another reader of the clone, who may not see the source.
+    # Another reader of the clone, who may not browse the source.
     other = principal("other-reader")
     ApiKey.objects.create(name="other", principal=other, digest=credentials.key_digest("mnd_other"))
     other.grants.create(mask=closure(Privilege.READ).value, table=world.mine)
@@ -695,7 +695,7 @@ def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
 
 
 def test_external_blobs_are_never_opened(world):
-    """Neither those that a request brings, nor those that a client wrote to its own storage."""
+    """Neither blobs in a request, nor blobs that a client wrote to its own storage."""
     uri = world.secret.as_uri()
     rows = pa.table({"id": [1], "b": lance.blob_array([uri])})
     with watched(*world.canaries) as touched:
@@ -761,8 +761,8 @@ LATE_LINKS = {
 
 @pytest.mark.parametrize("link", LATE_LINKS)
 def test_a_link_created_after_a_read_is_not_followed(world, link):
-    """What was checked before is checked again when its directory has changed."""
-    for _ in range(2):  # the second is served by what is open
+    """A file is checked again when its directory has changed."""
+    for _ in range(2):  # the second request uses the open dataset
         assert _read(Lance(KEY)) == (200, 4)
     rows = stream(pa.table({"id": [5], "name": ["e"]}))  # and a writer has it open
     Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=rows)
@@ -800,7 +800,7 @@ def _lead_to_hidden(world: World) -> None:
 
 @pytest.mark.parametrize("change", ["links", "base path"])
 def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
-    """Asked for while the table was well; what they read leads elsewhere by the time they run."""
+    """The jobs are requested while the table is valid; when they run, their files lead elsewhere."""
     column = {"name": "c", "computed": "id * 2"}
     Lance(KEY).post("/v1/table/mine$t/add_columns", {"new_columns": [column]})
     body = USES["view"][1]

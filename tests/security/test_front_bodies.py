@@ -1,4 +1,5 @@
-"""Bodies over the wire: broken, slow, too large and packed ones, and what the head alone decides."""
+"""Bodies over the wire: broken, slow, too large and compressed ones, and refusals by the head
+alone."""
 
 import base64
 import gzip
@@ -247,7 +248,7 @@ def test_clients_that_write_first_read_the_too_large_error(
         answer = wire.send(chunk(body) + b"0\r\n\r\n" if is_chunked else body).answer()
         assert answer.status == 413, answer.content
         assert "is larger than" in message(answer)
-        # It was read to its end, so the connection goes on.
+        # The body was read completely, so the connection stays open.
         assert wire.head("GET", "/v1/config").answer().status == 200
 
 

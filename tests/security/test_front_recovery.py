@@ -1,4 +1,4 @@
-"""What hostile clients leave behind when they go: nothing."""
+"""Hostile clients leave no resources in use when they disconnect."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ BODY_SECONDS = 1
 SETTLED_SECONDS = 10.0
 MANY = 400
 LIVE_MS = 2000.0
-"""As in test_front_attacks."""
+"""A server as in test_front_attacks."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
         workers=1,
         threads=2,
         MONODON_BODY_SECONDS=str(BODY_SECONDS),
-        # So small that two kinds that leave their places taken lock the others out.
+        # So small that two kinds of attacks would exhaust the slots if they kept theirs.
         MONODON_REQUESTS_PER_ADDRESS=str(2 * COUNT),
         MONODON_REQUESTS_PER_PRINCIPAL=str(2 * COUNT),
     ) as server:
@@ -39,7 +39,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 
 def slow_rows(wire: Wire) -> None:
-    """For some a thread waits; the others are refused at once."""
+    """A thread waits for some of the bodies; the others are refused at once."""
     path = "/v1/table/hostile$rows/insert"
     wire.head("POST", path, ARROW, "Content-Length: 1000000").send(b"a")
 
@@ -81,7 +81,7 @@ def sockets(server: LiveServer, peers: set[int]) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[Wire], None]):
-    """Each client reads its refusal, goes on sending for a moment, and leaves."""
+    """Each client reads its refusal, continues to send for a moment, and disconnects."""
     wires = [Wire(server) for _ in range(COUNT)]
     peers = {wire.local_port for wire in wires}
     for wire in wires:
@@ -96,7 +96,7 @@ def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[W
             with suppress(OSError):
                 wire.send(b"a")
     for wire in wires:
-        wire.seconds_until_closed(0.01)  # what is unread would make this a reset
+        wire.seconds_until_closed(0.01)  # unread bytes would turn the close into a reset
         wire.close()
     deadline = time.monotonic() + SETTLED_SECONDS
     while (remaining := sockets(server, peers)) and time.monotonic() < deadline:

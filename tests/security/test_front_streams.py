@@ -58,7 +58,7 @@ def test_a_large_answer_is_complete(server: LiveServer):
 
 @pytest.fixture
 def stalled(server: LiveServer) -> Iterator[list[Wire]]:
-    """Connections that asked for the whole table and read nothing of the answer."""
+    """Connections that request the whole table and do not read the answer."""
     with ExitStack() as stack:
         yield [ask(stack.enter_context(Wire(server))) for _ in range(STREAMS)]
 
@@ -88,7 +88,7 @@ def test_slow_readers_use_bounded_memory_and_no_ordinary_thread(
         time.sleep(0.5)
     time.sleep(5)  # by now none of them has been read for longer than MONODON_ANSWER_SECONDS
     for wire in wires:
-        # Less than everything: what was not read in time was not sent.
+        # Not the whole answer: the unread rest was not sent in time.
         assert wire.seconds_until_closed(5) is not None
 
 

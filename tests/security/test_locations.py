@@ -41,7 +41,7 @@ Send = Callable[[str], HttpResponse]
 
 @pytest.fixture
 def outside(tmp_path: Path, warehouse: Path) -> Path:
-    """A directory beside the warehouse with what somebody could want, and links that lead to it."""
+    """A directory beside the warehouse with files that an attacker wants, and links to it."""
     directory = tmp_path / "outside"
     (directory / "metadata").mkdir(parents=True)
     (directory / "secret").write_text("not for you")
@@ -175,7 +175,7 @@ HARMLESS = [
 # --- who is watched ------------------------------------------------------------------------------
 
 _watched: list[list[str]] = []
-"""Where what happens is noted now, if somebody watches."""
+"""The current logs of events, if any."""
 _WATCHED = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.link", "os.symlink"}
 
 
@@ -193,7 +193,7 @@ sys.addaudithook(_hook)  # cannot be taken away again
 
 @contextmanager
 def watched(outside: Path) -> Iterator[None]:
-    """Nothing outside is opened, and nobody called, by what runs inside."""
+    """The code inside opens no file outside and calls no server."""
     log: list[str] = []
     _watched.append(log)
     try:
@@ -201,7 +201,7 @@ def watched(outside: Path) -> Iterator[None]:
     finally:
         _watched.pop()
     secret = (str(outside), "/etc/", "/proc/self/environ", "/dev/zero", "/root", "socket.")
-    # Libraries of the system's own read these, whoever asks.
+    # System libraries read these files in any case.
     usual = ("/etc/localtime", "/etc/nsswitch", "/etc/host", "/etc/resolv", "/etc/ssl", "/etc/mime")
     assert [s for s in log if s.startswith(secret) and not s.startswith(usual)] == []
 
@@ -382,7 +382,7 @@ def test_no_lance_operation_leaves_the_warehouse(lance, world, outside, warehous
 def test_manifests_outside_the_table_are_refused(lance, world, settings, operation):
     settings.MONODON_MANIFEST_PATHS = []
     send = manifest_operations(lance)[operation]
-    # What is relative is relative to the table, and links of the warehouse are none of the table.
+    # Relative paths are relative to the table, and links of the warehouse are not in the table.
     sent = forms(world / "outside", world / "warehouse")
     expected = [form for form in sent if not form.startswith(("link", "absol"))]
     all_refused(send, [form for form in expected if form.strip("./")], world, is_lance)
@@ -391,10 +391,10 @@ def test_manifests_outside_the_table_are_refused(lance, world, settings, operati
 @pytest.mark.parametrize("operation", ICEBERG)
 def test_no_iceberg_operation_leaves_the_warehouse(iceberg, world, outside, warehouse, operation):
     send = iceberg_operations(iceberg)[operation]
-    # Iceberg's readers decode nothing: there these are names of directories in the warehouse.
+    # Iceberg's readers decode nothing: these are names of directories in the warehouse.
     expected = [form for form in forms(outside, warehouse) if not form.endswith(("=1", "#part"))]
     if operation.startswith("create"):
-        # What is relative is below the namespace's location, where these links are not.
+        # Relative paths are below the namespace's location, which does not contain these links.
         expected = [form for form in expected if not form.startswith(("link", "absol"))]
     all_refused(send, expected, world, is_iceberg)
 
@@ -517,13 +517,14 @@ UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
         storage_options=_all(form),
     ),
 }
-"""Requests that make a table ``ns.n<number>`` where the server says, whatever else they carry."""
+"""Requests that create a table ``ns.n<number>`` where the server decides, whatever options they
+have."""
 
 
 @pytest.mark.parametrize("door", UNASKED)
 def test_options_and_headers_do_not_change_the_location(lance, world, outside, warehouse, door):
-    """Options of a storage, properties and headers: the table lies in the warehouse, and it is
-    written, read and described there."""
+    """Storage options, properties and headers: the table is in the warehouse, and is written, read
+    and described there."""
     before = files(outside)
     taken = 0
     for number, form in enumerate(forms(outside, warehouse)[::9]):
@@ -562,7 +563,7 @@ def test_storage_options_must_be_strings(lance, world):
 
 
 def test_a_default_location_does_not_reveal_namespaces(lance, iceberg, warehouse):
-    """Nor where a table was when it was made: a location stays when a table is renamed."""
+    """Nor the original location: a location stays when a table is renamed."""
     make_namespace("hidden", "project")
     schema = {"type": "struct", "schema-id": 0, "fields": []}
     iceberg.post("namespaces/hidden%1Fproject/tables", {"name": "t1", "schema": schema})

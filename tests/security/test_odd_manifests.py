@@ -1,4 +1,4 @@
-"""No manifest, whatever is in its bytes, and no body of a request makes an operation fail with 500."""
+"""No content of a manifest and no request body makes an operation fail with 500."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.security import lance_attacks as attacks
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 T = ("ns", "t")
 ROUNDS = 60
-"""Of damage for one test."""
+"""Number of damaged manifests per test."""
 
 OPERATIONS: dict[str, dict[str, Any]] = {
     "describe": {"load_detailed_metadata": True},

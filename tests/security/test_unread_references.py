@@ -142,7 +142,7 @@ def test_an_unreadable_manifest_references_nothing(world, source, attacker, monk
 
 
 def test_register_checks_manifests_of_older_snapshots(world, source, attacker, monkeypatch):
-    """Whose snapshots the metadata has forgotten."""
+    """Manifests of snapshots that the metadata no longer contains."""
     commit_reference(world, attacker)
     FileReference.objects.all().delete()
     table = iceberg_tables.unregister_table(actor=SYSTEM, table=MINE)

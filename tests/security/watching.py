@@ -1,4 +1,4 @@
-"""What the operating system sees of files that nobody may touch: inotify, through the C library."""
+"""Access to files that must not be touched, observed with inotify through the C library."""
 
 import ctypes
 import os
@@ -32,7 +32,7 @@ class Touched(AssertionError):
 
 @contextmanager
 def untouched(canaries: Iterable[Path]) -> Iterator[None]:
-    """Prove that nobody opens, reads, links, moves, changes or removes these files meanwhile."""
+    """Check that these files are not opened, read, linked, moved, changed or removed meanwhile."""
     libc = ctypes.CDLL(None, use_errno=True)
     handle = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     assert handle >= 0, os.strerror(ctypes.get_errno())

@@ -64,7 +64,7 @@ class Wire:
         return self._socket.recv(100)
 
     def seconds_until_closed(self, within: float) -> float | None:
-        """How long the server kept the connection; None: it still does."""
+        """Seconds for which the server kept the connection; None if it is still open."""
         began = time.monotonic()
         self._socket.settimeout(within)
         try:

@@ -18,7 +18,7 @@ import psutil
 
 PROJECT = Path(__file__).resolve().parents[2]
 OUR_NAMES = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
-# On a busy machine a process takes what it gets: limits hold alone, and stretch in company.
+# Limits assume an idle machine, and are extended on a busy one.
 _IS_BUSY = "PYTEST_XDIST_WORKER" in os.environ or os.getloadavg()[0] > (os.cpu_count() or 1)
 PATIENCE = 6.0 if _IS_BUSY else 1.0
 
@@ -30,7 +30,8 @@ def free_port() -> int:
 
 
 def eventually(holds: Callable[[], bool], *, within: float, description: str) -> float:
-    """How long it took. `within` is in seconds on a machine that does nothing else."""
+    """Wait until the condition holds; return the seconds. `within` assumes an otherwise idle
+    machine."""
     within *= PATIENCE
     began = time.monotonic()
     while not holds():
@@ -127,7 +128,7 @@ class Running:
         raise AssertionError(f"no child {words}: {self.output}")
 
     def has(self, *words: str) -> bool:
-        """Whether that child lives."""
+        """True if that child is alive."""
         try:
             return self.child(*words).status() != psutil.STATUS_ZOMBIE
         except (AssertionError, psutil.NoSuchProcess):

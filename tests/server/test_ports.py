@@ -1,4 +1,4 @@
-"""The web server's port: nobody else gets it, and nobody else is taken for us."""
+"""The web server's port: no other process gets it, and no other listener is taken for the server."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def stranger(port: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "localhost"])
-def test_a_held_port_is_nobody_elses(host: str) -> None:
+def test_a_held_port_cannot_be_taken(host: str) -> None:
     number = free_port()
     port = Port(host, number)
     port.hold()
@@ -78,7 +78,7 @@ def test_a_held_port_is_nobody_elses(host: str) -> None:
 
 
 @pytest.mark.parametrize("shares", [False, True])
-def test_a_port_that_somebody_has_is_not_held(shares: bool) -> None:
+def test_a_port_in_use_cannot_be_held(shares: bool) -> None:
     with socket.socket() as other:
         if shares:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -90,7 +90,7 @@ def test_a_port_that_somebody_has_is_not_held(shares: bool) -> None:
 
 
 @on_linux
-def test_a_listener_of_another_session_is_a_stranger() -> None:
+def test_a_listener_of_another_session_is_foreign() -> None:
     number = free_port()
     port = Port(HOST, number)
     port.hold()
@@ -108,7 +108,7 @@ def test_a_listener_of_another_session_is_a_stranger() -> None:
 
 
 @on_linux
-def test_a_stranger_that_answers_on_the_port_is_not_taken_for_ready(tmp_path: Path) -> None:
+def test_a_foreign_listener_is_not_taken_for_the_server(tmp_path: Path) -> None:
     with Running(tmp_path / "home") as running:
         eventually(lambda: "state in" in running.output, within=10, description="the port is held")
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

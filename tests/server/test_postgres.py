@@ -68,7 +68,7 @@ def test_the_data_survives_a_kill(directory: Path) -> None:
 
 
 def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(directory: Path) -> None:
-    # Started by a process that is gone, in a session of its own: nothing ties it to us.
+    # Started by a process that has ended, in a separate session: nothing connects it to this test.
     code = (
         "import os, pathlib, sys; from server.postgres import Postgres; "
         "place = pathlib.Path(sys.argv[1]); "
@@ -96,7 +96,7 @@ def test_a_server_of_an_earlier_run_is_stopped_before_the_next_starts(directory:
     cluster.stop()
 
 
-def test_a_recorded_pid_that_is_somebody_else_now_is_not_touched(directory: Path) -> None:
+def test_a_reused_pid_is_not_killed(directory: Path) -> None:
     cluster = Postgres(directory / "data", directory / "run")
     cluster.prepare()
     bystander = subprocess.Popen(["/bin/sleep", "60"])
@@ -115,7 +115,7 @@ def test_a_recorded_pid_that_is_somebody_else_now_is_not_touched(directory: Path
         bystander.wait()
 
 
-def test_a_directory_with_something_else_in_it_is_not_touched(directory: Path) -> None:
+def test_a_foreign_directory_is_not_changed(directory: Path) -> None:
     (directory / "data").mkdir()
     (directory / "data" / "thesis.txt").write_text("mine")
     with pytest.raises(DatabaseUnusable, match="not empty but holds no PostgreSQL cluster"):
@@ -131,7 +131,7 @@ def test_data_of_another_release_is_refused(directory: Path) -> None:
 
 
 @as_root
-def test_root_runs_it_as_another_user_or_behind_a_namespace_where_that_one_may_not_go(
+def test_root_uses_another_user_or_a_user_namespace(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     base = Path("/tmp/monodon-identity-test")
@@ -147,7 +147,7 @@ def test_root_runs_it_as_another_user_or_behind_a_namespace_where_that_one_may_n
 
 
 @as_root
-def test_a_data_directory_changes_hands_when_the_identity_changes(directory: Path) -> None:
+def test_the_owner_of_the_data_directory_follows_the_identity(directory: Path) -> None:
     cluster = Postgres(directory / "data", directory / "run")
     cluster.start()
     cluster.stop()

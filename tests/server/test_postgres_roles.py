@@ -1,4 +1,4 @@
-"""Who gets into the embedded cluster, and what the application's role may do there."""
+"""Access to the embedded cluster, and privileges of the application's role."""
 
 import contextlib
 import os
@@ -58,7 +58,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Postgres]:
-    """Durable, as `make up` has it, so nothing extra is allowed."""
+    """A durable cluster without extra privileges, as in `make up`."""
     with reachable() as path:
         cluster = Postgres(path / "data", path / "run")
         cluster.start()
@@ -90,12 +90,12 @@ def password(cluster: Postgres) -> str:
     ],
     ids=lambda login: "-".join(login.values()) or "empty",
 )
-def test_nobody_gets_in_without_the_password(cluster: Postgres, login: dict[str, str]) -> None:
+def test_connections_require_the_password(cluster: Postgres, login: dict[str, str]) -> None:
     with pytest.raises(psycopg.OperationalError, match=r"password|rejects connection"):
         connect(cluster, **login)
 
 
-def test_the_password_opens_the_application_alone(cluster: Postgres) -> None:
+def test_the_password_is_only_for_the_application_role(cluster: Postgres) -> None:
     assert len(password(cluster)) >= 40
     with connect(cluster, user="monodon", password=password(cluster)) as connection:
         assert connection.execute("SELECT current_user").fetchone() == ("monodon",)
@@ -103,7 +103,7 @@ def test_the_password_opens_the_application_alone(cluster: Postgres) -> None:
         connect(cluster, user=SUPERUSER, password=password(cluster))
 
 
-def test_the_files_hold_no_trust_and_only_the_owner_reads_the_password(cluster: Postgres) -> None:
+def test_hba_has_no_trust_and_the_password_file_is_private(cluster: Postgres) -> None:
     rules = [
         line.split()
         for line in (cluster.data_dir / "pg_hba.conf").read_text().splitlines()
@@ -163,7 +163,7 @@ def test_the_application_is_no_superuser_and_cannot_become_one(
         assert members == (0,)
 
 
-def test_a_lost_password_is_made_again(cluster: Postgres) -> None:
+def test_a_lost_password_is_created_again(cluster: Postgres) -> None:
     before = password(cluster)
     cluster.stop()
     cluster.password_file.unlink()
@@ -175,7 +175,7 @@ def test_a_lost_password_is_made_again(cluster: Postgres) -> None:
         connect(cluster, user="monodon", password=before)
 
 
-def test_a_rule_that_somebody_added_is_gone_after_the_next_start(cluster: Postgres) -> None:
+def test_added_hba_rules_are_removed_at_the_next_start(cluster: Postgres) -> None:
     cluster.stop()
     with (cluster.data_dir / "pg_hba.conf").open("a") as file:
         file.write("local all all trust\n")
@@ -184,7 +184,7 @@ def test_a_rule_that_somebody_added_is_gone_after_the_next_start(cluster: Postgr
         connect(cluster, user=SUPERUSER)
 
 
-def test_the_verifier_is_what_postgresql_makes_of_a_password() -> None:
+def test_the_verifier_agrees_with_postgresql() -> None:
     verifier = scram_verifier("secret", iterations=4096)
     method, iterations, _ = verifier.split("$", 2)
     assert (method, iterations.partition(":")[0]) == ("SCRAM-SHA-256", "4096")
@@ -194,7 +194,8 @@ def test_the_verifier_is_what_postgresql_makes_of_a_password() -> None:
 
 
 def make_old_cluster(directory: Path) -> None:
-    """As releases before made it: the application is the superuser, and whoever comes is trusted."""
+    """Create a cluster as former releases did: a superuser application role and trust
+    authentication."""
     new = Postgres(directory / "unused", directory / "unused-run")
     old = Identity(owner=(os.geteuid(), os.getegid()))
     if os.geteuid() == 0:
@@ -277,7 +278,7 @@ def test_an_old_cluster_is_upgraded_without_losing_anything(directory: Path) -> 
             assert {owner for _, owner in roles} == {"monodon"}
             names = {name for name, _ in roles}
             assert {"kept", "alone", "mood", "positive", "pair", "shown", "january", "add"} <= names
-            # What migrations do to such tables.
+            # Statements that migrations execute on such tables.
             connection.execute("ALTER TABLE kept ADD COLUMN more text")
             connection.execute("ALTER TABLE kept DROP COLUMN more")
             with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
@@ -289,9 +290,7 @@ def test_an_old_cluster_is_upgraded_without_losing_anything(directory: Path) -> 
         cluster.stop()
 
 
-def test_an_upgrade_that_was_killed_goes_on(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_upgrade_is_resumed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_old_cluster(directory)
     monkeypatch.setattr("server.roles._OWNERSHIP", "SELECT 1 / 0")
     cluster = Postgres(directory / "data", directory / "run")
@@ -336,7 +335,7 @@ print(" ".join(refused))
 
 
 @as_root
-def test_other_programs_of_nobody_do_not_get_in(cluster: Postgres) -> None:
+def test_other_programs_of_the_same_user_cannot_connect(cluster: Postgres) -> None:
     postmaster = (cluster.data_dir / "postmaster.pid").read_text().split()[0]
     nobody = pwd.getpwnam("nobody")
     completed = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the supervisor decides, without processes."""
+"""The supervisor's decisions, without processes."""
 
 import io
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_wait_before_a_restart_grows_to_a_limit(service: Service) -> None:
     assert delays[-1] == 5.0
 
 
-def test_it_gives_up_when_a_process_keeps_dying(service: Service) -> None:
+def test_the_supervisor_stops_after_repeated_crashes(service: Service) -> None:
     for second in range(CRASHES - 1):
         service.crashed(float(second))
     with pytest.raises(GaveUp, match="web died 10 times within 60 s"):
@@ -44,7 +44,7 @@ def test_old_crashes_are_forgotten(service: Service) -> None:
     assert service.crashed(1000.0) == 0.2
 
 
-def test_lines_carry_a_name_of_fixed_width_and_colour_only_for_a_terminal() -> None:
+def test_log_lines_have_a_padded_name_and_colour_on_terminals() -> None:
     plain, coloured = io.StringIO(), io.StringIO()
     Output(plain).line("web", "started")
     Output(coloured, colour=True).line("web", "started")

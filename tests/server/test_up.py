@@ -50,7 +50,7 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
         first.wait_ready()
         eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output
-        assert "WARNING" not in first.output  # a start as it is meant to be worries nobody
+        assert "WARNING" not in first.output  # a normal start writes no warnings
         first.processes()
         first.process.send_signal(signal.SIGINT)
         assert first.wait_exit(within=10) == 0, first.output
@@ -63,7 +63,7 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
         assert not second.left_over()
 
 
-def test_a_second_one_on_the_same_home_is_refused(running: Running) -> None:
+def test_a_second_server_on_the_same_home_is_refused(running: Running) -> None:
     with Running(running.home) as second:
         assert second.wait_exit(within=10) == 1
         assert f"already running at http://127.0.0.1:{running.port}" in second.output
@@ -81,7 +81,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(home: Path) -> None:
     assert not (home / "postgres").exists()
 
 
-def test_whatever_is_killed_comes_back(running: Running) -> None:
+def test_killed_processes_are_restarted(running: Running) -> None:
     for name, words in CHILDREN.items():
         running.child(*words).kill()
         # The message first: until the supervisor has noticed, the dead one may still look alive.
@@ -110,7 +110,7 @@ def test_whatever_is_killed_comes_back(running: Running) -> None:
     assert running.child("watchdog.py").pid != watchdog.pid
 
 
-def test_a_killed_supervisor_leaves_nothing_and_the_next_start_works(home: Path) -> None:
+def test_a_killed_supervisor_leaves_no_process(home: Path) -> None:
     with Running(home) as first:
         first.wait_ready()
         with psycopg.connect(database_of(first)) as connection:
@@ -118,7 +118,7 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_start_works(home: Path)
         first.processes()
         first.process.kill()
         first.process.wait()
-        # At once, while the watchdog is still at work on what the first one left.
+        # At once, while the watchdog still stops the processes of the first server.
         with Running(home, first.port) as second:
             second.wait_ready()
             assert not first.left_over()
@@ -127,7 +127,7 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_start_works(home: Path)
                 assert connection.execute(query).fetchall() == [(1,)]
 
 
-def test_nothing_is_left_when_the_watchdog_is_killed_with_the_supervisor(home: Path) -> None:
+def test_killing_watchdog_and_supervisor_leaves_no_process(home: Path) -> None:
     with Running(home) as first:
         first.wait_ready()
         first.child("watchdog.py").kill()
@@ -171,7 +171,7 @@ def test_it_stops_when_its_parent_is_killed(home: Path) -> None:
         second.wait_ready()
 
 
-def test_servers_of_your_own_are_used_when_named(home: Path, tmp_path: Path) -> None:
+def test_configured_servers_are_used(home: Path, tmp_path: Path) -> None:
     database = Postgres(tmp_path / "own", tmp_path / "r", durable=False)
     tmp_path.chmod(0o711)
     database.start()
@@ -184,13 +184,13 @@ def test_servers_of_your_own_are_used_when_named(home: Path, tmp_path: Path) -> 
         database.stop()
 
 
-def test_a_setting_that_makes_no_sense_is_refused(home: Path) -> None:
+def test_an_invalid_setting_is_refused(home: Path) -> None:
     with Running(home, MONODON_WEB_WORKERS="many") as refused:
         assert refused.wait_exit(within=10) == 1
     assert "MONODON_WEB_WORKERS must be a number from 1 to 64, not 'many'." in refused.output
 
 
-def test_an_address_of_every_interface_is_reached_through_loopback() -> None:
+def test_a_wildcard_address_is_reached_through_loopback() -> None:
     options = Options.from_environment({"MONODON_HOST": "0.0.0.0", "MONODON_PORT": "99"})
     assert options.local_url == "http://127.0.0.1:99"
     options = Options.from_environment({"MONODON_HOST": "::", "MONODON_PORT": "99"})

@@ -24,7 +24,7 @@ def spell(*levels: str) -> str:
 
 
 class Iceberg:
-    """Calls operations with a bearer token. Every refusal is also checked to have changed nothing."""
+    """Calls operations with a bearer token, and checks that refusals change nothing."""
 
     def __init__(self, token: str | None = None, prefix: str = "", **headers: str) -> None:
         self.client = Client(raise_request_exception=False)

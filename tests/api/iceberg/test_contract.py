@@ -75,7 +75,7 @@ def test_the_document_is_valid_openapi_3_1(document):
     validate_schema(document)
 
 
-def test_every_reference_leads_somewhere(document):
+def test_every_reference_resolves(document):
     def walk(node: Any) -> None:
         if isinstance(node, dict):
             if isinstance(node.get("$ref"), str):
@@ -89,11 +89,11 @@ def test_every_reference_leads_somewhere(document):
     walk(document)
 
 
-def test_the_document_has_what_is_served(document):
+def test_the_document_has_the_served_operations(document):
     assert sorted(by_operation(document)) == OPERATIONS
 
 
-def test_the_document_is_what_getconfig_tells(document, iceberg: Iceberg):
+def test_the_document_agrees_with_getconfig(document, iceberg: Iceberg):
     endpoints = [f"{method} {path}" for method, path, _ in by_operation(document).values()]
     assert sorted(iceberg.get("config")["endpoints"]) == sorted(endpoints)
 
@@ -108,7 +108,7 @@ def test_the_document_needs_no_key_and_has_a_page(db, settings):
 
 
 @every_operation
-def test_every_answer_that_is_an_error_has_its_form(document, operation):
+def test_every_error_has_the_iceberg_form(document, operation):
     method, _, described = by_operation(document)[operation]
     errors = {status for status in described["responses"] if status[0] in "45"}
     assert errors >= {"400", "401", "5XX"}
@@ -147,7 +147,7 @@ def test_the_specification_and_the_document_agree(specification, document, opera
     assert (method, path) == (expected_method, expected_path)
 
     ours, theirs = parameters(document, described), parameters(specification, expected)
-    assert ours <= theirs  # what is optional may be left unread
+    assert ours <= theirs  # optional properties may be ignored
     needed = {(name, kind) for name, kind in theirs if kind == "path" or name == "Idempotency-Key"}
     assert needed <= ours
 
@@ -176,7 +176,7 @@ def _agree(
     for media, schema in ours.items():
         contract = theirs[media]
         if "properties" not in schema or "properties" not in contract:
-            continue  # metadata and what has several forms stays a dict
+            continue  # metadata and values with several forms stay dicts
         assert set(schema["properties"]) <= set(contract["properties"])
         required = set(schema.get("required", []))
         expected = set(contract.get("required", []))

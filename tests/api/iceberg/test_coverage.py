@@ -34,17 +34,17 @@ def test_every_operation_has_a_test():
     assert set(operations()) - marked() == set()
 
 
-def test_no_mark_names_an_operation_that_is_not_there():
+def test_every_mark_names_an_existing_operation():
     assert marked() - set(operations()) == set()
 
 
-def test_the_method_of_a_route_is_the_operations():
+def test_routes_have_the_methods_of_their_operations():
     for template, served in urls.ROUTES.items():
         for method, operation in served.items():
             assert operation.verb == method, template
 
 
-def test_what_writes_says_so():
+def test_writing_operations_are_marked():
     for name, operation in operations().items():
         writes = operation.verb in {"POST", "DELETE"} and name not in {
             *("getToken", "reportMetrics", "signRequest", "planTableScan", "fetchScanTasks"),
@@ -101,7 +101,7 @@ def test_a_message_begins_with_the_cause():
     assert message_of(error) == "no (operation 3)"
 
 
-def test_only_a_sure_refusal_is_final():
+def test_only_definite_refusals_are_final():
     final = {kind for kind in errors.STATUS_AND_TYPE if errors.is_final(kind.__new__(kind))}
     passing = {kind.__name__ for kind in set(errors.STATUS_AND_TYPE) - final}
     assert passing == {

@@ -20,12 +20,12 @@ def test_creates_a_namespace(iceberg: Iceberg):
 
 
 @pytest.mark.parametrize("properties", [{}, {"properties": {}}, {"properties": None}])
-def test_properties_need_not_be(iceberg: Iceberg, properties):
+def test_properties_are_optional(iceberg: Iceberg, properties):
     made = iceberg.post("namespaces", {"namespace": ["a"], **properties})
     assert own(made) == {"namespace": ["a"], "properties": {}}
 
 
-def test_in_another(iceberg: Iceberg):
+def test_creates_a_namespace_in_another(iceberg: Iceberg):
     make_namespace("a")
     assert iceberg.post("namespaces", {"namespace": ["a", "b c/d"]})["namespace"] == ["a", "b c/d"]
     assert Namespace.objects.get(name="b c/d").parent.path == ["a"]
@@ -84,7 +84,7 @@ def test_twice(iceberg: Iceberg):
         ({"namespace": ["a"], "properties": {"\0": "n"}}, "NUL character"),
     ],
 )
-def test_bodies_that_are_none(iceberg: Iceberg, body, error):
+def test_invalid_bodies_are_refused(iceberg: Iceberg, body, error):
     iceberg.refused(400, "BadRequestException", error, "POST namespaces", body)
 
 
@@ -93,7 +93,7 @@ def test_text_that_looks_like_nul(iceberg: Iceberg):
     assert own(iceberg.post("namespaces", body)) == body
 
 
-def test_a_reader_does_not(reader: Iceberg):
+def test_a_reader_is_refused(reader: Iceberg):
     reader.refused(
         403,
         "NotAuthorizedException",

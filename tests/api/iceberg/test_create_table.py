@@ -23,7 +23,7 @@ def local(location: str) -> Path:
     return Path(location.removeprefix("file://"))
 
 
-def test_the_answer_is_the_file_that_was_written(iceberg: Iceberg, warehouse: Path):
+def test_the_answer_is_the_written_metadata(iceberg: Iceberg, warehouse: Path):
     created = iceberg.post("namespaces/ns/tables", BODY)
     assert set(created) == {"metadata-location", "metadata", "config"}
     path = local(created["metadata-location"])
@@ -41,7 +41,7 @@ def test_the_answer_is_the_file_that_was_written(iceberg: Iceberg, warehouse: Pa
     assert not StagedFile.objects.exists()
 
 
-def test_everything_that_may_be_asked_for(iceberg: Iceberg, warehouse: Path):
+def test_all_options_of_a_creation(iceberg: Iceberg, warehouse: Path):
     created = iceberg.post(
         "namespaces/ns/tables",
         {
@@ -78,7 +78,7 @@ def test_everything_that_may_be_asked_for(iceberg: Iceberg, warehouse: Path):
     assert json.loads(gzip.decompress(path.read_bytes())) == metadata
 
 
-def test_a_staged_table_is_nowhere_yet(iceberg: Iceberg, warehouse: Path):
+def test_a_staged_table_is_not_visible(iceberg: Iceberg, warehouse: Path):
     staged = iceberg.post("namespaces/ns/tables", {**BODY, "stage-create": True})
     assert staged["metadata-location"] is None
     assert staged["metadata"]["current-schema-id"] == 0
@@ -100,14 +100,14 @@ def test_a_staged_table_has_a_directory_for_manifests(iceberg: Iceberg, warehous
     assert files(warehouse) == {}
 
 
-def test_the_namespace_may_say_where_its_tables_lie(iceberg: Iceberg, warehouse: Path):
+def test_a_namespace_may_set_the_location_of_its_tables(iceberg: Iceberg, warehouse: Path):
     make_namespace("there", properties={"location": f"file://{warehouse}/there"})
     created = iceberg.post("namespaces/there/tables", BODY)
     assert created["metadata"]["location"].startswith(f"file://{warehouse}/there/events-")
 
 
-def test_a_namespace_that_says_a_table_s_own_location(iceberg: Iceberg, warehouse: Path):
-    """Removing orphan files of the outer table would take the inner one's."""
+def test_a_namespace_with_the_location_of_a_table(iceberg: Iceberg, warehouse: Path):
+    """Otherwise, removing orphan files of the outer table would delete the inner table's files."""
     outer = iceberg.post("namespaces/ns/tables", BODY)["metadata"]["location"]
     before = set(warehouse.rglob("*"))
     error = "belongs to table 'ns.events'"
@@ -124,7 +124,7 @@ def test_a_namespace_that_says_a_table_s_own_location(iceberg: Iceberg, warehous
 @pytest.mark.parametrize("stage", [False, True])
 @pytest.mark.parametrize("properties", [{}, {"location": "file://{}/there/"}])
 def test_a_relative_location(iceberg: Iceberg, warehouse: Path, properties, stage):
-    """It is relative to the namespace's."""
+    """A relative location is relative to the namespace's location."""
     properties = {name: text.format(warehouse) for name, text in properties.items()}
     make_namespace("of", properties=properties)
     parent_location = iceberg.get("namespaces/of")["properties"]["location"].rstrip("/")
@@ -134,7 +134,7 @@ def test_a_relative_location(iceberg: Iceberg, warehouse: Path, properties, stag
 
 
 @pytest.mark.parametrize("stage", [False, True])
-def test_a_location_that_no_file_system_can_have(iceberg: Iceberg, warehouse: Path, stage):
+def test_an_impossible_location_is_refused(iceberg: Iceberg, warehouse: Path, stage):
     (warehouse / "file").write_bytes(b"")
     (warehouse / "round").symlink_to("round")
     for location in ("x" * 300, "file/t", "round/t"):
@@ -143,7 +143,7 @@ def test_a_location_that_no_file_system_can_have(iceberg: Iceberg, warehouse: Pa
         iceberg.refused(400, "BadRequestException", "cannot be", request, body)
 
 
-def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
+def test_a_taken_name_is_refused(iceberg: Iceberg, warehouse: Path):
     iceberg.post("namespaces/ns/tables", BODY)
     make_table("ns", "vectors")
     before = files(warehouse)
@@ -158,7 +158,7 @@ def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
     assert files(warehouse) == before
 
 
-def test_a_namespace_that_is_missing(iceberg: Iceberg, warehouse: Path):
+def test_a_missing_namespace_is_refused(iceberg: Iceberg, warehouse: Path):
     iceberg.refused(
         404,
         "NoSuchNamespaceException",
@@ -192,13 +192,13 @@ def test_a_namespace_that_is_missing(iceberg: Iceberg, warehouse: Path):
         ({"properties": {"write.data.path": "gs://b/a"}}, "does not serve yet"),
     ],
 )
-def test_what_is_refused_writes_nothing(iceberg: Iceberg, warehouse: Path, change, complaint):
+def test_a_refused_creation_writes_nothing(iceberg: Iceberg, warehouse: Path, change, complaint):
     body = {key: value for key, value in {**BODY, **change}.items() if value is not None}
     iceberg.refused(400, "BadRequestException", complaint, "POST namespaces/ns/tables", body)
     assert files(warehouse) == {}
 
 
-def test_a_location_of_another_table(iceberg: Iceberg, warehouse: Path):
+def test_a_location_of_another_table_is_refused(iceberg: Iceberg, warehouse: Path):
     inside = iceberg.post("namespaces/ns/tables", BODY)["metadata"]["location"] + "/inside"
     before = files(warehouse)
     iceberg.refused(
@@ -211,6 +211,6 @@ def test_a_location_of_another_table(iceberg: Iceberg, warehouse: Path):
     assert files(warehouse) == before
 
 
-def test_who_may_only_read(reader: Iceberg, warehouse: Path):
+def test_a_reader_is_refused(reader: Iceberg, warehouse: Path):
     reader.refused(403, "NotAuthorizedException", "may not", "POST namespaces/ns/tables", BODY)
     assert files(warehouse) == {}

@@ -7,7 +7,7 @@ from tests.factories import make_namespace, make_table
 pytestmark = pytest.mark.operation("dropNamespace")
 
 
-def test_drops_an_empty_one(iceberg: Iceberg):
+def test_drops_an_empty_namespace(iceberg: Iceberg):
     make_namespace("a", "b", properties={"k": "v"})
     assert iceberg.delete("namespaces/a%1Fb") is None
     assert not Namespace.objects.live().filter(name="b").exists()
@@ -26,19 +26,19 @@ def test_in_a_warehouse(iceberg: Iceberg):
     assert not Namespace.objects.live().filter(name="b").exists()
 
 
-def test_one_that_holds_a_namespace(iceberg: Iceberg):
+def test_a_namespace_with_children_is_not_dropped(iceberg: Iceberg):
     make_namespace("a", "b")
     error = "Namespace a is not empty. It holds 0 tables and 1 namespace. Drop what it holds first"
     iceberg.refused(409, "NamespaceNotEmptyException", error, "DELETE namespaces/a")
 
 
-def test_one_that_holds_a_table_of_another_format(iceberg: Iceberg):
+def test_a_namespace_with_a_lance_table_is_not_dropped(iceberg: Iceberg):
     make_table("a", "t")
     error = "Namespace a is not empty. It holds 1 table and 0 namespaces"
     iceberg.refused(409, "NamespaceNotEmptyException", error, "DELETE namespaces/a")
 
 
-def test_one_that_holds_a_view(iceberg: Iceberg):
+def test_a_namespace_with_a_view_is_not_dropped(iceberg: Iceberg):
     view = make_table("a", "v")
     view.kind = "view"
     view.format = "iceberg"
@@ -53,7 +53,7 @@ def test_a_missing_one(iceberg: Iceberg):
     )
 
 
-def test_a_reader_does_not(reader: Iceberg):
+def test_a_reader_is_refused(reader: Iceberg):
     make_namespace("a")
     error = "'reader' may not manage 'a'"
     reader.refused(403, "NotAuthorizedException", error, "DELETE namespaces/a")

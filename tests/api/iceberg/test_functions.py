@@ -133,7 +133,7 @@ def test_changing():
     event = AuditEvent.objects.get(action="function.update")
     assert event.before["definitions"] == {"int": 1}
     assert event.after["definitions"] == {"int": 2}
-    # Back to the first version: the log tells.
+    # Back to the first version, which the log records.
     back = {**row.metadata["definitions"][0], "current-version-id": 1}
     functions.update_function(actor=SYSTEM, function=F, content=Content(definitions=[back]))
     row.refresh_from_db()

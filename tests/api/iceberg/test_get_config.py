@@ -32,7 +32,7 @@ def test_a_warehouse(iceberg: Iceberg, warehouse):
     assert overrides == {"namespace-separator": "%1F", "prefix": "prod.ml"}
 
 
-def test_an_empty_warehouse_is_none(iceberg: Iceberg):
+def test_an_empty_warehouse_means_none(iceberg: Iceberg):
     assert "prefix" not in iceberg.get("config?warehouse=")["overrides"]
 
 
@@ -48,7 +48,7 @@ def test_the_root_has_a_name(iceberg: Iceberg, settings):
         iceberg.refused(404, "NoSuchWarehouseException", "does not exist", request)
 
 
-def test_the_root_s_name_comes_before_a_namespace(iceberg: Iceberg, settings):
+def test_the_name_of_the_root_precedes_a_namespace(iceberg: Iceberg, settings):
     """Nobody leads the clients of the whole catalog into a namespace by making one of its name."""
     make_namespace("monodon", "inner")
     assert "prefix" not in iceberg.get("config?warehouse=monodon")["overrides"]
@@ -81,7 +81,7 @@ def test_an_unknown_warehouse(iceberg: Iceberg, warehouse):
     )
 
 
-def test_who_asks(db):
+def test_credentials_are_required(db):
     response = Iceberg().refused(
         401, "NotAuthorizedException", "No API key was given", "GET config"
     )

@@ -85,7 +85,7 @@ def exchange(subject: str, **more: str) -> dict[str, str]:
 
 
 def age(monkeypatch, seconds: float) -> None:
-    """Let the tokens that are issued be of this age."""
+    """Issue tokens of this age."""
     real = signing.time.time
     monkeypatch.setattr(signing.time, "time", lambda: real() - seconds)
 
@@ -143,7 +143,7 @@ def test_wrong_credentials(key, form, headers):
     refused(401, "invalid_client", "", {"grant_type": "client_credentials", **form}, **headers)
 
 
-def test_ended_keys(db):
+def test_expired_and_revoked_keys_are_refused(db):
     row, revoked = api_keys.create_api_key(actor=SYSTEM, name="revoked")
     api_keys.revoke_api_key(actor=SYSTEM, key=row)
     refused(401, "invalid_client", "revoked", credentials(revoked))
@@ -161,7 +161,7 @@ def test_other_grants(db, form):
 
 
 @pytest.mark.parametrize("form", [b"\xff", b"&".join([b"a=b"] * 101)])
-def test_what_is_no_form(db, form):
+def test_invalid_forms_are_refused(db, form):
     refused(400, "invalid_request", "not form-encoded", form)
 
 
@@ -190,12 +190,12 @@ def test_an_expired_token(key, monkeypatch):
         age(patch, 3602)
         expired = granted(credentials(key))
     refused(400, "invalid_grant", "expired", exchange(expired))
-    # Java proves itself anew then.
+    # Java then authenticates again.
     granted(exchange(expired), authorization=basic(f"my client:{key}"))
     granted(exchange(expired, client_secret=key))
 
 
-def test_the_token_of_another(key):
+def test_a_token_of_another_principal_is_refused(key):
     _, other = api_keys.create_api_key(actor=SYSTEM, name="other")
     form = exchange(granted(credentials(other)))
     refused(400, "invalid_grant", "another client", form, authorization=basic(f":{key}"))
@@ -203,7 +203,7 @@ def test_the_token_of_another(key):
 
 
 @pytest.mark.parametrize("subject", ["", "mnt_", "mnt_x.y.z", "eyJhbGciOiJub25lIn0.e30.", "x"])
-def test_tokens_that_are_none(key, subject):
+def test_invalid_tokens_are_refused(key, subject):
     if subject:
         refused(400, "invalid_grant", "unknown", exchange(subject))
     else:
@@ -213,7 +213,7 @@ def test_tokens_that_are_none(key, subject):
 # --- the token -----------------------------------------------------------------------------------
 
 
-def test_a_token_does_what_its_key_does(db, reader: Iceberg):
+def test_a_token_has_the_rights_of_its_key(db, reader: Iceberg):
     token = granted(credentials(reader.token))
     Iceberg(token).refused(
         403,
@@ -231,7 +231,7 @@ def test_a_token_ends_with_its_key(key):
     client.refused(401, "NotAuthorizedException", "revoked", "GET namespaces")
 
 
-def test_another_process_learns_of_a_revoked_key_in_time(key, monkeypatch):
+def test_other_processes_notice_a_revoked_key(key, monkeypatch):
     client = Iceberg(granted(credentials(key)))
     client.get("namespaces")
     ApiKey.objects.update(revoked_at=timezone.now())
@@ -256,7 +256,7 @@ def test_a_token_ends_in_an_hour(key, monkeypatch):
     Lance(expired).refused(401, 16, "has expired", "/v1/table", method="GET")
 
 
-def test_a_token_that_was_tampered_with(key):
+def test_a_tampered_token_is_refused(key):
     token = granted(credentials(key))
     payload, moment, signature = token.removeprefix("mnt_").split(".")
     other = tokens.issue_token(ApiKey.objects.get().pk + 1).removeprefix("mnt_").split(".")[0]
@@ -275,7 +275,7 @@ def test_both_protocols_take_a_token(key):
     assert Lance(token).get("/v1/table") == {"tables": []}
 
 
-def test_no_secret_is_told_or_logged(key, caplog):
+def test_no_secret_is_returned_or_logged(key, caplog):
     caplog.set_level(logging.DEBUG)
     token = granted(credentials(key))
     Iceberg(token).get("namespaces")
@@ -286,7 +286,7 @@ def test_no_secret_is_told_or_logged(key, caplog):
     assert token not in answer
 
 
-def test_a_database_that_is_away(key, monkeypatch):
+def test_an_unreachable_database_is_reported(key, monkeypatch):
     def away(*_: object, **__: object) -> None:
         raise OperationalError("connection refused: host=secret")
 
@@ -319,7 +319,7 @@ def test_a_scope_narrows_the_token(key, path):
     )
 
 
-def test_an_exchange_widens_nothing(key):
+def test_an_exchange_does_not_widen_the_scope(key):
     narrow = granted(credentials(key, scope="write"))
     form = exchange(narrow)
     assert ask(form).json()["scope"] == "write"
@@ -334,12 +334,12 @@ def test_an_exchange_widens_nothing(key):
 
 
 @pytest.mark.parametrize("scope", ["rule", "PRINCIPAL_ROLE:boss", "read rule", 'a"b', "ä"])
-def test_scopes_that_mean_nothing(key, scope):
+def test_unknown_scopes_are_refused(key, scope):
     refused(400, "invalid_scope", "no privilege", credentials(key, scope=scope))
     refused(400, "invalid_scope", "no privilege", exchange(key, scope=scope))
 
 
-def test_a_key_with_scopes_gives_no_more(db):
+def test_a_restricted_key_gives_no_wider_token(db):
     api_keys.create_api_key(actor=SYSTEM, name="etl")
     _, key = api_keys.add_key(
         actor=SYSTEM,
@@ -354,7 +354,7 @@ def test_a_key_with_scopes_gives_no_more(db):
     refused(400, "invalid_scope", "Beyond", credentials(key, scope="write"))
 
 
-def test_a_parameter_twice(key):
+def test_a_repeated_parameter_is_refused(key):
     form = urlencode(credentials(key)).encode()
     refused(400, "invalid_request", "more than once", form + b"&client_secret=x")
     refused(400, "invalid_request", "more than once", form + b"&scope=read&scope=read")

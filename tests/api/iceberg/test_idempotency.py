@@ -70,7 +70,7 @@ def same(first: HttpResponse, second: HttpResponse) -> bool:
     )
 
 
-def test_which_operations_heed_it():
+def test_operations_that_support_idempotency_keys():
     heeding = {
         operation.__name__: operation.is_idempotent
         for operations in urls.ROUTES.values()
@@ -79,7 +79,7 @@ def test_which_operations_heed_it():
     assert {name for name, heeds in heeding.items() if not heeds} == HAS_NONE & set(heeding)
 
 
-def test_a_change_is_made_once(iceberg: Iceberg):
+def test_a_repeated_change_is_made_once(iceberg: Iceberg):
     key, body = new_key(), {"namespace": ["a"], "properties": {"k": "v"}}
     first = iceberg.call("POST", "namespaces", body, **once(key))
     assert (first.status_code, own(first.json())) == (200, body)
@@ -92,7 +92,7 @@ def test_a_change_is_made_once(iceberg: Iceberg):
     assert same(first, upper)
 
 
-def test_a_204_is_given_again(iceberg: Iceberg):
+def test_a_204_is_repeated(iceberg: Iceberg):
     make_namespace("a")
     key = new_key()
     first = iceberg.call("DELETE", "namespaces/a", **once(key))
@@ -103,7 +103,7 @@ def test_a_204_is_given_again(iceberg: Iceberg):
     assert "content-type" not in again
 
 
-def test_what_changed_nothing_is_given_again(iceberg: Iceberg):
+def test_the_answer_of_a_no_op_is_repeated(iceberg: Iceberg):
     make_namespace("a", properties={"k": "v"})
     key, body = new_key(), {"removals": ["x"]}
     first = iceberg.call("POST", "namespaces/a/properties", body, **once(key))
@@ -113,7 +113,7 @@ def test_what_changed_nothing_is_given_again(iceberg: Iceberg):
     assert Namespace.objects.get(name="a").properties == {"k": "v", "x": "y"}
 
 
-def test_a_refusal_is_given_again(iceberg: Iceberg):
+def test_a_refusal_is_repeated(iceberg: Iceberg):
     for request, body, status in (
         ("POST namespaces", {"namespace": ["a", "b"]}, 404),
         ("POST namespaces", {"namespace": []}, 400),
@@ -133,7 +133,7 @@ def test_a_refusal_is_given_again(iceberg: Iceberg):
         assert same(first, again)
 
 
-def test_spelling_does_not_count(iceberg: Iceberg):
+def test_equivalent_bodies_count_as_the_same_request(iceberg: Iceberg):
     key = new_key()
     body = {"namespace": ["a"], "properties": {"x": "1", "y": "2"}}
     first = iceberg.call("POST", "namespaces", body, **once(key))
@@ -141,7 +141,7 @@ def test_spelling_does_not_count(iceberg: Iceberg):
     assert same(first, iceberg.call("POST", "namespaces", raw=raw, **once(key)))
 
 
-def test_another_request_with_the_key(iceberg: Iceberg):
+def test_another_request_with_the_key_is_refused(iceberg: Iceberg):
     make_namespace("b")
     key, body = new_key(), {"namespace": ["a"]}
     iceberg.call("POST", "namespaces", body, **once(key))
@@ -156,7 +156,7 @@ def test_another_request_with_the_key(iceberg: Iceberg):
         iceberg.refused(422, "UnprocessableEntityException", error, request, other, **once(key))
 
 
-def test_the_keys_of_two_actors_are_two(iceberg: Iceberg):
+def test_keys_are_bound_to_their_principal(iceberg: Iceberg):
     _, other = api_keys.create_api_key(actor=SYSTEM, name="other")
     key, body = new_key(), {"namespace": ["a"]}
     assert iceberg.call("POST", "namespaces", body, **once(key)).status_code == 200
@@ -176,19 +176,19 @@ def test_the_keys_of_two_actors_are_two(iceberg: Iceberg):
         "017f22e2-79b0-7cc3-98c4-dc0c0c07398f\n",
     ],
 )
-def test_keys_that_are_none(iceberg: Iceberg, key):
+def test_invalid_keys_are_refused(iceberg: Iceberg, key):
     error = "is not a UUID of version 7"
     body = {"namespace": ["a"]}
     iceberg.refused(400, "BadRequestException", error, "POST namespaces", body, **once(key))
 
 
-def test_a_read_takes_no_notice(iceberg: Iceberg):
+def test_reads_ignore_the_key(iceberg: Iceberg):
     with unchanged():
         iceberg.get("namespaces", **once("x"))
         iceberg.get("config", **once(new_key()))
 
 
-def test_what_may_pass_is_not_noted(iceberg: Iceberg, reader: Iceberg, monkeypatch):
+def test_transient_errors_are_not_recorded(iceberg: Iceberg, reader: Iceberg, monkeypatch):
     body = {"namespace": ["a"]}
     key = new_key()
     for client, status in ((Iceberg(), 401), (reader, 403)):
@@ -217,7 +217,7 @@ def test_what_may_pass_is_not_noted(iceberg: Iceberg, reader: Iceberg, monkeypat
 
 @pytest.fixture
 def lost(monkeypatch):
-    """Let the answers of what follows be lost, as when a server is killed after the commit."""
+    """Lose the answers of the following requests, as when a server is killed after the commit."""
 
     def keep_nothing(*_: object, **__: object) -> None:
         pass
@@ -242,7 +242,7 @@ def lost(monkeypatch):
         ("DELETE namespaces/a", None, None),
     ],
 )
-def test_a_lost_answer_is_made_anew(iceberg: Iceberg, lost, request_, body, answer):
+def test_a_lost_answer_is_rebuilt(iceberg: Iceberg, lost, request_, body, answer):
     make_namespace("a", properties={"k": "v"})
     status = 200 if answer else 204
     method, _, path = request_.partition(" ")
@@ -260,7 +260,7 @@ def test_a_lost_answer_is_made_anew(iceberg: Iceberg, lost, request_, body, answ
     assert AuditEvent.objects.count() == events
 
 
-def test_a_large_answer_is_made_anew(iceberg: Iceberg, monkeypatch):
+def test_a_large_answer_is_rebuilt(iceberg: Iceberg, monkeypatch):
     monkeypatch.setattr(idempotency, "MAX_KEPT_BYTES", 20)
     key, body = new_key(), {"namespace": ["a"]}
     first = iceberg.call("POST", "namespaces", body, **once(key))
@@ -272,7 +272,7 @@ def test_a_large_answer_is_made_anew(iceberg: Iceberg, monkeypatch):
 
 
 def zipped(key: str) -> dict[str, dict[str, str]]:
-    """As all real clients ask: such an answer is not kept."""
+    """Accept gzip, as all real clients do: a compressed answer is not recorded."""
     return {"headers": {"idempotency-key": key, "accept-encoding": "gzip"}}
 
 
@@ -299,7 +299,7 @@ COMMIT = {"requirements": [], "updates": [{"action": "set-properties", "updates"
 
 
 @pytest.mark.parametrize("error", [OperationalError("away"), ZeroDivisionError("bug")])
-def test_a_commit_that_comes_again_is_not_called_failed(
+def test_a_repeated_commit_is_not_reported_as_failed(
     iceberg: Iceberg, warehouse, monkeypatch, caplog, error
 ):
     """After a 409 a client removes the files of its commit, and this one stands."""
@@ -320,7 +320,7 @@ def test_a_commit_that_comes_again_is_not_called_failed(
     assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
 
 
-def test_a_commit_whose_table_went_away_is_not_called_failed(iceberg: Iceberg, warehouse):
+def test_a_commit_to_a_dropped_table_is_not_reported_as_failed(iceberg: Iceberg, warehouse):
     make_iceberg_table("a", "t")
     key, path = new_key(), "namespaces/a/tables/t"
     assert iceberg.call("POST", path, COMMIT, **zipped(key)).status_code == 200
@@ -332,7 +332,7 @@ def test_a_commit_whose_table_went_away_is_not_called_failed(iceberg: Iceberg, w
     assert (again.status_code, form["type"]) == (500, "CommitStateUnknownException")
 
 
-# What of a commit is told as "nothing was changed", though another time it may go well.
+# Definite refusals of a commit that may succeed at another time.
 PASSING = [
     (CommitConflict("busy"), 409),
     (ServiceUnavailable("busy"), 409),
@@ -356,8 +356,8 @@ def raising(error: Exception) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(("error", "status"), PASSING)
 @pytest.mark.usefixtures("warehouse", "quiet")
-def test_a_commit_that_was_called_failed_stays_so(iceberg: Iceberg, monkeypatch, error, status):
-    """Its client has removed the files of this attempt; the next one has another key."""
+def test_a_commit_reported_as_failed_stays_failed(iceberg: Iceberg, monkeypatch, error, status):
+    """The client has removed the files of this attempt; the next attempt has another key."""
     make_iceberg_table("a", "t")
     key, path = new_key(), "namespaces/a/tables/t"
     with monkeypatch.context() as patch:
@@ -371,7 +371,7 @@ def test_a_commit_that_was_called_failed_stays_so(iceberg: Iceberg, monkeypatch,
     assert iceberg.call("POST", path, COMMIT, **once(new_key())).status_code == 200
 
 
-def test_a_transaction_that_was_called_failed_stays_so(iceberg: Iceberg, warehouse, monkeypatch):
+def test_a_transaction_reported_as_failed_stays_failed(iceberg: Iceberg, warehouse, monkeypatch):
     make_iceberg_table("a", "t")
     key = new_key()
     body = {"table-changes": [{"identifier": {"namespace": ["a"], "name": "t"}, **COMMIT}]}
@@ -386,7 +386,7 @@ def test_a_transaction_that_was_called_failed_stays_so(iceberg: Iceberg, warehou
 
 @pytest.mark.parametrize(("error", "status"), PASSING)
 @pytest.mark.usefixtures("warehouse", "quiet")
-def test_a_commit_is_called_failed_only_if_that_is_noted(
+def test_a_commit_is_reported_as_failed_only_if_recorded(
     iceberg: Iceberg, monkeypatch, error, status
 ):
     make_iceberg_table("a", "t")
@@ -400,7 +400,7 @@ def test_a_commit_is_called_failed_only_if_that_is_noted(
     assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
 
 
-def test_what_says_nothing_of_a_commit_is_not_noted(
+def test_inconclusive_commit_errors_are_not_recorded(
     iceberg: Iceberg, reader: Iceberg, warehouse, monkeypatch
 ):
     make_iceberg_table("a", "t")
@@ -415,7 +415,7 @@ def test_what_says_nothing_of_a_commit_is_not_noted(
     assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
 
 
-def test_a_commit_that_stands_is_answered_again(iceberg: Iceberg, warehouse):
+def test_the_answer_of_a_commit_is_repeated(iceberg: Iceberg, warehouse):
     make_iceberg_table("a", "t")
     path = "namespaces/a/tables/t"
     uuid_ = iceberg.get(path)["metadata"]["table-uuid"]
@@ -433,7 +433,7 @@ def test_a_commit_that_stands_is_answered_again(iceberg: Iceberg, warehouse):
     assert AuditEvent.objects.filter(action="table.commit").count() == 2
 
 
-def test_an_answer_that_cannot_be_kept_is_an_answer(iceberg: Iceberg, monkeypatch):
+def test_an_answer_that_cannot_be_recorded_is_still_sent(iceberg: Iceberg, monkeypatch):
     def away(self: object, *_: object, **__: object) -> None:
         raise OperationalError("away")
 
@@ -458,7 +458,7 @@ def secret(transactional_db, warehouse, monkeypatch) -> str:
 
 
 def agrees(warehouse: Path) -> None:
-    """No metadata file is there but those that were current once, and no note of another."""
+    """Every metadata file was current once, and no other file is recorded."""
     assert not StagedFile.objects.exists()
     paths = TableVersion.objects.values_list("manifest_path", flat=True)
     stored_paths = {locations.iceberg_path(path) for path in paths}
@@ -491,7 +491,7 @@ def named(*identifier: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_key_that_comes_often_at_once(secret, warehouse, request_, body, status):
+def test_concurrent_requests_with_one_key(secret, warehouse, request_, body, status):
     method, _, path = request_.partition(" ")
     key, barrier = new_key(), Barrier(6)
     events = AuditEvent.objects.count()
@@ -616,7 +616,9 @@ COMMITS = [
 @pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("passing", PASSING)
 @pytest.mark.usefixtures("quiet")
-def test_a_commit_does_not_follow_its_refusal(secret, warehouse, monkeypatch, commit, passing):
+def test_a_commit_cannot_follow_its_recorded_failure(
+    secret, warehouse, monkeypatch, commit, passing
+):
     """The second is called failed before the first commits: its client removes the files."""
     path, body, _ = commit
     error, status = passing
@@ -643,7 +645,9 @@ def test_a_commit_does_not_follow_its_refusal(secret, warehouse, monkeypatch, co
 @pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("error", [error for error, _ in PASSING])
 @pytest.mark.usefixtures("quiet")
-def test_a_refusal_does_not_follow_its_commit(secret, warehouse, monkeypatch, commit, error):
+def test_a_failure_cannot_be_recorded_after_the_commit(
+    secret, warehouse, monkeypatch, commit, error
+):
     """The second is to be called failed while the first commits: it hears that it succeeded."""
     path, body, success = commit
     held = Held(iceberg_commits.commit, is_inside=True)

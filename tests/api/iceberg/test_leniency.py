@@ -142,7 +142,7 @@ planTableScan stats-fields ... ...
 planTableScan min-rows-requested ..- ..-
 """
 EXCEPTIONS = {
-    # No name is empty, and the root is there already.
+    # Names must not be empty, and the root already exists.
     *(("createNamespace", "namespace"), ("createTable", "name"), ("registerTable", "name")),
     *(("updateTable", "identifier.name"), ("createView", "name")),
 }
@@ -224,7 +224,7 @@ def test_actions_and_types_in_any_case(iceberg: Iceberg, table):
     assert made["metadata"]["properties"] == {"old": "x", "a": "b"}
 
 
-def test_a_path_is_checked_whatever_the_case(iceberg: Iceberg, table, warehouse):
+def test_paths_are_checked_for_every_spelling_of_the_action(iceberg: Iceberg, table, warehouse):
     """An action that is spelled otherwise is no way around its checks."""
     other = make_iceberg_table("ns", "other")
     update = {
@@ -235,7 +235,7 @@ def test_a_path_is_checked_whatever_the_case(iceberg: Iceberg, table, warehouse)
     iceberg.refused(409, "AlreadyExistsException", "belongs to", f"POST {table}", body)
 
 
-def test_the_former_names_of_fields(iceberg: Iceberg, table):
+def test_former_names_of_fields_are_accepted(iceberg: Iceberg, table):
     updates = [
         {"action": "set-properties", "updated": {"a": "b"}},
         {"action": "remove-properties", "removed": ["old"]},
@@ -280,7 +280,7 @@ REFERENCES = [
 
 @pytest.mark.parametrize(("text", "status"), REFERENCES)
 @pytest.mark.parametrize("path", ["tables/t", "tables/t/credentials", "views/v"])
-def test_the_views_through_which_something_is_loaded(iceberg: Iceberg, table, path, text, status):
+def test_the_referenced_by_parameter_is_checked(iceberg: Iceberg, table, path, text, status):
     make_view("ns", "v")
     answer = iceberg.call("GET", f"namespaces/ns/{path}?referenced-by={text}")
     assert answer.status_code == status, answer.content

@@ -43,7 +43,7 @@ def test_of_a_warehouse(iceberg: Iceberg):
     assert ml.get("namespaces?parent=x") == listed(["x", "deep"])
 
 
-def test_everything_unless_pages_are_asked_for(iceberg: Iceberg, monkeypatch):
+def test_all_namespaces_are_listed_without_paging(iceberg: Iceberg, monkeypatch):
     monkeypatch.setattr("api.iceberg.operation.MAX_PAGE", 2)
     for number in range(5):
         make_namespace(f"n{number}")
@@ -91,7 +91,7 @@ def test_parents_of_any_name(iceberg: Iceberg, parent):
     assert iceberg.get(f"namespaces?parent={path}") == listed([*parent, "child"])
 
 
-def test_parents_that_a_client_quoted_twice(iceberg: Iceberg):
+def test_doubly_quoted_parents_are_accepted(iceberg: Iceberg):
     """PyIceberg quotes the levels and the whole; Java up to 1.8 the separator as well."""
     make_namespace("a b", "c/d", "child")
     for text in ("a%20b\x1fc%2Fd", "a%20b%1Fc%2Fd", "a+b%1fc%2Fd"):
@@ -101,20 +101,20 @@ def test_parents_that_a_client_quoted_twice(iceberg: Iceberg):
     assert iceberg.get("namespaces?parent=a%2520b") == listed(["a%20b", "literal"])
 
 
-def test_names_are_answered_as_they_were_given(iceberg: Iceberg):
+def test_names_are_returned_unchanged(iceberg: Iceberg):
     """Java writes a space as a plus."""
     make_namespace("a b", "x")
     assert iceberg.get("namespaces?parent=a%2Bb") == listed(["a b", "x"])
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "x", "1.5", "9" * 30, "²"])
-def test_sizes_that_are_none(iceberg: Iceberg, size):
+def test_invalid_page_sizes_are_refused(iceberg: Iceberg, size):
     request = f"GET namespaces?pageSize={size}"
     iceberg.refused(400, "BadRequestException", "'pageSize'", request)
 
 
 @pytest.mark.parametrize("token", ["%00", "é", "a", "_w", "a b", "YQ%3D%3D%3D%3D"])
-def test_tokens_that_are_none(iceberg: Iceberg, token):
+def test_invalid_tokens_are_refused(iceberg: Iceberg, token):
     make_namespace("a")
     request = f"GET namespaces?pageToken={token}"
     iceberg.refused(400, "BadRequestException", "'pageToken'", request)
@@ -133,5 +133,5 @@ def test_a_missing_parent(iceberg: Iceberg):
 
 
 @pytest.mark.parametrize("parent", ["a%1F", "%1Fa", "%1F", "a%00b", "x" * 256])
-def test_parents_that_are_none(iceberg: Iceberg, parent):
+def test_invalid_parents_are_refused(iceberg: Iceberg, parent):
     iceberg.refused(400, "BadRequestException", "name", f"GET namespaces?parent={parent}")

@@ -17,7 +17,7 @@ def test_the_properties(iceberg: Iceberg):
     assert own(iceberg.get("namespaces/a")) == {"namespace": ["a"], "properties": {}}
 
 
-def test_its_location(iceberg: Iceberg, warehouse):
+def test_a_namespace_has_a_location(iceberg: Iceberg, warehouse):
     """Some engines make no table in a namespace without one."""
     make_namespace("a b", "c")
     answer = iceberg.get("namespaces/a%20b%1Fc")["properties"]["location"]
@@ -36,8 +36,8 @@ def test_a_location_is_inherited(iceberg: Iceberg, warehouse):
     assert re.fullmatch(rf"{inherited}/t-[0-9a-f]{{32}}", table["metadata"]["location"])
 
 
-def test_tables_lie_where_an_engine_puts_them(iceberg: Iceberg, warehouse):
-    """As Trino does: it asks for the location, adds the table's name, and stages the table."""
+def test_tables_are_created_where_engines_put_them(iceberg: Iceberg, warehouse):
+    """Trino requests the location, appends the table's name, and stages the table."""
     make_namespace("ns")
     root = iceberg.get("namespaces/ns")["properties"]["location"]
     body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{root}/t-0123456789abcdef"}
@@ -119,10 +119,10 @@ def test_a_missing_warehouse(iceberg: Iceberg):
 
 
 @pytest.mark.parametrize("path", ["a%1F", "%1Fa", "%1F", "a%00", "a%0Ab", "x" * 256])
-def test_names_that_are_none(iceberg: Iceberg, path):
+def test_invalid_names_are_refused(iceberg: Iceberg, path):
     iceberg.refused(400, "BadRequestException", "name", f"GET namespaces/{path}")
 
 
 @pytest.mark.parametrize("prefix", ["a..b", "a.", "..", "~00", "x" * 256])
-def test_prefixes_that_are_none(iceberg: Iceberg, prefix):
+def test_invalid_prefixes_are_refused(iceberg: Iceberg, prefix):
     iceberg.refused(400, "BadRequestException", "name", f"GET /v1/{prefix}/namespaces/a")

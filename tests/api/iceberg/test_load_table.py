@@ -18,7 +18,8 @@ SNAPSHOT = {
 
 
 def with_two_snapshots(iceberg: Iceberg) -> None:
-    """Main points at the second; nothing at the first. Ids of 63 bits."""
+    """A table with two snapshots with ids of 63 bits; main refers to the second and no ref to the
+    first."""
     first, second = 2**63 - 3, 2**63 - 2
     location = iceberg.get(PATH)["metadata"]["location"]
     snapshot = {
@@ -50,7 +51,7 @@ def with_two_snapshots(iceberg: Iceberg) -> None:
     )
 
 
-def test_what_was_created(iceberg: Iceberg, django_assert_num_queries):
+def test_a_created_object_is_loaded(iceberg: Iceberg, django_assert_num_queries):
     table = make_iceberg_table("ns", "t")
     iceberg.get(PATH)
     with django_assert_num_queries(1):
@@ -62,7 +63,7 @@ def test_what_was_created(iceberg: Iceberg, django_assert_num_queries):
     }
 
 
-def test_the_stored_bytes_for_who_takes_gzip(iceberg: Iceberg):
+def test_clients_that_accept_gzip_get_the_stored_bytes(iceberg: Iceberg):
     table = make_iceberg_table("ns", "t")
     plain = iceberg.call("GET", PATH)
     packed = iceberg.call("GET", PATH, headers={"accept-encoding": "deflate, gzip"})
@@ -75,7 +76,7 @@ def test_the_stored_bytes_for_who_takes_gzip(iceberg: Iceberg):
 
 
 @pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', "*"])
-def test_nothing_for_who_has_it(iceberg: Iceberg, django_assert_num_queries, form):
+def test_a_matching_etag_gets_a_304(iceberg: Iceberg, django_assert_num_queries, form):
     table = make_iceberg_table("ns", "t")
     iceberg.get(PATH)
     with django_assert_num_queries(1):
@@ -84,7 +85,7 @@ def test_nothing_for_who_has_it(iceberg: Iceberg, django_assert_num_queries, for
     assert response["etag"] == table.etag
 
 
-def test_a_commit_changes_the_tag(iceberg: Iceberg):
+def test_a_commit_changes_the_etag(iceberg: Iceberg):
     old = make_iceberg_table("ns", "t").etag
     with_two_snapshots(iceberg)
     response = iceberg.call("GET", PATH, headers={"if-none-match": old})
@@ -92,7 +93,7 @@ def test_a_commit_changes_the_tag(iceberg: Iceberg):
     assert response["etag"] != old
 
 
-def test_only_snapshots_that_refs_point_at(iceberg: Iceberg):
+def test_refs_mode_returns_only_referenced_snapshots(iceberg: Iceberg):
     make_iceberg_table("ns", "t")
     with_two_snapshots(iceberg)
     everything = iceberg.get(f"{PATH}?snapshots=all")
@@ -109,7 +110,7 @@ def test_only_snapshots_that_refs_point_at(iceberg: Iceberg):
     assert iceberg.call("GET", PATH, headers=again).status_code == 200
 
 
-def test_a_snapshots_parameter_that_means_nothing(iceberg: Iceberg):
+def test_an_invalid_snapshots_parameter_is_refused(iceberg: Iceberg):
     make_iceberg_table("ns", "t")
     iceberg.refused(400, "BadRequestException", "use all or refs", f"GET {PATH}?snapshots=some")
 
@@ -134,7 +135,7 @@ def test_what_is_not_there(iceberg: Iceberg, method):
     iceberg.refused(404, "NoSuchTableException", "Table does not exist: none.t", missing)
 
 
-def test_a_lance_table_is_not_found_and_the_message_says_why(iceberg: Iceberg, reader: Iceberg):
+def test_loading_a_lance_table_gives_404_with_the_reason(iceberg: Iceberg, reader: Iceberg):
     make_table("ns", "t")
     iceberg.refused(404, "NoSuchTableException", "its format is lance", f"GET {PATH}")
     lance = reader.call("POST", "/v1/table/ns$i/describe", {})
@@ -146,7 +147,7 @@ def test_a_lance_table_is_not_found_and_the_message_says_why(iceberg: Iceberg, r
 
 
 @pytest.mark.operation("tableExists")
-def test_whether_there_is_one(iceberg: Iceberg, django_assert_num_queries):
+def test_table_exists(iceberg: Iceberg, django_assert_num_queries):
     make_iceberg_table("ns", "t")
     iceberg.call("HEAD", PATH)
     with django_assert_num_queries(1):

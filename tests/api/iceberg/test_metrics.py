@@ -42,7 +42,7 @@ def table(db) -> Table:
     return Table.objects.get(pk=make_iceberg_table("ws", "t").pk)
 
 
-def test_reports_are_kept_as_they_came(reader: Iceberg, table, django_assert_num_queries):
+def test_reports_are_stored_unchanged(reader: Iceberg, table, django_assert_num_queries):
     reader.get("config")  # the key is known from here on
     with django_assert_num_queries(3):
         assert reader.post(PATH, SCAN) is None
@@ -86,11 +86,11 @@ def without(report: dict[str, Any], key: str) -> dict[str, Any]:
         ({**SCAN, "table-name": "x" * 300_000}, "larger than 262144 bytes"),
     ],
 )
-def test_what_is_no_report_is_refused(iceberg: Iceberg, table, body, text):
+def test_invalid_reports_are_refused(iceberg: Iceberg, table, body, text):
     iceberg.refused(400, "BadRequestException", text, f"POST {PATH}", body)
 
 
-def test_no_such_table(iceberg: Iceberg, table):
+def test_a_report_for_a_missing_table_is_refused(iceberg: Iceberg, table):
     make_table("ws", "lance")
     for name in ("nothing", "lance"):
         path = f"POST namespaces/ws/tables/{name}/metrics"
@@ -98,7 +98,7 @@ def test_no_such_table(iceberg: Iceberg, table):
     Iceberg().refused(401, "NotAuthorizedException", "No API key", f"POST {PATH}", SCAN)
 
 
-def test_the_oldest_reports_are_forgotten(table, monkeypatch):
+def test_the_oldest_reports_are_deleted(table, monkeypatch):
     monkeypatch.setattr(metrics_reports, "MAX_REPORTS", 3)
     other = make_iceberg_table("ws", "other")
     MetricsReport.objects.create(table_id=other.pk, kind="scan-report", report={})

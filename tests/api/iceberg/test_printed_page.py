@@ -81,7 +81,7 @@ def test_create_list_load_exists(curl: Iceberg):
 
 
 @pytest.mark.operation("createTable")
-def test_an_object_store_is_refused_in_plain_words(curl: Iceberg, warehouse: Path):
+def test_an_object_store_location_is_refused(curl: Iceberg, warehouse: Path):
     curl.refused(400, "BadRequestException", "uses s3:", f"POST {TABLES}", USER_EVENTS)
     imported = {
         "name": "imported",

@@ -1,4 +1,4 @@
-"""What can go wrong on any route: always answered in the Iceberg form, never with a change."""
+"""Errors of any route: always in the Iceberg form, and never with a change."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), EVERY)
-def test_who_asks(method, path, body):
+def test_credentials_are_required(method, path, body):
     for token, error in ((None, "No API key was given"), ("mnd_no_such_key", "unknown, expired")):
         response = Iceberg(token).refused(
             401, "NotAuthorizedException", error, f"{method} {path}", body
@@ -141,7 +141,7 @@ def test_a_body_that_is_too_large(iceberg: Iceberg, path, settings):
     assert iceberg.call("POST", path, raw=raw[:1000]).status_code == 200
 
 
-def test_a_long_query_is_not_kept_in_memory(iceberg: Iceberg):
+def test_a_long_query_is_not_cached(iceberg: Iceberg):
     cached_before = operation._parse_known.cache_info().currsize
     for number in range(10):
         path = f"config?x{number}={'x' * 1000}"
@@ -167,7 +167,7 @@ def raising(error: Exception) -> Any:
     return raise_
 
 
-def test_a_bug_is_told_without_its_stack(iceberg: Iceberg, monkeypatch, caplog):
+def test_a_bug_is_reported_without_its_stack(iceberg: Iceberg, monkeypatch, caplog):
     caplog.set_level(logging.CRITICAL)
     monkeypatch.setattr(namespace_locations, "describe", raising(ZeroDivisionError("a secret")))
     headers = {"x-request-id": "r-7"}
@@ -181,7 +181,7 @@ def test_a_bug_is_told_without_its_stack(iceberg: Iceberg, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
-def test_a_database_that_is_away(iceberg: Iceberg, monkeypatch, error):
+def test_an_unreachable_database_is_reported(iceberg: Iceberg, monkeypatch, error):
     monkeypatch.setattr(namespaces, "list_children", raising(error("host=secret")))
     response = iceberg.refused(
         503, "SlowDownException", "database is not available", "GET namespaces"
@@ -191,7 +191,7 @@ def test_a_database_that_is_away(iceberg: Iceberg, monkeypatch, error):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_that_breaks_heals(monkeypatch):
+def test_a_broken_connection_is_replaced(monkeypatch):
     _, key = api_keys.create_api_key(actor=SYSTEM, name="healing")
     client = Iceberg(key)
     client.get("namespaces")
@@ -211,7 +211,7 @@ def test_a_connection_that_breaks_heals(monkeypatch):
 
 @pytest.fixture
 def committing(monkeypatch):
-    """Let createNamespace be an operation whose 5xx answers mean that nothing is known."""
+    """Treat 5xx answers of createNamespace as unknown outcomes."""
     monkeypatch.setattr(views.CreateNamespace, "is_commit", True)
     return monkeypatch
 
@@ -219,7 +219,7 @@ def committing(monkeypatch):
 @pytest.mark.parametrize(
     "error", [ServiceUnavailable("busy"), OperationalError("away"), ZeroDivisionError("bug")]
 )
-def test_a_commit_that_surely_failed_is_a_409(iceberg: Iceberg, committing, caplog, error):
+def test_a_certainly_failed_commit_is_a_409(iceberg: Iceberg, committing, caplog, error):
     caplog.set_level(logging.CRITICAL)
     committing.setattr(commit, "insert_together", raising(error))
     response = iceberg.refused(
@@ -232,7 +232,7 @@ def test_a_commit_that_surely_failed_is_a_409(iceberg: Iceberg, committing, capl
     assert ("retry-after" in response) == (not isinstance(error, ZeroDivisionError))
 
 
-def test_a_database_that_is_away_before_anything_is_sent(iceberg: Iceberg, committing):
+def test_an_unreachable_database_before_the_commit(iceberg: Iceberg, committing):
     committing.setattr(
         "api.operation.authentication.authenticate", raising(OperationalError("away"))
     )
@@ -244,7 +244,9 @@ def test_a_database_that_is_away_before_anything_is_sent(iceberg: Iceberg, commi
 @pytest.mark.parametrize(
     "error", [ServiceUnavailable("busy"), OperationalError("away"), ZeroDivisionError("bug")]
 )
-def test_what_fails_after_a_commit_is_not_known(iceberg: Iceberg, committing, caplog, error):
+def test_an_error_after_the_commit_is_an_unknown_outcome(
+    iceberg: Iceberg, committing, caplog, error
+):
     caplog.set_level(logging.CRITICAL)
     committing.setattr(batch.Batch, "finish", raising(error))
     response = iceberg.call("POST", "namespaces", {"namespace": ["new"]})

@@ -20,7 +20,7 @@ PARTS = {"{namespace}": NAMESPACES, "{table}": NAMES, "{view}": NAMES, "{functio
 
 
 @pytest.mark.parametrize("template", sorted(urls.ROUTES))
-def test_every_path_is_read_as_it_was_written(template: str):
+def test_every_path_resolves_to_its_decoded_names(template: str):
     names = [name for name in PARTS if name in template]
     for prefix in PREFIXES if "{prefix}/" in template else [""]:
         for values in itertools.product(*(PARTS[name] for name in names)):
@@ -40,7 +40,7 @@ def test_every_path_is_read_as_it_was_written(template: str):
             assert lance_urls.find(f"/v1/{path}") is None, path
 
 
-def test_the_hot_route_is_found_quickly():
+def test_the_hot_route_is_resolved_quickly():
     for path in ("namespaces/a/tables/t", "p/namespaces/a\x1fb/tables/t u"):
         assert urls.find(f"/v1/{path}") == resolve(f"/v1/{path}")[:3]
         assert urls.find(f"/v1/{path}") is not None
@@ -64,12 +64,12 @@ def test_the_hot_route_is_found_quickly():
         "/health/live",
     ],
 )
-def test_what_only_the_patterns_know(path: str):
+def test_routes_known_only_to_the_patterns(path: str):
     assert urls.find(path) is None
 
 
-def test_names_that_a_route_would_swallow_are_refused():
-    """What follows a name in a route is no end of a name; what parts two names is in none."""
+def test_names_that_collide_with_routes_are_refused():
+    """Names must not end with the suffix of a route, nor contain the separator of two names."""
     for template in urls.ROUTES:
         for placeholder in ("{namespace}", "{table}", "{view}", "{function}"):
             _, separator, suffix = template.partition(placeholder)
@@ -83,11 +83,11 @@ def test_names_that_a_route_would_swallow_are_refused():
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name])
-def test_other_names_are_good(name: str):
+def test_other_names_are_accepted(name: str):
     assert identifiers.check_name(name) == name
 
 
-def test_no_prefix_begins_a_route():
+def test_no_prefix_equals_the_start_of_a_route():
     first = {
         str(pattern.pattern).lstrip("^").partition("/")[0] for pattern in lance_urls.urlpatterns
     }
@@ -165,7 +165,7 @@ def test_wrong_methods(iceberg: Iceberg, template: str):
     assert response.status_code == 401
 
 
-def test_everything_else_is_the_other_protocols(iceberg: Iceberg):
+def test_other_paths_belong_to_the_lance_protocol(iceberg: Iceberg):
     for path in ("/v1/", "/v1/nothing", "/v1/table", "/v1/table/namespaces/x", "/v1/a/b/c"):
         form = iceberg.call("PUT", path).json()
         assert {"code", "instance"} <= set(form), path

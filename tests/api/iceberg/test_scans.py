@@ -115,7 +115,7 @@ def test_refused_plans(iceberg: Iceberg, write):
 
 
 @pytest.mark.operation("planTableScan")
-def test_a_lost_manifest_is_no_server_error(iceberg: Iceberg, write):
+def test_a_missing_manifest_is_not_a_server_error(iceberg: Iceberg, write):
     made = write(1)
     Path(made.manifests[0].manifest_path.removeprefix("file://")).unlink()
     iceberg.refused(400, "BadRequestException", "No such file", f"POST {PLAN}", {})
@@ -158,7 +158,7 @@ def test_canceling(iceberg: Iceberg, planned):
 
 
 @pytest.mark.operation("cancelPlanning")
-def test_canceling_what_was_answered_whole(reader: Iceberg, write):
+def test_canceling_a_completed_plan(reader: Iceberg, write):
     """Java's client cancels every plan that has an id."""
     write(1)
     assert reader.delete(f"{PLAN}/{reader.post(PLAN, {})['plan-id']}") is None

@@ -1,4 +1,4 @@
-"""The short way to a 304 says what the ordinary one does, and leaves everything else to that."""
+"""The short path to a 304 answers like the ordinary path, and passes on all other requests."""
 
 import gc
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def environ(iceberg: Iceberg, etag: str, path: str = PATH, **more: str) -> dict[
 
 
 @pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', "*"])
-def test_it_is_a_304_of_one_statement(iceberg: Iceberg, django_assert_num_queries, form):
+def test_a_304_takes_one_statement(iceberg: Iceberg, django_assert_num_queries, form):
     table = make_iceberg_table("ns", "t")
     iceberg.get(PATH)  # its key is known then
     request = environ(iceberg, form.format(table.etag), HTTP_X_REQUEST_ID="mine")
@@ -47,7 +47,7 @@ def test_it_is_a_304_of_one_statement(iceberg: Iceberg, django_assert_num_querie
     assert set(ordinary.headers) == {"ETag", "x-request-id"}
 
 
-def test_of_both_kinds_of_snapshots(iceberg: Iceberg):
+def test_a_304_in_both_snapshot_modes(iceberg: Iceberg):
     etag = make_iceberg_table("ns", "t").etag
     refs = f'{etag[:-1]}.refs"'
     assert unchanged.headers(environ(iceberg, etag, QUERY_STRING="snapshots=all"))
@@ -63,7 +63,7 @@ def test_through_a_warehouse(iceberg: Iceberg):
     assert unchanged.headers(environ(iceberg, etag)) is None
 
 
-def test_it_is_counted_as_its_operation(iceberg: Iceberg):
+def test_a_304_is_counted_as_its_operation(iceberg: Iceberg):
     def count() -> float:
         labels = {"operation": "LoadTable", "status": "304"}
         return REGISTRY.get_sample_value("monodon_request_seconds_count", labels) or 0
@@ -96,7 +96,7 @@ def test_it_is_counted_as_its_operation(iceberg: Iceberg):
         {"HTTP_AUTHORIZATION": ""},
     ],
 )
-def test_everything_else_goes_the_ordinary_way(iceberg: Iceberg, more):
+def test_other_requests_take_the_ordinary_path(iceberg: Iceberg, more):
     make_table("ns", "lance")
     etag = make_iceberg_table("ns", "t").etag
     assert unchanged.headers(environ(iceberg, etag) | more) is None
@@ -121,7 +121,7 @@ def application() -> Iterator[Any]:
     gc.unfreeze()
 
 
-def test_as_it_is_served(iceberg: Iceberg, application, monkeypatch):
+def test_a_304_over_http(iceberg: Iceberg, application, monkeypatch):
     # The test's connection is not to be closed.
     monkeypatch.setattr("config.wsgi.close_old_connections", lambda: None)
     answers: list[tuple[str, dict[str, str]]] = []

@@ -42,7 +42,7 @@ def test_nothing(iceberg: Iceberg, body):
         assert iceberg.post(PATH, body) == {"updated": [], "removed": [], "missing": []}
 
 
-def test_what_is_so_already(iceberg: Iceberg):
+def test_a_no_op_update(iceberg: Iceberg):
     make_namespace("a", properties={"k": "v"})
     with unchanged():
         answer = iceberg.post(PATH, {"removals": ["x"], "updates": {"k": "v"}})
@@ -74,7 +74,7 @@ def test_a_key_twice(iceberg: Iceberg, raw):
         ({"updates": {"n": "\0"}}, "NUL character"),
     ],
 )
-def test_bodies_that_are_none(iceberg: Iceberg, body, error):
+def test_invalid_bodies_are_refused(iceberg: Iceberg, body, error):
     make_namespace("a")
     iceberg.refused(400, "BadRequestException", error, f"POST {PATH}", body)
 
@@ -86,7 +86,7 @@ def test_a_missing_namespace(iceberg: Iceberg):
     )
 
 
-def test_a_reader_does_not(reader: Iceberg):
+def test_a_reader_is_refused(reader: Iceberg):
     make_namespace("a")
     body = {"updates": {"k": "v"}}
     error = "'reader' may not manage 'a'"
@@ -94,7 +94,7 @@ def test_a_reader_does_not(reader: Iceberg):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_updates_at_once_all_count():
+def test_concurrent_updates_are_all_applied():
     make_root()
     make_namespace("a", properties={f"old{n}": "x" for n in range(8)})
     _, key = api_keys.create_api_key(actor=SYSTEM, name="rivals")

@@ -189,7 +189,7 @@ def test_a_staged_table_becomes_real(iceberg: Iceberg):
         ({"type": "assert-create"}, "Requirement failed: table already exists"),
     ],
 )
-def test_a_requirement_that_fails(iceberg: Iceberg, warehouse: Path, requirement, message):
+def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path, requirement, message):
     make_iceberg_table("ns", "t")
     before = files(warehouse)
     body = {"requirements": [requirement], "updates": [set_property("value")]}
@@ -221,14 +221,14 @@ def test_a_requirement_that_fails(iceberg: Iceberg, warehouse: Path, requirement
         ({"updates": [], "identifier": "t"}, "identifier"),
     ],
 )
-def test_what_is_malformed(iceberg: Iceberg, warehouse: Path, body, complaint):
+def test_malformed_requests_are_refused(iceberg: Iceberg, warehouse: Path, body, complaint):
     make_iceberg_table("ns", "t")
     before = files(warehouse)
     iceberg.refused(400, "BadRequestException", complaint, f"POST {PATH}", body)
     assert files(warehouse) == before
 
 
-def test_metadata_that_would_be_too_large(iceberg: Iceberg, warehouse: Path, monkeypatch):
+def test_too_large_metadata_is_refused(iceberg: Iceberg, warehouse: Path, monkeypatch):
     made = make_iceberg_table("ns", "t", properties={"large": "x" * 1000})
     size = len(metadata_documents.dump(made.document))
     monkeypatch.setattr("catalog.formats.iceberg.files.MAX_BYTES", size)
@@ -258,7 +258,7 @@ def test_a_snapshot_from_the_future(iceberg: Iceberg, warehouse: Path):
     assert files(warehouse) == before
 
 
-def test_a_table_that_is_not_there(iceberg: Iceberg):
+def test_a_missing_table_is_refused(iceberg: Iceberg):
     make_namespace("ns")
     body = {"requirements": [], "updates": [set_property("value")]}
     iceberg.refused(404, "NoSuchTableException", "Table does not exist: ns.t", f"POST {PATH}", body)
@@ -272,7 +272,7 @@ def test_moving_a_table(iceberg: Iceberg, warehouse: Path):
     assert Table.objects.get().location == f"{warehouse}/moved"
 
 
-def test_moving_a_table_into_another(iceberg: Iceberg, warehouse: Path):
+def test_moving_a_table_into_another_is_refused(iceberg: Iceberg, warehouse: Path):
     make_iceberg_table("ns", "t")
     other = make_iceberg_table("ns", "other")
     before = files(warehouse)
@@ -287,7 +287,7 @@ def test_moving_a_table_into_another(iceberg: Iceberg, warehouse: Path):
     assert files(warehouse) == before
 
 
-def test_the_catalog_being_busy_is_a_sure_failure(iceberg: Iceberg, warehouse: Path, monkeypatch):
+def test_a_busy_catalog_is_a_certain_failure(iceberg: Iceberg, warehouse: Path, monkeypatch):
     make_iceberg_table("ns", "t")
     before = files(warehouse)
 
@@ -375,7 +375,7 @@ def test_all_or_nothing(iceberg: Iceberg, warehouse: Path):
         ),
     ],
 )
-def test_a_transaction_that_is_malformed(iceberg: Iceberg, body, complaint):
+def test_a_malformed_transaction_is_refused(iceberg: Iceberg, body, complaint):
     make_iceberg_table("ns", "t")
     iceberg.refused(400, "BadRequestException", complaint, "POST transactions/commit", body)
 
@@ -427,7 +427,7 @@ def test_registering_over_a_table(iceberg: Iceberg):
     assert answer["metadata"]["properties"] == {}
     assert answer == iceberg.get(PATH)
     assert Table.objects.present().count() == 1
-    # It goes on from there.
+    # Commits continue from there.
     iceberg.post(PATH, {"requirements": [], "updates": [set_property("next")]})
 
 
@@ -442,7 +442,7 @@ def test_registering_over_a_table(iceberg: Iceberg):
         (None, "cannot be read"),
     ],
 )
-def test_a_file_that_is_no_metadata(iceberg: Iceberg, warehouse: Path, content, complaint):
+def test_a_file_without_metadata_is_refused(iceberg: Iceberg, warehouse: Path, content, complaint):
     make_namespace("ns")
     path = warehouse / "t" / "metadata" / "00000-a.metadata.json"
     path.parent.mkdir(parents=True)
@@ -454,7 +454,7 @@ def test_a_file_that_is_no_metadata(iceberg: Iceberg, warehouse: Path, content, 
 
 
 @pytest.mark.operation("registerTable")
-def test_a_pipe_is_not_waited_for(iceberg: Iceberg, warehouse: Path):
+def test_registering_a_pipe_does_not_block(iceberg: Iceberg, warehouse: Path):
     make_namespace("ns")
     os.mkfifo(warehouse / "pipe")
     body = {"name": "t", "metadata-location": f"file://{warehouse}/pipe"}
@@ -464,7 +464,7 @@ def test_a_pipe_is_not_waited_for(iceberg: Iceberg, warehouse: Path):
 
 
 @pytest.mark.operation("registerTable")
-def test_a_file_elsewhere_is_not_read(iceberg: Iceberg, tmp_path: Path):
+def test_a_file_outside_the_warehouse_is_not_read(iceberg: Iceberg, tmp_path: Path):
     make_namespace("ns")
     for location in (f"{tmp_path}/secret.json", "/etc/passwd", "s3://b/t.json", "../x"):
         body = {"name": "t", "metadata-location": location}
@@ -484,7 +484,7 @@ def test_renaming(iceberg: Iceberg):
 
 
 @pytest.mark.operation("renameTable")
-def test_a_rename_that_is_refused(iceberg: Iceberg):
+def test_refused_renames(iceberg: Iceberg):
     make_iceberg_table("ns", "t")
     make_iceberg_table("ns", "u")
     make_table("ns", "vectors")
@@ -516,7 +516,7 @@ def test_a_rename_that_is_refused(iceberg: Iceberg):
     )
 
 
-def test_who_may_only_read(reader: Iceberg, warehouse: Path):
+def test_a_reader_is_refused(reader: Iceberg, warehouse: Path):
     make_iceberg_table("ns", "t")
     before = files(warehouse)
     body = {"requirements": [], "updates": [set_property("value")]}

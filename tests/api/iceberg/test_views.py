@@ -172,7 +172,7 @@ def test_a_new_view(iceberg: Iceberg, warehouse: Path):
 
 
 @pytest.mark.operation("createView")
-def test_a_view_at_a_place_of_its_own(iceberg: Iceberg, warehouse: Path):
+def test_a_view_with_an_explicit_location(iceberg: Iceberg, warehouse: Path):
     make_namespace("ns")
     location = f"file://{warehouse}/here"
     properties = {"write.metadata.compression-codec": "gzip"}
@@ -195,7 +195,7 @@ def test_a_view_at_a_place_of_its_own(iceberg: Iceberg, warehouse: Path):
 
 
 @pytest.mark.operation("createView")
-def test_a_name_that_is_taken(iceberg: Iceberg, warehouse: Path):
+def test_a_taken_name_is_refused(iceberg: Iceberg, warehouse: Path):
     make_view("ns", "v")
     make_iceberg_table("ns", "t")
     make_table("ns", "vectors")
@@ -251,8 +251,8 @@ def test_a_view_in_no_namespace(iceberg: Iceberg):
         ({"location": ""}, "location must not be empty"),
     ],
 )
-def test_a_view_that_is_malformed(iceberg: Iceberg, warehouse: Path, changed, words):
-    """What Java's own catalogs refuse as an argument has a type of its own."""
+def test_a_malformed_view_is_refused(iceberg: Iceberg, warehouse: Path, changed, words):
+    """Errors that Java's own catalogs report as invalid arguments have a separate type."""
     is_argument = words not in {"name", "schema", "view-version", "properties"}
     kind = "IllegalArgumentException" if is_argument else "BadRequestException"
     make_namespace("ns")
@@ -264,7 +264,7 @@ def test_a_view_that_is_malformed(iceberg: Iceberg, warehouse: Path, changed, wo
 
 
 @pytest.mark.operation("loadView")
-def test_what_was_created(iceberg: Iceberg, django_assert_num_queries):
+def test_a_created_object_is_loaded(iceberg: Iceberg, django_assert_num_queries):
     view = make_view("ns", "v")
     iceberg.get(PATH)
     with django_assert_num_queries(1):
@@ -280,7 +280,7 @@ def test_what_was_created(iceberg: Iceberg, django_assert_num_queries):
 
 
 @pytest.mark.operation("loadView")
-def test_what_is_no_view(iceberg: Iceberg):
+def test_tables_that_are_not_views_are_refused(iceberg: Iceberg):
     kind = "NoSuchViewException"
     iceberg.refused(404, kind, "View does not exist: ns.v", f"GET {PATH}")
     make_iceberg_table("ns", "v")
@@ -306,7 +306,7 @@ def test_names_of_every_kind(iceberg: Iceberg):
 
 
 @pytest.mark.operation("viewExists")
-def test_whether_it_exists(iceberg: Iceberg, django_assert_num_queries):
+def test_view_exists(iceberg: Iceberg, django_assert_num_queries):
     iceberg.refused(404, "", "", f"HEAD {PATH}")
     make_view("ns", "v")
     make_iceberg_table("ns", "t")
@@ -380,7 +380,7 @@ def test_updates_that_change_nothing_commit_nothing(iceberg: Iceberg, warehouse:
 
 
 @pytest.mark.operation("replaceView")
-def test_a_view_that_moves(iceberg: Iceberg, warehouse: Path):
+def test_moving_a_view(iceberg: Iceberg, warehouse: Path):
     make_view("ns", "v")
     new_location = f"file://{warehouse}/there"
     moved = iceberg.post(PATH, {"updates": [{"action": "set-location", "location": new_location}]})
@@ -396,7 +396,7 @@ def test_a_view_that_moves(iceberg: Iceberg, warehouse: Path):
 
 
 @pytest.mark.operation("replaceView")
-def test_a_requirement_that_does_not_hold(iceberg: Iceberg, warehouse: Path):
+def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path):
     uuid = make_view("ns", "v").document["view-uuid"]
     before = files(warehouse)
     body = {
@@ -442,7 +442,7 @@ def test_a_replacement_that_is_refused(iceberg: Iceberg, warehouse: Path, body, 
 
 
 @pytest.mark.operation("replaceView")
-def test_what_is_no_view_is_not_replaced(iceberg: Iceberg):
+def test_only_views_are_replaced(iceberg: Iceberg):
     body = {"updates": replacement()}
     iceberg.refused(404, "NoSuchViewException", "View does not exist: ns.v", f"POST {PATH}", body)
     make_iceberg_table("ns", "v")
@@ -458,7 +458,7 @@ def test_what_is_no_view_is_not_replaced(iceberg: Iceberg):
 
 
 @pytest.mark.operation("replaceView")
-def test_a_loser_starts_again(iceberg: Iceberg, warehouse: Path, monkeypatch):
+def test_a_conflicting_update_is_retried(iceberg: Iceberg, warehouse: Path, monkeypatch):
     """Another commit between the look and the swap: its change and this one both stand."""
     make_view("ns", "v")
     stage = metadata_files.staged
@@ -468,7 +468,7 @@ def test_a_loser_starts_again(iceberg: Iceberg, warehouse: Path, monkeypatch):
         if not met:
             met.append(made)
             other = [{"action": "set-properties", "updates": {"other": "too"}}]
-            # As another process does it, whose turn is none of this one's.
+            # As another process, which does not use this process's queue.
             iceberg_views._attempt(SYSTEM, ("ns", "v"), [], other)
         return stage(made)
 
@@ -483,7 +483,7 @@ def test_a_loser_starts_again(iceberg: Iceberg, warehouse: Path, monkeypatch):
 
 
 @pytest.mark.operation("replaceView")
-def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, monkeypatch):
+def test_repeated_conflicts_end_in_a_refusal(iceberg: Iceberg, warehouse: Path, monkeypatch):
     make_view("ns", "v")
     before = files(warehouse)
     monkeypatch.setattr(Batch, "swap", lambda *args: False)
@@ -497,7 +497,7 @@ def test_a_view_that_others_keep_changing(iceberg: Iceberg, warehouse: Path, mon
 @pytest.mark.operation("replaceView")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("in_turn", [True, False])
-def test_writers_at_once(warehouse: Path, monkeypatch, in_turn):
+def test_concurrent_updates_are_all_applied(warehouse: Path, monkeypatch, in_turn):
     if not in_turn:  # as those of several processes meet
         monkeypatch.setattr(iceberg_commits, "turns", lambda names: nullcontext())
     make_root()
@@ -548,7 +548,7 @@ def test_dropping_keeps_the_row_and_the_files(iceberg: Iceberg, warehouse: Path)
 
 
 @pytest.mark.operation("dropView")
-def test_what_is_no_view_is_not_dropped(iceberg: Iceberg):
+def test_only_views_are_dropped(iceberg: Iceberg):
     kind = "NoSuchViewException"
     iceberg.refused(404, kind, "View does not exist: ns.v", f"DELETE {PATH}")
     make_iceberg_table("ns", "v")
@@ -592,7 +592,7 @@ def test_renaming(iceberg: Iceberg):
 
 
 @pytest.mark.operation("renameView")
-def test_a_rename_that_is_refused(iceberg: Iceberg):
+def test_refused_renames(iceberg: Iceberg):
     make_view("ns", "v")
     make_view("ns", "w")
     make_iceberg_table("ns", "t")
@@ -627,7 +627,7 @@ def test_a_rename_that_is_refused(iceberg: Iceberg):
 
 
 @pytest.mark.operation("registerView")
-def test_a_view_that_lies_in_storage(iceberg: Iceberg, warehouse: Path):
+def test_registering_a_view(iceberg: Iceberg, warehouse: Path):
     view = make_view("ns", "v")
     iceberg.delete(PATH)
     before = files(warehouse)
@@ -643,7 +643,7 @@ def test_a_view_that_lies_in_storage(iceberg: Iceberg, warehouse: Path):
     assert [v.version for v in row.versions.all()] == [0]
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.target) == ("view.register", "ns.again")
-    # It goes on from there.
+    # Replacements continue from there.
     answer = iceberg.post(f"{VIEWS}/again", {"updates": replacement()})
     assert answer["metadata"]["current-version-id"] == 2
     words = "View already exists: ns.again"
@@ -657,7 +657,7 @@ def test_a_view_that_lies_in_storage(iceberg: Iceberg, warehouse: Path):
 
 
 @pytest.mark.operation("registerView")
-def test_a_view_that_lies_in_the_trash_is_registered_again(iceberg: Iceberg, settings):
+def test_registering_a_dropped_view(iceberg: Iceberg, settings):
     settings.MONODON_TRASH_SECONDS = 7 * 86_400
     view = make_view("ns", "v")
     iceberg.delete(PATH)
@@ -666,7 +666,7 @@ def test_a_view_that_lies_in_the_trash_is_registered_again(iceberg: Iceberg, set
     answer = iceberg.post("namespaces/ns/register-view", body)
     assert answer["metadata"] == view.document
     assert iceberg.get(PATH) == answer
-    # What is in the trash stays there, and does not come back to the files of the new one.
+    # The dropped view stays in the trash, and cannot be restored over the files of the new one.
     assert TrashItem.objects.get() == item
     for new in (None, ("ns", "other")):
         with unchanged(), pytest.raises(Conflict) as refused:
@@ -678,7 +678,7 @@ def test_a_view_that_lies_in_the_trash_is_registered_again(iceberg: Iceberg, set
 
 
 @pytest.mark.operation("registerView")
-def test_nothing_lies_around_a_dropped_view_or_inside_it(iceberg: Iceberg, warehouse: Path):
+def test_locations_of_dropped_views_stay_reserved(iceberg: Iceberg, warehouse: Path):
     make_view("ns", "v", location=f"file://{warehouse}/a/v")
     iceberg.delete(PATH)
     for location in (f"{warehouse}/a", f"{warehouse}/a/v/x"):
@@ -687,7 +687,7 @@ def test_nothing_lies_around_a_dropped_view_or_inside_it(iceberg: Iceberg, wareh
 
 
 @pytest.mark.operation("registerView")
-def test_a_file_that_is_no_view(iceberg: Iceberg, warehouse: Path, tmp_path: Path):
+def test_a_file_without_a_view_is_refused(iceberg: Iceberg, warehouse: Path, tmp_path: Path):
     table = make_iceberg_table("ns", "t")
     view = make_view("ns", "v").document
     path = warehouse / "w" / "metadata" / "00000-a.metadata.json"
@@ -712,7 +712,7 @@ def test_a_file_that_is_no_view(iceberg: Iceberg, warehouse: Path, tmp_path: Pat
 
 
 @pytest.mark.operation("registerView")
-def test_registering_in_no_namespace(iceberg: Iceberg, warehouse: Path):
+def test_registering_in_a_missing_namespace(iceberg: Iceberg, warehouse: Path):
     view = make_view("ns", "v")
     body = {"name": "v", "metadata-location": view.metadata_location}
     request = "POST namespaces/none/register-view"
@@ -726,7 +726,7 @@ def test_registering_in_no_namespace(iceberg: Iceberg, warehouse: Path):
 # --- all of them -------------------------------------------------------------------------------
 
 
-def test_who_may_only_read(reader: Iceberg, warehouse: Path):
+def test_a_reader_is_refused(reader: Iceberg, warehouse: Path):
     view = make_view("ns", "v")
     before = files(warehouse)
     assert reader.get(PATH)["metadata"] == view.document
@@ -763,7 +763,7 @@ def test_the_same_key_changes_a_view_once(iceberg: Iceberg):
         assert (again.status_code, again.content) == (first.status_code, first.content)
 
 
-def test_a_view_goes_with_its_namespace(iceberg: Iceberg, warehouse: Path):
+def test_dropping_a_namespace_drops_its_views(iceberg: Iceberg, warehouse: Path):
     make_view("ns", "v")
     before = files(warehouse)
     drop = namespace_operations.DropNamespace(namespace=("ns",), cascade=True)

@@ -87,7 +87,7 @@ def test_words(
     assert wording.complete(error, wording.message(error, warehouse)) == words
 
 
-def test_the_warehouse_itself_and_what_is_outside():
+def test_names_of_the_warehouse_and_of_outside_tables():
     assert wording.name(PLACE, PLACE) == "(root)"
     # 'in ner' and 'in+ner' are one name.
     assert wording.name(("outer", "in+ner", "ns"), PLACE) == "ns"
@@ -96,7 +96,7 @@ def test_the_warehouse_itself_and_what_is_outside():
     assert wording.name(("outer", "t"), ()) == "outer.t"
 
 
-def test_a_warehouse_that_is_not_there(iceberg: Iceberg):
+def test_a_missing_warehouse_is_refused(iceberg: Iceberg):
     make_namespace("outer")
     for prefix in (PREFIX, "outer.none", "none"):
         for request, words in (
@@ -216,8 +216,9 @@ DOOR = DOORS["iceberg"]
 @pytest.mark.usefixtures("warehouse")
 @pytest.mark.django_db
 @pytest.mark.parametrize("operation", [name for name in DOOR.requests if name != "getConfig"])
-def test_no_refusal_names_the_place_of_the_warehouse(operation):
-    """Hidden, forbidden or missing: through a prefix, only what the request itself names."""
+def test_no_refusal_names_the_parents_of_the_warehouse(operation):
+    """For hidden, forbidden and missing objects, refusals through a prefix name only the request's
+    own names."""
     make_root()
     principal = make_requester()
     namespace = make_namespace("outer", "inner")

@@ -1,4 +1,4 @@
-"""An example of every operation, and the catalog that they need."""
+"""Successful example requests of every operation, and the catalog that they need."""
 
 from collections.abc import Iterator
 from importlib import import_module

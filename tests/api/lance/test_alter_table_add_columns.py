@@ -33,7 +33,7 @@ def add(lance, *columns, **more):
     return lance.post(PATH, {"new_columns": list(columns), **more})
 
 
-def test_expressions_are_evaluated_for_the_rows_that_are_there(lance, table):
+def test_expressions_are_evaluated_for_existing_rows(lance, table):
     answer = add(
         lance,
         {"name": "double", "expression": "x * 2"},
@@ -50,7 +50,7 @@ def test_expressions_are_evaluated_for_the_rows_that_are_there(lance, table):
     assert [operation["operation"] for operation in operations] == ["AlterTableAddColumns"]
 
 
-def test_rows_that_come_later_have_null(lance, table):
+def test_later_rows_have_null(lance, table):
     add(lance, {"name": "double", "expression": "x * 2"})
     lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"x": [4]})))
     assert rows()["double"] == [2, 4, 6, None]
@@ -189,7 +189,7 @@ def test_malformed_columns(lance, table, columns, error):
     lance.refused(status, code, error, PATH, {"new_columns": columns})
 
 
-def test_a_part_of_a_map_is_refused(lance):
+def test_fields_inside_a_map_are_refused(lance):
     data = {"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}
     make_lance_table(("w", "t"), pa.table(data))
     body = {"new_columns": [{"name": "c", "expression": "m.key"}]}

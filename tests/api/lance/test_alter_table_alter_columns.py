@@ -58,7 +58,7 @@ def test_is_audited(lance, table):
     assert [operation["operation"] for operation in operations] == ["AlterTableAlterColumns"]
 
 
-def test_whether_fields_may_be_null(lance, table):
+def test_nullability_is_changed(lance, table):
     alter(lance, {"path": "x", "nullable": False}, {"path": "s", "nullable": False})
     assert [field.nullable for field in schema()] == [False, False, True, True, True]
     alter(lance, {"path": "x", "nullable": True, "rename": "y"})
@@ -174,7 +174,7 @@ def test_a_value_that_does_not_fit(lance, table):
     lance.refused(400, 13, "1000", PATH, body)
 
 
-def test_what_a_computed_column_reads_stays(lance, table):
+def test_inputs_of_computed_columns_are_protected(lance, table):
     columns = [{"name": "c", "computed": "n.`c.e` + 1"}, {"name": "d", "computed": "x"}]
     lance.post("/v1/table/w$t/add_columns", {"new_columns": columns})
     for alteration in (

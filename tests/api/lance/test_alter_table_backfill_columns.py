@@ -113,7 +113,7 @@ def test_nothing_to_fill_makes_no_version(lance, table):
     assert table.versions.count() == 4
 
 
-def test_rows_that_were_changed_get_their_value_again(lance, table):
+def test_changed_rows_are_computed_again(lance, table):
     run(lance.post(PATH, {"column": "twice"}, status=202)["job_id"])
     update(actor=SYSTEM, table=T, updates=[["id", "id + 100"]], predicate="id = 2")
     assert rows()[102] == 4
@@ -134,7 +134,7 @@ def test_a_version_to_read(lance, table):
     assert rows() == {1: 2, 2: 4, 3: 6, 4: 8, 5: 10, 6: 12, 7: None}
 
 
-def test_so_many_fragments_and_no_more(lance, table):
+def test_the_number_of_fragments_is_limited(lance, table):
     body = {"column": "twice", "num_frags": 2, "commit_granularity": 1, "task_size": 1}
     job = run(lance.post(PATH, body, status=202)["job_id"])
     assert rows() == {1: 2, 2: 4, 3: 6, 4: 8, 5: 10, 6: None}
@@ -142,7 +142,7 @@ def test_so_many_fragments_and_no_more(lance, table):
     assert table.versions.count() == 6  # a commit each
 
 
-def test_hints_for_clusters_are_taken(lance, table):
+def test_hints_for_clusters_are_accepted(lance, table):
     body = {
         "column": "twice",
         "concurrency": 8,
@@ -186,8 +186,8 @@ def test_names_and_types(lance, table):
 # --- others at the same time
 
 
-def test_an_append_meanwhile_is_no_conflict(lance, table, monkeypatch):
-    """It comes first, and the job goes on to its rows."""
+def test_a_concurrent_append_is_no_conflict(lance, table, monkeypatch):
+    """The append commits first, and the job continues with its rows."""
     real, seen_operations = ledger_namespace.commit, []
 
     def append_first(operations, *, actor):
@@ -203,7 +203,7 @@ def test_an_append_meanwhile_is_no_conflict(lance, table, monkeypatch):
     assert rows() == {number: number * 2 for number in range(1, 8)}
 
 
-def test_a_delete_meanwhile_is_a_conflict_that_heals(lance, table, monkeypatch):
+def test_a_concurrent_delete_is_retried(lance, table, monkeypatch):
     real, seen_operations = ledger_namespace.commit, []
 
     def delete_first(operations, *, actor):
@@ -219,7 +219,7 @@ def test_a_delete_meanwhile_is_a_conflict_that_heals(lance, table, monkeypatch):
     assert rows() == {1: 2, 3: 6, 4: 8, 5: 10, 6: 12}
 
 
-def test_who_goes_on_begins_after_what_was_committed(lance, table, monkeypatch):
+def test_a_resumed_job_continues_after_committed_fragments(lance, table, monkeypatch):
     body = {"column": "twice", "commit_granularity": 1}
     job_id = lance.post(PATH, body, status=202)["job_id"]
     real, calls = lance_backfill._values, []
@@ -243,7 +243,7 @@ def test_who_goes_on_begins_after_what_was_committed(lance, table, monkeypatch):
     assert (job.result["rows"], job.result["fragments"]) == (6, 3)
 
 
-def test_a_column_that_is_gone_fails_the_job(lance, table):
+def test_a_dropped_column_fails_the_job(lance, table):
     job_id = lance.post(PATH, {"column": "twice"}, status=202)["job_id"]
     lance_commits.write(
         actor=SYSTEM,
@@ -264,14 +264,14 @@ def test_a_renamed_table_is_still_found(lance, table):
     assert AuditEvent.objects.get(action="table.backfill").target == "ws.u"
 
 
-def test_who_lost_the_key_fills_nothing(lance, table):
+def test_a_revoked_key_stops_the_job(lance, table):
     from catalog.models import ApiKey
 
     job_id = lance.post(PATH, {"column": "twice"}, status=202)["job_id"]
     api_keys.revoke_api_key(actor=SYSTEM, key=ApiKey.objects.get(name="tester"))
     job = run(job_id)
     assert job.status == "failed"
-    assert "does not exist" in job.error  # for who may see nothing any more
+    assert "does not exist" in job.error  # for principals that lost their privileges
     assert set(rows().values()) == {None}
 
 
@@ -320,7 +320,7 @@ def test_refused(lance, table, body, status, code, text):  # noqa: PLR0917
     lance.refused(status, code, text, PATH, body)
 
 
-def test_a_table_that_is_not_there(lance, db):
+def test_a_missing_table_is_refused(lance, db):
     make_table("ws", "other")
     lance.refused(404, 4, "does not exist", PATH, {"column": "twice"})
 
@@ -330,12 +330,12 @@ def test_a_declared_table(lance, db):
     lance.refused(409, 19, "no data yet", PATH, {"column": "twice"})
 
 
-def test_an_expression_that_does_not_hold_any_more(lance, table):
+def test_an_expression_that_became_invalid_fails(lance, table):
     declare("sum", "id + gone")
     lance.refused(404, 12, "gone", PATH, {"column": "sum"})
 
 
-def test_a_column_that_is_computed_by_something_else(lance, table):
+def test_a_column_with_another_computation_is_refused(lance, table):
     metadata = {COMPUTED_KEY: "f", COMPUTED_KIND_KEY: "udf"}
     field = pa.field("other", pa.int64(), metadata=metadata)
     lance_commits.write(

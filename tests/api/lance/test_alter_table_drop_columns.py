@@ -26,7 +26,7 @@ def drop(lance, *columns, **more):
     return lance.post(PATH, {"columns": list(columns), **more})
 
 
-def test_columns_are_gone_in_one_audited_version(lance, table):
+def test_columns_are_dropped_in_one_audited_version(lance, table):
     answer = drop(lance, "s", '`größe "x"`', "n.`c.e`", "n.l.item.q")
     event = AuditEvent.objects.get(action="table.drop_columns")
     assert answer == {"version": 2, "transaction_id": str(event.transaction_id)}
@@ -37,12 +37,12 @@ def test_columns_are_gone_in_one_audited_version(lance, table):
     assert "s" in rows(version=1)
 
 
-def test_a_column_that_is_named_twice(lance, table):
+def test_a_column_named_twice_is_dropped_once(lance, table):
     assert drop(lance, "x", "`x`", "n", "n.l")["version"] == 2
     assert list(rows()) == ["s", 'größe "x"']
 
 
-def test_the_last_part_of_a_struct_takes_it_along(lance, table):
+def test_dropping_the_last_field_drops_the_struct(lance, table):
     drop(lance, "n.a b", "n.`c.e`", "n.l")
     assert list(rows()) == ["x", "s", 'größe "x"']
 
@@ -77,7 +77,7 @@ def test_malformed_requests(lance, table, body, error):
     lance.refused(400, 13, error, PATH, body)
 
 
-def test_what_a_computed_column_reads_stays(lance, table):
+def test_inputs_of_computed_columns_are_protected(lance, table):
     columns = [{"name": "c", "computed": "n.`c.e` + x"}]
     lance.post("/v1/table/w$t/add_columns", {"new_columns": columns})
     for column in ("n", "n.`c.e`", "x"):

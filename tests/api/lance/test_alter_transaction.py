@@ -85,7 +85,7 @@ def test_unset_may_fail(lance: Lance, committed, mode):
 
 
 @pytest.mark.parametrize("name", ["Canceled", "canceled", "CANCELED"])
-def test_cancel_what_waits(lance: Lance, queued, name):
+def test_cancel_of_queued_work(lance: Lance, queued, name):
     facts = lance.post(queued, {"actions": [status(name), put("why", "mistake")]})
     assert (facts["status"], facts["properties"]["why"]) == ("Canceled", "mistake")
     job = Job.objects.get()
@@ -95,19 +95,19 @@ def test_cancel_what_waits(lance: Lance, queued, name):
     assert lance.post(queued.replace("/alter", "/describe"))["status"] == "Canceled"
 
 
-def test_cancel_and_fail_is_nothing(lance: Lance, queued):
+def test_a_failed_action_prevents_the_cancel(lance: Lance, queued):
     body = {"actions": [status("Canceled"), unset("x", "Fail")]}
     lance.refused(400, 13, "Property 'x' is not set", queued, body)
     assert Job.objects.get().status == JobStatus.QUEUED
 
 
-def test_the_status_that_it_has(lance: Lance, committed, queued):
+def test_setting_the_current_status_is_a_no_op(lance: Lance, committed, queued):
     assert lance.post(committed, {"actions": [status("Succeeded")]})["status"] == "Succeeded"
     assert lance.post(queued, {"actions": [status("queued")]})["status"] == "Queued"
 
 
 @pytest.mark.parametrize("name", ["Canceled", "Failed", "Queued", "Running"])
-def test_a_commit_that_stands_is_not_undone(lance: Lance, committed, name):
+def test_a_committed_transaction_cannot_be_canceled(lance: Lance, committed, name):
     lance.refused(
         400, 13, f"is Succeeded and cannot become {name}", committed, {"actions": [status(name)]}
     )
@@ -154,7 +154,7 @@ def test_audited_with_context(lance: Lance, committed):
         ({}, "actions"),
     ],
 )
-def test_what_is_malformed(lance: Lance, committed, actions, error):
+def test_malformed_requests_are_refused(lance: Lance, committed, actions, error):
     lance.refused(400, 13, error, committed, {"actions": actions})
 
 

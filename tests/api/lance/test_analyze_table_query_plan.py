@@ -22,7 +22,7 @@ def table(db) -> None:
     make_lance_table(("w", "t"), ROWS)
 
 
-def test_the_query_is_carried_out_and_its_steps_are_counted(lance):
+def test_the_query_is_executed_and_its_steps_are_measured(lance):
     analysis = lance.post(PATH, NEAR)
     assert isinstance(analysis, str)
     assert analysis.startswith("AnalyzeExec")
@@ -46,7 +46,7 @@ def test_an_analysis_is_one_statement(lance, django_assert_num_queries):
         lance.post(PATH, NEAR)
 
 
-def test_a_key_that_may_only_read_may_ask(reader):
+def test_a_read_only_key_suffices(reader):
     assert "output_rows=3" in reader.post(PATH, NEAR)
 
 

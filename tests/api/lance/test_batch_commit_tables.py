@@ -251,7 +251,7 @@ def test_the_same_version_twice(lance: Lance):
     )
 
 
-def test_two_locations_that_meet(lance: Lance):
+def test_overlapping_locations_are_refused(lance: Lance):
     lance.refused(
         409,
         14,
@@ -261,7 +261,7 @@ def test_two_locations_that_meet(lance: Lance):
     )
 
 
-def test_a_branch_begins_and_ends_in_the_batch(lance: Lance):
+def test_a_batch_creates_branch_versions_and_deletes_some(lance: Lance):
     make_table("ws", "t")
     answer = lance.post(
         COMMIT,
@@ -307,7 +307,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("index", [0, 2, 4])
 @pytest.mark.parametrize("failure", FAILURES)
-def test_any_failure_undoes_all(lance: Lance, index, failure):
+def test_any_failure_rolls_back_the_batch(lance: Lance, index, failure):
     status, code, error, failing = failure
     held = make_table("ws", "held")
     make_version(("ws", "held"), 1)
@@ -320,7 +320,7 @@ def test_any_failure_undoes_all(lance: Lance, index, failure):
     assert response.json()["error"].startswith(f"Operation {index}: ")
     assert staged.exists()
     assert not final_path(held, 7).exists()
-    # What failed was the one operation: without it the batch goes through.
+    # Only that operation failed: without it the batch succeeds.
     assert len(lance.post(COMMIT, batch(*good))["results"]) == 4
 
 
@@ -344,7 +344,7 @@ def test_exactly_one_field(lance: Lance, entry, index):
 
 
 @pytest.mark.parametrize("entry", [{"declare_table": {}}, {"deregister_table": {"id": []}}])
-def test_an_id_is_needed(lance: Lance, entry):
+def test_an_id_is_required(lance: Lance, entry):
     lance.refused(400, 13, "Operation 1: ", COMMIT, batch(declare("x"), entry))
 
 
@@ -363,7 +363,7 @@ def test_wrong_types(lance: Lance, body, error):
     lance.refused(400, 13, error, COMMIT, body)
 
 
-def test_nothing_to_do(lance: Lance):
+def test_an_empty_batch(lance: Lance):
     before = snapshot()
     assert lance.post(COMMIT, batch()) == {"results": []}
     assert snapshot() == before

@@ -19,7 +19,7 @@ def tables(db):
     return {name: make_table("ws", name) for name in ("a", "b", "c")}
 
 
-def test_enters_versions_of_several_tables(lance: Lance, tables):
+def test_creates_versions_of_several_tables(lance: Lance, tables):
     staged = [stage(tables["a"], 1), stage(tables["b"], 1), stage(tables["a"], 2)]
     answer = lance.post(
         CREATE,
@@ -38,7 +38,9 @@ def test_enters_versions_of_several_tables(lance: Lance, tables):
         (2, relative(final_path(tables["a"], 2))),
         (9, "x/c/9"),
     ]
-    assert answer["versions"][0]["manifest_size"] == len(manifest(1))  # not what the writer says
+    assert answer["versions"][0]["manifest_size"] == len(
+        manifest(1)
+    )  # not the size given by the writer
     assert answer["versions"][0]["metadata"] == {"k": "v"}
     assert not any(path.exists() for path in staged)
     assert {str(row.transaction_id) for row in TableVersion.objects.all()} == {
@@ -77,7 +79,7 @@ def test_the_same_number_on_two_branches(lance: Lance):
     assert len(lance.post(CREATE, {"entries": entries})["versions"]) == 3
 
 
-def test_nothing_to_do(lance: Lance):
+def test_an_empty_batch(lance: Lance):
     before = Transaction.objects.count()
     assert lance.post(CREATE, {"entries": []}) == {"versions": []}
     assert Transaction.objects.count() == before
@@ -97,11 +99,11 @@ def test_nothing_to_do(lance: Lance):
         (400, 13, "entries.0", ["a"]),
     ],
 )
-def test_what_is_refused(lance: Lance, status, code, error, entries):
+def test_invalid_entries_are_refused(lance: Lance, status, code, error, entries):
     lance.refused(status, code, error, CREATE, {"entries": entries})
 
 
-def test_entries_must_be_given(lance: Lance):
+def test_entries_are_required(lance: Lance):
     lance.refused(400, 13, "entries", CREATE, {})
 
 

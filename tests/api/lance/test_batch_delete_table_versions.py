@@ -100,7 +100,7 @@ def test_the_newest_version_of_a_branch_stays(lance: Lance, five):
     lance.refused(409, 19, error, DELETE, between((0, -1)) | {"branch": "dev"})
 
 
-def test_the_newest_of_a_batch_counts(lance: Lance, five):
+def test_versions_created_in_the_batch_count_as_newest(lance: Lance, five):
     """A version that the same batch enters makes the one before it an older one."""
     create = {"id": ["ws", "t"], "version": 6, "manifest_path": "x/6"}
     batch = {"id": ["ws", "t"], **between((1, 6))}
@@ -112,7 +112,7 @@ def test_the_newest_of_a_batch_counts(lance: Lance, five):
     assert remaining_versions(lance) == [6]
 
 
-def test_what_tags_and_branches_need_stays(lance: Lance):
+def test_versions_used_by_tags_and_branches_stay(lance: Lance):
     make_lance_table(("ws", "t"))
     for number in (4, 5, 6):
         rows = pa.table({"id": [number], "name": ["x"]})
@@ -150,7 +150,7 @@ def test_audited_and_describable(lance: Lance, five):
         (between((1, 2)) | {"id": ["t"]}, "['t']"),
     ],
 )
-def test_what_is_malformed(lance: Lance, five, body, error):
+def test_malformed_requests_are_refused(lance: Lance, five, body, error):
     lance.refused(400, 13, error, DELETE, body)
 
 

@@ -158,7 +158,7 @@ def test_create_namespace_and_drop_its_parent(key):
     assert Namespace.objects.live().count() == 1
 
 
-def test_registering_locations_that_meet(key):
+def test_concurrent_registrations_of_overlapping_locations(key):
     for number in range(ROUNDS):
         locations = [f"r{number}/a", f"r{number}/a/b", f"r{number}", f"r{number}/a"]
         outcome = race(

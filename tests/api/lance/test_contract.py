@@ -81,7 +81,7 @@ def test_the_document_is_valid_openapi_3_1(document):
     validate_schema(document)
 
 
-def test_every_reference_leads_somewhere(document):
+def test_every_reference_resolves(document):
     def walk(node: Any) -> None:
         if isinstance(node, dict):
             if isinstance(node.get("$ref"), str):
@@ -95,7 +95,7 @@ def test_every_reference_leads_somewhere(document):
     walk(document)
 
 
-def test_the_document_has_what_is_served(document):
+def test_the_document_has_exactly_the_served_operations(document):
     assert sorted(by_operation(document)) == OPERATIONS
 
 
@@ -121,7 +121,7 @@ def published(operation: str) -> tuple[type, str]:
 
 
 def request_of(operation: str) -> dict[str, Any]:
-    """What the client puts on the wire for an operation, every parameter given."""
+    """The client's HTTP request for an operation, with every parameter given."""
     api, name = published(operation)
     sent: dict[str, Any] = {}
 
@@ -186,7 +186,7 @@ def test_schemas_have_the_properties_of_the_models(document, operation):
 
 
 @every_operation
-def test_every_answer_that_is_an_error_has_the_lance_form(document, operation):
+def test_every_error_has_the_lance_form(document, operation):
     _, _, described = by_operation(document)[operation]
     errors = {status for status in described["responses"] if status[0] != "2"}
     assert errors >= {"400", "401", "403", "404", "503", "5XX"}
@@ -226,7 +226,7 @@ def client(db) -> ApiClient:
     return client
 
 
-def test_a_whole_life_through_the_published_client(client: ApiClient, warehouse: Path):
+def test_a_table_life_cycle_through_the_published_client(client: ApiClient, warehouse: Path):
     namespaces, tables, transactions = (
         api(client) for api in (NamespaceApi, TableApi, TransactionApi)
     )

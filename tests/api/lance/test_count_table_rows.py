@@ -58,7 +58,7 @@ def test_a_count_is_one_statement(lance, django_assert_num_queries):
         lance.post(PATH, {"predicate": "id > 1"})
 
 
-def test_a_key_that_may_only_read_may_count(reader):
+def test_a_read_only_key_may_count(reader):
     assert reader.post(PATH, {}) == 8
 
 
@@ -83,7 +83,7 @@ def test_refusals(lance, body, answer, text):
     lance.refused(*answer, text, PATH, body)
 
 
-def test_a_declared_table_and_one_that_is_not_there(lance):
+def test_declared_and_missing_tables_are_refused(lance):
     lance.post("/v1/table/w$declared/declare", {})
     lance.refused(409, 19, "has no data yet", "/v1/table/w$declared/count_rows", {})
     lance.refused(404, 4, "does not exist", "/v1/table/w$nope/count_rows", {})

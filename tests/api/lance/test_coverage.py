@@ -50,7 +50,7 @@ def test_every_operation_has_a_test():
     assert set(operations()) - marked() == set()
 
 
-def test_no_mark_names_an_operation_that_is_not_there():
+def test_every_mark_names_an_existing_operation():
     assert marked() - set(operations()) == set()
 
 

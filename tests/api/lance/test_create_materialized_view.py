@@ -41,7 +41,7 @@ def body(query=QUERY, *fields: pa.Field, **more):
     }
 
 
-def test_a_view_is_a_table_that_is_empty_at_first(lance, source):
+def test_a_new_view_is_an_empty_table(lance, source):
     assert lance.post(PATH, body(), status=201) == {"version": 1}
     row = Table.objects.named(VIEW).get()
     assert row.is_materialized
@@ -71,7 +71,7 @@ def test_a_view_is_a_table_that_is_empty_at_first(lance, source):
     assert not Job.objects.exists()
 
 
-def test_with_data_a_job_fills_it(lance, source):
+def test_with_data_starts_a_job(lance, source):
     answer = lance.post(PATH, body(with_no_data=False), status=201)
     assert sorted(answer) == ["job_id", "version"]
     job = Job.objects.get()
@@ -132,14 +132,14 @@ def test_a_view_of_a_view(lance, source):
     assert MaterializedView.objects.get(table__name="w").source.name == "v"
 
 
-def test_the_view_goes_with_its_table(lance, source):
+def test_dropping_the_table_drops_the_view(lance, source):
     for ending in ("drop", "deregister"):
         lance.post(PATH, body(), status=201)
         lance.post(f"/v1/table/ws$v/{ending}")
         assert not MaterializedView.objects.exists()
 
 
-def test_an_overwrite_makes_a_plain_table_of_the_name(lance, source):
+def test_an_overwrite_replaces_the_view_with_a_table(lance, source):
     lance.post(PATH, body(), status=201)
     headers = {"content-type": "application/vnd.apache.arrow.stream"}
     raw = stream(pa.table({"x": [1]}))
@@ -164,7 +164,7 @@ def test_an_overwrite_makes_a_plain_table_of_the_name(lance, source):
         ("version/create", {"version": 2, "manifest_path": "elsewhere/2.manifest"}),
     ],
 )
-def test_its_rows_are_its_querys(lance, source, path, sent):
+def test_clients_may_not_write_its_rows(lance, source, path, sent):
     lance.post(PATH, body(), status=201)
     location = Table.objects.named(VIEW).get().location
     before = files(location)
@@ -251,14 +251,14 @@ def test_refused(lance, source, change, status, code, text):  # noqa: PLR0917
     lance.refused(status, code, text, PATH, body() | change)
 
 
-def test_names_that_are_taken(lance, source):
+def test_taken_names_are_refused(lance, source):
     path = "/v1/materialized_view/ws$t/create"
     lance.refused(409, 5, "exists already", path, body())
     lance.post(PATH, body(), status=201)
     lance.refused(409, 5, "exists already", PATH, body())
 
 
-def test_a_namespace_that_is_not_there(lance, source):
+def test_a_missing_namespace_is_refused(lance, source):
     lance.refused(404, 1, "nope", "/v1/materialized_view/nope$v/create", body())
 
 

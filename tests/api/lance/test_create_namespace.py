@@ -134,7 +134,7 @@ def test_any_printable_name(lance: Lance, name):
         ("x" * 256, "255 are allowed"),
     ],
 )
-def test_names_that_are_none(lance: Lance, path, error):
+def test_invalid_names_are_refused(lance: Lance, path, error):
     lance.refused(400, 13, error, f"/v1/namespace/{path}/create", {})
 
 
@@ -170,7 +170,7 @@ def test_wrong_types(lance: Lance, body):
     lance.refused(400, 13, next(iter(body)), "/v1/namespace/ws/create", body)
 
 
-def test_a_value_that_cannot_be_stored(lance: Lance):
+def test_unstorable_values_are_refused(lance: Lance):
     lance.refused(
         400, 13, "cannot be stored", "/v1/namespace/ws/create", {"properties": {"a": "x\0y"}}
     )

@@ -69,14 +69,14 @@ def test_compressed_batches(lance):
 
 
 @pytest.mark.parametrize("mode", ["", "?mode=create", "?mode=Create"])
-def test_a_name_that_is_taken(lance, mode, warehouse: Path):
+def test_a_taken_name_is_refused(lance, mode, warehouse: Path):
     create(lance)
     lance.refused(409, 5, "'ws.t' exists already", f"/v1/table/ws$t/create{mode}", raw=stream(ROWS))
     assert len(list(warehouse.iterdir())) == 1
 
 
 @pytest.mark.parametrize("mode", ["exist_ok", "ExistOk", "EXISTOK"])
-def test_exist_ok_keeps_what_is_there(lance, mode):
+def test_exist_ok_keeps_the_existing_table(lance, mode):
     created = create(lance, query="?properties=%7B%22a%22%3A%22b%22%7D")
     with unchanged():
         existing = create(lance, pa.table({"other": [1]}), f"?mode={mode}")
@@ -108,7 +108,7 @@ def test_overwrite_drops_and_creates_in_one_transaction(lance, mode):
     }
 
 
-def test_the_other_format_keeps_its_name(lance):
+def test_a_table_of_the_other_format_is_not_replaced(lance):
     make_iceberg_table("ws", "ice")
     for mode in ("create", "exist_ok", "overwrite"):
         status, code = (409, 5) if mode == "create" else (404, 4)
@@ -156,12 +156,12 @@ def _with(position: int, byte: int) -> bytes:
     ],
     ids=range(9),
 )
-def test_what_is_no_arrow_stream(lance, raw, warehouse: Path):
+def test_invalid_arrow_streams_are_refused(lance, raw, warehouse: Path):
     lance.refused(400, 13, "not a whole Arrow IPC stream", "/v1/table/ws$t/create", raw=raw)
     assert list(warehouse.iterdir()) == []
 
 
-def test_spoiled_streams_are_refused_or_read_but_never_break_the_server(lance, warehouse: Path):
+def test_corrupted_streams_are_refused_or_read(lance, warehouse: Path):
     """Each byte of a small stream set to other values: 400, or a table of other values."""
     content = stream(pa.table({"s": ["x", "yy"]}))
     outcomes = set()
@@ -199,12 +199,12 @@ def test_spoiled_streams_are_refused_or_read_but_never_break_the_server(lance, w
     ],
     ids=["dot", "duplicate", "union", "null", "metadata"],
 )
-def test_data_that_lance_does_not_take(lance, rows, code, text, warehouse: Path):
+def test_unsupported_data_is_refused(lance, rows, code, text, warehouse: Path):
     lance.refused(400, code, text, "/v1/table/ws$t/create", raw=stream(rows))
     assert list(warehouse.iterdir()) == []
 
 
-def test_more_than_the_limit(lance, settings, warehouse: Path):
+def test_a_body_over_the_limit_is_refused(lance, settings, warehouse: Path):
     settings.MONODON_MAX_DATA_BYTES = 1000
     many = stream(pa.table({"id": range(1000)}))
     response = lance.refused(413, 13, "more than 1000 bytes", "/v1/table/ws$t/create", raw=many)
@@ -213,7 +213,7 @@ def test_more_than_the_limit(lance, settings, warehouse: Path):
     create(lance)
 
 
-def test_a_commit_that_is_refused_leaves_no_files(lance, monkeypatch, warehouse: Path):
+def test_a_refused_commit_leaves_no_files(lance, monkeypatch, warehouse: Path):
     """Another table takes the name while the data is written."""
     real = ledger_namespace.commit
 
@@ -230,7 +230,7 @@ def test_a_commit_that_is_refused_leaves_no_files(lance, monkeypatch, warehouse:
     assert not TableVersion.objects.exists()
 
 
-def test_what_the_sweep_gave_up_does_not_come_to_be(lance, monkeypatch, warehouse: Path):
+def test_a_creation_given_up_by_the_sweep_is_not_committed(lance, monkeypatch, warehouse: Path):
     real = ledger_namespace.commit
 
     def swept(operations, *, actor):
@@ -246,7 +246,7 @@ def test_what_the_sweep_gave_up_does_not_come_to_be(lance, monkeypatch, warehous
 
 
 @pytest.mark.parametrize("name", ["", "a`b", "_rowid"])
-def test_names_by_which_nothing_could_be_read(lance, name, warehouse: Path):
+def test_unreadable_column_names_are_refused(lance, name, warehouse: Path):
     lance.refused(400, 13, "name", "/v1/table/ws$t/create", raw=stream(pa.table({name: [1]})))
     assert list(warehouse.iterdir()) == []
     create(lance)

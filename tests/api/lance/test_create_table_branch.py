@@ -39,7 +39,7 @@ def rows(table, branch: str) -> list[int]:
     return dataset.to_table()["a"].to_pylist()
 
 
-def test_it_begins_with_the_newest_version_of_main(lance, table):
+def test_a_branch_starts_at_the_newest_version_of_main(lance, table):
     answer = lance.post(PATH, {"name": "dev"})
     assert set(answer) == {"transaction_id"}
     assert numbers(lance, "dev") == [2]
@@ -57,7 +57,7 @@ def test_it_begins_with_the_newest_version_of_main(lance, table):
     assert operation["operation"] == "CreateTableBranch"
 
 
-def test_it_goes_its_own_way(lance, table):
+def test_a_branch_has_its_own_versions(lance, table):
     lance.post(PATH, {"name": "dev"})
     assert insert(lance, 30, branch="dev") == 3
     assert insert(lance, 3) == 3
@@ -84,7 +84,7 @@ def test_from_a_version_and_from_a_branch(lance, table):
     assert (after["from_branch"], after["from_version"]) == ("old", 1)
 
 
-def test_a_name_is_taken_once(lance, table):
+def test_a_duplicate_name_is_refused(lance, table):
     lance.post(PATH, {"name": "dev"})
     before = files(table.location)
     for body in ({}, {"from_version": 1}, {"from_branch": "dev"}):
@@ -93,16 +93,16 @@ def test_a_name_is_taken_once(lance, table):
 
 
 def test_a_branch_of_a_client(lance, table):
-    """Its first version is in the ledger, and that is all that the catalog knows."""
+    """The catalog knows the branch only by its first version in the ledger."""
     make_version(("w", "t"), 2, branch="theirs")
     lance.refused(409, 23, "'theirs'", PATH, {"name": "theirs"})
-    # This one came about without the catalog, and what it holds is not touched.
+    # This branch was created without the catalog, and its content is not changed.
     pylance.dataset(table.location).create_branch("hidden", 2)
     refused = lance.refused(409, 23, "'hidden'", PATH, {"name": "hidden"})
     assert "files" in refused.json()["detail"]
 
 
-def test_what_it_cannot_begin_with(lance, table):
+def test_invalid_starting_points_are_refused(lance, table):
     before = files(table.location)
     lance.refused(404, 22, "'nope'", PATH, {"name": "dev", "from_branch": "nope"})
     lance.refused(404, 22, "'é'", PATH, {"name": "dev", "from_branch": "é"})
@@ -143,14 +143,14 @@ def test_what_it_cannot_begin_with(lance, table):
         "x" * 5000,
     ],
 )
-def test_names_that_cannot_be_given(lance, table, name):
+def test_invalid_names_are_refused(lance, table, name):
     before = files(table.location)
     lance.refused(400, 13, "name", PATH, {"name": name})
     assert files(table.location) == before
 
 
 @pytest.mark.parametrize("name", ["dev", "a/b/c", "v1.0_x-y", "x" * 200, "data", ".a", "-"])
-def test_names_that_can(lance, table, name):
+def test_valid_names_are_accepted(lance, table, name):
     lance.post(PATH, {"name": name})
     assert rows(table, name) == [1, 2]
     assert list(lance.post("/v1/table/w$t/branches/list")["branches"]) == [name]
@@ -200,8 +200,8 @@ def test_creators_of_one_branch(key):  # noqa: F811
 
 
 @pytest.mark.django_db(transaction=True)
-def test_creators_without_turns(key, monkeypatch):  # noqa: F811
-    """As on two machines: the ledger decides."""
+def test_concurrent_creators_without_the_queue(key, monkeypatch):  # noqa: F811
+    """As on two machines, only the ledger decides."""
     from contextlib import nullcontext
 
     from catalog.services.lance.refs import ref_files

@@ -1,4 +1,4 @@
-"""CreateTableIndex: every type of index and its parameters, and what is refused."""
+"""CreateTableIndex: every type of index with its parameters, and refusals."""
 
 import json
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_build_is_one_audited_version(lance):
         ("v", "ivfhnswpq", "IVF_HNSW_PQ"),
     ],
 )
-def test_every_type_is_built_however_it_is_spelled(lance, column, spelled, name):
+def test_every_type_is_built_in_every_spelling(lance, column, spelled, name):
     make_lance_table(("w", "t"), table())
     lance.post(PATH, {"column": column, "index_type": spelled})
     listed = details(lance, f"{column}_idx")
@@ -150,7 +150,7 @@ def test_parameters_of_a_vector_index_reach_lance(lance):
     assert (hints["lance.ivf.sample_rate"], hints["lance.ivf.max_iters"]) == ("64", "7")
 
 
-def test_a_partition_size_can_be_aimed_at(lance):
+def test_the_target_partition_size_is_used(lance):
     make_lance_table(("w", "t"), table())
     request = {"column": "v", "index_type": "IVF_FLAT", "target_partition_size": 50}
     lance.post(PATH, request)
@@ -176,14 +176,14 @@ def test_parameters_of_a_full_text_index_reach_lance(lance):
 
 
 @pytest.mark.parametrize("tokenizer", ["simple", "raw", "ngram", "icu", "icu/split"])
-def test_every_tokenizer_that_needs_no_model(lance, tokenizer):
+def test_every_tokenizer_without_a_model(lance, tokenizer):
     make_lance_table(("w", "t"), table())
     lance.post(PATH, {"column": "text", "index_type": "FTS", "base_tokenizer": tokenizer})
     assert details(lance, "text_idx")["index_details"]["base_tokenizer"] == tokenizer
 
 
 def test_sub_vectors_by_default(lance):
-    """As many as the reference server makes; of long vectors one for 16 values; always a divisor."""
+    """The reference server's number: one for 16 values of long vectors, and always a divisor."""
     for dimension, expected in ((16, 16), (24, 12), (7, 7), (512, 32), (17, 1)):
         make_lance_table(("w", f"d{dimension}"), pa.table({"v": vectors(ROWS, dimension)}))
         path = f"/v1/table/w$d{dimension}"
@@ -240,7 +240,7 @@ def test_a_name_that_is_taken_is_refused(lance):
         lance.refused(409, 7, f"Table 'w.t' has index '{name}' already", PATH, body)
 
 
-def test_branches_have_indexes_of_their_own(lance):
+def test_branches_have_their_own_indexes(lance):
     make_lance_branch(make_lance_table(("w", "t"), table()), ("w", "t"))
     lance.post(PATH, {"column": "id", "index_type": "BTREE", "branch": "dev"})
     assert lance.post("/v1/table/w$t/index/list", {})["indexes"] == []
@@ -306,13 +306,13 @@ BAD = [
 ]
 
 
-def test_mistakes_are_refused(lance):
+def test_invalid_requests_are_refused(lance):
     make_lance_table(("w", "t"), table())
     for body, text in BAD:
         lance.refused(400, 13, text, PATH, body)
 
 
-def test_no_path_of_the_server_is_told(lance):
+def test_errors_contain_no_server_path(lance):
     make_lance_table(("w", "t"), table())
     body = {"column": "text", "index_type": "FTS", "base_tokenizer": "jieba/default"}
     refused = lance.refused(400, 13, "no language model", PATH, body)
@@ -375,7 +375,7 @@ def test_scalar_indexes_of_an_empty_table(lance):
         assert details(lance, f"{column}_idx")["num_indexed_rows"] == 0
 
 
-def test_tables_that_are_not_there_or_have_no_data(lance):
+def test_missing_and_empty_tables_are_refused(lance):
     make_table("w", "declared")
     body = {"column": "id", "index_type": "BTREE"}
     lance.refused(404, 4, "'w.nope'", "/v1/table/w$nope/create_index", body)
@@ -384,7 +384,7 @@ def test_tables_that_are_not_there_or_have_no_data(lance):
     lance.refused(404, 22, "has no branch 'nope'", PATH, {**body, "branch": "nope"})
 
 
-def test_a_reader_may_not(lance, reader):
+def test_a_reader_is_refused(lance, reader):
     make_lance_table(("w", "t"), table(3))
     for column in ("id", "nope"):
         reader.refused(403, 15, "", PATH, {"column": column, "index_type": "BTREE"})
@@ -392,7 +392,7 @@ def test_a_reader_may_not(lance, reader):
 
 @pytest.fixture
 def small(settings) -> None:
-    """Requests index next to nothing themselves."""
+    """Reduce the limit so that requests leave nearly all builds to jobs."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = ROWS - 1
 
 
@@ -400,7 +400,7 @@ def status(lance, transaction_id: str) -> dict[str, Any]:
     return lance.post(f"/v1/transaction/{transaction_id}/describe", {})
 
 
-def test_a_large_build_is_left_to_a_job(lance, small):
+def test_a_large_build_becomes_a_job(lance, small):
     make_lance_table(("w", "t"), table())
     request = {"column": "v", "index_type": "IVF_FLAT", "distance_type": "cosine"}
     answer = lance.post(PATH, request)
@@ -434,7 +434,7 @@ def test_a_large_build_is_left_to_a_job(lance, small):
     assert str(event.transaction_id) == job.result["transaction_id"]
 
 
-def test_a_job_shows_that_it_builds(lance, small):
+def test_a_job_reports_its_progress(lance, small):
     make_lance_table(("w", "t"), table())
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     Job.objects.update(status="running")
@@ -443,7 +443,7 @@ def test_a_job_shows_that_it_builds(lance, small):
     assert lance.post("/v1/table/w$t/index/list", {"version": 1})["indexes"] == []
 
 
-def test_what_is_small_enough_is_built_at_once(lance, settings):
+def test_a_small_build_is_synchronous(lance, settings):
     make_lance_table(("w", "t"), table())
     settings.MONODON_INDEX_IN_REQUEST_ROWS = ROWS
     lance.post(PATH, {"column": "id", "index_type": "BTREE"})
@@ -452,7 +452,7 @@ def test_what_is_small_enough_is_built_at_once(lance, settings):
     assert Job.objects.get().parameters["index_type"] == "INVERTED"
 
 
-def test_mistakes_of_large_builds_are_refused_at_once(lance, small):
+def test_invalid_large_builds_are_refused_at_once(lance, small):
     make_lance_table(("w", "t"), table())
     for body, text in BAD:
         lance.refused(400, 13, text, PATH, body)
@@ -470,7 +470,7 @@ def test_every_vector_type_can_be_a_job(lance, small, kind):
     assert details(lance, "v_idx")["num_indexed_rows"] == ROWS
 
 
-def test_a_job_that_fails_says_why(lance, small):
+def test_a_failed_job_names_the_reason(lance, small):
     make_lance_table(("w", "t"), table())
     answer = lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()
@@ -485,7 +485,7 @@ def test_a_job_that_fails_says_why(lance, small):
     assert lance.post("/v1/table/w$t/index/list", {})["indexes"] == []
 
 
-def test_a_job_whose_name_was_taken_meanwhile_fails(lance, small, settings):
+def test_a_job_fails_if_its_name_was_taken(lance, small, settings):
     make_lance_table(("w", "t"), table())
     lance.post(PATH, {"column": "id", "index_type": "BITMAP", "name": "n"})
     job = Job.objects.get()
@@ -498,7 +498,7 @@ def test_a_job_whose_name_was_taken_meanwhile_fails(lance, small, settings):
     assert (job.status, job.error) == ("failed", "Table 'w.t' has index 'n' already")
 
 
-def test_a_job_that_died_after_its_commit_is_done(lance, small):
+def test_a_job_that_died_after_its_commit_succeeds(lance, small):
     make_lance_table(("w", "t"), table())
     lance.post(PATH, {"column": "id", "index_type": "BITMAP"})
     job = Job.objects.get()

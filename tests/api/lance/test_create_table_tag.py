@@ -24,7 +24,7 @@ def insert(lance: Lance, *values: int, branch: str = "") -> int:
     return added["version"]
 
 
-def test_a_tag_lies_where_clients_find_it(lance):
+def test_a_tag_is_stored_where_clients_read_it(lance):
     table = make_lance_table(("w", "t"), pa.table({"a": [1, 2]}))
     insert(lance, 3)
     answer = lance.post(PATH, {"tag": "v1", "version": 1})
@@ -38,7 +38,7 @@ def test_a_tag_lies_where_clients_find_it(lance):
     assert written["manifestSize"] == size
 
 
-def test_it_is_recorded(lance):
+def test_a_tag_is_audited(lance):
     table = make_lance_table(("w", "t"))
     answer = lance.post(PATH, {"tag": "v1", "version": 1}, headers={"x-lance-ctx-why": "release"})
     event = AuditEvent.objects.get(action="tag.create")
@@ -71,13 +71,13 @@ def test_on_a_branch(lance):
     lance.refused(404, 22, "'nope'", PATH, {"tag": "x", "version": 1, "branch": "nope"})
 
 
-def test_a_name_is_taken_once(lance):
+def test_a_duplicate_name_is_refused(lance):
     table = make_lance_table(("w", "t"))
     insert_more(table)
     lance.post(PATH, {"tag": "v1", "version": 1})
     for version in (1, 2):
         lance.refused(409, 9, "has tag 'v1'", PATH, {"tag": "v1", "version": version})
-    # So is the name of a tag that a client made, and of one that cannot be read.
+    # So is the name of a client's tag, and of an unreadable one.
     pylance.dataset(table.location).tags.create("theirs", 1)
     lance.refused(409, 9, "has tag 'theirs'", PATH, {"tag": "theirs", "version": 1})
     (Path(table.location) / "_refs/tags/broken.json").write_text("{")
@@ -116,14 +116,14 @@ def insert_more(table):
         "../../x",
     ],
 )
-def test_names_that_lance_does_not_take(lance, name):
+def test_names_refused_by_lance_are_refused(lance, name):
     table = make_lance_table(("w", "t"))
     lance.refused(400, 13, "Tag name", PATH, {"tag": name, "version": 1})
     assert not (Path(table.location) / "_refs").exists()
 
 
 @pytest.mark.parametrize("name", ["v1.0.2", "A_b-c", "-a", "x" * 200, "0"])
-def test_names_that_it_takes(lance, name):
+def test_names_accepted_by_lance_are_accepted(lance, name):
     table = make_lance_table(("w", "t"))
     lance.post(PATH, {"tag": name, "version": 1})
     assert list(pylance.dataset(table.location).tags.list()) == [name]
@@ -151,7 +151,7 @@ def test_malformed(lance, body, text):
 
 
 @pytest.mark.parametrize("version", [0, 2, 2**63 - 1, 2**63, 2**70])
-def test_versions_that_are_not_there(lance, version):
+def test_missing_versions_are_refused(lance, version):
     make_lance_table(("w", "t"))
     lance.refused(404, 11, "no version", PATH, {"tag": "v1", "version": version})
 
@@ -170,7 +170,7 @@ def test_read_only_key(reader):
     reader.refused(403, 15, "", PATH, {"tag": "v1", "version": 1})
 
 
-def test_cleanup_keeps_what_has_a_tag(lance):
+def test_cleanup_keeps_tagged_versions(lance):
     table = make_lance_table(("w", "t"), pa.table({"a": [1, 2]}))
     lance.post(PATH, {"tag": "keep", "version": 1})
     for value in (3, 4):

@@ -38,7 +38,7 @@ def body(path: str | Path, version: int = 1, **more) -> dict:
     return {"id": ["ws", "t"], "version": version, "manifest_path": str(path), **more}
 
 
-def test_enters_a_version(lance: Lance, table: Table):
+def test_creates_a_version(lance: Lance, table: Table):
     answer = lance.post(
         CREATE,
         body("elsewhere/1.manifest", manifest_size=461, e_tag="abc", metadata={"größe": "🧊"}),
@@ -80,7 +80,7 @@ def test_the_same_body_twice(lance: Lance, table: Table):
     assert versions == first
 
 
-def test_a_loser_leaves_the_winner_and_its_own_file(lance: Lance, table: Table):
+def test_a_loser_changes_neither_the_winner_nor_its_own_file(lance: Lance, table: Table):
     winner, loser = stage(table, 1, content=b"winner"), stage(table, 1, content=b"loser")
     lance.post(CREATE, body(relative(winner)))
     lance.refused(409, 14, "has version 1 already", CREATE, body(relative(loser)))
@@ -88,7 +88,7 @@ def test_a_loser_leaves_the_winner_and_its_own_file(lance: Lance, table: Table):
     assert loser.read_bytes() == manifest(1, text=b"loser")  # its writer rebases, or removes it
 
 
-def test_a_deleted_number_stays_taken(lance: Lance, table: Table):
+def test_deleted_numbers_are_not_reused(lance: Lance, table: Table):
     lance.post(CREATE, body("x/1"))
     lance.post(CREATE, body("x/2", 2))
     lance.post(
@@ -164,7 +164,7 @@ def test_on_a_branch_percent_encoded(lance: Lance, table: Table):
     assert list(files(table.location)) == ["tree/größe/a b/_versions/18446744073709551612.manifest"]
 
 
-def test_main_may_be_named(lance: Lance, table: Table):
+def test_main_may_be_given_as_branch(lance: Lance, table: Table):
     lance.post(CREATE, body("x/1", branch="main"))
     lance.refused(409, 14, "has version 1 already", CREATE, body("x/1"))
 
@@ -172,7 +172,7 @@ def test_main_may_be_named(lance: Lance, table: Table):
 @pytest.mark.parametrize(
     "branch", ["..", "a/../b", "/a", "a//b", "a/", ".", "_versions", "a\0b", "x" * 256]
 )
-def test_branch_names_that_are_none(lance: Lance, table: Table, branch):
+def test_invalid_branch_names_are_refused(lance: Lance, table: Table, branch):
     lance.refused(400, 13, "Branch name", CREATE, body("x/1", branch=branch))
 
 
@@ -192,7 +192,7 @@ def test_the_scheme_is_read_from_the_staged_name(lance: Lance, table: Table):
 
 
 @pytest.mark.parametrize("scheme", ["V1", "v1"])
-def test_the_given_scheme_wins(lance: Lance, table: Table, scheme):
+def test_the_requested_naming_scheme_is_used(lance: Lance, table: Table, scheme):
     lance.post(CREATE, body(relative(stage(table, 1)), naming_scheme=scheme))
     assert list(files(table.location)) == ["_versions/1.manifest"]
 
@@ -252,7 +252,7 @@ def test_another_store_may_be_listed(lance: Lance, table: Table, settings, path)
     assert lance.post(CREATE, body(path))["version"]["manifest_path"] == path
 
 
-def test_a_table_whose_name_begins_alike_is_elsewhere(lance: Lance, warehouse: Path):
+def test_a_sibling_with_the_same_prefix_is_outside(lance: Lance, warehouse: Path):
     make_table("ws", "t", location="tables/a")
     other = make_table("ws", "other", location="tables/ab")
     staged = stage(other, 1)
@@ -261,7 +261,7 @@ def test_a_table_whose_name_begins_alike_is_elsewhere(lance: Lance, warehouse: P
     assert touched.events == []
 
 
-def test_inside_only(lance: Lance, table: Table, tmp_path: Path, settings):
+def test_manifests_must_be_inside_the_table(lance: Lance, table: Table, tmp_path: Path, settings):
     settings.MONODON_MANIFEST_PATHS = []
     outside = tmp_path / "m.manifest"
     outside.write_bytes(manifest(1))
@@ -294,7 +294,7 @@ def test_inside_only(lance: Lance, table: Table, tmp_path: Path, settings):
         ("x" * 2001, "longer than"),
     ],
 )
-def test_paths_that_are_refused(lance: Lance, table: Table, path, error):
+def test_invalid_paths_are_refused(lance: Lance, table: Table, path, error):
     path = path.replace("{location}", table.location)
     lance.refused(400, 13, error, CREATE, body(path))
     table.refresh_from_db()
@@ -304,7 +304,7 @@ def test_paths_that_are_refused(lance: Lance, table: Table, path, error):
 NO_LINKS = "is not a regular file of the table: links are not followed"
 
 
-def test_a_linked_file_that_leads_out(lance: Lance, table: Table, tmp_path: Path):
+def test_a_linked_file_outside_is_refused(lance: Lance, table: Table, tmp_path: Path):
     secret = tmp_path / "secret"
     secret.write_bytes(manifest(1))
     link = Path(table.location) / "_versions/18446744073709551614.manifest-1"
@@ -313,13 +313,13 @@ def test_a_linked_file_that_leads_out(lance: Lance, table: Table, tmp_path: Path
     with watched(secret) as touched:
         lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
     assert touched.events == []
-    # Whether something is there is not told.
+    # The answer does not reveal whether the file exists.
     secret.unlink()
     lance.refused(400, 13, NO_LINKS, CREATE, body(relative(link)))
     assert link.is_symlink()
 
 
-def test_a_linked_directory_that_leads_out(lance: Lance, table: Table, tmp_path: Path):
+def test_a_linked_directory_outside_is_refused(lance: Lance, table: Table, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     victim = outside / "18446744073709551614.manifest-1"
@@ -330,7 +330,7 @@ def test_a_linked_directory_that_leads_out(lance: Lance, table: Table, tmp_path:
         for name in (victim.name, "missing"):
             path = f"{table.location}/_versions/{name}"
             lance.refused(400, 13, NO_LINKS, CREATE, body(path))
-        # Nor is anything moved into such a directory.
+        # No file is moved into such a directory either.
         draft = Path(table.location) / "draft"
         draft.write_bytes(manifest(2))
         answer = lance.post(CREATE, body(draft, 2))
@@ -340,7 +340,7 @@ def test_a_linked_directory_that_leads_out(lance: Lance, table: Table, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "socket"])
-def test_what_is_no_regular_file(lance: Lance, table: Table, tmp_path, monkeypatch, kind):
+def test_special_files_are_refused(lance: Lance, table: Table, tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     path = Path(table.location) / "_versions/18446744073709551614.manifest-1"
     path.parent.mkdir(parents=True)
@@ -362,7 +362,7 @@ def test_what_is_no_regular_file(lance: Lance, table: Table, tmp_path, monkeypat
 
 
 def test_a_hard_link(lance: Lance, table: Table, warehouse: Path):
-    """Whose the other name is cannot be known: it may be another table's manifest."""
+    """The owner of the other name is unknown: it may be another table's manifest."""
     other = stage(make_table("ws", "hidden"), 1)
     path = Path(table.location) / "_versions/18446744073709551614.manifest-1"
     path.parent.mkdir(parents=True)
@@ -371,7 +371,7 @@ def test_a_hard_link(lance: Lance, table: Table, warehouse: Path):
     assert (other.stat().st_nlink, path.exists()) == (2, True)
 
 
-def test_the_manifest_of_another_version(lance: Lance, table: Table):
+def test_a_manifest_of_another_version_is_refused(lance: Lance, table: Table):
     lance.post(CREATE, body(relative(stage(table, 1))))
     first = final_path(table, 1)
     error = "is not where a manifest of version 2 may lie"
@@ -385,7 +385,7 @@ def test_the_manifest_of_another_version(lance: Lance, table: Table):
     }
 
 
-def test_one_staged_file_is_one_version(lance: Lance, table: Table):
+def test_a_staged_file_is_used_for_one_version(lance: Lance, table: Table):
     staged = stage(table, 4)
     entries = [
         {"id": ["ws", "t"], "version": n, "manifest_path": relative(staged)} for n in (4, 5, 6)
@@ -405,7 +405,7 @@ def test_one_staged_file_is_one_version(lance: Lance, table: Table):
 
 
 @pytest.mark.parametrize(("of", "as_"), [("dev", None), ("", "dev"), ("dev", "dav")])
-def test_the_manifest_of_another_branch(lance: Lance, table: Table, of, as_):
+def test_a_manifest_of_another_branch_is_refused(lance: Lance, table: Table, of, as_):
     staged = stage(table, 1, branch=of)
     lance.refused(400, 13, "is a manifest of", CREATE, body(relative(staged), branch=as_))
 
@@ -427,14 +427,14 @@ def test_the_manifest_of_another_branch(lance: Lance, table: Table, of, as_):
         (manifest(1)[:-20] + b"\x18\2" + manifest(1)[-16:], "its footer does not lead"),
     ],
 )
-def test_what_is_no_manifest(lance: Lance, table: Table, content, error):
+def test_invalid_manifests_are_refused(lance: Lance, table: Table, content, error):
     staged = stage(table, 1)
     staged.write_bytes(content)
     lance.refused(400, 13, f"is not a Lance manifest: {error}", CREATE, body(relative(staged)))
     assert staged.read_bytes() == content
 
 
-def test_the_size_is_the_files(lance: Lance, table: Table):
+def test_the_size_is_read_from_the_file(lance: Lance, table: Table):
     staged = stage(table, 1)
     size = staged.stat().st_size
     answer = lance.post(CREATE, body(relative(staged), manifest_size=5))
@@ -442,7 +442,7 @@ def test_the_size_is_the_files(lance: Lance, table: Table):
     assert TableVersion.objects.get().manifest_size == size
 
 
-def test_a_manifest_that_has_its_final_name_stays(lance: Lance, table: Table):
+def test_a_manifest_with_its_final_name_is_not_moved(lance: Lance, table: Table):
     path = final_path(table, 1)
     path.parent.mkdir(parents=True)
     path.write_bytes(manifest(1))
@@ -463,7 +463,7 @@ def test_a_manifest_that_has_its_final_name_stays(lance: Lance, table: Table):
         "_refs/tags/v1.json",
     ],
 )
-def test_the_tables_own_data_is_no_manifest(lance: Lance, table: Table, name):
+def test_data_files_are_not_manifests(lance: Lance, table: Table, name):
     path = Path(table.location) / name
     path.parent.mkdir(parents=True)
     path.write_bytes(manifest(1))
@@ -473,7 +473,7 @@ def test_the_tables_own_data_is_no_manifest(lance: Lance, table: Table, name):
     assert files(table.location) == {name: manifest(1)}
 
 
-def test_the_tables_location_itself(lance: Lance, table: Table):
+def test_the_table_location_itself_is_refused(lance: Lance, table: Table):
     Path(table.location).mkdir()
     lance.refused(400, 13, "is outside the table's location", CREATE, body(table.location))
     assert Path(table.location).is_dir()
@@ -488,7 +488,7 @@ def test_an_occupied_final_name_is_not_overwritten(lance: Lance, table: Table):
     assert (final.read_bytes(), staged.read_bytes()) == (b"theirs", manifest(1, text=b"mine"))
 
 
-def test_a_final_name_with_the_same_content_is_the_move(lance: Lance, table: Table):
+def test_an_equal_file_at_the_final_name_counts_as_moved(lance: Lance, table: Table):
     staged = stage(table, 1, content=b"same")
     final = final_path(table, 1)
     final.write_bytes(staged.read_bytes())
@@ -500,7 +500,7 @@ def test_a_final_name_with_the_same_content_is_the_move(lance: Lance, table: Tab
 
 
 @pytest.mark.parametrize("name", ["gone", "x"])
-def test_a_staged_file_that_is_not_there(lance: Lance, table: Table, name):
+def test_a_missing_staged_file_is_refused(lance: Lance, table: Table, name):
     path = f"{relative(Path(table.location))}/_versions/18446744073709551614.manifest-{name}"
     for _ in ("without its directory", "with it"):
         lance.refused(
@@ -515,7 +515,9 @@ def test_a_staged_file_that_is_not_there(lance: Lance, table: Table, name):
     assert table.state == TableState.DECLARED
 
 
-def test_a_move_meets_a_link(lance: Lance, table: Table, tmp_path: Path, no_moves):
+def test_a_staged_file_replaced_by_a_link_is_not_moved(
+    lance: Lance, table: Table, tmp_path: Path, no_moves
+):
     """The staged file was good when it was entered, and became a link before it was moved."""
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
@@ -532,7 +534,7 @@ def test_a_move_meets_a_link(lance: Lance, table: Table, tmp_path: Path, no_move
     assert secret.stat().st_nlink == 1
 
 
-def test_what_this_process_cannot_see_stays_pending(lance: Lance, table: Table):
+def test_moves_on_unreachable_storage_stay_pending(lance: Lance, table: Table):
     """A worker without the volume must not take moved manifests for missing ones."""
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
@@ -595,8 +597,8 @@ def test_an_interrupted_move_is_finished(lance: Lance, table: Table, no_moves, w
     assert versions["manifest_path"] == relative(final)
 
 
-def test_a_move_that_stopped_halfway(lance: Lance, table: Table, no_moves):
-    """The final name was there, the staged one not yet removed, the row not yet written."""
+def test_a_half_finished_move_is_completed(lance: Lance, table: Table, no_moves):
+    """The final name exists, the staged file is not yet removed, and the row is not yet updated."""
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
     no_moves()
@@ -606,7 +608,7 @@ def test_a_move_that_stopped_halfway(lance: Lance, table: Table, no_moves):
     assert final_path(table, 1).read_bytes() == manifest(1)
 
 
-def test_a_move_that_ended_before_its_row_was_written(lance: Lance, table: Table, no_moves):
+def test_a_move_without_its_row_update_is_recorded(lance: Lance, table: Table, no_moves):
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
     no_moves()
@@ -615,7 +617,7 @@ def test_a_move_that_ended_before_its_row_was_written(lance: Lance, table: Table
     assert versions["manifest_path"] == relative(final_path(table, 1))
 
 
-def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monkeypatch, no_moves):
+def test_settling_skips_moves_that_still_fail(lance: Lance, table: Table, monkeypatch, no_moves):
     for version in (1, 2):
         lance.post(CREATE, body(relative(stage(table, version)), version))
     no_moves()
@@ -657,7 +659,7 @@ def test_settling_passes_over_what_still_fails(lance: Lance, table: Table, monke
         ({"version": 1, "manifest_path": "x/1", "id": []}, "[]"),
     ],
 )
-def test_what_is_malformed(lance: Lance, table: Table, body, error):
+def test_malformed_requests_are_refused(lance: Lance, table: Table, body, error):
     lance.refused(400, 13, error, CREATE, body)
 
 
@@ -678,7 +680,7 @@ def test_read_only_key(reader: Lance, table: Table):
     assert staged.exists()
 
 
-def test_after_a_rename_the_ledger_goes_on(lance: Lance, table: Table):
+def test_versions_continue_after_a_rename(lance: Lance, table: Table):
     make_version(("ws", "t"), 1)
     lance.post("/v1/table/ws$t/rename", {"new_table_name": "u"})
     lance.refused(

@@ -29,7 +29,7 @@ def test_reserves_a_name_and_a_location(lance: Lance, warehouse: Path):
     )
 
 
-def test_in_the_root(lance: Lance):
+def test_declares_a_table_in_the_root(lance: Lance):
     lance.post("/v1/table/t/declare", {"id": ["t"]})
     assert lance.get("/v1/namespace/$/table/list") == {"tables": ["t"]}
 
@@ -51,12 +51,12 @@ def test_a_missing_namespace(lance: Lance):
     lance.refused(404, 1, "Namespace 'ws' does not exist", "/v1/table/ws$t/declare", {})
 
 
-def test_a_table_is_no_namespace(lance: Lance):
+def test_a_table_is_not_a_namespace(lance: Lance):
     make_table("ws", "t")
     lance.refused(404, 1, "Namespace 'ws.t' does not exist", "/v1/table/ws$t$u/declare", {})
 
 
-def test_the_root_is_no_table(lance: Lance):
+def test_the_root_is_not_a_table(lance: Lance):
     lance.refused(400, 13, "root namespace is not a table", "/v1/table/%24/declare", {})
 
 
@@ -78,8 +78,8 @@ def test_any_printable_name(lance: Lance, name):
 @pytest.mark.parametrize(
     "spelled", ["ws%24a+b%2Fc", "ws%24a%20b%2Fc", "ws$a b/c", "ws%24a%2Bb%2Fc"]
 )
-def test_a_space_arrives_in_every_spelling(lance: Lance, spelled):
-    """Clients form-encode paths: a space arrives as a plus, and the body tells which it was."""
+def test_a_space_is_accepted_in_every_encoding(lance: Lance, spelled):
+    """Clients form-encode paths: a space becomes a plus, and the body shows which one it was."""
     make_namespace("ws")
     path = f"/v1/table/{spelled.replace(' ', '%20')}"
     lance.post(f"{path}/declare?delimiter=%24", {"id": ["ws", "a b/c"]})
@@ -95,7 +95,7 @@ def test_delimiters(lance: Lance, delimiter):
     assert row.identifier == ("a b", "c$d", "t")
 
 
-def test_a_location_of_ones_own(lance: Lance, warehouse: Path):
+def test_an_explicit_location_is_used(lance: Lance, warehouse: Path):
     for number, location in enumerate(
         [f"{warehouse}/mine/1", f"file://{warehouse}/mine/2/", "mine/3", f"{warehouse}//mine/./4"],
         start=1,
@@ -124,26 +124,28 @@ def test_a_location_of_ones_own(lance: Lance, warehouse: Path):
         ("{warehouse}/" + "x" * 2100, "longer than"),
     ],
 )
-def test_locations_that_are_refused(lance: Lance, warehouse: Path, location, error):
+def test_invalid_locations_are_refused(lance: Lance, warehouse: Path, location, error):
     location = location.replace("{warehouse}", str(warehouse))
     lance.refused(400, 13, error, "/v1/table/t/declare", {"location": location})
 
 
-def test_a_symbolic_link_out_of_the_warehouse(lance: Lance, warehouse: Path, tmp_path: Path):
+def test_a_symbolic_link_out_of_the_warehouse_is_refused(
+    lance: Lance, warehouse: Path, tmp_path: Path
+):
     (tmp_path / "outside").mkdir()
     (warehouse / "link").symlink_to(tmp_path / "outside")
     lance.refused(400, 13, "is outside", "/v1/table/t/declare", {"location": f"{warehouse}/link/t"})
 
 
 @pytest.mark.parametrize("location", ["a/b", "a/b/c", "a", "a/b/", "a//b"])
-def test_a_location_that_meets_another_table(lance: Lance, location):
+def test_an_overlapping_location_is_refused(lance: Lance, location):
     make_table("ws", "first", location="a/b")
     lance.refused(
         409, 14, "belongs to table 'ws.first'", "/v1/table/ws$t/declare", {"location": location}
     )
 
 
-def test_a_location_like_a_prefix_is_free(lance: Lance, warehouse: Path):
+def test_a_sibling_location_with_the_same_prefix_is_free(lance: Lance, warehouse: Path):
     make_table("first", location="a/b")
     answer = lance.post("/v1/table/t/declare", {"location": "a/bc"})
     assert answer["location"] == f"{warehouse}/a/bc"
@@ -169,7 +171,7 @@ def test_audited_with_context(lance: Lance):
     assert event.after["location"] == Table.objects.get().location
 
 
-def test_values_that_cannot_be_stored(lance: Lance):
+def test_unstorable_values_are_refused(lance: Lance):
     body = {"properties": {"a\0": "b"}}
     lance.refused(400, 13, "cannot be stored", "/v1/table/t/declare", body)
 

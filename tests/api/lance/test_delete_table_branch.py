@@ -35,7 +35,7 @@ def read(branch: str) -> list[int]:
     return dataset.to_table()["a"].to_pylist()
 
 
-def test_it_is_gone(lance, table):
+def test_the_branch_and_its_files_are_deleted(lance, table):
     before = set(files(table.location))
     answer = lance.post(PATH, {"name": "dev"})
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
@@ -60,7 +60,7 @@ def test_it_is_gone(lance, table):
     assert operation["operation"] == "DeleteTableBranch"
 
 
-def test_its_versions_are_tombstones_that_nobody_can_name(lance, table):
+def test_versions_of_a_deleted_branch_are_hidden_tombstones(lance, table):
     pk = Branch.objects.get().pk
     lance.post(PATH, {"name": "dev"})
     retired = f"dev//{pk}"
@@ -74,8 +74,8 @@ def test_its_versions_are_tombstones_that_nobody_can_name(lance, table):
     lance.refused(400, 13, "", PATH, {"name": retired})
 
 
-def test_the_same_name_again(lance, table):
-    """With the same numbers, and nothing of what was there before."""
+def test_the_name_can_be_used_again(lance, table):
+    """The new branch has the same version numbers and none of the former content."""
     assert read("dev") == [1, 20]
     for value in (30, 40):
         lance.post(PATH, {"name": "dev"})
@@ -88,7 +88,7 @@ def test_the_same_name_again(lance, table):
     assert TableVersion.objects.exclude(branch="").filter(deleted_at__isnull=False).count() == 4
 
 
-def test_what_others_need(lance, table):
+def test_branches_used_by_others_are_not_deleted(lance, table):
     lance.post(CREATE, {"name": "dev/sub", "from_branch": "dev"})
     lance.post("/v1/table/w$t/tags/create", {"tag": "v", "version": 2, "branch": "dev"})
     before = files(table.location)
@@ -102,7 +102,7 @@ def test_what_others_need(lance, table):
 
 
 def test_a_branch_below_it_stays(lance, table):
-    """It lies in the directory of the other, though it began elsewhere."""
+    """Its files are inside the other branch's directory, although it started from another branch."""
     lance.post(CREATE, {"name": "dev/x/y"})
     insert(lance, 5, branch="dev%2Fx%2Fy")
     lance.post(PATH, {"name": "dev"})
@@ -114,8 +114,8 @@ def test_a_branch_below_it_stays(lance, table):
     assert rows(table, "dev") == [1]
 
 
-def test_when_files_are_left(lance, table, monkeypatch):
-    """As after a crash between the commit and the removal: the same again removes them."""
+def test_leftover_files_are_removed_by_a_retry(lance, table, monkeypatch):
+    """As after a crash between the commit and the removal: a repeated request removes the files."""
     with monkeypatch.context() as patch:
         patch.setattr(lance_branches.local_files, "remove_file", _fail)
         lance.post(PATH, {"name": "dev"})  # it is gone all the same
@@ -145,7 +145,7 @@ def test_without_a_file(lance, table):
 
 
 def test_deleted_by_a_client(lance, table):
-    """It tells the catalog nothing; the ledger learns of it here."""
+    """The client does not notify the catalog; this request updates the ledger."""
     pylance.dataset(table.location).branches.delete("dev")
     assert list(lance.post("/v1/table/w$t/branches/list")["branches"]) == ["dev"]
     lance.post(PATH, {"name": "dev"})
@@ -155,7 +155,7 @@ def test_deleted_by_a_client(lance, table):
 @pytest.mark.parametrize(
     "name", ["main", "", "..", ".", "../tree/dev", "/", "dev/", "a\x00", "x" * 5000, "_versions"]
 )
-def test_names_that_no_branch_has(lance, table, name):
+def test_unknown_branches_are_refused(lance, table, name):
     before = files(table.location)
     lance.refused(400, 13, "", PATH, {"name": name})
     assert files(table.location) == before
@@ -174,8 +174,8 @@ def test_refusals(lance, reader):
         lance.refused(404, 22, f"'{name}'", "/v1/table/w$u/branches/delete", {"name": name})
 
 
-def test_a_writer_who_comes_too_late(lance, table):
-    """What was written to the branch that was deleted does not bring it back."""
+def test_a_late_writer_does_not_restore_the_branch(lance, table):
+    """Writes to the deleted branch do not restore it."""
 
     snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=("w", "t"), branch="dev")
     base = ("dev", snapshot.version, snapshot.entry.created_at)
@@ -185,7 +185,7 @@ def test_a_writer_who_comes_too_late(lance, table):
     lance.post(PATH, {"name": "dev"})
     with unchanged(), pytest.raises(BranchNotFound):
         ledger_namespace.commit([late], actor=SYSTEM)
-    # Nor does it go to the next branch of this name, though its number would be the next there.
+    # The version does not become part of a new branch of this name either, despite its number.
     lance.post(CREATE, {"name": "dev"})
     insert(lance, 30, branch="dev")
     with unchanged(), pytest.raises(CommitConflict):
@@ -194,7 +194,7 @@ def test_a_writer_who_comes_too_late(lance, table):
 
 @pytest.mark.django_db(transaction=True)
 def test_rivals(key):  # noqa: F811
-    """Deleting, creating and writing at once: each version lies where the ledger says."""
+    """Concurrent deletes, creations and writes: each version is where the ledger says."""
     make_lance_table(("w", "t"), pa.table({"a": [1]}))
     client, write = Lance(key), stream(pa.table({"a": [2]}))
     for _ in range(4):
@@ -219,8 +219,9 @@ def test_rivals(key):  # noqa: F811
     assert read("") == [1]
 
 
-def test_a_client_who_comes_too_late(lance, table):
-    """It enters the version it has written; only a manifest that begins a branch begins it again."""
+def test_a_late_client_does_not_restore_the_branch(lance, table):
+    """The client records a version it has written; only the first manifest of a branch recreates
+    it."""
     path = next((Path(table.location) / "tree/dev/_versions").glob("*613.manifest"))
     content = path.read_bytes()
     lance.post(PATH, {"name": "dev"})

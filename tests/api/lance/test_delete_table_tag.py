@@ -11,7 +11,7 @@ PATH = "/v1/table/w$t/tags/delete"
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteTableTag")]
 
 
-def test_it_goes_and_its_version_stays(lance):
+def test_the_tag_is_deleted_and_its_version_stays(lance):
     table = make_lance_table(("w", "t"))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
     answer = lance.post(PATH, {"tag": "v1"})
@@ -26,7 +26,8 @@ def test_it_goes_and_its_version_stays(lance):
 
 
 def test_tags_of_clients(lance):
-    """Also those that Lance cannot list, and what is no tag at all: else they would stay for ever."""
+    """Includes tags that Lance cannot list and invalid tag files, which could not be removed
+    otherwise."""
     table = make_lance_table(("w", "t"))
     dataset = pylance.dataset(table.location)
     dataset.tags.create("é", 1)
@@ -56,7 +57,7 @@ def test_refusals(lance, reader):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_delete_one_tag(key):  # noqa: F811
+def test_concurrent_deletes_of_one_tag(key):  # noqa: F811
     table = make_lance_table(("w", "t"))
     for _ in range(3):
         pylance.dataset(table.location).tags.create("v1", 1)

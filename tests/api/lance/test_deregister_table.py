@@ -7,7 +7,7 @@ from tests.factories import files, make_namespace, make_table, make_version, rel
 pytestmark = pytest.mark.operation("DeregisterTable")
 
 
-def test_forgets_the_table_and_keeps_its_data(lance: Lance):
+def test_removes_the_table_and_keeps_its_data(lance: Lance):
     table = make_table("ws", "t", properties={"k": "v"})
     make_version(("ws", "t"), 1, relative(stage(table, 1)))
     before = files(table.location)

@@ -6,7 +6,7 @@ from tests.factories import make_namespace, unchanged
 pytestmark = pytest.mark.operation("DescribeNamespace")
 
 
-def test_tells_the_properties(lance: Lance):
+def test_returns_the_properties(lance: Lance):
     make_namespace("ws", properties={"größe": "🧊", "empty": ""})
     with unchanged():
         description = lance.post("/v1/namespace/ws/describe", {"id": ["ws"]})
@@ -18,7 +18,7 @@ def test_the_root(lance: Lance):
     assert lance.post("/v1/namespace/./describe?delimiter=.") == {"properties": {}}
 
 
-def test_plus_and_percent_20_are_one_spelling(lance: Lance):
+def test_plus_and_percent_20_are_equivalent(lance: Lance):
     make_namespace("a b", properties={"k": "v"})
     for path in ("a+b", "a%20b"):
         assert lance.post(f"/v1/namespace/{path}/describe", {"id": ["a b"]}) == {

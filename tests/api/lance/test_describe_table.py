@@ -14,7 +14,7 @@ from tests.factories import make_lance_table, make_table, make_version, unchange
 pytestmark = pytest.mark.operation("DescribeTable")
 
 
-def test_tells_where_it_lies(lance: Lance):
+def test_returns_the_location(lance: Lance):
     table = make_table("ws", "t", properties={"k": "größe"})
     with unchanged():
         description = lance.post("/v1/table/ws$t/describe", {"id": ["ws", "t"]})
@@ -41,7 +41,7 @@ def test_check_declared(lance: Lance, way):
     assert is_only_declared() is False
 
 
-def test_is_only_declared_is_not_told_unasked(lance: Lance):
+def test_is_only_declared_is_returned_only_on_request(lance: Lance):
     make_table("ws", "t")
     for query in ("", "?check_declared=false", "?check_declared="):
         assert "is_only_declared" not in lance.post(f"/v1/table/ws$t/describe{query}")
@@ -117,7 +117,7 @@ def test_a_tag_of_a_branch(lance: Lance):
     assert (description["version"], description["metadata"]["total_rows"]) == (newest, "4")
 
 
-def test_a_tag_of_a_version_that_is_gone(lance: Lance):
+def test_a_tag_of_a_deleted_version_is_refused(lance: Lance):
     make_lance_table(("ws", "t"))
     lance.post("/v1/table/ws$t/tags/create", {"tag": "v1", "version": 1})
     lance.post("/v1/table/ws$t/insert", raw=stream(pa.table({"id": [4]})))
@@ -183,7 +183,7 @@ def test_detailed_metadata_of_a_version_and_a_branch(lance: Lance):
     lance.refused(404, 22, "no branch 'x'", path, {**request, "branch": "x"})
 
 
-def test_detailed_metadata_says_what_the_reference_says(lance: Lance, tmp_path: Path):
+def test_detailed_metadata_agrees_with_the_reference(lance: Lance, tmp_path: Path):
     types = {
         "list": pa.list_(pa.float32(), 2),
         "map": pa.map_(pa.string(), pa.int8()),
@@ -219,7 +219,7 @@ def test_detailed_metadata_of_a_declared_table(lance: Lance):
     lance.refused(409, 19, "no data yet", path, {"tag": "v1"})
 
 
-def test_a_flag_that_is_none(lance: Lance):
+def test_an_invalid_flag_is_refused(lance: Lance):
     make_table("ws", "t")
     lance.refused(400, 13, "'with_table_uri'", "/v1/table/ws$t/describe?with_table_uri=maybe")
 

@@ -28,7 +28,7 @@ def test_a_vector_index(lance):
     }
 
 
-def test_a_scalar_index_and_rows_that_came_later(lance):
+def test_a_scalar_index_with_later_rows(lance):
     make_lance_table(("w", "t"), pa.table({"id": [1, 2]}))
     lance.post(CREATE, {"column": "id", "index_type": "BTREE"})
     lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"id": [3]})))
@@ -49,7 +49,7 @@ def test_any_name(lance, name):
     lance.refused(400, 13, "is not the path's", path(name), {"index_name": "other"})
 
 
-def test_branches_and_unknown_ones(lance):
+def test_branches_and_unknown_indexes(lance):
     make_lance_branch(make_lance_table(("w", "t"), table()), ("w", "t"))
     lance.post(CREATE, {"column": "id", "index_type": "BTREE", "branch": "dev"})
     assert lance.post(path("id_idx"), {"branch": "dev"})["num_indexed_rows"] == ROWS
@@ -62,7 +62,7 @@ def test_branches_and_unknown_ones(lance):
     lance.refused(404, 4, "'w.nope'", path("id_idx", "nope"), {})
 
 
-def test_a_reader_may_look(lance, reader):
+def test_a_reader_may_describe(lance, reader):
     make_lance_table(("w", "t"), table(5))
     lance.post(CREATE, {"column": "id", "index_type": "BTREE"})
     assert reader.post(path("id_idx"), {})["num_indexed_rows"] == 5

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.operation("DescribeTableVersion")
 DESCRIBE = "/v1/table/ws$t/version/describe"
 
 
-def test_tells_the_winners_row(lance: Lance):
+def test_returns_the_committed_row(lance: Lance):
     table = make_table("ws", "t")
     body = {"version": 2, "manifest_path": relative(stage(table, 2)), "e_tag": "e"}
     created = lance.post("/v1/table/ws$t/version/create", body)["version"]
@@ -80,8 +80,8 @@ def test_deleted(lance: Lance):
     assert "detail" not in refused.json()
 
 
-def test_removed_past_the_catalog(lance: Lance):
-    """The first read of a version whose manifest is gone says so, and retires it."""
+def test_a_version_removed_from_storage_is_retired(lance: Lance):
+    """The first read of a version without manifest reports that, and retires the version."""
     table = make_table("ws", "t")
     for version in (1, 2, 3):
         make_version(("ws", "t"), version, relative(stage(table, version)))
@@ -115,7 +115,7 @@ def test_wrong_types(lance: Lance, version):
     lance.refused(400, 13, "version", DESCRIBE, {"version": version})
 
 
-def test_a_number_beyond_all_versions(lance: Lance):
+def test_a_number_out_of_range_is_refused(lance: Lance):
     make_table("ws", "t")
     lance.refused(404, 11, "has no version 9223372036854775808", DESCRIBE, {"version": 2**63})
 

@@ -17,7 +17,7 @@ from tests.factories import (
 pytestmark = pytest.mark.operation("DescribeTransaction")
 
 
-def test_knows_the_ids_that_every_commit_returns(lance: Lance):
+def test_every_returned_transaction_id_can_be_described(lance: Lance):
     ids = {
         "CreateNamespace": lance.post("/v1/namespace/ws/create")["transaction_id"],
         "DeclareTable": lance.post("/v1/table/ws$t/declare")["transaction_id"],
@@ -80,7 +80,7 @@ def test_by_table_and_version_with_delimiters(lance: Lance, delimiter):
 
 
 @pytest.mark.parametrize("delimiter", ["-", "0", "7"])
-def test_an_id_is_whole_whatever_the_delimiter(lance: Lance, delimiter):
+def test_an_id_is_not_split_at_the_delimiter(lance: Lance, delimiter):
     answer = lance.post("/v1/namespace/ws/create")["transaction_id"]
     facts = lance.post(f"/v1/transaction/{answer}/describe?delimiter={delimiter}", {"id": [answer]})
     assert facts["status"] == "Succeeded"
@@ -106,7 +106,7 @@ def test_missing(lance: Lance, path):
     lance.refused(404, 10, error, f"/v1/transaction/{path}/describe", {})
 
 
-def test_the_root_is_no_transaction(lance: Lance):
+def test_the_root_is_not_a_transaction(lance: Lance):
     lance.refused(404, 10, "Transaction '(root)' does not exist", "/v1/transaction/%24/describe")
 
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of refusals that the specification leaves out."""
+"""The OpenAPI document covers refusals that the specification omits."""
 
 import json
 
@@ -17,7 +17,7 @@ _WORDS = "19 (InvalidTableState): the table was declared and has no data"
 
 
 @pytest.mark.usefixtures("warehouse")
-def test_who_needs_data_is_documented(lance: Lance):
+def test_operations_that_need_data_document_the_error(lance: Lance):
     """Each operation on a table that was declared and has no data."""
     make_catalog()
     make_table("ws", "declared")
@@ -32,7 +32,7 @@ def test_who_needs_data_is_documented(lance: Lance):
     assert refusing == NEEDS_DATA
 
 
-def test_the_document_says_so(client):
+def test_the_document_lists_the_error(client):
     document = json.loads(client.get("/schema/lance?format=json").content)
     described = {
         operation["operationId"]: operation["responses"]["409"]["description"]

@@ -7,7 +7,7 @@ from tests.factories import make_namespace, make_table, unchanged
 pytestmark = pytest.mark.operation("DropNamespace")
 
 
-def test_drops_an_empty_one(lance: Lance):
+def test_drops_an_empty_namespace(lance: Lance):
     row = make_namespace("ws", properties={"a": "1"})
     assert lance.post("/v1/namespace/ws/drop", {}) == {"properties": {"a": "1"}}
     assert lance.get("/v1/namespace/$/list") == {"namespaces": []}
@@ -26,25 +26,25 @@ def test_the_name_is_free_again(lance: Lance):
 
 
 @pytest.mark.parametrize("mode", [None, "Fail", "fail", "FAIL"])
-def test_fail_on_a_missing_one(lance: Lance, mode):
+def test_fail_mode_refuses_a_missing_namespace(lance: Lance, mode):
     lance.refused(404, 1, "Namespace 'ws' does not exist", "/v1/namespace/ws/drop", {"mode": mode})
 
 
 @pytest.mark.parametrize("mode", ["Skip", "skip", "SKIP"])
-def test_skip_a_missing_one(lance: Lance, mode):
+def test_skip_mode_accepts_a_missing_namespace(lance: Lance, mode):
     with unchanged():
         response = lance.call("POST", "/v1/namespace/ws/drop", {"mode": mode})
     assert (response.status_code, response.json()) == (200, {})  # a 204 would fail the client
 
 
-def test_skip_drops_an_existing_one(lance: Lance):
+def test_skip_mode_drops_an_existing_namespace(lance: Lance):
     make_namespace("ws")
     lance.post("/v1/namespace/ws/drop", {"mode": "Skip"})
     assert lance.get("/v1/namespace/$/list") == {"namespaces": []}
 
 
 @pytest.mark.parametrize("behavior", [None, "Restrict", "restrict", "RESTRICT"])
-def test_restrict_refuses_what_is_not_empty(lance: Lance, behavior):
+def test_restrict_refuses_a_namespace_with_content(lance: Lance, behavior):
     make_table("ws", "t")
     make_table("ws", "u")
     make_namespace("ws", "inner")
@@ -57,7 +57,7 @@ def test_restrict_refuses_what_is_not_empty(lance: Lance, behavior):
     )
 
 
-def test_restrict_is_content_with_dropped_tables(lance: Lance):
+def test_restrict_ignores_dropped_tables(lance: Lance):
     make_table("ws", "t")
     lance.post("/v1/table/ws$t/deregister", {})
     lance.post("/v1/namespace/ws/drop", {"behavior": "Restrict"})
@@ -65,7 +65,7 @@ def test_restrict_is_content_with_dropped_tables(lance: Lance):
 
 
 @pytest.mark.parametrize("behavior", ["Cascade", "cascade", "CASCADE"])
-def test_cascade_drops_all_below(lance: Lance, behavior):
+def test_cascade_drops_all_descendants(lance: Lance, behavior):
     inside = [make_table("ws", "t"), make_table("ws", "a", "t"), make_table("ws", "a", "b", "t")]
     outside = [make_table("w", "t"), make_table("wsx", "t"), make_table("t")]
     answer = lance.post("/v1/namespace/ws/drop", {"behavior": behavior})
@@ -85,12 +85,12 @@ def test_cascade_drops_all_below(lance: Lance, behavior):
     }
 
 
-def test_cascade_without_tables_leaves_nothing_to_follow(lance: Lance):
+def test_cascade_without_tables_starts_no_job(lance: Lance):
     make_namespace("ws", "a")
     assert lance.post("/v1/namespace/ws/drop", {"behavior": "Cascade"}) == {"properties": {}}
 
 
-def test_a_name_like_a_prefix_is_not_below(lance: Lance):
+def test_a_name_with_the_same_prefix_is_no_descendant(lance: Lance):
     make_namespace("ws.a")
     make_namespace("ws")
     lance.post("/v1/namespace/ws/drop", {"behavior": "Cascade"})
@@ -98,7 +98,7 @@ def test_a_name_like_a_prefix_is_not_below(lance: Lance):
 
 
 @pytest.mark.parametrize("behavior", ["Restrict", "Cascade"])
-def test_the_root_stays(lance: Lance, behavior):
+def test_the_root_cannot_be_dropped(lance: Lance, behavior):
     make_table("ws", "t")
     lance.refused(
         400,

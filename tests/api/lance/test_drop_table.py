@@ -36,7 +36,7 @@ def test_drops_now_and_removes_the_data_later(lance: Lance):
     assert (event.target, event.before) == ("ws.t", {"location": table.location})
 
 
-def test_a_new_table_of_the_name_lies_elsewhere(lance: Lance):
+def test_a_new_table_of_the_name_gets_another_location(lance: Lance):
     old = make_table("ws", "t")
     lance.post("/v1/table/ws$t/drop")
     new = lance.post("/v1/table/ws$t/declare")["location"]
@@ -49,7 +49,7 @@ def test_a_body_is_ignored(lance: Lance):
     lance.post("/v1/table/ws$t/drop", raw=b"not json")
 
 
-def test_a_broker_that_is_away_loses_nothing(lance: Lance, monkeypatch):
+def test_an_unreachable_broker_loses_no_job(lance: Lance, monkeypatch):
     make_table("ws", "t")
 
     def away(*args, **options):

@@ -37,7 +37,7 @@ def test_a_scan_and_its_filter(lance):
     assert "KNN" not in plan
 
 
-def test_a_verbose_plan_tells_more(lance):
+def test_a_verbose_plan_has_more_details(lance):
     query = {"query": {**NEAR, "filter": "id > 3", "prefilter": True}}
     plain = lance.post(PATH, {**query, "verbose": False})
     assert lance.post(PATH, query) == plain
@@ -66,7 +66,7 @@ def test_an_explanation_is_one_statement(lance, django_assert_num_queries):
         lance.post(PATH, {"query": NEAR})
 
 
-def test_a_key_that_may_only_read_may_ask(reader):
+def test_a_read_only_key_suffices(reader):
     assert "KNN" in reader.post(PATH, {"query": NEAR})
 
 

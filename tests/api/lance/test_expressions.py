@@ -61,13 +61,13 @@ def table(db, lance) -> None:
         ("id > 1 or id = 1\x00", "NUL"),
     ],
 )
-def test_what_is_nested_too_deeply_is_refused(lance, request_of, expression, text):
+def test_too_deeply_nested_expressions_are_refused(lance, request_of, expression, text):
     action, body, raw = request_of(expression)
     lance.refused(400, 13, text, f"/v1/table/w$t/{action}", body, raw=raw)
 
 
 @pytest.mark.parametrize("clause", ["filter", "columns"])
-def test_a_view_is_no_way_around(lance, clause):
+def test_views_check_their_expressions_too(lance, clause):
     deep = "position(" * 30
     query = {"filter": f'"filter": "{deep}"', "columns": f'"columns": {{"id": "{deep}"}}'}[clause]
     body = {

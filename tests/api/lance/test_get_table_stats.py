@@ -45,7 +45,7 @@ def test_rows_bytes_and_fragments(lance):
     }
 
 
-def test_deleted_rows_are_no_rows_of_the_table(lance):
+def test_deleted_rows_are_not_counted(lance):
     make_lance_table(("w", "t"), pa.table({"x": pa.array(range(10), pa.int64())}))
     lance.post("/v1/table/w$t/delete", {"predicate": "x < 4"})
     answer = lance.post(PATH)
@@ -53,7 +53,7 @@ def test_deleted_rows_are_no_rows_of_the_table(lance):
     assert answer["fragment_stats"]["lengths"]["max"] == 10
 
 
-def test_indexes_are_counted_and_not_their_parts(lance):
+def test_indexes_are_counted_and_their_segments_are_not(lance):
     make_lance_table(("w", "t"), pa.table({"x": pa.array(range(10), pa.int64()), "s": ["a"] * 10}))
     for column in ("x", "s"):
         body = {"column": column, "index_type": "BTREE"}

@@ -1,4 +1,4 @@
-"""Idempotency-Key on writes of rows: what a repeated request does, it does once."""
+"""Idempotency-Key on writes of rows: a repeated request is executed once."""
 
 import uuid
 from typing import Any
@@ -85,7 +85,7 @@ def test_another_request_under_the_key_is_refused(lance, write):
 
 
 @each_write
-def test_a_lost_answer_is_made_anew(lance, write, monkeypatch):
+def test_a_lost_answer_is_rebuilt(lance, write, monkeypatch):
     key = str(uuid.uuid4())
     with monkeypatch.context() as patch:
         patch.setattr(idempotency, "keep_answer", lambda *arguments, **facts: None)
@@ -93,7 +93,7 @@ def test_a_lost_answer_is_made_anew(lance, write, monkeypatch):
     before = state()
     again = send(lance, write, key)
     assert state() == before
-    if write == "update":  # its answer must tell the number of rows, which nobody knows any more
+    if write == "update":  # its answer contains a number of rows, which is no longer known
         assert (again.status_code, again.json()["code"]) == (500, 18)
         assert first["transaction_id"] in again.json()["error"]
         assert "the update was made before, as version 2" in again.json()["error"].lower()
@@ -116,7 +116,7 @@ def test_without_a_key_rows_are_added_twice(lance):
     assert [send(lance, "insert", None).json()["version"] for _ in range(2)] == [2, 3]
 
 
-def test_keys_are_of_those_who_sent_them(lance):
+def test_keys_are_bound_to_their_principal(lance):
     _, secret = api_keys.create_api_key(actor=SYSTEM, name="second")
     key = str(uuid.uuid4())
     assert send(lance, "insert", key).json()["version"] == 2
@@ -132,7 +132,7 @@ def test_a_refusal_is_repeated(lance):
 
 
 @pytest.mark.parametrize("write", ["insert", "update"])
-def test_what_passes_is_not_noted(lance, write, monkeypatch):
+def test_transient_errors_are_not_recorded(lance, write, monkeypatch):
     key = str(uuid.uuid4())
 
     def busy(**options: Any) -> None:
@@ -146,7 +146,7 @@ def test_what_passes_is_not_noted(lance, write, monkeypatch):
     assert send(lance, write, key).json()["version"] == 2
 
 
-def test_a_body_that_broke_off_may_come_again(lance):
+def test_a_request_with_a_truncated_body_can_be_repeated(lance):
     key, content = str(uuid.uuid4()), stream(ROWS)
     path, _ = WRITES["insert"]
     headers = {"idempotency-key": key}
@@ -156,7 +156,7 @@ def test_a_body_that_broke_off_may_come_again(lance):
     assert whole.json()["version"] == 2
 
 
-def test_of_two_requests_at_once_one_is_done(lance, monkeypatch):
+def test_concurrent_requests_with_one_key_are_executed_once(lance, monkeypatch):
     """The second did all the work, and finds at its commit that the first was quicker."""
     key = str(uuid.uuid4())
     first = send(lance, "insert", key)

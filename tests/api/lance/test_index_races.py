@@ -41,7 +41,7 @@ def test_creators_of_different_indexes(key):
     assert names(key) == ["a", "b", "c", "d"]
 
 
-def test_rows_that_are_added_meanwhile(key):
+def test_concurrently_added_rows_are_unindexed(key):
     make_lance_table(("ws", "t"), pa.table({"id": range(1000)}))
     more = stream(pa.table({"id": [1, 2, 3]}))
     outcome = race(

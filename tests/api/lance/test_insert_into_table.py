@@ -44,18 +44,18 @@ def test_overwrite_keeps_the_history(lance, mode):
     assert AuditEvent.objects.get(action="table.insert").after["mode"] == "overwrite"
 
 
-def test_a_stream_without_rows_is_a_version_all_the_same(lance):
+def test_a_stream_without_rows_creates_a_version(lance):
     added = lance.post(PATH, raw=stream(ROWS.slice(0, 0)))
     assert (added["version"], added["num_inserted_rows"]) == (2, 0)
 
 
-def test_columns_that_are_missing_are_null(lance):
+def test_missing_columns_are_null(lance):
     lance.post(PATH, raw=stream(ROWS.select(["id"])))
     assert rows()[-1] == {"id": 5, "name": None}
 
 
 @pytest.mark.parametrize("batches", [1, 200])  # 200 are read while they are written
-def test_decimals_are_written_wherever_a_sender_puts_them(lance, batches):
+def test_decimals_are_written_at_any_alignment(lance, batches):
     """Lance wants 16 bytes of alignment, and Arrow sends with 8."""
     numbers = pa.table(
         {
@@ -70,7 +70,7 @@ def test_decimals_are_written_wherever_a_sender_puts_them(lance, batches):
     assert rows() == sent.to_pylist()
 
 
-def test_texts_of_views_are_written_wherever_a_sender_puts_them(lance):
+def test_string_views_are_written_at_any_alignment(lance):
     views = pa.table(
         {
             **{f"n{i}": pa.array([i], pa.int64()) for i in range(3)},
@@ -82,7 +82,7 @@ def test_texts_of_views_are_written_wherever_a_sender_puts_them(lance):
     assert rows() == views.to_pylist()
 
 
-def test_a_little_that_becomes_much_when_it_is_unpacked(lance):
+def test_decompression_is_limited(lance):
     zeros = pa.record_batch({"zeros": pa.nulls(8 << 20, pa.int8()).fill_null(0)})
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -94,7 +94,7 @@ def test_a_little_that_becomes_much_when_it_is_unpacked(lance):
     assert lance.post(f"{PATH}?mode=overwrite", raw=sent)["num_inserted_rows"] == 80 << 20
 
 
-def test_the_first_data_of_a_declared_table(lance):
+def test_an_insert_creates_the_data_of_a_declared_table(lance):
     make_table("ws", "d")
     added = lance.post("/v1/table/ws$d/insert", raw=stream(ROWS))
     assert (added["version"], added["num_inserted_rows"]) == (1, 2)
@@ -118,7 +118,7 @@ def test_a_branch(lance):
     lance.refused(404, 22, "no branch 'nope'", f"{PATH}?branch=nope", raw=stream(ROWS))
 
 
-def test_two_statements_beside_the_commit_of_the_connection(lance, django_assert_num_queries):
+def test_an_insert_takes_two_statements_besides_the_commit(lance, django_assert_num_queries):
     lance.post(PATH, raw=stream(ROWS))
     with django_assert_num_queries(2 + 2):  # and the frame of its own savepoint, in a test
         lance.post(PATH, raw=stream(ROWS))
@@ -145,7 +145,7 @@ def test_refusals(lance):
     lance.refused(400, 13, "not a whole Arrow IPC stream", PATH, raw=b'{"rows": []}')
 
 
-def test_a_rival_between_the_write_and_the_commit_is_rebased_upon(lance, monkeypatch):
+def test_a_concurrent_append_is_rebased(lance, monkeypatch):
     insert_meanwhile(monkeypatch, lance, PATH, stream(ROWS))
     added = lance.post(PATH, raw=stream(ROWS))
     assert (added["version"], added["num_inserted_rows"]) == (3, 2)
@@ -153,7 +153,7 @@ def test_a_rival_between_the_write_and_the_commit_is_rebased_upon(lance, monkeyp
     assert AuditEvent.objects.filter(action="table.insert").count() == 2
 
 
-def test_a_rival_that_replaces_everything(lance, monkeypatch):
+def test_a_concurrent_overwrite(lance, monkeypatch):
     insert_meanwhile(monkeypatch, lance, f"{PATH}?mode=overwrite", stream(ROWS))
     response = lance.call("POST", PATH, raw=stream(ROWS))
     assert (response.status_code, response.json()["code"]) == (409, 14)
@@ -161,14 +161,14 @@ def test_a_rival_that_replaces_everything(lance, monkeypatch):
     assert [row["id"] for row in rows()] == [4, 5]
 
 
-def test_a_rival_that_drops_the_table(lance, monkeypatch):
+def test_a_concurrent_drop_of_the_table(lance, monkeypatch):
     insert_meanwhile(monkeypatch, lance, "/v1/table/ws$t/drop", b"")
     response = lance.call("POST", PATH, raw=stream(ROWS))
     assert (response.status_code, response.json()["code"]) == (404, 4)
     assert TableVersion.objects.count() == 1
 
 
-def test_a_database_that_is_away_at_the_commit(lance, monkeypatch):
+def test_an_unreachable_database_at_the_commit(lance, monkeypatch):
     from django.db import OperationalError
 
     def away(operations, *, actor):
@@ -181,7 +181,7 @@ def test_a_database_that_is_away_at_the_commit(lance, monkeypatch):
 
 
 def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
-    """Let another request be carried out when the first one is about to commit."""
+    """Execute another request when the first one is about to commit."""
     real = ledger_namespace.commit
 
     def after_a_rival(operations, *, actor):
@@ -192,6 +192,6 @@ def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
     monkeypatch.setattr(ledger_namespace, "commit", after_a_rival)
 
 
-def test_a_table_whose_versions_were_all_deleted_from_the_ledger(lance):
+def test_a_table_without_versions_in_the_ledger(lance):
     TableVersion.objects.update(deleted_at="2026-01-01T00:00Z")  # as older releases allowed
     lance.refused(409, 19, "versions that the catalog does not list", PATH, raw=stream(ROWS))

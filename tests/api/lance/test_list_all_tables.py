@@ -49,7 +49,7 @@ def test_pages_to_the_end_and_stable_under_changes(lance: Lance):
         token = page.get("page_token")
         rounds += 1
         if rounds == 1:
-            # What was on a page is not seen again; what joins meanwhile may be, once.
+            # Entries of earlier pages do not occur again; new entries may occur once.
             lance.post("/v1/table/ws$t1/deregister", {})
             make_table("ws", "a")
     assert rounds == 3
@@ -58,11 +58,11 @@ def test_pages_to_the_end_and_stable_under_changes(lance: Lance):
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "9" * 30, "%00"])
-def test_tokens_that_are_none(lance: Lance, token):
+def test_invalid_tokens_are_refused(lance: Lance, token):
     lance.refused(400, 13, "token", f"/v1/table?page_token={token}", method="GET")
 
 
-def test_limit_that_is_none(lance: Lance):
+def test_an_invalid_limit_is_refused(lance: Lance):
     lance.refused(400, 13, "'limit'", "/v1/table?limit=0", method="GET")
 
 

@@ -70,7 +70,7 @@ def test_tokens_of_any_name(lance: Lance):
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "9" * 30, "²"])
-def test_limits_that_are_none(lance: Lance, limit):
+def test_invalid_limits_are_refused(lance: Lance, limit):
     lance.refused(400, 13, "'limit'", f"/v1/namespace/$/list?limit={limit}", method="GET")
 
 
@@ -78,7 +78,7 @@ def test_an_empty_limit_is_none(lance: Lance):
     assert lance.get("/v1/namespace/$/list?limit=&page_token=") == {"namespaces": []}
 
 
-def test_a_huge_limit_is_cut(lance: Lance):
+def test_a_huge_limit_is_reduced(lance: Lance):
     make_namespace("a")
     assert lance.get("/v1/namespace/$/list?limit=999999999") == {"namespaces": ["a"]}
 

@@ -53,7 +53,7 @@ def test_metadata(lance):
 
 
 def test_without_a_file(lance):
-    """As when a client has entered the first version and was killed then."""
+    """As when a client is killed after it has recorded the first version."""
     table = make_lance_table(("w", "t"))
     make_version(("w", "t"), 5, branch="theirs")
     lance.post(CREATE, {"name": "dev"})
@@ -70,7 +70,7 @@ def test_without_a_file(lance):
     }
 
 
-def test_what_the_ledger_does_not_have(lance):
+def test_branches_unknown_to_the_ledger(lance):
     table = make_lance_table(("w", "t"))
     pylance.dataset(table.location).create_branch("hidden", 1)
     assert lance.post(PATH) == {"branches": {}}

@@ -1,4 +1,4 @@
-"""ListTableIndices: what is told of an index, versions and branches, paging."""
+"""ListTableIndices: the fields of an index, versions and branches, paging."""
 
 import json
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ def names(lance, **body) -> list[str]:
     return [index["index_name"] for index in lance.post(PATH, body)["indexes"]]
 
 
-def test_everything_that_lance_tells_of_an_index(lance):
+def test_all_fields_of_an_index(lance):
     make_lance_table(("w", "t"), table())
     lance.post(CREATE, {"column": "v", "index_type": "IVF_FLAT", "distance_type": "dot"})
     lance.post(CREATE, {"column": "st.xy", "index_type": "BTREE"})
@@ -53,7 +53,7 @@ def test_everything_that_lance_tells_of_an_index(lance):
     assert json.loads(vector["index_details"])["metric_type"] == "DOT"
 
 
-def test_rows_that_came_later_are_not_indexed_and_deleted_ones_do_not_count(lance):
+def test_later_rows_are_unindexed_and_deleted_rows_are_not_counted(lance):
     make_lance_table(("w", "t"), pa.table({"id": [1, 2, 3, 4]}))
     lance.post(CREATE, {"column": "id", "index_type": "BTREE"})
     lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"id": [5, 6, 7]})))
@@ -105,7 +105,7 @@ def test_lances_own_indexes_are_not_listed(lance):
     assert [index.name for index in lance_indexes.index_summaries(dataset)] == ["id_idx"]
 
 
-def test_the_service_tells_the_same_of_a_dataset(lance):
+def test_the_service_returns_the_same_for_a_dataset(lance):
     make_lance_table(("w", "t"), pa.table({"id": [1, 2]}))
     lance.post(CREATE, {"column": "id", "index_type": "BTREE"})
     lance.post("/v1/table/w$t/insert", raw=stream(pa.table({"id": [3]})))
@@ -117,7 +117,7 @@ def test_the_service_tells_the_same_of_a_dataset(lance):
     assert index.created_at is not None
 
 
-def test_tables_that_are_not_there_or_have_no_data(lance):
+def test_missing_and_empty_tables_are_refused(lance):
     make_table("w", "declared")
     lance.refused(404, 4, "'w.nope'", "/v1/table/w$nope/index/list", {})
     lance.refused(409, 19, "has no data", "/v1/table/w$declared/index/list", {})

@@ -47,7 +47,7 @@ def test_tags_of_clients(lance):
     assert list(lance.post(PATH)["tags"]) == ["é"]
 
 
-def test_files_that_are_no_tags(lance):
+def test_invalid_tag_files_are_skipped(lance):
     table = make_lance_table(("w", "t"))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
     tags = Path(table.location) / "_refs/tags"
@@ -85,7 +85,7 @@ def test_refusals(lance):
     lance.refused(404, 4, "'w.u'", "/v1/table/w$u/tags/list")
 
 
-def test_old_versions_are_no_matter(lance):
+def test_tags_of_missing_versions_are_listed(lance):
     """A tag whose version the ledger has lost is listed all the same."""
     make_lance_table(("w", "t"), pa.table({"a": [1]}))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})

@@ -29,7 +29,7 @@ def test_an_empty_table(lance: Lance):
     assert lance.post(f"{LIST}?limit=1&descending=true&delimiter=%24") == {"versions": []}
 
 
-def test_null_says_as_little_as_no_body(lance: Lance):
+def test_a_null_body_equals_no_body(lance: Lance):
     """LanceDB sends it where the specification has no body."""
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
@@ -37,7 +37,7 @@ def test_null_says_as_little_as_no_body(lance: Lance):
     assert (answer.status_code, numbers(answer.json())) == (200, [1])
 
 
-def test_tells_all_of_each(lance: Lance):
+def test_returns_all_fields_of_each_version(lance: Lance):
     make_table("ws", "t")
     body = {
         "version": 1,
@@ -98,7 +98,7 @@ def test_branches(lance: Lance):
     lance.refused(404, 22, "Table 'ws.t' has no branch 'x'", f"{LIST}?branch=x")
 
 
-def test_a_branch_whose_versions_are_all_deleted_is_there(lance: Lance):
+def test_a_branch_without_versions_exists(lance: Lance):
     make_table("ws", "t")
     make_version(("ws", "t"), 2, branch="dev")
     TableVersion.objects.update(deleted_at="2026-01-01T00:00Z")  # as older releases allowed
@@ -106,7 +106,7 @@ def test_a_branch_whose_versions_are_all_deleted_is_there(lance: Lance):
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "1_0", "+1", "9" * 20, "%00", "²"])
-def test_tokens_that_are_none(lance: Lance, token):
+def test_invalid_tokens_are_refused(lance: Lance, token):
     make_table("ws", "t")
     lance.refused(400, 13, "Page token", f"{LIST}?page_token={token}")
 
@@ -129,7 +129,7 @@ def test_read_only_key(reader: Lance):
     assert reader.post(LIST) == {"versions": []}
 
 
-def test_the_body_is_understood_too(lance: Lance):
+def test_query_parameters_are_accepted_in_the_body(lance: Lance):
     """The specification's request has these fields; its REST form passes them in the query."""
     make_table("ws", "t")
     for version in (1, 2, 3):

@@ -85,7 +85,7 @@ def test_tokens_of_any_name(lance: Lance):
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5"])
-def test_limits_that_are_none(lance: Lance, limit):
+def test_invalid_limits_are_refused(lance: Lance, limit):
     lance.refused(400, 13, "'limit'", f"/v1/namespace/$/table/list?limit={limit}", method="GET")
 
 

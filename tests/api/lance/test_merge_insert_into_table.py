@@ -90,7 +90,7 @@ def test_a_key_of_two_columns(lance):
     assert counts(merged) == (1, 1, 0)
 
 
-def test_rows_of_a_declared_table_are_all_new(lance):
+def test_all_rows_are_inserted_into_a_declared_table(lance):
     make_table("ws", "d")
     merged = lance.post(f"/v1/table/ws$d/merge_insert?on=id&{BOTH}", raw=stream(ROWS))
     assert (merged["version"], *counts(merged)) == (1, 2, 0, 0)
@@ -139,13 +139,13 @@ def test_bad_data(lance, data, code, text):
     lance.refused(400, code, text, f"{PATH}?on=id&{BOTH}", raw=stream(data))
 
 
-def test_after_its_timeout_nothing_is_committed(lance):
+def test_nothing_is_committed_after_the_timeout(lance):
     lance.refused(
         503, 17, "longer than its timeout", f"{PATH}?on=id&{BOTH}&timeout=0ms", raw=stream(ROWS)
     )
 
 
-def test_a_rival_merge_is_rebased_upon(lance, monkeypatch):
+def test_a_concurrent_merge_is_rebased(lance, monkeypatch):
     real = ledger_namespace.commit
     rival = pa.table({"id": pa.array([3, 10], pa.int64()), "name": ["rival c", "rival"]})
 

@@ -1,4 +1,5 @@
-"""What the ledger lists and storage has lost: such a version is not found, by every operation."""
+"""Versions in the ledger whose manifest is missing: every operation answers that they do not
+exist."""
 
 from pathlib import Path
 
@@ -15,7 +16,7 @@ MANIFESTS = [
     "2.manifest",
     "2.manifest-gone",
 ]
-"""Of version 2, in both naming schemes, as a client stages them."""
+"""Manifest names of version 2, in both naming schemes and as clients stage them."""
 READS = [
     ("describe?load_detailed_metadata=true", {}),
     ("count_rows", {}),
@@ -30,7 +31,7 @@ READS = [
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
 @pytest.mark.parametrize(("route", "body"), READS)
-def test_a_version_whose_manifest_is_missing(lance: Lance, warehouse, route, body, manifest):
+def test_a_missing_manifest_is_reported(lance: Lance, warehouse, route, body, manifest):
     table = make_table("ws", "t")
     Path(table.location, "_versions").mkdir(parents=True)
     path = f"{table.location}/_versions/{manifest}".lstrip("/")

@@ -1,4 +1,4 @@
-"""What the hot operations cost, in statements; and that locks come before writes."""
+"""Number of statements of the hot operations, and the order of locks and writes."""
 
 import re
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_create_version_with_a_staged_manifest(lance: Lance):
 
 
 @pytest.mark.parametrize("size", [1, 10, 50])
-def test_a_batch_takes_as_many_statements_as_one(lance: Lance, size):
+def test_a_batch_takes_as_many_statements_as_one_entry(lance: Lance, size):
     operations = [
         {
             "create_table_version": {
@@ -151,7 +151,7 @@ def put(location: str, version: int, name: str = "x") -> None:
     path.write_bytes(manifest(version))
 
 
-def test_what_is_kept_of_a_table_may_be_out_of_date(lance: Lance):
+def test_a_stale_table_cache_is_detected(lance: Lance):
     """Renamed, replaced, dropped: the write looks again under its lock."""
     create, body = "/v1/table/ws$t0/version/create", {"version": 9, "manifest_path": "_versions/x"}
     old = lance.post("/v1/table/ws$t0/describe")["location"]
@@ -175,8 +175,8 @@ def test_what_is_kept_of_a_table_may_be_out_of_date(lance: Lance):
     assert [version["version"] for version in moved] == [1, 9]
 
 
-def test_a_kept_location_refuses_nothing(lance: Lance, settings):
-    """What the old table's location would refuse may be right for the new one's."""
+def test_a_cached_location_causes_no_refusal(lance: Lance, settings):
+    """A location that overlapped with the old table's may be valid for the new one's."""
     settings.MONODON_MANIFEST_PATHS = []
     create = "/v1/table/ws$t0/version/create"
     put(lance.post("/v1/table/ws$t0/describe")["location"], 9)

@@ -85,7 +85,7 @@ def test_the_nearest_rows_come_first(lance, table):
 @pytest.mark.parametrize(
     ("k", "count"), [(0, 8), (1, 1), (7, 7), (100, 8), (2**31 - 1, 8), (2**70, 8)]
 )
-def test_k_is_the_most_that_is_returned_and_zero_is_ten(lance, table, k, count):
+def test_k_limits_the_results_and_zero_means_ten(lance, table, k, count):
     assert ask(lance, **{**NEAR, "k": k}).num_rows == count
 
 
@@ -101,7 +101,7 @@ def test_an_offset_skips_results_and_k_counts_the_rest(lance, table):
     assert ids(ask(lance, **{**NEAR, "vector": vector}, offset=2**70)) == []
 
 
-def test_several_vectors_are_searched_each_for_itself(lance, table):
+def test_several_vectors_are_searched_separately(lance, table):
     many = {"vector": {"multi_vector": [[9, 9], [0.0, 0.0], [15, 15]]}, "k": 2, **IDS}
     hits = ask(lance, **many)
     assert hits.schema.names == ["query_index", "id", "_distance"]
@@ -114,7 +114,7 @@ def test_several_vectors_are_searched_each_for_itself(lance, table):
     assert ask(lance, **many, offset=9).num_rows == 0
 
 
-def test_one_vector_of_several_has_the_column_of_several(lance, table):
+def test_a_single_multi_vector_returns_the_query_index_column(lance, table):
     single = {"vector": {"multi_vector": [[9.0, 9.0]]}, "k": 2, **IDS}
     assert ask(lance, **single).schema.names == ["query_index", "id", "_distance"]
     assert ids(ask(lance, **single, offset=1)) == [5, 3]
@@ -123,13 +123,13 @@ def test_one_vector_of_several_has_the_column_of_several(lance, table):
 @pytest.mark.parametrize(
     "vector", [{}, None, {"single_vector": []}, {"multi_vector": []}, {"multi_vector": [[]]}]
 )
-def test_an_empty_vector_is_no_search(lance, table, vector):
+def test_an_empty_vector_means_no_search(lance, table, vector):
     hits = ask(lance, vector=vector, k=3)
     assert hits.schema.names == ["id", "text", "v"]
     assert ids(hits) == [0, 1, 2]
 
 
-def test_the_column_is_the_only_one_of_vectors_or_the_one_called_vector(lance, table):
+def test_the_default_column_is_the_only_vector_column_or_vector(lance, table):
     hits = ask(lance, vector={"single_vector": [1.0, 2.0]}, k=1)
     assert hits["_distance"].to_pylist() == [2.0]
     make_lance_table(("w", "u"), rows(w=vectors(3), vector=vectors(4)))
@@ -146,7 +146,7 @@ def test_a_column_inside_a_struct_is_named_by_its_path(lance, path):
     assert hits.to_pylist() == [{"id": 1, "_distance": 0.0}]
 
 
-def test_rows_of_several_vectors_are_searched_by_several(lance):
+def test_multivector_columns_are_searched_by_several_vectors(lance):
     make_lance_table(TABLE, wide())
     many = {"multi_vector": [[5.0, 2.0], [3.0, 5.0]]}
     hits = ask(lance, vector=many, k=1, vector_column="several", distance_type="cosine", **IDS)
@@ -216,8 +216,8 @@ def indexed(db) -> pa.Table:
         {"k": 2**62, "offset": 2**62},
     ],
 )
-def test_the_knobs_of_an_index(lance, indexed, options):
-    """Lance ends the process when it is asked for more results than there is memory for."""
+def test_parameters_of_an_index_search(lance, indexed, options):
+    """Lance aborts the process if a query requests more results than fit into memory."""
     vector = indexed["v"][7].as_py()
     hits = ask(lance, **{"vector": {"single_vector": vector}, "k": 3, **options})
     assert (hits.num_rows > 0) == ("offset" not in options)
@@ -240,7 +240,7 @@ def test_a_batch_on_an_index_with_an_offset(lance, indexed):
     assert (ids(all_of_it)[0], ids(all_of_it)[5]) == (7, 9)
 
 
-def test_a_fast_search_leaves_out_what_no_index_has(lance, indexed):
+def test_a_fast_search_skips_unindexed_rows(lance, indexed):
     vector = [9.0, 9.0, 9.0, 9.0]
     lance.post(
         "/v1/table/w$t/insert",
@@ -278,7 +278,7 @@ def test_the_columns_and_their_order(lance):
         assert ask(lance, **search, columns=all_of_them).schema.names == wide().schema.names
 
 
-def test_a_search_has_its_result_among_the_columns(lance, table):
+def test_a_search_adds_its_result_column(lance, table):
     assert ask(lance, **NEAR, **IDS).schema.names == ["id", "_distance"]
     aliases = {"column_aliases": {"number": "id"}}
     assert ask(lance, **NEAR, columns=aliases).schema.names == ["number", "_distance"]
@@ -294,7 +294,7 @@ def test_row_ids(lance, table):
     assert ask(lance, **SCAN, with_row_id=True).schema.names == ["id", "text", "v", "_rowid"]
 
 
-def test_a_large_answer_is_sent_in_parts(lance):
+def test_a_large_answer_is_streamed(lance):
     data = pa.table({"id": range(20_000), "pad": ["x" * 1000] * 20_000})
     make_lance_table(TABLE, data)
     response = lance.call("POST", PATH, SCAN)
@@ -305,7 +305,7 @@ def test_a_large_answer_is_sent_in_parts(lance):
     assert pa.ipc.open_file(b"".join(parts)).read_all().equals(data)
 
 
-def test_a_client_that_goes_away_ends_the_scan(lance, monkeypatch):
+def test_a_disconnected_client_ends_the_scan(lance, monkeypatch):
     make_lance_table(TABLE, pa.table({"id": range(20_000), "pad": ["x" * 1000] * 20_000}))
     ended = []
     whole = lance_queries._batches
@@ -324,7 +324,7 @@ def test_a_client_that_goes_away_ends_the_scan(lance, monkeypatch):
     assert ended
 
 
-def test_what_fails_far_down_ends_the_answer(lance):
+def test_a_late_error_ends_the_answer(lance):
     make_lance_table(TABLE, pa.table({"id": range(20_000), "pad": ["x" * 1000] * 20_000}))
     columns = {"column_aliases": {"pad": "pad", "part": "10 / (id - 19000)"}}
     response = lance.call("POST", PATH, {**SCAN, "columns": columns})
@@ -374,7 +374,7 @@ def test_texts_are_ranked_by_their_score(lance, texts):
     assert text_search(lance, string_query={"query": ""}) == []
 
 
-def test_a_text_is_searched_in_the_columns_named(lance, texts):
+def test_a_text_is_searched_in_the_given_columns(lance, texts):
     assert text_search(lance, string_query={"query": "cat", "columns": ["text"]}) == [3]
     assert text_search(lance, string_query={"query": "cat", "columns": []}) == [3]
     index_other()
@@ -395,7 +395,7 @@ def test_match_queries(lance, texts):
     )
 
 
-def test_a_match_without_a_column_is_of_every_indexed_one(lance, texts):
+def test_a_match_without_column_searches_all_indexed_columns(lance, texts):
     assert structured(lance, {"match": {"terms": "cat"}}) == {3}
     index_other()
     assert structured(lance, {"match": {"terms": "cat"}}) == {0, 1, 2, 3}
@@ -453,7 +453,7 @@ def test_boolean_queries(lance, texts):
 # --- versions and branches ------------------------------------------------------------------------
 
 
-def test_a_new_version_is_seen_at_once_and_an_old_one_stays(lance, table):
+def test_new_versions_are_visible_at_once_and_old_ones_stay(lance, table):
     assert ask(lance, **SCAN).num_rows == 8
     for number in range(1, 4):
         lance.post("/v1/table/w$t/insert", raw=stream(rows()))
@@ -477,7 +477,7 @@ def test_a_query_is_one_statement(lance, table, django_assert_num_queries):
             ask(lance, **body)
 
 
-def test_a_key_that_may_only_read_may_ask(reader, table):
+def test_a_read_only_key_suffices(reader, table):
     assert ask(reader, **NEAR).num_rows == 2
 
 
@@ -542,7 +542,7 @@ def test_a_key_that_may_only_read_may_ask(reader, table):
         ({"id": ["w", "u"]}, "is not the path's id"),
     ],
 )
-def test_mistakes(lance, body, text):
+def test_invalid_queries_are_refused(lance, body, text):
     make_lance_table(TABLE, wide())
     lance.refused(400, 13, text, PATH, {**NEAR, **body})
 
@@ -611,13 +611,13 @@ def test_vector_and_k_are_required(lance, table, body):
         ),
     ],
 )
-def test_mistakes_of_structured_queries(lance, texts, query, answer, text):
+def test_invalid_structured_queries_are_refused(lance, texts, query, answer, text):
     index_other()
     body = {"vector": {}, "k": 5, "full_text_query": {"structured_query": {"query": query}}}
     lance.refused(*answer, text, PATH, body)
 
 
-def test_mistakes_of_text_queries(lance, texts):
+def test_invalid_text_queries_are_refused(lance, texts):
     fox = {"query": "fox"}
     match = {"query": {"match": {"terms": "fox"}}}
     for query, status, code, text in (
@@ -645,7 +645,7 @@ def test_a_deeply_nested_query_is_refused(lance, texts):
     lance.refused(400, 13, "recursion limit", PATH, raw=raw.encode())
 
 
-def test_a_search_for_too_much_is_refused(lance, table, monkeypatch):
+def test_a_search_for_too_many_results_is_refused(lance, table, monkeypatch):
     monkeypatch.setattr(lance_queries, "MAX_SEARCH_BYTES", 300)
     assert ask(lance, **{**NEAR, "k": 4}).num_rows == 4
     for body in ({"k": 5}, {"k": 1, "offset": 4}, {"k": 2, "refine_factor": 3}):
@@ -656,7 +656,7 @@ def test_a_search_for_too_much_is_refused(lance, table, monkeypatch):
     lance.refused(400, 13, "8 results", PATH, {"vector": {}, "k": 0, "full_text_query": text})
 
 
-def test_a_table_without_vectors_data_or_existence(lance):
+def test_tables_without_vectors_or_data_and_missing_tables(lance):
     make_lance_table(TABLE, pa.table({"id": [1]}))
     body = {"vector": {"single_vector": [1.0]}, "k": 1}
     lance.refused(400, 13, "has no column of vectors", PATH, body)
@@ -677,7 +677,7 @@ def test_an_empty_table_has_no_rows(lance):
 # --- the same again -----------------------------------------------------------------------------
 
 
-def test_the_same_query_of_the_same_version_is_answered_without_lance(lance, monkeypatch):
+def test_repeated_queries_of_a_version_are_cached(lance, monkeypatch):
     make_lance_table(("w", "again"), pa.table({"id": range(8)}))
     path, body = "/v1/table/w$again/query", {"vector": {}, "k": 3, "filter": "id > 2"}
     first = lance.call("POST", path, body).content
@@ -693,14 +693,14 @@ def test_the_same_query_of_the_same_version_is_answered_without_lance(lance, mon
 
 
 @pytest.mark.parametrize("filter", ["random() >= 0.0", "now() > to_timestamp(0)"])
-def test_what_changes_by_itself_is_asked_each_time(lance, filter):
+def test_volatile_queries_are_not_cached(lance, filter):
     make_lance_table(("w", "again"), pa.table({"id": range(8)}))
     lance_datasets.clear_caches()
     lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 3, "filter": filter})
     assert not lance_datasets.answers._entries
 
 
-def test_a_function_spelled_by_numbers_is_asked_each_time(lance):
+def test_volatile_functions_in_encoded_queries_are_not_cached(lance):
     make_lance_table(("w", "again"), pa.table({"id": range(8)}))
     lance_datasets.clear_caches()
     raw = b'{"vector": {}, "k": 3, "filter": "r\\u0061ndom() >= 0.0"}'
@@ -708,7 +708,7 @@ def test_a_function_spelled_by_numbers_is_asked_each_time(lance):
     assert not lance_datasets.answers._entries
 
 
-def test_large_answers_are_not_kept(lance):
+def test_large_answers_are_not_cached(lance):
     make_lance_table(("w", "again"), pa.table({"id": range(100_000)}))
     lance_datasets.clear_caches()
     lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 100_000})

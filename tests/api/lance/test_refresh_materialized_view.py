@@ -116,7 +116,7 @@ def test_the_first_refresh_fills_the_view(lance, source):
     assert view.refreshed_at is not None
 
 
-def test_what_was_appended_is_added(lance, view):
+def test_appended_rows_are_added(lance, view):
     append(4)
     append(0, 5)
     job = refresh(lance)
@@ -130,7 +130,7 @@ def test_what_was_appended_is_added(lance, view):
     assert source_version_and_error() == (3, "")
 
 
-def test_nothing_new_makes_no_version(lance, view):
+def test_an_unchanged_source_creates_no_version(lance, view):
     job = refresh(lance)
     assert job.result["mode"] == "none"
     assert view.versions.count() == 2
@@ -158,7 +158,7 @@ def test_nothing_new_makes_no_version(lance, view):
     ],
     ids=["delete", "update", "overwrite", "empty"],
 )
-def test_other_changes_rebuild_it(lance, view, change, expected):
+def test_other_changes_rebuild_the_view(lance, view, change, expected):
     change()
     job = refresh(lance)
     assert job.result["mode"] == "rebuild"
@@ -177,7 +177,7 @@ def test_a_rebuild_keeps_the_views_indexes(lance, view):
     assert dataset.to_table(filter="id = 2").num_rows == 0
 
 
-def test_a_column_of_the_source_that_comes_later_is_not_shown(lance, view):
+def test_later_columns_of_the_source_are_not_added(lance, view):
     lance.post(
         "/v1/table/ws$t/add_columns", {"new_columns": [{"name": "x", "expression": "id + 1"}]}
     )
@@ -199,7 +199,7 @@ def test_a_version_of_the_source(lance, view):
     assert rows() == [2, 3, 4, 5]
 
 
-def test_a_view_of_one_version_stays_there(lance, source):
+def test_a_view_of_one_version_is_not_refreshed(lance, source):
     make_view(lance, version=1)
     append(4)
     refresh(lance)
@@ -224,7 +224,7 @@ def test_rows_in_a_fragment(lance, view):
     assert [fragment.count_rows() for fragment in fragments] == [2, 2, 2, 1]
 
 
-def test_hints_for_clusters_are_taken(lance, view):
+def test_hints_for_clusters_are_accepted(lance, view):
     body = {
         "concurrency": 4,
         "intra_applier_concurrency": 2,
@@ -242,7 +242,7 @@ def test_a_renamed_source_is_still_the_source(lance, view):
     assert rows() == [2, 3, 4]
 
 
-def test_a_source_that_was_dropped(lance, view):
+def test_a_dropped_source_fails_the_refresh(lance, view):
     lance.post("/v1/table/ws$t/drop")
     make_lance_table(SOURCE, ids(8))  # of the same name, but not the source
     job = refresh(lance)
@@ -253,7 +253,7 @@ def test_a_source_that_was_dropped(lance, view):
     assert MaterializedView.objects.get().failed_at is not None
 
 
-def test_a_source_whose_column_is_gone(lance, view):
+def test_a_dropped_source_column_fails_the_refresh(lance, view):
     lance.post("/v1/table/ws$t/add_columns", {"new_columns": [{"name": "x", "expression": "id"}]})
     lance.post("/v1/table/ws$t/drop_columns", {"columns": ["id"]})
     job = refresh(lance)
@@ -262,7 +262,7 @@ def test_a_source_whose_column_is_gone(lance, view):
     assert rows() == [2, 3]
 
 
-def test_a_source_whose_column_has_another_type(lance, view):
+def test_a_changed_source_column_type_fails_the_refresh(lance, view):
     lance.post(
         "/v1/table/ws$t/alter_columns",
         {"alterations": [{"path": "id", "data_type": {"type": "int32"}}]},
@@ -276,7 +276,7 @@ def test_a_source_whose_column_has_another_type(lance, view):
     assert rows() == [2, 3]
 
 
-def test_an_error_is_forgotten_when_it_works_again(lance, view):
+def test_a_successful_refresh_clears_the_error(lance, view):
     MaterializedView.objects.update(error="the disk was away", failed_at="2020-01-01T00:00Z")
     refresh(lance)
     view = MaterializedView.objects.get()
@@ -302,7 +302,7 @@ def test_refused(lance, view, body, status, code, text):  # noqa: PLR0917
     lance.refused(status, code, text, PATH, body)
 
 
-def test_what_is_no_view(lance, source):
+def test_tables_that_are_not_views_are_refused(lance, source):
     make_table("ws", "declared")
     for name in ("t", "declared"):
         path = f"/v1/materialized_view/ws${name}/refresh"
@@ -315,8 +315,8 @@ def test_a_read_only_key(reader, lance, view):
     reader.refused(403, 15, "may not", PATH)
 
 
-def test_a_key_that_may_not_read_the_source_starts_no_refresh(lance, view):
-    """Although its principal may: the job would have the rights of the principal."""
+def test_a_refresh_requires_a_key_that_may_read_the_source(lance, view):
+    """Its principal may read the source, but the job would have the principal's rights."""
     elsewhere = make_table("else", "w").namespace
     Table.objects.filter(pk=view.pk).update(namespace=elsewhere, digest=digest(("else", "v")))
     owner = Principal.objects.create(name="owner", kind="user")

@@ -1,4 +1,4 @@
-"""What can go wrong on any route: always answered in the Lance form, never with a change."""
+"""Errors of any route: always in the Lance form, and never with a change."""
 
 import json
 import logging
@@ -71,7 +71,7 @@ def refused(
     method: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> HttpResponse:
-    """Expect the example's refusal, and that it changed nothing."""
+    """Check that the example is refused and changes nothing."""
     example = EXAMPLES[operation]
     options = example.options
     options["headers"] = options.get("headers", {}) | (headers or {})
@@ -112,7 +112,7 @@ def test_a_read_only_key_reads(reader: Lance, operation):
         assert reader.call(example.method, example.path, example.body).status_code == 200
 
 
-def test_a_bearer_token_is_a_key():
+def test_a_bearer_token_is_accepted_as_key():
     _, key = api_keys.create_api_key(actor=SYSTEM, name="bearer")
     for value in (f"Bearer {key}", f"bearer  {key} "):
         Lance(authorization=value).post("/v1/namespace/ws/exists")
@@ -133,7 +133,7 @@ def test_expired_and_revoked_keys():
     Lance(expired).refused(401, 16, "expired", "/v1/namespace/ws/exists")
 
 
-def test_the_key_is_kept_nowhere(lance: Lance):
+def test_the_key_is_stored_nowhere(lance: Lance):
     key = lance.headers["x-api-key"]
     row = ApiKey.objects.get(name="tester")
     assert row.digest == credentials.key_digest(key) != key
@@ -154,7 +154,7 @@ def test_anonymous(settings, granted, read, write):
     assert nobody.call("POST", "/v1/namespace/new/create").status_code == write
 
 
-def test_a_wrong_key_is_not_anonymous(settings):
+def test_a_wrong_key_is_not_treated_as_anonymous(settings):
     settings.MONODON_ANONYMOUS = "admin"
     Lance("mnd_no_such_key").refused(401, 16, "unknown", "/v1/namespace/ws/exists")
 
@@ -240,7 +240,7 @@ def test_a_query_of_many_parameters(lance: Lance):
     lance.refused(400, 13, "more than 100 parameters", f"/v1/table?{query}&more=1", method="GET")
 
 
-def test_a_query_that_is_no_utf8(lance: Lance):
+def test_a_query_that_is_not_utf8_is_refused(lance: Lance):
     response = lance.call("GET", "/v1/table?page_token=%ff%fe")
     assert (response.status_code, response.json()["code"]) == (400, 13)
 
@@ -249,7 +249,7 @@ def test_a_query_that_is_no_utf8(lance: Lance):
 
 
 @every_operation
-def test_a_bug_is_told_without_its_stack(lance: Lance, operation, monkeypatch, caplog):
+def test_a_bug_is_reported_without_its_stack(lance: Lance, operation, monkeypatch, caplog):
     def broken(self, actor, body, **path):
         raise ZeroDivisionError("a secret of the inside")
 
@@ -273,7 +273,7 @@ def test_a_bug_in_a_service_changes_nothing(lance: Lance, monkeypatch):
 
 
 @pytest.mark.parametrize("service", ["describe_namespace", "list_namespaces"])
-def test_a_database_that_is_away(lance: Lance, monkeypatch, service):
+def test_an_unreachable_database_is_reported(lance: Lance, monkeypatch, service):
     def away(**options):
         raise OperationalError("connection refused: host=secret")
 
@@ -286,7 +286,7 @@ def test_a_database_that_is_away(lance: Lance, monkeypatch, service):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_that_breaks_heals(monkeypatch):
+def test_a_broken_connection_is_replaced(monkeypatch):
     _, key = api_keys.create_api_key(actor=SYSTEM, name="healing")
     client = Lance(key)
     client.get("/v1/table")

@@ -39,7 +39,7 @@ def versions_of(lance: Lance, table: str, query: str = "") -> list[int]:
     return [version["version"] for version in answer["versions"]]
 
 
-def test_enters_the_versions_that_are_there(lance: Lance, warehouse: Path):
+def test_records_the_existing_versions(lance: Lance, warehouse: Path):
     make_namespace("ws")
     location = warehouse / "mine"
     write_table(location, {("", 1): NamingScheme.V1, ("", 2): NamingScheme.V1})
@@ -88,7 +88,7 @@ def test_an_imported_number_is_taken(lance: Lance, warehouse: Path):
     lance.refused(409, 14, "has version 1 already", "/v1/table/t/version/create", body)
 
 
-def test_a_place_without_a_table_is_declared(lance: Lance):
+def test_a_location_without_table_is_declared(lance: Lance):
     lance.post("/v1/table/t/register", {"location": "nothing/here"})
     assert lance.post("/v1/table/t/describe?check_declared=1")["is_only_declared"] is True
     assert versions_of(lance, "t") == []
@@ -121,7 +121,7 @@ def test_overwrite_replaces_the_registration(lance: Lance, warehouse: Path, mode
     assert files(old.location) == {"kept": b"data"}
 
 
-def test_overwrite_at_the_same_location_reads_it_anew(lance: Lance, warehouse: Path):
+def test_overwrite_at_the_same_location_reads_it_again(lance: Lance, warehouse: Path):
     write_table(warehouse / "mine", {("", 1): NamingScheme.V2})
     lance.post("/v1/table/t/register", {"location": "mine"})
     write_table(warehouse / "mine", {("", 2): NamingScheme.V2})
@@ -129,7 +129,7 @@ def test_overwrite_at_the_same_location_reads_it_anew(lance: Lance, warehouse: P
     assert versions_of(lance, "t") == [1, 2]
 
 
-def test_overwrite_without_one_registers(lance: Lance):
+def test_overwrite_without_existing_table_registers(lance: Lance):
     lance.post("/v1/table/t/register", {"location": "mine", "mode": "Overwrite"})
     assert lance.get("/v1/table") == {"tables": ["t"]}
 
@@ -141,7 +141,7 @@ def test_unknown_mode(lance: Lance):
 
 @pytest.mark.parametrize("location", ["a/b", "a/b/c", "a"])
 @pytest.mark.parametrize("mode", ["Create", "Overwrite"])
-def test_a_location_that_meets_another_table(lance: Lance, location, mode):
+def test_an_overlapping_location_is_refused(lance: Lance, location, mode):
     make_table("first", location="a/b")
     make_table("t", location="z")
     body = {"location": location, "mode": mode}
@@ -149,7 +149,7 @@ def test_a_location_that_meets_another_table(lance: Lance, location, mode):
     lance.refused(409, 14, "belongs to table 'first'", f"/v1/table/{name}/register", body)
 
 
-def test_a_location_that_is_being_purged(lance: Lance):
+def test_a_location_being_purged_is_refused(lance: Lance):
     table = make_table("ws", "t", location="mine")
     Path(table.location).mkdir(parents=True)
     answer = lance.post("/v1/table/ws$t/drop")
@@ -165,7 +165,7 @@ def test_a_location_that_is_being_purged(lance: Lance):
     lance.post("/v1/table/ws$u/register", {"location": "mine"})
 
 
-def test_a_deregistered_table_comes_back_with_its_versions(lance: Lance):
+def test_a_deregistered_table_is_registered_with_its_versions(lance: Lance):
     table = make_table("ws", "t")
     write_table(
         Path(table.location), {("", n): NamingScheme.V2 for n in (1, 2, 3)} | {("b", 3): "V2"}
@@ -189,7 +189,7 @@ def test_links_are_not_followed(lance: Lance, warehouse: Path, tmp_path: Path):
     assert versions_of(lance, "t") == [1]
 
 
-def test_a_directory_of_versions_that_leads_out(lance: Lance, warehouse: Path, tmp_path: Path):
+def test_a_linked_versions_directory_is_refused(lance: Lance, warehouse: Path, tmp_path: Path):
     write_table(tmp_path / "outside", {("", 1): NamingScheme.V2})
     (warehouse / "mine").mkdir()
     (warehouse / "mine/_versions").symlink_to(tmp_path / "outside/_versions")
@@ -212,7 +212,7 @@ def test_a_directory_of_versions_that_leads_out(lance: Lance, warehouse: Path, t
         ({"location": "x", "id": ["u"]}, "['u']"),
     ],
 )
-def test_what_is_malformed(lance: Lance, body, error):
+def test_malformed_requests_are_refused(lance: Lance, body, error):
     lance.refused(400, 13, error, "/v1/table/t/register", body)
 
 
@@ -265,7 +265,7 @@ def test_two_files_of_one_version(lance: Lance, warehouse: Path):
     assert version["manifest_path"].endswith("_versions/18446744073709551614.manifest")
 
 
-def test_a_path_that_the_file_system_refuses(lance: Lance):
+def test_a_path_refused_by_the_file_system(lance: Lance):
     make_namespace("ws")
     body = {"location": "x" * 300}
     lance.refused(400, 13, "cannot be read", "/v1/table/ws$t/register", body)
@@ -274,7 +274,7 @@ def test_a_path_that_the_file_system_refuses(lance: Lance):
 @pytest.mark.parametrize(
     "location", ["s3://[bad", "file://[bad", "file:///a/b\nc", "file:///a?b", "x.purged-1"]
 )
-def test_uris_that_are_none(lance: Lance, location: str):
+def test_invalid_uris_are_refused(lance: Lance, location: str):
     make_namespace("ws")
     lance.refused(400, 13, "Location", "/v1/table/ws$t/register", {"location": location})
     make_table("ws", "u")
@@ -296,7 +296,7 @@ def test_uris_that_are_none(lance: Lance, location: str):
     ],
 )
 @pytest.mark.parametrize("route", ["register", "declare"])
-def test_a_location_elsewhere_is_refused_in_the_words_of_the_reference(
+def test_a_foreign_location_is_refused_with_the_reference_message(
     lance: Lance, route, location, words
 ):
     lance.refused(400, 13, words, f"/v1/table/t/{route}", {"location": location})

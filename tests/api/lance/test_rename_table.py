@@ -7,7 +7,7 @@ from tests.factories import make_namespace, make_table, make_version
 pytestmark = pytest.mark.operation("RenameTable")
 
 
-def test_in_its_namespace(lance: Lance):
+def test_renames_within_a_namespace(lance: Lance):
     table = make_table("ws", "t", properties={"k": "v"})
     make_version(("ws", "t"), 1)
     answer = lance.post("/v1/table/ws$t/rename", {"id": ["ws", "t"], "new_table_name": "u"})
@@ -61,7 +61,7 @@ def test_to_any_name(lance: Lance, name):
     assert lance.get("/v1/namespace/ws/table/list") == {"tables": [name]}
 
 
-def test_a_name_that_is_taken(lance: Lance):
+def test_a_taken_name_is_refused(lance: Lance):
     make_table("ws", "t")
     make_table("ws", "u")
     lance.refused(
@@ -103,7 +103,7 @@ def test_missing(lance: Lance):
         ({"id": ["t"], "new_table_name": "u"}, "['t']"),
     ],
 )
-def test_what_is_malformed(lance: Lance, body, error):
+def test_malformed_requests_are_refused(lance: Lance, body, error):
     make_table("ws", "t")
     lance.refused(400, 13, error, "/v1/table/ws$t/rename", body)
 

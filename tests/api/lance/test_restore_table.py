@@ -37,7 +37,7 @@ def test_a_new_version_has_the_old_content(lance, table):
     assert sorted(TableVersion.objects.values_list("version", flat=True)) == [1, 2, 3, 4]
 
 
-def test_and_back_again(lance, table):
+def test_restore_can_be_reverted(lance, table):
     lance.post(PATH, {"version": 1})
     lance.post(PATH, {"version": 3})
     assert rows() == {"x": [1, 2], "y": [1, 2]}

@@ -53,7 +53,7 @@ def test_every_route_is_found(template: str, slash: str):
         "/admin/catalog/table/",
     ],
 )
-def test_what_only_the_patterns_know(path: str):
+def test_routes_known_only_to_the_patterns(path: str):
     route = find(path)
     if route is not None:
         try:

@@ -20,7 +20,7 @@ def rows() -> dict[int, str]:
     return dict(sorted((row["id"], row["name"]) for row in table))
 
 
-def test_where_a_predicate_holds(lance):
+def test_updates_rows_matching_a_predicate(lance):
     body = {"updates": [["name", "upper(name)"], ["id", "id + 10"]], "predicate": "id > 1"}
     updated = lance.post(PATH, body)
     assert (updated["version"], updated["updated_rows"]) == (2, 2)
@@ -50,7 +50,7 @@ def test_a_nested_field_and_names_with_dots(lance):
     lance.refused(404, 12, "no such", path, {"updates": [["no such", "1"]]})
 
 
-def test_properties_go_with_the_rows(lance):
+def test_updates_may_set_properties(lance):
     lance.post(PATH, {"updates": [["id", "id"]], "properties": {"a": "b"}})
     updated = lance.post(PATH, {"updates": [["id", "id"]], "properties": {"c": "d"}})
     assert updated["version"] == 3
@@ -99,7 +99,7 @@ def test_a_declared_table(lance):
     lance.refused(409, 19, "no data yet", "/v1/table/ws$d/update", {"updates": [["id", "1"]]})
 
 
-def test_a_rival_update_of_the_same_rows_is_followed_by_ours(lance, monkeypatch):
+def test_a_concurrent_update_of_the_same_rows_is_retried(lance, monkeypatch):
     real = ledger_namespace.commit
 
     def after_a_rival(operations, *, actor):

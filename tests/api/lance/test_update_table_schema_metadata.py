@@ -14,7 +14,7 @@ def detailed(lance: Lance, **body: object) -> dict:
     return lance.post("/v1/table/w$t/describe", {"load_detailed_metadata": True, **body})
 
 
-def test_the_map_takes_the_place_of_the_old_one(lance):
+def test_the_map_replaces_the_former_map(lance):
     make_lance_table(("w", "t"))
     assert lance.post(PATH, {"a": "1", "größe": "ü"}) == {"a": "1", "größe": "ü"}
     assert lance.post(PATH, {"b": ""}) == {"b": ""}
@@ -44,7 +44,7 @@ def test_on_a_branch(lance):
 
 
 @pytest.mark.parametrize("body", [{"a": 1}, {"a": None}, {"a": {}}, [], "a", 1, None])
-def test_what_is_no_map_of_texts(lance, body):
+def test_invalid_maps_are_refused(lance, body):
     make_lance_table(("w", "t"))
     lance.refused(400, 13, "", PATH, raw=orjson.dumps(body))
 

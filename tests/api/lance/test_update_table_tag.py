@@ -21,7 +21,7 @@ def table(lance):
     return table
 
 
-def test_it_names_another_version(lance, table):
+def test_a_tag_is_moved_to_another_version(lance, table):
     answer = lance.post(PATH, {"tag": "v1", "version": 2})
     assert lance.post("/v1/table/w$t/tags/version", {"tag": "v1"}) == {"version": 2}
     assert pylance.dataset(table.location, "v1").count_rows() == 2
@@ -61,7 +61,7 @@ def test_refusals(lance, table):
     assert not AuditEvent.objects.filter(action="tag.update").exists()
 
 
-def test_a_file_that_is_no_tag(lance, table):
+def test_an_invalid_tag_file_is_refused(lance, table):
     (Path(table.location) / "_refs/tags/bad.json").write_text("{")
     lance.refused(404, 8, "'bad'", PATH, {"tag": "bad", "version": 1})
 

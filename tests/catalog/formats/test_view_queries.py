@@ -12,7 +12,7 @@ T = ("t",)
     ("text", "expected"),
     [
         ('SELECT * FROM "t"', ViewQuery(T)),
-        # As LanceDB writes them.
+        # LanceDB's notation.
         (
             'SELECT `id` AS "id" FROM "t" WHERE id > 1',
             ViewQuery(T, (("id", "`id`"),), "id > 1"),

@@ -19,8 +19,8 @@ from tests.chaos.harness.spaces import Space, Spaces
 from tests.chaos.harness.transport import NotSent
 
 _SETTLED = 10.0
-"""Seconds after its last operation before a namespace is judged: requests that no client waits for any
-more have mostly ended by then. What changes later nonetheless is seen at the end."""
+"""Seconds after its last operation before a namespace is judged. Most requests that no client
+waits for have ended by then; later changes are detected at the end of the run."""
 _DEFINITE = {"missing", "no version"}
 View = list[tuple[str, str, str, dict[str, Any]]]
 

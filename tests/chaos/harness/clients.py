@@ -48,7 +48,7 @@ class Client(LanceClient, IcebergClient):
         ]
 
     def run(self, stop: threading.Event, pace: float = 0.0) -> None:
-        """Send operations until told to stop, ``pace`` seconds apart."""
+        """Send operations until stopped, ``pace`` seconds apart."""
         while not stop.is_set():
             space, is_new = self._spaces.choose(self._dice)
             try:
@@ -73,7 +73,7 @@ class Client(LanceClient, IcebergClient):
         return self._dice.choices(functions, weights)[0]
 
     def _create_namespace(self, space: Space) -> None:
-        """Sent again until it is there: without it the namespace has no history to judge."""
+        """Create the namespace, with retries: without it there is no history to judge."""
         path = f"/v1/namespace/{space.name}/create"
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
@@ -147,7 +147,7 @@ class Client(LanceClient, IcebergClient):
                     space.tables[step["name"]] = Belief(step["id"])
 
     def _drop_namespace(self, space: Space) -> None:
-        """With all its tables of both formats, at once; and back again."""
+        """Drop the namespace with all its tables of both formats at once, and restore it."""
         operation = self._operation(space, "write")
         operation.steps = [{"do": "drop namespace"}]
         path = f"/v1/namespace/{space.name}/drop"

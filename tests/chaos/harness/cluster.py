@@ -155,7 +155,7 @@ class Cluster:
     # -- looking into it
 
     def database_url(self) -> str:
-        """As the web server has it, whatever way of logging in the embedded database asks for."""
+        """URL of the web server's database, with the embedded database's authentication."""
         if self._database_url:
             return self._database_url
         deadline = time.monotonic() + 60
@@ -172,7 +172,7 @@ class Cluster:
         return psycopg.connect(self.database_url(), autocommit=True, **options)
 
     def is_idle(self, seconds: float) -> bool:
-        """Whether no transaction of the server's has been open for so long."""
+        """True if no transaction of the server has been open for so long."""
         with self.database(connect_timeout=5) as connection:
             return connection.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -182,7 +182,7 @@ class Cluster:
             ).fetchone() == (0,)
 
     def wait_until_idle(self, within: float = 60.0) -> None:
-        """Until PostgreSQL has ended the transactions of killed processes."""
+        """Wait until PostgreSQL has ended the transactions of killed processes."""
         deadline = time.monotonic() + within
         while not self.is_idle(2):
             if time.monotonic() > deadline:

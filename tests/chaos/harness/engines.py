@@ -74,7 +74,7 @@ class Engine:
             stop.wait(self._dice.uniform(0, 2 * self._pause))
 
     def _create(self, stop: threading.Event) -> None:
-        """Until it is there, whoever created it; the others fail meanwhile."""
+        """Wait until the table exists; one engine creates it and the others fail meanwhile."""
         while not stop.is_set():
             try:
                 self.create()
@@ -162,7 +162,7 @@ class IcebergEngine(Engine):
 
 
 def judge(operations: Iterable[Operation]) -> list[Anomaly]:
-    """An acknowledged row is there from then on, once; a refused one never; no stranger is."""
+    """Acknowledged rows exist once from then on, refused rows never, and no other rows exist."""
     ours = [operation for operation in operations if operation.space == SPACE]
     appends = [operation for operation in ours if operation.kind == "append"]
     anomalies = []

@@ -189,7 +189,7 @@ class FakeCatalog:
         self.history.append(operation)
 
     def _strikes(self, bug: str, *, of: float = 0.3) -> bool:
-        """Whether the bug shows now; some operations go well, and some show it."""
+        """True if the bug appears now; some operations succeed and some show it."""
         if self.bug != bug or len(self.history) < 60 or self.dice.random() > of:
             return False
         self._struck += 1
@@ -249,7 +249,7 @@ class FakeCatalog:
             steps = steps[:1]
             self._apply(steps)
         if is_batch and self._strikes("torn batch", of=1.0):
-            # The second table of the batch follows only after somebody has read.
+            # The second table of the batch is committed only after a client has read.
             self._tear(before, steps)
         self._record(operation, steps)
         if self._strikes("false failure", of=0.1):
@@ -257,7 +257,7 @@ class FakeCatalog:
         if self._strikes("done twice", of=0.1):
             self._record(operation, [])
         if self._strikes("phantom of an unknown outcome", of=0.1):
-            # Its outcome is not known to the client; readers see it, and then it is gone.
+            # The client does not learn the outcome; readers see the commit before it disappears.
             operation.outcome, operation.returned, operation.status = "unknown", 0, 0
             self.ledger.transactions.pop()
         return reply
@@ -413,5 +413,5 @@ class FakeCatalog:
 
     @property
     def struck(self) -> int:
-        """How often the bug showed."""
+        """Number of times the bug appeared."""
         return self._struck

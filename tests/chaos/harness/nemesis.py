@@ -16,8 +16,8 @@ from tests.chaos.harness.disks import Disks
 from tests.chaos.harness.proxy import Proxy
 
 _RESTARTS = 4
-"""Kills in a minute of what the supervisor keeps running. It starts again ever later what dies often, and
-gives up on what dies ten times."""
+"""Kills per minute of supervised processes. The supervisor increases the pause before each
+restart, and gives up after ten deaths."""
 _SUPERVISED = {"kill web", "kill postmaster", "kill broker", "kill worker", "kill beat"}
 _STOPPED = (0.3, 2.5)
 """Seconds for which a process is stopped, or the clock is off."""
@@ -26,7 +26,7 @@ _JUMPS = (-600, -40, 40, 600)
 
 @dataclass(frozen=True)
 class Pace:
-    """How often in a minute. Without it faults follow each other as they come, ``pause`` apart."""
+    """Faults per minute. By default faults follow each other ``pause`` seconds apart."""
 
     kills: float
     others: float
@@ -56,10 +56,10 @@ class Nemesis:
         self._recent: dict[str, deque[float]] = {}
         self.counts: Counter[str] = Counter()
         self.outages: dict[str, list[float]] = {}
-        """How long it took after each fault until writes were acknowledged again, by its name."""
+        """Seconds after each fault until writes were acknowledged again, by the fault's name."""
         self.stuck = ""
-        """The fault after which nothing was acknowledged for two minutes."""
-        # What takes the server little time to recover from is frequent: it leaves time for operations.
+        """The fault after which no write was acknowledged for two minutes."""
+        # Faults with a short recovery are frequent, since they leave time for operations.
         self._faults: dict[str, tuple[Callable[[], bool], float]] = {
             "kill web": (lambda: self._kill("web"), 0.3),
             "kill web process": (lambda: self._kill_child("web"), 1),
@@ -108,7 +108,7 @@ class Nemesis:
         return sum(n for name, n in self.counts.items() if _is_kill(name))
 
     def _choose(self, elapsed: float) -> str:
-        """The next fault; empty if it is not yet time for one."""
+        """The next fault; empty if none is due yet."""
         names = list(self._faults)
         if self._pace is not None:
             others = self.counts.total() - self.kills
@@ -172,7 +172,7 @@ class Nemesis:
         return True
 
     def _terminate_backend(self) -> bool:
-        """Of those that are at work now, if any."""
+        """The faults that are active now, if any."""
         with self._cluster.database(connect_timeout=5) as connection:
             terminated = connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -65,7 +65,7 @@ class Pair:
         self._guard = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.is_protected = False
-        """Whether every acknowledged commit is on both."""
+        """True if every acknowledged commit is on both servers."""
         self.failovers = 0
 
     @property
@@ -102,10 +102,8 @@ class Pair:
         return self._primary.process()
 
     def fail_over(self) -> bool:
-        """End the server in charge with all its processes, and put the replica in charge.
-
-        False if it would lose what was acknowledged: the replica is not complete.
-        """
+        """Kill the primary with all its processes and promote the replica. False if acknowledged
+        commits would be lost, since the replica is not complete."""
         with self._guard:
             if not self.is_protected or not self._is_complete():
                 return False
@@ -114,7 +112,7 @@ class Pair:
             old.kill()
             with new.connect("postgres") as connection:
                 connection.execute("SELECT pg_promote(true, 60)")
-                # Its own replica is yet to be made: nothing waits for one.
+                # Its own replica does not exist yet, so no commit waits for one.
                 _replicate(connection, to="")
             self._primary, self._replica = new, old
             self._proxy.switch(new.port)
@@ -124,7 +122,7 @@ class Pair:
         return True
 
     def _is_complete(self, within: float = 5.0) -> bool:
-        """Whether the replica gets what the one in charge has now. Commits wait for it from then on."""
+        """True if the replica is synchronous now. Commits wait for it from then on."""
         deadline = time.monotonic() + within
         with contextlib.suppress(psycopg.Error), self._primary.connect("postgres") as connection:
             row = connection.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
@@ -256,7 +254,7 @@ class _Node:
         return None
 
     def kill(self) -> None:
-        """All its processes at once, as if its machine had stopped; it is not started again."""
+        """Kill all its processes at once, as if its machine had stopped; it is not started again."""
         self.should_run = False
         if self._process is None:
             return

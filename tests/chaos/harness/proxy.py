@@ -1,4 +1,4 @@
-"""A TCP proxy that loses answers, or leads elsewhere, when it is told to."""
+"""A TCP proxy that drops answers or switches its target on request."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a run found: for people, for a file, and for the table in docs/correctness.md."""
+"""Results of a run: for people, for a file, and for the table in docs/correctness.md."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class Result:
     sent: int
     """Operations of the history."""
     operations: int
-    """Those that judges have judged; the others are reads that got no answer."""
+    """Number of judged operations; the others are reads without an answer."""
     outcomes: dict[str, int]
     commits: int
     events: int
@@ -36,7 +36,7 @@ class Result:
     at: str = ""
     machine: str = ""
     memory: int = 0
-    """Of the harness, at most, in MB."""
+    """Peak memory of the harness, in MB."""
     phases: dict[str, float] = field(default_factory=dict)
     history: str = ""
 
@@ -52,7 +52,7 @@ class Result:
         return json.dumps(asdict(self) | {"false_answers": len(self.false_answers)}, indent=2)
 
     def summary(self) -> str:
-        """For people."""
+        """Summary for people."""
         outcomes = ", ".join(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()))
         faults = ", ".join(f"{n} {name}" for name, n in sorted(self.faults.items()))
         wrong = len(self.false_answers)

@@ -31,12 +31,12 @@ _AFTERWARDS = 40.0
 """Seconds that a short run may need after its load: healing, reading, judging, stopping."""
 _READERS = 4
 _OVERTIME = 1.25
-"""How much longer than planned the load may go on to reach the goals of a run."""
+"""Factor by which the load may exceed the planned time to reach the goals of a run."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does. ``seconds`` are those under load and faults."""
+    """Plan of a run. ``seconds`` is the time under load and faults."""
 
     seconds: float
     seed: int
@@ -51,16 +51,16 @@ class Plan:
     """Two PostgreSQL servers, and failovers from one to the other."""
     pause: float = 1.5
     pace: Pace | None = None
-    """How often faults come; else ``pause`` seconds lie between them."""
+    """Faults per minute; by default there are ``pause`` seconds between faults."""
     faults: tuple[str, ...] = ()
     """The names of the only faults to do; empty: all."""
     kills: int = 0
     operations: int = 0
-    """Goals: until both are reached the load goes on, a quarter longer at most."""
+    """Goals: the load continues until both are reached, at most a quarter longer."""
     budget: float | None = None
     """Seconds for the whole run: a slow start shortens the load, to a third at most."""
     keep: Path | None = None
-    """Where the history stays; else it goes with the home."""
+    """File that keeps the history; by default it is deleted with the home directory."""
 
 
 def run(plan: Plan, say: Callable[[str], None] = print) -> report.Result:
@@ -276,9 +276,9 @@ class _Run:
     def _judge_everything(
         self, rows: ledger.Ledger, views: dict[str, View | None]
     ) -> tuple[int, list[Anomaly]]:
-        """How many operations were judged, and the anomalies."""
+        """The number of judged operations, and the anomalies."""
         times, values, committed = rows.times, rows.values, rows.committed
-        # With the histories, so that they can be judged again.
+        # Store the histories too, so that they can be judged again.
         requests = "\n".join(sorted(committed))
         (self._history.directory / "committed.txt").write_text(requests + "\n", encoding="utf-8")
         judged, anomalies = 0, judges.of_ledger(rows, self._follower.events)

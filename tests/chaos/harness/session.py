@@ -47,7 +47,7 @@ class Session:
     def _write(
         self, operation: Operation, method: str, path: str, body: dict[str, Any] | None = None
     ) -> bool:
-        """Whether it was acknowledged."""
+        """Send a write; return True if it was acknowledged."""
         self._send(operation, method, path, body)
         self._history.end(operation)
         return operation.outcome == OK
@@ -145,7 +145,7 @@ class Session:
         return operation
 
     def _believe(self, space: Space, name: str) -> None:
-        """Find out where a table lies that another client created."""
+        """Look up the location of a table that another client created."""
         probe = self._operation(space, "probe")
         answer = self._connection.send(
             probe,
@@ -160,7 +160,7 @@ class Session:
     # -- at the end of a run
 
     def read_all(self, space: Space) -> list[Operation]:
-        """Read everything that the namespace has, once no operation is under way any more."""
+        """Read everything in the namespace, once no operation is running any more."""
         return [
             *(self.read_names(space, kind) for kind in ("lance", "iceberg")),
             *(self.read_versions(space, name) for name in LANCE_NAMES),

@@ -42,12 +42,12 @@ class Space:
     users: int = 0
     """Clients that have an operation in it under way."""
     is_ready: bool = False
-    """Whether the namespace is known to be there."""
+    """True if the namespace is known to exist."""
     is_over: bool = False
-    """Whether it has had its operations, and none begins any more."""
+    """True if all its operations have begun, so no further one begins."""
 
     def location(self, value: str) -> str:
-        """Where a table lies that this operation creates; it identifies the table ever after."""
+        """Location of the table that this operation creates; it identifies the table from then on."""
         return str(self.root / f"{self.name}-{value}")
 
     def present(self, names: tuple[str, ...], dice: random.Random) -> str:
@@ -100,6 +100,6 @@ class Spaces:
             space.begun = self._lifetime
 
     def over(self) -> list[Space]:
-        """Those in which nothing is under way and nothing will begin any more."""
+        """Namespaces in which no operation is running and none will begin."""
         with self._lock:
             return [space for space in self.all if space.is_over and not space.users]

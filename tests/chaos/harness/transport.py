@@ -31,7 +31,7 @@ _UNANSWERED = {500, 502, 504}
 
 
 class NotSent(Exception):
-    """The connection was refused, so nothing reached a server."""
+    """The connection was refused, so the request did not reach a server."""
 
 
 class Connection:

@@ -24,7 +24,7 @@ ICEBERG = Jar(
     "39e658d876f253815b4b17c6676bebf6a24d517afe93a21298106d1d7fa97331",
 )
 _OF_PYSPARK = ("hadoop-client-api-", "hadoop-client-runtime-")
-# What Flink's own scripts open to it on Java 17.
+# Packages that Flink's own scripts open on Java 17.
 _OPENED = (
     *("java.base/java.lang", "java.base/java.net", "java.base/java.io", "java.base/java.nio"),
     *("java.base/java.text", "java.base/java.time", "java.base/java.util"),

@@ -35,7 +35,7 @@ def test_statements(server: LiveServer, session: engine.Session) -> None:
 
 
 def wait_for_rows(catalog: RestCatalog, name: str, ids: list[int]) -> None:
-    """Until the stream has copied them; each row once."""
+    """Wait until the stream has copied the rows, each once."""
     deadline = time.monotonic() + 120
     while True:
         rows = catalog.load_table(name).scan().to_arrow().sort_by("id")
@@ -46,7 +46,7 @@ def wait_for_rows(catalog: RestCatalog, name: str, ids: list[int]) -> None:
 
 
 def equality_deletes_are_counted(server: LiveServer) -> None:
-    """Three upserts have written as many delete files; compaction is what the table needs."""
+    """Three upserts have written three delete files, so that the table needs compaction."""
     table = f"{server.url}/management/v1/tables/flink$stock"
     headers = {"x-api-key": server.key}
     measured = httpx.post(f"{table}/measure", headers=headers).raise_for_status().json()

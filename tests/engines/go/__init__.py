@@ -39,7 +39,7 @@ def build(program: str, directory: Path) -> None:
 
 
 def run(executable: Path, *arguments: str, **environment: str) -> str:
-    """What an executable prints. Fails with what it says on errors."""
+    """Output of an executable. Fails with its error output."""
     completed = subprocess.run(
         [str(executable), *arguments],
         env=os.environ | environment,

@@ -63,7 +63,7 @@ def prepare() -> None:
 
 
 def run(program: str, name: str, directory: Path) -> str:
-    """Compile a class and run it; returns what it prints. Fails with what it says on errors."""
+    """Compile and run a class; return its output. Fails with its error output."""
     (directory / f"{name}.java").write_text(program, encoding="utf-8")
     compiler, *files = toolkit.fetch(COMPILER, *CORE, *_DATA)
     jars = Path(pyspark.__file__).parent / "jars"

@@ -37,7 +37,7 @@ def build(program: str, directory: Path) -> Path:
 
 
 def run(executable: Path) -> str:
-    """What an executable prints. Fails with what it says on errors."""
+    """Output of an executable. Fails with its error output."""
     completed = subprocess.run(
         [str(executable)],
         env=os.environ,

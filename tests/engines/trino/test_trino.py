@@ -56,7 +56,7 @@ def test_statements(server: LiveServer, port: int) -> None:
 
 
 def test_a_schema_without_location(server: LiveServer, port: int) -> None:
-    """Tables that are refused leave nothing behind, and others have directories of their own."""
+    """Refused tables leave no files behind, and other tables have separate directories."""
     execute = engine.Session(port)
     catalog = RestCatalog("tests", uri=server.url, token=server.key)
     catalog.create_namespace("plain")
@@ -115,7 +115,7 @@ def test_a_client_with_id_and_secret(port: int) -> None:
     assert execute("SELECT id FROM lake.secret.t") == [[1]]
 
 
-def test_writers_of_one_table_lose_nothing(server: LiveServer, port: int) -> None:
+def test_concurrent_writers_lose_no_commit(server: LiveServer, port: int) -> None:
     """Each commit is made again on the newest metadata, as often as the table allows."""
     execute = engine.Session(port)
     execute("CREATE SCHEMA lake.busy")

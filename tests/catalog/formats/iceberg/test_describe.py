@@ -313,7 +313,7 @@ def test_versions_of_a_view():
 
 
 def everything(document):
-    """All that is told of a document."""
+    """Every description of a document."""
     names = ColumnNames(document)
     return [
         [list(describe_schemas.fields(schema)) for schema in describe_schemas.schemas(document)],

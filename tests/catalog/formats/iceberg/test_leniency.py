@@ -183,7 +183,7 @@ REQUIREMENTS: dict[str, dict[str, Any]] = {
     "assert-default-spec-id": {"default-spec-id": 0},
     "assert-default-sort-order-id": {"default-sort-order-id": 1},
 }
-# Of a reference that is there, an absent or null snapshot says that it must not be: well formed.
+# For an existing reference, an absent or null snapshot asserts that the reference is missing.
 REQUIREMENT_ROWS = """
 assert-table-uuid uuid xxx xx.
 assert-ref-snapshot-id ref xxx xx.

@@ -1,4 +1,4 @@
-"""What compaction and expiration would do; the procedures themselves run in tests/clients."""
+"""Predicted effects of compaction and expiration; the procedures themselves run in tests/clients."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
         (files(300), Rewrite(0, 1, 300 * MB, 3)),  # too large
         (files(100, deleted=100), Rewrite(0, 1, 100 * MB, 1)),
         (files(100, deleted=99), Rewrite(0, 0, 0, 0)),
-        (files(100, deleted=1000), Rewrite(0, 1, 100 * MB, 0)),  # nothing is left of it
+        (files(100, deleted=1000), Rewrite(0, 1, 100 * MB, 0)),  # no file remains
         ([File((), MB, 0)] * 3, Rewrite(3, 3, 3 * MB, 0)),
     ],
 )
@@ -199,11 +199,11 @@ BY_PARTITION = {"write.delete.granularity": "partition"}
     ("files", "properties", "remaining"),
     [
         ([], {}, 0),
-        ([("p", "a"), ("p", "b")], {}, 2),  # one for each data file: there is nothing to gain
+        ([("p", "a"), ("p", "b")], {}, 2),  # one per data file: a rewrite gains nothing
         ([("p", "a"), ("p", "a"), ("p", "b")], {}, 2),
         ([("p", "a"), ("p", "gone"), ("p", "gone")], {}, 1),
         ([("p", "gone"), ("p", "gone")], {}, 0),
-        ([("p", None)] * 3, {}, 2),  # at worst
+        ([("p", None)] * 3, {}, 2),  # upper bound
         ([("p", None), ("q", None)], {}, 2),
         ([("q", None)] * 2, {}, 1),
         ([("p", "a"), ("p", "b"), ("q", "c")], BY_PARTITION, 2),

@@ -1,6 +1,6 @@
-"""Random valid commits, applied by us and by PyIceberg, give the same table (v1 and v2).
+"""Random valid commits, applied by the catalog and by PyIceberg, give the same table (v1 and v2).
 
-Where the two differ on purpose, `normal` says so, one line each.
+`normal` lists intended differences, one per line.
 """
 
 import random
@@ -49,7 +49,7 @@ def theirs(document):
 
 
 def normal(document):
-    """What PyIceberg reads of a document, as JSON."""
+    """A document as PyIceberg reads it, as JSON."""
     plain = orjson.loads(theirs(document).model_dump_json())
     # PyIceberg takes the parent of a removed snapshot away, Java and we leave it.
     ids = {s["snapshot-id"] for s in plain["snapshots"]}
@@ -58,7 +58,7 @@ def normal(document):
             entry.pop("parent-snapshot-id", None)
     # A reference is logged at the time of the commit, by their clock in theirs and ours in ours.
     plain["last-updated-ms"] = None
-    # A hole in the log drops what was before it with us, as with Java; see its own test.
+    # A gap in the log drops earlier entries here and in Java; see its own test.
     plain["snapshot-log"] = [entry["snapshot-id"] for entry in plain["snapshot-log"]][-1:]
     # PyIceberg replaces v1's two old fields at writing only.
     plain.pop("schema", None)
@@ -243,7 +243,7 @@ def test_random_commits_agree_with_pyiceberg(version, seed):
         metadata_documents.check(result)
         if result is not ours:
             assert normal(result) == normal(orjson.loads(other.model_dump_json()))
-        # Theirs goes on from ours, so that one difference is not two.
+        # PyIceberg continues from the catalog's result, so each difference counts once.
         ours, other = result, theirs(result)
 
 

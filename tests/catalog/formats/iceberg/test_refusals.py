@@ -1,4 +1,4 @@
-"""Whatever a request holds, it is refused in words or applied soundly: never a crash."""
+"""Any request is refused with a message or applied correctly, and never crashes."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""The differences between two schemas, told by field ids."""
+"""The differences between two schemas, by field ids."""
 
 import pytest
 
@@ -74,7 +74,7 @@ A, B, C, D = (field(number, name) for number, name in enumerate("abcd", start=1)
             schema(field(1, "a", **{"write-default": 7})),
             [Change(ChangeKind.DEFAULT, 1, "a", "9223372036854775807", "7")],
         ),
-        # Only what had to move is told, not what it passed.
+        # Only moved fields are listed, not those they passed.
         (
             schema(A, B, C, D),
             schema(D, A, B, C),
@@ -98,7 +98,7 @@ A, B, C, D = (field(number, name) for number, name in enumerate("abcd", start=1)
                 Change(ChangeKind.DROPPED, 2, "b", "int", ""),
             ],
         ),
-        # Inside a struct; adding a struct stands for what it holds.
+        # Inside a struct; adding a struct implies adding its fields.
         (
             schema(field(1, "p", struct(field(2, "x"), field(3, "y")))),
             schema(field(1, "p", struct(field(3, "y", "long"), field(2, "x")))),
@@ -122,13 +122,13 @@ A, B, C, D = (field(number, name) for number, name in enumerate("abcd", start=1)
             schema(A, field(2, "p", struct()), field(3, "x")),
             [Change(ChangeKind.MOVED, 3, "x", "first in p", "after p")],
         ),
-        # A renamed struct is one change: what it holds keeps its names.
+        # A renamed struct is one change: its fields keep their names.
         (
             schema(field(1, "p", struct(field(2, "x")))),
             schema(field(1, "q", struct(field(2, "x")))),
             [Change(ChangeKind.RENAMED, 1, "q", "p", "q")],
         ),
-        # An element's type is told once, at the element.
+        # An element's type change is listed once, at the element.
         (
             schema(field(1, "l", listed(2, "int"))),
             schema(field(1, "l", listed(2, "long"))),

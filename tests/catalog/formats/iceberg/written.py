@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 class AnyIO(CheckedIO):
-    """Reads whatever is named."""
+    """File access that reads any path."""
 
     def new_input(self, location: str) -> InputFile:
         return load_file_io({}, location).new_input(location)
@@ -101,7 +101,7 @@ class Written:
 
     @property
     def metadata(self) -> TableMetadata:
-        """For PyIceberg, which reads manifests of any version as v2."""
+        """Manifests for PyIceberg, which reads manifests of any version as v2."""
         return TableMetadataUtil.parse_obj({**copy.deepcopy(self.document), "format-version": 2})
 
     @property

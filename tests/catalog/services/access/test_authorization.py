@@ -1,4 +1,4 @@
-"""Who holds what, in SQL, against a slow model of it in Python, on random catalogs."""
+"""Effective privileges in SQL compared with a slow Python model, on random catalogs."""
 
 import random
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _MISSING = (NamespaceNotFound, TableNotFound, ViewNotFound)
 
 @dataclass
 class World:
-    """A random catalog, and all that decides who may do what in it."""
+    """A random catalog, with everything that determines privileges in it."""
 
     random: random.Random
     namespaces: list[Namespace] = field(default_factory=list)
@@ -116,7 +116,7 @@ def _grant(world: World, principal: Principal, **target: Namespace | Table) -> N
 
 
 def _drop(world: World) -> None:
-    """Drop a few tables, and a subtree; a new table may bear a dropped one's name."""
+    """Drop a few tables and a subtree; new tables may reuse dropped names."""
     pick, now = world.random, timezone.now()
     dropped_pks = set(pick.sample([row.pk for row in world.tables], len(world.tables) // 5))
     below = set()
@@ -147,7 +147,7 @@ def _drop(world: World) -> None:
 
 
 class Model:
-    """What a principal may do, looked at one by one."""
+    """Privileges of a principal, computed object by object."""
 
     def __init__(self, world: World, principal: Principal, key: ApiKey | None) -> None:
         self.world = world
@@ -168,7 +168,7 @@ class Model:
             row
             for row in self.world.namespaces
             if list(namespace.path[: len(row.path)]) == list(row.path)
-            # A namespace that was made anew has no namespaces here, so paths tell them apart.
+            # Recreated namespaces have no children here, so paths are unique.
         ]
 
     def is_inside(self, namespace: Namespace) -> bool:
@@ -195,7 +195,8 @@ class Model:
         return (self.on_namespace(table.namespace) | self.granted(table)) & self.ceiling
 
     def leads_on(self, namespace: Namespace) -> bool:
-        """Whether it shows as a name, since there is something in it or on the way to the key's."""
+        """True if the namespace's name is visible, because of its content or as a parent of the
+        key's namespace."""
         if self.within is not None:
             if namespace in self.chain(self.within):
                 return True
@@ -267,7 +268,7 @@ def test_sql_and_the_model_agree(db, seed):
 
 
 def test_random_catalogs_cover_held_and_refused_privileges(db):
-    """That the comparison compares something: some is held, some refused, some only passed."""
+    """The comparison covers held and refused privileges, and namespaces that are only passed."""
     features: set[str] = set()
     for seed in SEEDS:
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Grants: who may set them, what is told of them, and what would be lost."""
+"""Grants: who may set them, their explanation, and the effects of a removal."""
 
 import threading
 
@@ -124,7 +124,7 @@ def test_grantors_may_grant_privileges_they_hold():
         grant("boss", A, Privilege.ALL, principal_named("boss"))
     with unchanged(), pytest.raises(NamespaceNotFound):
         grant("etl", On.namespace(("x",)), READ, principal_named("boss"))
-    # It cannot take away either what it does not hold.
+    # It cannot revoke privileges that it does not hold, either.
     grant("etl", T, Privilege.ALL)
     with unchanged(), pytest.raises(PermissionDenied, match="does not hold manage"):
         grant("etl", T, READ, principal_named("boss"))
@@ -164,7 +164,7 @@ def test_owners_hold_all_privileges_up_to_their_keys_limits():
     assert grant(other.name, AB, READ, limited) == closure(READ)
     with unchanged(), pytest.raises(PermissionDenied):
         grant(other.name, A, MANAGE, limited)
-    # What it owns outside of the key's namespace counts for nothing.
+    # Objects it owns outside the key's namespace do not count.
     Table.objects.filter(name="u").update(owner="etl")
     with unchanged(), pytest.raises(TableNotFound):
         grant(other.name, On.table(("a", "u")), READ, limited)
@@ -231,7 +231,7 @@ def test_concurrent_grants_leave_one_grant_and_two_events(settings, tmp_path):
     assert not failures
     events = list(AuditEvent.objects.filter(action="grant.set").order_by("pk"))
     assert len(events) == 2
-    # One came after the other, and saw what it left.
+    # The second call ran after the first and saw its result.
     first, second = sorted(events, key=lambda event: len(event.before["privileges"]))
     assert second.before["privileges"] == first.after["privileges"]
     from catalog.privileges import words
@@ -402,7 +402,7 @@ def test_what_if_lists_privileges_lost_without_a_grant():
     assert token is None
     assert (loss.before, loss.after, loss.lost) == (closure(READ), NOTHING, closure(READ))
     assert (loss.namespaces, loss.tables) == (2, 2)
-    # What it has from elsewhere counts.
+    # Privileges from other sources count.
     grant("etl", T, READ)
     (loss,), _ = grants.what_if(actor=SYSTEM, on=A, principal="etl")
     assert (loss.namespaces, loss.tables) == (0, 1)

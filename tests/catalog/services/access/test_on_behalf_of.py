@@ -1,4 +1,4 @@
-"""Work that is done later in somebody's name: an unknown name never has a privilege."""
+"""Deferred work in a principal's name: an unknown name never has a privilege."""
 
 from dataclasses import replace
 

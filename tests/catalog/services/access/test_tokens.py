@@ -1,4 +1,4 @@
-"""What a signed token must say."""
+"""Required content of a signed token."""
 
 from catalog.access import tokens
 from catalog.privileges import READ_ONLY, Privilege

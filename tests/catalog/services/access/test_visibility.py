@@ -1,4 +1,4 @@
-"""Lists for who may browse some things only: what they show, and a fixed number of statements."""
+"""Lists for principals with partial access: their content and a fixed number of statements."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from catalog.services.tables import namespaces, tables
 from tests.factories import make_namespace, make_root, make_table
 
 MOST = 5
-"""Statements of a list, whoever asks."""
+"""Maximum number of statements of a list, for any principal."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The chain over the audit trail: what is sealed, and that every tampering is found and named."""
+"""The chain over the audit trail: sealed events, and detection of every manipulation."""
 
 import threading
 import uuid
@@ -37,7 +37,7 @@ def run(statement: str, *values) -> None:
 
 @contextmanager
 def tampering() -> Iterator[None]:
-    """As whoever owns the tables can: without the trigger."""
+    """Disable the trigger, as the owner of the tables can."""
     tables = ("catalog_auditevent", "catalog_auditseal")
     for table in tables:
         run(f"ALTER TABLE {table} DISABLE TRIGGER audit_is_append_only")
@@ -99,7 +99,7 @@ def test_an_empty_trail_verifies():
 
 
 def test_sealing_waits_for_older_open_transactions():
-    """Its rows may still come before those that are there."""
+    """Its rows may still precede existing rows."""
     began, end = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -371,7 +371,7 @@ def test_verify_accepts_a_start_time():
 
 
 def test_sealing_continues_after_restore_with_lower_transaction_ids():
-    """Ids of the old server are higher than any here; nothing is missed, nothing sealed twice."""
+    """Transaction ids of the old server are higher; no event is missed or sealed twice."""
     far = 1 << 40
     for number in range(3):
         AuditEvent.objects.create(actor="a", action="x.y", target=f"t{number}", xid=far + number)
@@ -390,7 +390,7 @@ def test_sealing_continues_after_restore_with_lower_transaction_ids():
     assert seal_all() == 2
     sealed = AuditSeal.objects.order_by("number").values_list("event_id", flat=True)
     ids = list(AuditEvent.objects.order_by("pk").values_list("pk", flat=True))
-    # What the pass of the search met under way comes behind the mark that it left.
+    # Events of transactions that were open during the search pass come after its cursor.
     assert list(sealed)[:3] == ids[:3]
     assert list(sealed).count(None) == 1
     assert {pk for pk in sealed if pk is not None} == {*ids[:3], *here, *later}

@@ -68,7 +68,7 @@ def now() -> datetime:
 
 
 def present() -> Picture:
-    """What there is, read row by row and without the service."""
+    """The present state, read row by row and without the service."""
     namespaces = {
         row.pk: tuple(row.path)
         for row in Namespace.objects.filter(dropped_at=None).exclude(parent=None)
@@ -96,7 +96,7 @@ def pages(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> 
 
 
 def state(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> Picture:
-    """The same as ``present`` from the service, in small pages, with nothing twice."""
+    """The same as ``present`` from the service, in small pages, without duplicates."""
     result = pages(at, namespace, limit=limit)
     namespaces = [row for page in result for row in page.namespaces]
     tables = [row for page in result for row in page.tables]
@@ -150,7 +150,8 @@ def inside(picture: Picture, namespace: Identifier) -> Picture:
 
 
 def undrop(table: Table, *, records_before: bool = False, new: Identifier | None = None) -> None:
-    """Bring a table back; ``tells`` has the event say what was before, which spares looking."""
+    """Restore a table. With ``records_before`` the event contains the state before, which avoids a
+    query."""
     item = TrashItem.objects.get(table=table)
     if not records_before:
         commit([undrop_operations.UndropTable(item=item.pk, new=new)], actor=SYSTEM)
@@ -171,7 +172,7 @@ def undrop(table: Table, *, records_before: bool = False, new: Identifier | None
 
 
 class World:
-    """Random work through the engine; each piece leaves a moment, a picture and what it did."""
+    """Random work through the engine; each step records a moment, the state and its kind."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -491,7 +492,7 @@ def state_of(at: history.Moment, *name: str) -> h.TableState:
 
 
 def forget_the_trail() -> None:
-    """What is left when the trail's retention has passed."""
+    """The state after the trail's retention has passed."""
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE catalog_auditevent")
 
@@ -503,7 +504,7 @@ def test_history_falls_back_to_columns_without_the_trail():
     make_version(("ws", "t"), 2)
     moments.append(now())
     pictures.append(present())
-    # As older releases allowed.
+    # Former releases allowed this.
     TableVersion.objects.filter(version=2).update(deleted_at=Now())
     moments.append(now())
     pictures.append(present())
@@ -689,7 +690,7 @@ def test_a_recreated_namespace_is_another_object(transactional_db):
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     make_table("ws", "new")
     last = now()
-    # By its name all of it is found, whatever the rows.
+    # Its name identifies its content, whatever the rows.
     assert [name for name, _ in state(first, ("ws",))[1].values()] == [("ws", "old")]
     assert [name for name, _ in state(last, ("ws",))[1].values()] == [("ws", "new")]
     namespaces, tables = changes(first, last, ("ws",))
@@ -873,7 +874,7 @@ def test_history_is_empty_before_the_first_change():
 
 
 def granted(on: Namespace | Table) -> access.Principal:
-    """Somebody who may browse one namespace, or one table."""
+    """A principal that may browse one namespace or one table."""
     row = Principal.objects.create(name=f"svc{on.pk}{on._meta.model_name}", kind="service")
     where = {"namespace": on} if isinstance(on, Namespace) else {"table": on}
     Grant.objects.create(principal=row, mask=Privilege.BROWSE, **where)
@@ -900,7 +901,7 @@ def test_history_contains_only_objects_that_may_be_browsed():
     assert [row.identifier for row in then.namespaces] == [("open",)]
     assert [row.identifier for row in then.tables] == [("open", "t")]
     changes = history.changes_between(actor=reader, since=first, until=last)
-    # Where it was before is none of the reader's business.
+    # The reader may not know its former namespace.
     assert {(row.before, row.after) for row in changes.tables} == {
         (("open", "t"), ("open", "t")),
         (None, ("open", "moved")),

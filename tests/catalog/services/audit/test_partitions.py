@@ -59,7 +59,7 @@ def _same_partitions_afterwards():
 
 
 def make_months(*months: int) -> None:
-    """As they would be if the catalog had run then."""
+    """Create the partitions as if the catalog had run then."""
     for number in months:
         query("SELECT catalog_audit_make_partitions(%s::date, 1)", month_ago(number).date())
 
@@ -70,7 +70,7 @@ def old_event(months: int, number: int = 0) -> AuditEvent:
 
 
 def age_seals(months: int) -> None:
-    """Let the seals of now be of then, and the chain be right."""
+    """Move present seals to that time, with a correct chain."""
     query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
     moment = (month_ago(months) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     head = None
@@ -274,7 +274,7 @@ def test_the_command_and_the_schedule_drop_old_months(capsys, settings):
 def test_the_restricted_role_may_only_insert_and_read(capsys):
     role = f"app_{uuid.uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}")
-    query(f"GRANT {role} TO CURRENT_USER")  # to drop what it owns, without being a superuser
+    query(f"GRANT {role} TO CURRENT_USER")  # to drop own tables, without being a superuser
     query(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
     call_command("audit_grants", role)
     statements = capsys.readouterr().out

@@ -131,7 +131,7 @@ def test_equal_refusals_within_a_minute_share_one_row(db, clock):
 
 
 def test_the_number_of_different_refusals_is_bounded(db, clock):
-    """Whatever it varies: the names of tables, or the keys and addresses that it comes with."""
+    """Whether the table names, keys or addresses vary."""
     for number in range(5000):
         note(PermissionDenied("no"), target=f"ws.t{number}")
         note(Unauthenticated("no"), None, presented_key=f"mnd_{number}", address=f"10.0.{number}.1")

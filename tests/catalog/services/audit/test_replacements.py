@@ -1,4 +1,4 @@
-"""What is put in the place of something else: the trail, events and history tell that that went."""
+"""Replaced objects: the trail, events and history record that the former object was dropped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -91,12 +91,12 @@ def test_overwrite_emits_a_drop_event(warehouse, replacement):
     event = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
     assert (event.target, event.before["location"], event.after) == ("ws.t", old.location, None)
     assert event.outcome == "done"
-    # With what came in its place, and before that.
+    # In the transaction of its replacement, and before it.
     last = AuditEvent.objects.filter(transaction_id=event.transaction_id).latest("pk")
     assert last.after is not None
     assert last.table_uuid != old.uuid
     assert event.pk < last.pk
-    # Nothing else tells of it, and nothing that was made is told to be gone.
+    # No other event concerns it, and no creation has the form of a drop.
     wait_for_readers()
     feed = event_feed.read(actor=SYSTEM, after=position).rows
     assert [row.action for row in feed if row.table_uuid == old.uuid] == [action]
@@ -115,8 +115,8 @@ def test_overwrite_of_a_namespace_emits_a_drop_event(warehouse):
 def test_history_is_right_before_and_after_a_replacement(
     warehouse, replacement, records_before, monkeypatch
 ):
-    """Also when what was replaced comes back, under another name, whether or not the event of that
-    tells what was before, as it did not always."""
+    """Also when a replaced object is restored under another name, whether or not that event
+    contains the state before, as former events did not."""
     make, replace, _ = REPLACED[replacement]
     moments, pictures = [now()], [present()]
 

@@ -1,4 +1,4 @@
-"""Audit rows: what they tell, that they stay as they are, and that no secret gets into them."""
+"""Audit rows: their content, their immutability, and the masking of secrets."""
 
 import json
 from datetime import UTC, datetime
@@ -123,7 +123,7 @@ def test_secrets_in_a_url_are_masked(url, masked):
 
 
 def test_no_row_contains_unmasked_properties(db, warehouse):
-    """Of a namespace and a table, with what the transaction tells of itself."""
+    """Properties of a namespace and a table, with the transaction's description."""
     properties = {"s3.secret-access-key": CANARY, "password": CANARY, "owner": "ada"}
     make_namespace("ws", properties=properties)
     make_table("ws", "t", properties=properties)

@@ -1,4 +1,4 @@
-"""What batches cost: statements, counted; and whom they name when they fail."""
+"""Batches: the number of statements, and the operation named on failure."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def statements(operations: list[Operation]) -> int:
 
 
 KINDS = {
-    # What each operation adds to the statements of its batch, at most.
+    # Maximum number of statements that each operation adds to its batch.
     "declare": (lambda n: [declare(100 + n)], 0),
     "first version": (lambda n: [declare(100 + n), create(100 + n, 1)], 0),
     "version": (lambda n: [create(n, 3)], 0),
@@ -124,7 +124,7 @@ def test_a_failed_batch_names_the_operation_on_the_right_branch():
 
 
 def test_a_replaced_table_is_not_the_failed_operation():
-    """Its name has version 1, but the batch enters that for another table of the name."""
+    """The name has version 1, but the batch creates that version for another table of the name."""
     make(2)
     with pytest.raises(VersionAlreadyExists) as met:
         commit([deregister(0), declare(0), create(0, 1), create(1, 1)], actor=SYSTEM)

@@ -179,7 +179,7 @@ def test_a_commit_is_repeated_when_its_session_ends_before_commit(monkeypatch):
     monkeypatch.setattr(Batch, "flush", flush)
     commit([create_namespace()], actor=SYSTEM)
     assert Namespace.objects.filter(name="new").count() == 1
-    # Nothing was looked up: without a COMMIT there is nothing to know.
+    # No look-up: without a COMMIT the outcome is clear.
     assert not Transaction.objects.filter(status=TransactionStatus.FAILED).exists()
 
 

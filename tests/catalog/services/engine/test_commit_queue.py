@@ -22,7 +22,7 @@ T = ("ns", "t")
 NAME = digest(T)
 PLACE = NAME.int % 256
 
-# Another process: takes the lock, says so, and holds it until its input ends.
+# Another process: takes the lock, reports it, and holds it until its input ends.
 _HOLD = """
 import fcntl, os, sys
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -48,7 +48,7 @@ def start_other() -> subprocess.Popen[str]:
 
 
 def is_free() -> bool:
-    """Whether another process could have the turn."""
+    """True if another process could get the turn."""
     with start_other() as other:
         output = other.communicate("")[0].strip()
     return output == "mine"
@@ -167,7 +167,7 @@ def test_the_next_commit_uses_the_result_of_the_previous(queue_, start, fails):
     else:
         first()
     threads[0].join(30)
-    # The machine's lock is kept until both have ended, and what they made as long.
+    # The machine's lock and the prepared results are kept until both have ended.
     assert results == ["first", not fails, False]
 
 
@@ -210,7 +210,7 @@ def test_a_process_yields_to_other_processes(queue_, start, monkeypatch):
         own.prepared("made")
         thread = start(second)
         thread.join(0.1)
-        assert order == []  # else turns might overlap for ever
+        assert order == []  # otherwise turns might overlap without end
     thread.join(30)
     assert order == [None]
 

@@ -35,7 +35,7 @@ T = ("ws", "t")
 
 @pytest.fixture
 def sent(monkeypatch) -> list[int]:
-    """The jobs that the broker was told of."""
+    """Ids of the jobs sent to the broker."""
     ids: list[int] = []
     monkeypatch.setattr(
         "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])

@@ -1,4 +1,4 @@
-"""A commit prepares on what the one before it makes of the table, which may come to nothing."""
+"""A commit is prepared on the result of the previous one, which may fail."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,7 +47,7 @@ def root(transactional_db, warehouse, monkeypatch) -> None:
 
 @pytest.fixture
 def turn_is_kept(root) -> Iterator[None]:
-    """As while turns overlap: what the last commit made is what the next is made on."""
+    """As while turns overlap: the next commit is based on the last one's result."""
     queue = commit_queue._queue(digest(T))
     with queue.lock:
         queue.enter()
@@ -64,7 +64,7 @@ def commit_to(
 
 
 def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> LoadedTable:
-    """A commit by another machine, of which this process knows nothing."""
+    """A commit by another machine, unknown to this process."""
     with pytest.MonkeyPatch.context() as patch:
         go_without_turns(patch)
         patch.setattr(table_cache, "documents", table_cache.DocumentCache())
@@ -96,7 +96,7 @@ def agrees(warehouse: Path) -> None:
         assert versions == list(range(len(versions)))
         last = table.versions.latest("version")
         assert last.manifest_path == table.iceberg_metadata.metadata_location
-    # What is kept is what the database would give.
+    # The cached document equals the database's.
     for entry in table_cache.documents._documents.values():
         assert metadata_files.read_answer(entry.answer) == entry.document
 
@@ -105,7 +105,7 @@ def agrees(warehouse: Path) -> None:
 
 
 class Held:
-    """The commit that is started first waits at its swap, and then goes on or fails."""
+    """The first commit waits at its swap, and then continues or fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_there, self.may_go_on = Event(), Event()
@@ -364,7 +364,7 @@ def test_a_commit_sees_changes_of_another_machine(warehouse):
 
 @pytest.mark.usefixtures("turn_is_kept")
 def test_a_requirement_met_by_another_machine_holds(warehouse):
-    """By what this process knows it does not hold."""
+    """The requirement fails by this process's cached state."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     with pytest.MonkeyPatch.context() as patch:
@@ -485,7 +485,7 @@ def test_own_commits_are_not_parsed_again(warehouse, parsed):
     read, _, _ = statements(lambda: commit_to(T, {"b": "1"}))
     assert load().etag not in read
     assert len(parsed) == 1
-    again = commit_to(T, {"b": "1"})  # nothing changes, and the answer is whole all the same
+    again = commit_to(T, {"b": "1"})  # a no-op, and the answer is still complete
     assert (again.sequence, again.answer) == (2, load().answer)
     assert len(parsed) == 1
     assert properties() == {"a": "1", "b": "1"}
@@ -500,7 +500,7 @@ def test_commits_of_another_process_are_read(warehouse, parsed):
     assert commit_to(T, {"c": "1"}).sequence == 3
     assert len(parsed) == before + 1
     assert properties() == {"a": "1", "b": "1", "c": "1"}
-    assert TableVersion.objects.count() == 4  # nothing was tried in vain
+    assert TableVersion.objects.count() == 4  # no attempt was in vain
     agrees(warehouse)
 
 
@@ -530,7 +530,7 @@ def test_the_document_cache_is_bounded_in_bytes():
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
     cache.put(names[4], document(25))  # instead of the one before
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    cache.put(names[0], document(26))  # a larger one is not kept, nor what it takes the place of
+    cache.put(names[0], document(26))  # a larger one is not cached, nor is the one it replaces
     assert cache.get(names[0]) is None
     cache.clear()
     assert cache.get(names[4]) is None

@@ -1,4 +1,4 @@
-"""The stream of events: whatever was committed is in it, once, and in order."""
+"""The event stream contains every commit once and in order."""
 
 import threading
 from typing import Any
@@ -171,7 +171,7 @@ def test_readers_continue_after_a_restore_into_another_server():
 
 
 def test_many_writers_and_one_reader_agree():
-    """Whatever order they commit in, the reader gets each event once."""
+    """The reader gets each event once, in any order of commits."""
     make_root()
     start = position = newest_place()
     stop = threading.Event()

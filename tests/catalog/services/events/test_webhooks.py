@@ -1,4 +1,5 @@
-"""Webhooks: each wanted event is told once it is committed, to its receiver alone, until it is taken."""
+"""Webhooks: each selected event is delivered after its commit, only to its receiver, until
+accepted."""
 
 import base64
 import ipaddress
@@ -57,7 +58,7 @@ def fan_out() -> int:
 
 
 def hook(receiver: Receiver, name: str = "pager", **options: Any) -> str:
-    """Its secret."""
+    """Create a webhook; return its secret."""
     wait_for_readers()
     options.setdefault("types", ("test.*",))
     _, secret = webhooks.create_webhook(actor=SYSTEM, name=name, url=receiver.url, **options)
@@ -79,7 +80,7 @@ def tell() -> int:
 
 
 def hurry() -> None:
-    """What waits for its next attempt, or is claimed, is due."""
+    """Make deliveries due that wait for their next attempt or are claimed."""
     WebhookDelivery.objects.update(due_at=timezone.now() - timedelta(seconds=1))
 
 
@@ -95,7 +96,7 @@ def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
     hook(receiver, types=())
     table = make_table("ws", "t")
     assert tell() == len(receiver.got)
-    # Several are sent at a time, in whichever order.
+    # Several are sent concurrently, in any order.
     assert sorted(receiver.types) == ["namespace.create", "table.declare", "webhook.create"]
     headers, body, path = receiver.got[receiver.types.index("table.declare")]
     event = json.loads(body)
@@ -594,7 +595,7 @@ def test_invalid_receiver_urls_are_refused(url):
 
 
 def resolve(monkeypatch, *turns: list[str]) -> list[str]:
-    """Names lead to these addresses, each turn to the next; returns what was looked up."""
+    """Resolve names to these addresses, one list after the other; return the lookups."""
     real, lookups = socket.getaddrinfo, []
 
     def fake(host: str, port: int, *args: Any, **options: Any) -> Any:
@@ -658,7 +659,7 @@ def test_connections_use_the_checked_address(receiver, monkeypatch):
 
 def test_a_host_is_reached_at_any_answering_address(receiver, settings, monkeypatch):
     settings.MONODON_WEBHOOK_HOSTS = {"inner.example"}
-    resolve(monkeypatch, ["127.0.0.9", "127.0.0.1"])  # nobody listens at the first
+    resolve(monkeypatch, ["127.0.0.9", "127.0.0.1"])  # the first address has no listener
     webhooks.create_webhook(
         actor=SYSTEM,
         name="inner",

@@ -1,4 +1,4 @@
-"""What is said of namespaces, tables and columns: who may say it, what holds, what the trail keeps."""
+"""Annotations of namespaces, tables and columns: privileges, inheritance and audit."""
 
 import threading
 

@@ -106,7 +106,7 @@ def test_mappings_are_replaced_and_omitted_fields_stay():
 
 
 def test_a_document_is_applied_atomically():
-    """The last thing that the document wants is refused, and so is everything before it."""
+    """The last change in the document is refused, and so are all earlier ones."""
     text = FILE.replace("maintenance: {keep_versions: 5}", "maintenance: {keep_versions: -1}")
     with unchanged(), pytest.raises(InvalidInput):
         governance_documents.apply(actor=SYSTEM, document=document(text))

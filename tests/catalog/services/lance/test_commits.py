@@ -108,7 +108,7 @@ def here(action: Callable[[], T_]) -> T_:
 
 
 def in_a_thread(action: Callable[[], T_]) -> T_:
-    """As a web server does it: signals are not for this thread, so it calls Lance itself."""
+    """As a web server does: this thread gets no signals, so it calls Lance itself."""
 
     def act() -> T_:
         try:
@@ -201,7 +201,7 @@ def test_the_lease_is_renewed_during_the_work(monkeypatch, run):
 
 @pytest.mark.parametrize("kind", [OSError, pa.ArrowInvalid, RuntimeError])
 def test_files_removed_with_their_table_are_not_a_failure(kind):
-    """Lance meets it before it asks the catalog, and tells it in several ways."""
+    """Lance detects this before it asks the catalog, with different messages."""
 
     def work(_: LanceDataset) -> None:
         act = threading.Thread(target=lambda: (drop_it(), connection.close()))

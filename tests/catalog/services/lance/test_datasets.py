@@ -1,4 +1,4 @@
-"""What is kept open is never shown for another version of the same place and number."""
+"""An open dataset is never used for another version with the same location and number."""
 
 import shutil
 from functools import cache

@@ -1,4 +1,4 @@
-"""Which of Lance's words are the caller's mistakes, and which are not."""
+"""Lance's error messages that are mistakes of the caller, and those that are not."""
 
 import pyarrow as pa
 import pytest

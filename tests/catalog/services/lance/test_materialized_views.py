@@ -1,4 +1,4 @@
-"""Materialized views: keeping them up, and what others do at the same time."""
+"""Materialized views: refreshes, and concurrent changes."""
 
 from datetime import timedelta
 
@@ -75,7 +75,7 @@ def rows(name: str = "v") -> list[int]:
 
 
 def let_pause_pass() -> None:
-    """Let the time pass that a view rests after a refresh."""
+    """Let the pause after a refresh pass."""
     MaterializedView.objects.update(refreshed_at=timezone.now() - timedelta(minutes=2))
 
 
@@ -159,7 +159,7 @@ def test_lag_counts_source_versions(source):
 
 
 def test_an_overtaken_refresh_writes_nothing(source, monkeypatch):
-    """Its rows would be there twice."""
+    """Its rows would exist twice."""
     make_view()
     job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     job = Job.objects.get(transaction=job_id)
@@ -246,7 +246,7 @@ def _forbid() -> None:
     ],
 )
 def test_a_failed_refresh_does_not_reveal_the_sources_new_name(source, spoil, message):
-    """Whoever may browse the view may see that."""
+    """Principals that may only browse the view could see that."""
     make_view()
     run()
     refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())

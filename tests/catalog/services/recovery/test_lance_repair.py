@@ -94,7 +94,7 @@ def test_repair_retires_a_version_without_data_file(table):
 
 
 def test_repair_retires_a_version_with_invalid_manifest(table):
-    """As older releases entered them."""
+    """As former releases recorded them."""
     final_path(table, 3).write_bytes(b"no manifest")
     lance_datasets.clear_caches()
     assert "is not a Lance manifest" in lance_repair.repair(actor=SYSTEM, table=T).branches[0].fault

@@ -1,4 +1,5 @@
-"""What is protected is dropped through no door; and what takes two is done when a second person says so."""
+"""Protected objects cannot be dropped through any interface; an approval by a second person is
+required."""
 
 from datetime import timedelta
 

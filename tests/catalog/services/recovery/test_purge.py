@@ -53,7 +53,7 @@ T = ("ns", "t")
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
-    """The jobs that the broker was told of."""
+    """Ids of the jobs sent to the broker."""
     ids: list[int] = []
     monkeypatch.setattr(
         "celery.current_app.send_task", lambda name, args, **options: ids.append(args[0])
@@ -171,7 +171,7 @@ def reader() -> references.Read:
 
 
 class Killed(BaseException):
-    """The worker is gone: nothing in it handles this."""
+    """Simulates the death of the worker: no code of the worker catches this."""
 
 
 @pytest.fixture
@@ -432,7 +432,7 @@ def test_a_purge_can_be_canceled_before_the_first_removal(warehouse, monkeypatch
 
 
 def test_a_purge_cannot_be_canceled_after_the_first_removal(warehouse, monkeypatch):
-    """Half a table is of no use to anybody: once it removes files it goes on."""
+    """A partial table is of no use, so a purge continues once it has removed files."""
     monkeypatch.setattr(purge, "_AT_ONCE", 1)
     write_table(*T)
     job = drop(*T)
@@ -462,7 +462,7 @@ def test_a_restored_table_keeps_its_data(warehouse):
 
 
 def test_purge_honors_gc_enabled_false(warehouse):
-    """As Java's purge does for ``gc.enabled=false``."""
+    """As in Java's purge with ``gc.enabled=false``."""
     table = write_table(*T, properties={"gc.enabled": "False"})
     before = files(warehouse)
     job = drop(*T)
@@ -688,7 +688,7 @@ def test_a_table_registered_again_can_be_purged(warehouse):
 
 
 def test_other_spellings_of_a_shared_file_are_recognized(warehouse):
-    """By a link, with another form of URI, with a needless step."""
+    """By a link, another form of URI, and a redundant path step."""
     (warehouse / "link").symlink_to(warehouse)
     for number, spelling in enumerate(("file:{link}/{file}", "{link}/./{file}", "{link}//{file}")):
         name = f"t{number}"
@@ -712,7 +712,7 @@ def test_other_spellings_of_a_shared_file_are_recognized(warehouse):
 
 
 def test_shared_files_are_looked_up_by_name():
-    """However many versions there are, a file's name leads to those that have it."""
+    """A file's name leads to the versions that contain it, however many others exist."""
     made = [make_iceberg_table("ns", name) for name in ("t", "u")]
     versions = shared_files._foreign_versions(
         Table.objects.get(pk=made[0].pk), [table.metadata_location for table in made]

@@ -1,4 +1,4 @@
-"""Who brings something back meets who takes its name, its files, or the same decision."""
+"""Races of undrop with a new table of the name, with the purge, and with another decision."""
 
 import threading
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def _quiet(monkeypatch, settings):
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
-    """What each call gives, or the refusal it meets, begun at the same moment."""
+    """The result or refusal of each call, when all begin at the same moment."""
     barrier = threading.Barrier(len(calls))
     results: list[object] = [None] * len(calls)
 
@@ -119,7 +119,7 @@ def test_undrop_races_with_the_purge(round):
 
 
 def test_a_worker_removes_nothing_of_a_restored_table(monkeypatch):
-    """The worker looks at the table while it comes back: it waits, and removes nothing."""
+    """The worker reads the table during the undrop: it waits, and removes nothing."""
     item = dropped("ws", "t")
     before = files(item.table.location)
     Job.objects.update(lease_until=None)
@@ -255,7 +255,7 @@ def test_an_approval_races_with_a_rejection():
 
 
 def test_undrop_locks_rows_in_the_global_order():
-    """Namespaces, then tables, then what is in the trash, all before anything is written."""
+    """Namespaces, then tables, then trash items, all before the first write."""
     make_lance_table(("a", "b", "t"))
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
     item = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)

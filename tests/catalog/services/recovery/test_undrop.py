@@ -1,4 +1,4 @@
-"""What is dropped waits in the trash, can be brought back as it was, and is purged in its time."""
+"""Dropped objects stay in the trash, can be restored, and are purged after their retention."""
 
 import base64
 from datetime import timedelta
@@ -76,7 +76,7 @@ DAY = 86_400
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch, settings) -> list[int]:
-    """The jobs that the broker was told of. What is dropped stays for a week."""
+    """Ids of the jobs sent to the broker. Dropped objects are retained for a week."""
     settings.MONODON_TRASH_SECONDS = 7 * DAY
     ids: list[int] = []
     monkeypatch.setattr(
@@ -108,7 +108,7 @@ def make_due(item: TrashItem) -> Job:
 
 
 def principal(name: str, *grants: tuple[Privilege, object]) -> Principal:
-    """A service account with what is granted to it."""
+    """A service account with these grants."""
     key, _ = api_keys.create_api_key(actor=SYSTEM, name=name, level=PrincipalLevel.GRANTED)
     for privilege, target in grants:
         where = {"namespace" if isinstance(target, Namespace) else "table": target}
@@ -495,7 +495,7 @@ def test_a_second_drop_starts_a_new_retention():
 
 
 def test_purge_keeps_files_of_other_tables_in_the_trash():
-    """What was registered from an Iceberg table's metadata shares its files."""
+    """A table registered from an Iceberg table's metadata shares its files."""
     first = make_iceberg_table("ws", "t")
     iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"))
     iceberg_commits.register_table(
@@ -744,7 +744,7 @@ def test_undrop_restores_a_parent_that_the_actor_could_undrop():
 
 
 def test_undrop_does_not_restore_a_parent_to_gain_privileges():
-    """As it could not come back there by itself."""
+    """The actor could not restore the namespace there by itself."""
     table = make_table("top", "a", "t")
     keeper = principal("keeper", (Privilege.MANAGE, table.namespace))
     item = drop_twice("top", "a", "t")

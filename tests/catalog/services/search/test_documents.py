@@ -1,4 +1,4 @@
-"""The pass that keeps the documents of the search: what it follows, and what it does not lose."""
+"""The pass that updates the search documents: the events it follows, and recovery from failures."""
 
 import shutil
 import threading
@@ -156,7 +156,7 @@ def test_annotations_are_searchable_without_a_pass():
 
 
 def test_a_transaction_that_commits_late_is_not_missed():
-    """Its events have lower ids than those that the pass has seen meanwhile."""
+    """Its events have lower ids than those that the pass has already seen."""
     written, may_commit = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -305,7 +305,7 @@ def test_only_one_pass_runs_at_a_time():
 
 
 def test_annotations_during_a_pass_are_not_lost(monkeypatch):
-    """The pass has the document locked when it reads what is said; who says more waits for it."""
+    """The pass locks the document while it reads annotations; concurrent changes wait for it."""
     row = document("first")
     SearchDocument.objects.filter(pk=row.pk).update(due_at=timezone.now())
     at_it, threads = threading.Event(), []

@@ -67,7 +67,7 @@ def find(text: str, actor: Principal = SYSTEM, **options) -> list[str]:
 
 
 def highlights(page: Page) -> list[tuple[str, str]]:
-    """What matched in the first result, hits in brackets."""
+    """Matches of the first result, with hits in brackets."""
     return [
         (match.field, "".join(f"[{p.text}]" if p.is_hit else p.text for p in match.parts))
         for match in page.results[0].matches

@@ -1,4 +1,5 @@
-"""Where an Iceberg table has files outside its location, no Lance table may lie: its directory goes."""
+"""No Lance table may be where an Iceberg table has files outside its location, since its directory
+is removed with it."""
 
 import importlib
 from concurrent.futures import ThreadPoolExecutor

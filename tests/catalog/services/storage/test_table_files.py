@@ -1,4 +1,4 @@
-"""Which table a file belongs to, and who may read it for a table."""
+"""The owner of a file, and the principals that may read it for a table."""
 
 import os
 from pathlib import Path
@@ -261,7 +261,7 @@ def test_special_files_are_outside(lake):
 
 
 def stranger() -> access.Principal:
-    """Somebody who may do everything in a namespace of their own, and nothing elsewhere."""
+    """A principal with all privileges in its own namespace, and none elsewhere."""
     row = Principal.objects.create(name="svc:stranger", kind="service")
     Grant.objects.create(
         principal=row, mask=closure(Privilege.ALL).value, namespace=make_namespace("mine")
@@ -388,7 +388,7 @@ def test_a_link_replacing_a_file_is_not_followed(lake):
 
 
 def test_a_table_registered_again_owns_its_files(lake):
-    """A table that was forgotten and registered again owns what it owned."""
+    """A table that was deregistered and registered again owns its former files."""
     loaded = make_iceberg_table("ns", "a", location=f"file://{lake}/a")
     drop("a")
     commit([namespace_operations.CreateNamespace(namespace=("other",))], actor=SYSTEM)

@@ -499,7 +499,7 @@ def test_a_snapshot_far_ahead_of_the_clock_is_refused():
 
 
 def test_a_snapshot_older_than_the_table_is_refused():
-    """Clean-up would take it for old, and remove what it names."""
+    """Clean-up would consider the snapshot old, and remove its files."""
     base = written(2) | {"last-updated-ms": 10_000_000}
     at_least = apply(base, add(3, 2, **{"timestamp-ms": 9_940_000}), ref(3), now_ms=10_000_000)
     assert at_least["last-updated-ms"] == 10_000_000
@@ -516,7 +516,7 @@ def test_a_snapshot_older_than_the_table_is_refused():
 
 
 def test_a_table_ahead_of_the_clock_accepts_commits():
-    """It was registered so; writers do not go behind its time."""
+    """The table was registered so; writers do not use earlier timestamps."""
     base = written(1) | {"last-updated-ms": 10**15}
     assert apply(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_000}), ref(2))["snapshots"][1:]
     assert "ahead" in refused(base, add(2, 1, **{"timestamp-ms": 10**15 + 60_001}))

@@ -373,7 +373,7 @@ def test_deletes_match_by_sequence_and_partition(tmp_path: Path):
         operation="overwrite",
     )
     made.commit([made.file([row(5, 10)])])  # 7
-    # Position deletes reach what was written with them, equality deletes only what is older.
+    # Position deletes apply to files of the same commit, equality deletes only to older files.
     assert deletes(plan(made)) == {
         "00001": {"00003"},
         "00002": {"00004"},
@@ -498,7 +498,7 @@ def test_deletion_vectors_replace_position_deletes(tmp_path: Path):
     answer = plan(made)
     assert [file["content-offset"] for file in answer["delete-files"]] == [4, 44]
     assert [task["delete-file-references"] for task in answer["file-scan-tasks"]] == [[0], [1]]
-    # An older vector than the data says nothing of it.
+    # A vector older than the data does not apply to it.
     made.commit([made.file([row(9)], file_path=first.file_path)])
     assert [task.get("delete-file-references") for task in plan(made)["file-scan-tasks"]] == [
         [0],
@@ -795,7 +795,7 @@ FILTERS = st.recursive(
 
 
 def holds(body: Any, values: dict[str, Any], *, negated: bool = False) -> bool:
-    """Whether a row matches: negations are carried down to the predicates, as all clients do."""
+    """True if a row matches; negations are pushed down to the predicates, as in all clients."""
     if isinstance(body, bool):
         return body is not negated
     op = body["type"]

@@ -282,7 +282,7 @@ def test_an_older_version_becomes_current_again():
     assert made["current-version-id"] == 1
     assert ids(made) == [1, 2, 3]
     assert log(made) == [(1, 2_001), (2, 2_002), (3, 2_003), (1, 5_000)]
-    # By its content it is known too, and -1 then means it.
+    # An equal schema is reused too, and -1 then refers to it.
     assert apply(base, add(9, sql(text="select 1")), current(), now_ms=5_000) == made
 
 
@@ -323,11 +323,11 @@ def test_the_number_of_kept_versions_is_configurable():
     made = replaced(4, properties={HISTORY: "2"})
     assert ids(made) == [4, 5]
     assert log(made) == [(4, 2_004), (5, 2_005)]
-    # Those of this request stay, whatever the number.
+    # Versions of this request stay, whatever their number.
     made = apply(made, add(6), add(7), add(8), current())
     assert ids(made) == [6, 7, 8]
     assert log(made) == [(8, 2_008)]
-    # Nothing is forgotten by a request that changes nothing.
+    # A no-op request removes no version.
     assert apply(made) is made
     assert ids(apply(made, properties(a="b"))) == [7, 8]
 
@@ -353,7 +353,7 @@ def test_a_dialect_is_not_lost_by_accident():
         "Previous dialects: [spark, trino]\nNew dialects: [spark]"
     )
     assert ids(apply(base, add(2, sql("trino"), sql("SPARK"), sql("duckdb")), current())) == [1, 2]
-    # Before it is current nothing is lost.
+    # Nothing is lost before the version becomes current.
     assert ids(apply(base, add(2, sql("duckdb")))) == [1, 2]
 
 
@@ -585,7 +585,7 @@ def test_a_requirement_that_does_not_hold():
         ),
         ([{"type": "assert-view-uuid"}], "requirements[0].uuid is missing"),
         (
-            # What can never hold is told first: nobody should try it again.
+            # Requirements that can never hold are reported first, since a retry is useless.
             [{"type": "assert-view-uuid", "uuid": OTHER_UUID}, {"type": "assert-table-uuid"}],
             "requirements[1].type: unknown view requirement 'assert-table-uuid'",
         ),
