@@ -8,7 +8,7 @@ from typing import Any
 
 from api.iceberg.operation import IcebergOperation
 from catalog.errors import InvalidInput
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 
 # What older clients call them.
 _LEGACY = {"set-properties": ("updated", "updates"), "remove-properties": ("removed", "removals")}
