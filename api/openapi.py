@@ -48,8 +48,8 @@ ERRORS: Mapping[str, str] = {
 class ProtocolSchemaGenerator(SchemaGenerator):
     """Describes the operations of one protocol. Subclasses name its routes and its conventions."""
 
-    title: ClassVar[str]
-    description: ClassVar[str]
+    document_title: ClassVar[str]
+    document_description: ClassVar[str]
     security_schemes: ClassVar[Mapping[str, Described]]
     security: ClassVar[list[dict[str, list[str]]]]
     """Any of these schemes suffices."""

@@ -18,8 +18,8 @@ def _document(
     document = Document.as_view(
         generator_class=generator,
         custom_settings={
-            "TITLE": generator.title,
-            "DESCRIPTION": generator.description,
+            "TITLE": generator.document_title,
+            "DESCRIPTION": generator.document_description,
             "SERVERS": [{"url": "/", "description": "This server"}],
             "APPEND_COMPONENTS": {"securitySchemes": generator.security_schemes},
         },

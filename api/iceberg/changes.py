@@ -8,7 +8,8 @@ from typing import Any
 
 from api.iceberg.operation import IcebergOperation
 from catalog.errors import InvalidInput
-from catalog.services.iceberg.commits import TableChange
+from catalog.models import TableKind
+from catalog.services.iceberg.changes import TableChange
 
 # What older clients call them.
 _LEGACY = {"set-properties": ("updated", "updates"), "remove-properties": ("removed", "removals")}
@@ -21,6 +22,20 @@ def read_change(table: tuple[str, ...], body: dict[str, Any]) -> TableChange:
         requirements=[_lowered(item, "type") for item in _list_at(body, "requirements")],
         updates=[_present(_lowered(item, "action")) for item in _list_at(body, "updates")],
     )
+
+
+def read_commit(
+    operation: IcebergOperation,
+    identifier: tuple[str, ...],
+    body: dict[str, Any],
+    *,
+    kind: TableKind = TableKind.TABLE,
+) -> TableChange:
+    """A commit to the table, or view, of the path. Raises InvalidInput."""
+    repeated = body.get("identifier")
+    if repeated is not None and read_identifier(operation, repeated, "identifier") != identifier:
+        raise InvalidInput(f"The body's identifier is not the {kind.value} of the path")
+    return read_change(identifier, body)
 
 
 def _list_at(body: dict[str, Any], name: str) -> list[Any]:

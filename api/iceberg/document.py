@@ -31,8 +31,8 @@ _IDEMPOTENCY_KEY = {
 
 
 class IcebergSchemaGenerator(ProtocolSchemaGenerator):
-    title = "Monodon: Apache Iceberg REST catalog"
-    description = (
+    document_title = "Monodon: Apache Iceberg REST catalog"
+    document_description = (
         "The Iceberg REST catalog protocol, as this server speaks it. The levels of a namespace in a path are joined"
         " by the separator that `/v1/config` returns (0x1F). Clients decide by the status and type of an error."
     )

@@ -34,8 +34,8 @@ _IDEMPOTENCY_KEY = {
 
 
 class LanceSchemaGenerator(ProtocolSchemaGenerator):
-    title = "Monodon: Lance Namespace"
-    description = (
+    document_title = "Monodon: Lance Namespace"
+    document_description = (
         "The Lance Namespace REST protocol, as this server speaks it. Identifiers in paths are the names from the"
         " root namespace down, joined by the delimiter: `sales$orders` is table `orders` of namespace `sales`, and"
         " `$` alone is the root. Errors carry the numeric codes of the specification."

@@ -77,8 +77,8 @@ _QUERY: dict[str, dict[str, Any]] = {
 
 
 class ManagementSchemaGenerator(ProtocolSchemaGenerator):
-    title = "Monodon: management"
-    description = "Policies, health and jobs of maintenance, for tables of both formats."
+    document_title = "Monodon: management"
+    document_description = "Policies, health and jobs of maintenance, for tables of both formats."
     security_schemes: ClassVar = {"ApiKeyAuth": API_KEY, "BearerAuth": BEARER}
     security: ClassVar = [{"ApiKeyAuth": []}, {"BearerAuth": []}]
     path_parameters: ClassVar = _PATH

@@ -244,6 +244,22 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         context = {"title": name[0].upper() + name[1:]} | (extra_context or {})
         return cast(HttpResponseBase, super().changelist_view(request, context))
 
+    # -- a new row
+
+    def add_view(
+        self,
+        request: HttpRequest,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponseBase:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return self.add_page(request)
+
+    def add_page(self, request: HttpRequest) -> HttpResponseBase:
+        """The form that creates a row; called with the permission to add one."""
+        raise NotImplementedError
+
     # -- a row's page
 
     def page(self, request: HttpRequest, row: Any) -> Page:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from tests import optional
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = [
@@ -42,10 +43,7 @@ def missing() -> str:
 
 def require() -> None:
     """Skip what needs a browser where there is none; fail where MONODON_REQUIRE_BROWSER is set."""
-    if reason := missing():
-        if os.environ.get("MONODON_REQUIRE_BROWSER"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    optional.require(missing(), "MONODON_REQUIRE_BROWSER")
 
 
 @contextmanager

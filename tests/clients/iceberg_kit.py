@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
-import pytest
 
+from tests import optional
 from tests.clients import jars, spark
 from tests.clients.jars import Jar
 
@@ -159,10 +159,7 @@ def missing() -> str:
 
 def require() -> None:
     """Skip the kit where it cannot run; fail where MONODON_REQUIRE_KIT is set."""
-    if reason := missing():
-        if os.environ.get("MONODON_REQUIRE_KIT"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    optional.require(missing(), "MONODON_REQUIRE_KIT")
 
 
 def run(url: str, token: str, warehouse: str, reports: Path) -> Results:

@@ -17,10 +17,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pyspark
-import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests import optional
 from tests.clients import jars
 
 # Older ones lack classes, and Hadoop asks newer ones for a method that they refuse.
@@ -51,10 +51,7 @@ def missing() -> str:
 
 def require() -> None:
     """Skip what needs Spark where it cannot run; fail where MONODON_REQUIRE_SPARK is set."""
-    if reason := missing():
-        if os.environ.get("MONODON_REQUIRE_SPARK"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    optional.require(missing(), "MONODON_REQUIRE_SPARK")
 
 
 def java() -> str | None:

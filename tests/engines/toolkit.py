@@ -1,6 +1,5 @@
 """Requirements of the engines: a directory for files, a Java runtime, and the server's values."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,8 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
+from tests import optional
 from tests.clients import jars, spark
 from tests.clients.jars import Jar
 from tests.live import LiveServer
@@ -35,9 +33,7 @@ def require(prepare: Callable[[], object]) -> None:
     try:
         prepare()
     except (Missing, jars.NotFetched) as error:
-        if os.environ.get("MONODON_REQUIRE_ENGINES"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        optional.require(str(error), "MONODON_REQUIRE_ENGINES")
 
 
 def cache(name: str) -> Path:

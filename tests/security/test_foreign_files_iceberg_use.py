@@ -29,7 +29,7 @@ from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
 from tests.access.doors import KEY

@@ -1,17 +1,18 @@
 """Tables: listing, creating, loading, committing, renaming and dropping them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.http import HttpResponse, HttpResponseNotModified
 
 from api.iceberg import references
-from api.iceberg.changes import read_change, read_identifier
+from api.iceberg.changes import read_commit
 from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, RenameTableRequest
 from api.iceberg.operation import JSON, IcebergOperation, no_content
 from api.operation import announce_dependents
 from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.models import TableKind
 from catalog.privileges import Privilege
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
@@ -28,10 +29,13 @@ class ListTables(IcebergOperation):
     verb = "GET"
     query = ("pageToken", "pageSize")
     response_model = "ListTablesResponse"
+    kind: ClassVar = TableKind.TABLE
 
     def handle(self, actor: Principal, body: None, *, namespace: str) -> dict[str, Any]:
         identifier = self.identify(namespace)
-        names, last = iceberg_tables.list_tables(actor=actor, namespace=identifier, **self.page)
+        names, last = iceberg_tables.list_tables(
+            actor=actor, namespace=identifier, kind=self.kind, **self.page
+        )
         levels = self.relative(identifier)
         return {
             "identifiers": [{"namespace": levels, "name": name} for name in names],
@@ -120,15 +124,8 @@ class UpdateTable(IcebergOperation):
     def handle(
         self, actor: Principal, body: dict[str, Any], *, namespace: str, table: str
     ) -> HttpResponse:
-        identifier = self.identify(namespace, table)
-        named = body.get("identifier")
-        if named is not None and self._named(named) != identifier:
-            raise InvalidInput("The body's identifier is not the table of the path")
-        change = read_change(identifier, body)
+        change = read_commit(self, self.identify(namespace, table), body)
         return respond(self, iceberg_commits.commit_table(actor=actor, change=change))
-
-    def _named(self, named: Any) -> tuple[str, ...]:
-        return read_identifier(self, named, "identifier")
 
     def replay(
         self, actor: Principal, body: dict[str, Any], *, namespace: str, table: str

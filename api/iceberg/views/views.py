@@ -7,12 +7,12 @@ from django.http import HttpResponse
 from pydantic import Field
 
 from api.iceberg import references
-from api.iceberg.changes import read_change, read_identifier
+from api.iceberg.changes import read_commit
 from api.iceberg.messages import Message, RenameTableRequest
 from api.iceberg.operation import IcebergOperation
-from api.iceberg.views.tables import respond
+from api.iceberg.views.tables import ListTables, respond
 from catalog.access import Principal
-from catalog.errors import CatalogError, InvalidInput, InvalidMetadata
+from catalog.errors import CatalogError, InvalidMetadata
 from catalog.models import TableKind
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
@@ -35,26 +35,13 @@ class RegisterViewRequest(Message):
 _ERROR_TYPES: Mapping[type[CatalogError], str] = {InvalidMetadata: "IllegalArgumentException"}
 
 
-class ListViews(IcebergOperation):
+class ListViews(ListTables):
     """List the views of a namespace.
 
     Returns the views that the caller may browse, sorted by name.
     """
 
-    verb = "GET"
-    query = ("pageToken", "pageSize")
-    response_model = "ListTablesResponse"
-
-    def handle(self, actor: Principal, body: None, *, namespace: str) -> dict[str, Any]:
-        identifier = self.identify(namespace)
-        names, last = iceberg_tables.list_tables(
-            actor=actor, namespace=identifier, kind=TableKind.VIEW, **self.page
-        )
-        levels = self.relative(identifier)
-        return {
-            "identifiers": [{"namespace": levels, "name": name} for name in names],
-            "next-page-token": self.token(last),
-        }
+    kind = TableKind.VIEW
 
 
 class CreateView(IcebergOperation):
@@ -115,13 +102,12 @@ class ReplaceView(IcebergOperation):
     def handle(
         self, actor: Principal, body: dict[str, Any], *, namespace: str, view: str
     ) -> HttpResponse:
-        identifier = self.identify(namespace, view)
-        named = body.get("identifier")
-        if named is not None and read_identifier(self, named, "identifier") != identifier:
-            raise InvalidInput("The body's identifier is not the view of the path")
-        change = read_change(identifier, body)
+        change = read_commit(self, self.identify(namespace, view), body, kind=TableKind.VIEW)
         replaced = iceberg_views.replace_view(
-            actor=actor, view=identifier, requirements=change.requirements, updates=change.updates
+            actor=actor,
+            view=change.table,
+            requirements=change.requirements,
+            updates=change.updates,
         )
         return respond(self, replaced)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -185,15 +184,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             )
         )
 
-    def add_view(
-        self,
-        request: HttpRequest,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponseBase:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-
+    def add_page(self, request: HttpRequest) -> HttpResponseBase:
         def create(data: dict[str, Any]) -> HttpResponseBase:
             row, key = _create(actor(request), data)
             return self._show(request, row, key)

@@ -5,7 +5,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -159,15 +158,7 @@ class WebhookAdmin(ReadOnlyAdmin):
 
     # -- actions
 
-    def add_view(
-        self,
-        request: HttpRequest,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponseBase:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-
+    def add_page(self, request: HttpRequest) -> HttpResponseBase:
         def create(data: dict[str, Any]) -> HttpResponseBase:
             row, secret = webhooks.create_webhook(
                 actor=actor(request),

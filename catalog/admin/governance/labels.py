@@ -4,7 +4,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
@@ -157,15 +156,7 @@ class LabelAdmin(ReadOnlyAdmin):
             ],
         )
 
-    def add_view(
-        self,
-        request: HttpRequest,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponseBase:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-
+    def add_page(self, request: HttpRequest) -> HttpResponseBase:
         def create(data: dict[str, Any]) -> HttpResponseBase:
             who = actor(request)
             row = annotations.create_label(actor=who, key=data["key"], **_definition_fields(data))

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -123,15 +122,7 @@ class FunctionAdmin(ReadOnlyAdmin):
 
     # -- actions
 
-    def add_view(
-        self,
-        request: HttpRequest,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponseBase:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-
+    def add_page(self, request: HttpRequest) -> HttpResponseBase:
         def create(data: dict[str, Any]) -> HttpResponseBase:
             row = functions.create_function(
                 actor=actor(request),

@@ -159,14 +159,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
 
     # -- actions
 
-    def add_view(
-        self,
-        request: HttpRequest,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponseBase:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
+    def add_page(self, request: HttpRequest) -> HttpResponseBase:
         parent = namespace_tree.parent_of(self, request)
         if parent is None:
             return self.missing(request, request.GET["parent"])

@@ -144,6 +144,11 @@ def _locked_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
     return {digest(path) for path in paths}
 
 
+def _table_names(operations: Sequence[Operation]) -> set[uuid.UUID]:
+    """The digests of the tables of a commit."""
+    return {digest(identifier) for operation in operations for identifier in operation.tables()}
+
+
 def _first_target(operations: Sequence[Operation]) -> Identifier:
     """The table or namespace that names a commit in messages."""
     first = operations[0]
@@ -152,7 +157,7 @@ def _first_target(operations: Sequence[Operation]) -> Identifier:
 
 def _look(operations: Sequence[Operation]) -> list[Operation]:
     """Read files before any lock, and drop the tables from the cache: they may be out of date."""
-    names = {digest(identifier) for operation in operations for identifier in operation.tables()}
+    names = _table_names(operations)
     tables = table_cache.tables.cached(names)
     table_cache.tables.discard(names)
     return [operation.look(tables) for operation in operations]
@@ -277,9 +282,7 @@ def _append(operations: Sequence[Operation], actor: Principal) -> Batch | None:
     except (CatalogError, LocksRequired):
         return None
     except IntegrityError as error:
-        refusal = _refusal(batch, operations, error)
-        if refusal is not None:
-            raise refusal from error
+        _raise_refusal(batch, operations, error)
         return None
     except OperationalError as error:
         if outcomes.sqlstate(error) not in _RETRIED:
@@ -293,7 +296,7 @@ def _append_in_one_statement(batch: Batch, operations: Sequence[Operation]) -> b
 
     One statement, which is its own transaction.
     """
-    names = {digest(identifier) for operation in operations for identifier in operation.tables()}
+    names = _table_names(operations)
     tables = table_cache.tables.get(names)
     if tables.keys() != names:
         return False
@@ -323,10 +326,11 @@ def _append_in_one_statement(batch: Batch, operations: Sequence[Operation]) -> b
 # --- after an error ------------------------------------------------------------------------------
 
 
-def _refusal(
-    batch: Batch, operations: Sequence[Operation], error: IntegrityError
-) -> CatalogError | None:
-    """The refusal behind a violated constraint, naming the first operation that caused it."""
+def _raise_refusal(batch: Batch, operations: Sequence[Operation], error: IntegrityError) -> None:
+    """Raise the refusal behind a violated constraint, if there is one.
+
+    It names the first operation that caused the violation.
+    """
     constraint, key = taken_keys.constraint(error), taken_keys.read(error)
     if constraint == taken_keys.OF_VERSIONS:
         index = batch.operation_that_added(lambda row: taken_keys.of_version(row) == key)
@@ -337,8 +341,7 @@ def _refusal(
         refusal = operations[index].conflict(constraint)
         if refusal is not None:
             refusal.operation = index
-            return refusal
-    return None
+            raise refusal from error
 
 
 def _stands(
@@ -353,9 +356,7 @@ def _stands(
     Raises the refusal behind the error, or the error itself when a repetition cannot help.
     """
     if isinstance(error, IntegrityError):
-        refusal = _refusal(batch, operations, error)
-        if refusal is not None:
-            raise refusal from error
+        _raise_refusal(batch, operations, error)
         if taken_keys.constraint(error) == "idempotency_key_unique":
             raise error  # a concurrent request with the same key was committed first
         return False

@@ -27,12 +27,8 @@ from catalog.services.engine.batch import Batch
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, tables
-from catalog.services.iceberg.commits import (
-    loaded,
-    now_ms,
-    require_free,
-    with_retries,
-)
+from catalog.services.iceberg.changes import loaded, now_ms
+from catalog.services.iceberg.commits import require_free, with_retries
 from catalog.services.iceberg.locations import check_paths, chosen_location, files_of
 from catalog.services.iceberg.metadata_operations import (
     CommitMetadata,

@@ -8,7 +8,6 @@ request, the field, and for absent, null and empty ``.`` for accepted and ``x`` 
 then the same of Java. ``-`` is a number or a flag, which is never empty.
 """
 
-import copy
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.access.doors import KEY, give, make_requester
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import make_view, version
 from tests.factories import ICEBERG_SCHEMA, make_iceberg_table, make_namespace, unchanged
+from tests.leniency import ABSENT, EMPTY, NULL, changed, rows
 
 pytestmark = pytest.mark.django_db
 
@@ -146,30 +146,11 @@ EXCEPTIONS = {
     *(("createNamespace", "namespace"), ("createTable", "name"), ("registerTable", "name")),
     *(("updateTable", "identifier.name"), ("createView", "name")),
 }
-_ABSENT, _NULL, _EMPTY = range(3)
-
-
-def rows() -> list[tuple[str, ...]]:
-    return [tuple(line.split()) for line in ROWS.strip().splitlines()]
-
-
-def changed(body: dict[str, Any], path: str, form: int) -> dict[str, Any]:
-    """The body with one field absent, null or empty."""
-    made = copy.deepcopy(body)
-    *above, last = path.split(".")
-    owner: Any = made
-    for step in above:
-        owner = owner[int(step)] if step.isdigit() else owner[step]
-    if form == _ABSENT:
-        del owner[last]
-    else:
-        owner[last] = None if form == _NULL else type(owner[last])()
-    return made
 
 
 @pytest.mark.usefixtures("warehouse")
-@pytest.mark.parametrize("row", rows(), ids="-".join)
-@pytest.mark.parametrize("form", [_ABSENT, _NULL, _EMPTY])
+@pytest.mark.parametrize("row", rows(ROWS), ids="-".join)
+@pytest.mark.parametrize("form", [ABSENT, NULL, EMPTY])
 def test_fields_of_requests(iceberg: Iceberg, row, form):
     request_, path, here, _ = row
     if here[form] == "-":
@@ -201,7 +182,7 @@ def is_bad_request(answer: HttpResponse) -> bool:
 def test_what_java_accepts_is_accepted():
     stricter = {
         (request_, path)
-        for request_, path, here, java in rows()
+        for request_, path, here, java in rows(ROWS)
         for form in range(3)
         if java[form] == "." and here[form] == "x"
     }

@@ -9,7 +9,8 @@ from django.utils.html import strip_tags
 
 from catalog.access import SYSTEM
 from catalog.models import IcebergMetadata, Job, JobKind, MetricsReport, Table
-from catalog.services.iceberg.commits import TableChange, commit_table
+from catalog.services.iceberg.changes import TableChange
+from catalog.services.iceberg.commits import commit_table
 from tests.catalog.admin.iceberg.iceberg_rows import (
     LARGEST,
     full_document,

@@ -7,7 +7,6 @@ and ``x`` refused, for absent, null and empty in turn; then the same of Java's p
 accepts is refused here, but for the rows of EXCEPTIONS.
 """
 
-import copy
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from tests.catalog.formats.iceberg.examples import (
     spec,
     table,
 )
+from tests.leniency import changed, rows
 
 NESTED = {"type": "list", "element-id": 10, "element": "string", "element-required": True}
 MAP = {
@@ -227,29 +227,6 @@ EXCEPTIONS = {
         "snapshot.sequence-number", "snapshot.first-row-id", "snapshot.added-rows",
     )),
 }  # fmt: skip
-_ABSENT, _NULL, _EMPTY = range(3)
-
-
-def rows(text: str) -> list[tuple[str, str, str, str]]:
-    return [tuple(line.split()) for line in text.strip().splitlines()]  # type: ignore[misc]
-
-
-def emptied(value: Any) -> Any:
-    return {str: "", list: [], dict: {}, type(None): {}}[type(value)]
-
-
-def changed(body: dict[str, Any], path: str, form: int) -> dict[str, Any]:
-    """The body with one field absent, null or empty."""
-    made = copy.deepcopy(body)
-    *above, last = path.split(".")
-    owner: Any = made
-    for step in above:
-        owner = owner[int(step)] if step.isdigit() else owner[step]
-    if form == _ABSENT:
-        del owner[last]
-    else:
-        owner[last] = None if form == _NULL else emptied(owner[last])
-    return made
 
 
 def base() -> dict[str, Any]:

@@ -34,7 +34,7 @@ from catalog.services.engine import audit_records
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import views as iceberg_views
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.lance.ledger import registration_operations, version_operations
 from catalog.services.lance.refs import ref_operations
 from catalog.services.recovery import undrop_operations

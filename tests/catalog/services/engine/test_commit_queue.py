@@ -15,7 +15,7 @@ from catalog.identifiers import digest
 from catalog.models import TableVersion
 from catalog.services.engine import commit_queue
 from catalog.services.iceberg import commits as iceberg_commits
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from tests.factories import make_iceberg_table, make_root
 
 T = ("ns", "t")

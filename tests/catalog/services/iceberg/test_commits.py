@@ -43,7 +43,7 @@ from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.lance.ledger import registration_operations, version_operations
 from catalog.storage import local_files, locations

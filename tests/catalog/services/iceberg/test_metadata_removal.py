@@ -18,7 +18,7 @@ from catalog.services.engine import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.recovery import purge, undrop
 from catalog.storage import local_files

@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from catalog.access import SYSTEM
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 
 
 class _Services(NoopCatalog):

@@ -35,7 +35,7 @@ from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import shared_files
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.files import TableFileIO
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.maintenance import job_runner

@@ -18,6 +18,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations
 from catalog.services.governance.annotations import Changes
 from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.lance import schemas as lance_schemas
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.search import documents as search_documents
@@ -134,7 +135,7 @@ def test_the_columns_of_an_iceberg_table_follow_its_schema():
     assert find("sheep") == ["ws.i"]
     more = {**schema, "schema-id": 1}
     more["fields"] = [*schema["fields"], {"id": 2, "name": "b", "type": "int", "required": False}]
-    change = iceberg_commits.TableChange(
+    change = TableChange(
         table=("ws", "i"),
         requirements=[],
         updates=[

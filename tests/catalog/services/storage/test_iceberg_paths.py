@@ -18,7 +18,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
-from catalog.services.iceberg.commits import TableChange
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import table_operations
