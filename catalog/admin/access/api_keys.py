@@ -89,7 +89,7 @@ class CreateForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or {}
         if data.get("never_expires") and data.get("expires"):
-            self.add_error("never_expires", "'Expires' is set. Clear one of the two fields.")
+            self.add_error("never_expires", "'Expires' is set too. Clear one of the two fields.")
         return data
 
 

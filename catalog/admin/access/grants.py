@@ -138,7 +138,7 @@ def _losses(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) 
 def _warning(losses: list[Loss]) -> SafeString:
     lines = format_html_join(
         "",
-        "<li>{} loses {}; {} namespaces and {} tables become invisible</li>",
+        "<li>{} loses {}; {} namespaces and {} tables are no longer visible</li>",
         (
             (loss.principal.name, ", ".join(essence(loss.lost)), loss.namespaces, loss.tables)
             for loss in losses[:_SHOWN]

@@ -22,7 +22,7 @@ from catalog.services.access import principals
 _KINDS = [
     (PrincipalKind.SERVICE, "service account"),
     (PrincipalKind.GROUP, "group"),
-    (PrincipalKind.USER, "user without an account here, authenticated by an issuer"),
+    (PrincipalKind.USER, "user authenticated by an issuer, without a local account"),
 ]
 
 
@@ -162,7 +162,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
             row,
             f"Deactivate '{row}'?",
             "Deactivate",
-            text="The principal and its API keys lose access. All servers apply this within five seconds.",
+            text="The principal and its API keys lose access on all servers within five seconds.",
             danger=True,
             update=lambda _: {"is_active": False},
         )

@@ -202,7 +202,7 @@ def locked_out(
     seconds = int(settings.AXES_COOLOFF_TIME.total_seconds())
     context = {
         **admin.site.each_context(request),
-        "title": "Too many failed log-ins",
+        "title": "Too many failed login attempts",
         "minutes": seconds // 60,
     }
     answer = render(request, "admin/catalog/locked_out.html", context, status=429)

@@ -172,7 +172,7 @@ class WebhookAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title="Create a webhook",
-            text="The webhook receives events from now on.",
+            text="The webhook receives events that are committed after its creation.",
             submit="Create",
             form=CreateForm(sent(request)),
             call=create,
@@ -217,7 +217,7 @@ class WebhookAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Replay the dead letters of webhook '{row}'?",
-            text="Each dead letter is attempted as often as a new event."
+            text="Each dead letter gets as many delivery attempts as a new event."
             + ("" if row.is_active else " They wait until the webhook is activated."),
             submit="Replay",
             call=call,

@@ -147,7 +147,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Refresh view '{row}'?",
-            text="A job adds the new rows of the source. If the source changed by more than appends, "
+            text="A job adds the new rows of the source. If the source has changes other than appends, "
             "the job rewrites all rows of the view.",
             submit="Refresh",
             call=call,

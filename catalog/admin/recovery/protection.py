@@ -59,7 +59,7 @@ class RulesForm(forms.Form):
     reason = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Removing an approval rule itself requires approval. Shown to the approver. Optional.",
+        help_text="The reason, shown to the approver; optional. Removing an approval rule requires approval itself.",
     )
 
     def clean_retention(self) -> int | None:

@@ -251,10 +251,10 @@ class TrashAdmin(ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Purge {row.kind} '{row}'?",
-            text="Removes the data permanently after a short delay, in which the purge can be stopped."
+            text="Permanently removes the data, after a short delay during which the purge can be stopped."
             if row.table is not None
-            else "Removes everything that was dropped with the namespace permanently after a short "
-            "delay, in which the purge can be stopped.",
+            else "Permanently removes everything that was dropped with the namespace, after a short "
+            "delay during which the purge can be stopped.",
             submit="Purge",
             danger=True,
             form=ReasonForm(sent(request)),

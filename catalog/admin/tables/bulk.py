@@ -167,7 +167,11 @@ def dependents_warning(principal: Principal, rows: Sequence[Table]) -> str:
         for row in rows
         if row.pk in dependents
     ]
-    return "".join(sentences) + " While they do, these files stay." if sentences else ""
+    return (
+        "".join(sentences) + " These files are kept as long as the references exist."
+        if sentences
+        else ""
+    )
 
 
 def _label(principal: Principal, row: Table, data: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ class CreateForm(forms.Form):
 class DropForm(forms.Form):
     cascade = forms.BooleanField(
         required=False,
-        label="Cascade: also drop all namespaces, tables and views below it",
+        label="Cascade: also drop all namespaces, tables and views in it",
         widget=UnfoldBooleanSwitchWidget(),
     )
 

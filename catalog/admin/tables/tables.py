@@ -99,7 +99,7 @@ class RenameForm(forms.Form):
 class PurgeForm(forms.Form):
     purge = forms.BooleanField(
         required=False,
-        label="Remove its data too, in a job: metadata, manifests and data files",
+        label="Also remove the data (metadata, manifests and data files), in a job",
         widget=UnfoldBooleanSwitchWidget(),
     )
 
@@ -117,7 +117,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
     search_help_text = "Name, full name such as nyc.flights, or location"
-    empty_text = "No tables or views. Clients create them. The overview shows an example."
+    empty_text = "No tables or views. Clients create them; the overview shows an example."
     ordering = ["-pk"]
     page_related = ["namespace"]
 
@@ -304,7 +304,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         def call(data: dict[str, Any]) -> HttpResponseBase:
             purge = data.get("purge", row.kind == TableKind.TABLE)
             _drop(self.actor(request, row), row, purge=purge)
-            outcome = "; its data is removed when its time in the trash is over" if purge else ""
+            outcome = "; its data is removed when its retention ends" if purge else ""
             messages.success(request, f"{row.kind.capitalize()} '{row}' was dropped{outcome}")
             return HttpResponseRedirect(cells.page_url(row) + ("?tab=jobs" if purge else ""))
 
@@ -338,7 +338,7 @@ def _browsed(row: Table) -> Page:
         ("State", cells.badge(row.state)),
         ("Owner", row.owner or cells.NOTHING),
         ("Created", cells.moment(row.created_at)),
-        ("Access", "You may browse this table but not read it."),
+        ("Access", "You may browse this table, but not read it."),
     ]
     return Page(facts=facts)
 
@@ -370,11 +370,14 @@ def _drop(actor: Principal, row: Table, *, purge: bool) -> None:
 
 def _drop_warning(row: Table, has_choice: bool) -> str:
     if row.kind == TableKind.VIEW:
-        return "It goes into the trash for a while; the tables that it reads stay."
+        return (
+            "The view goes to the trash, and can be undropped until its retention ends."
+            " The tables that it reads are kept."
+        )
     if has_choice:
-        return f"Its data stays at {row.location}, unless the switch says otherwise."
+        return f"The data at {row.location} is kept, unless its removal is selected below."
     return (
-        f"It goes into the trash; when its time there is over, a job removes its data at {row.location}."
+        f"The table goes to the trash. When its retention ends, a job removes its data at {row.location}."
         " Deregister it to keep the data."
     )
 

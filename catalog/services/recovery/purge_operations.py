@@ -117,7 +117,7 @@ class PurgeNow(GatedOperation, TrashOperation):
 
 @dataclass(frozen=True, kw_only=True)
 class StopPurge(TrashOperation):
-    """Stop a purge; the item stays in the trash until somebody purges it. The result is its row.
+    """Stop a purge; the item stays in the trash until it is purged. The result is its row.
 
     Raises TrashItemNotFound, and InvalidTableState once its purge has begun.
     """

@@ -162,7 +162,7 @@ def purge_now(*, actor: Principal, item: int, reason: str = "") -> list[Job]:
 
 
 def stop_purge(*, actor: Principal, item: int) -> TrashItem:
-    """Stop a purge that has not begun and return its row; the item stays until somebody purges it.
+    """Stop a purge that has not begun and return its row; the item stays until it is purged.
 
     Raises TrashItemNotFound, PermissionDenied, InvalidTableState once it has begun.
     """

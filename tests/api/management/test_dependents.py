@@ -19,7 +19,7 @@ __all__ = ["_plain_static_files", "browser", "warehouse"]
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 KEY = "mnd_dropper"
-REFERS = "While they do, these files stay."
+REFERS = "These files are kept as long as the references exist."
 
 
 @pytest.fixture

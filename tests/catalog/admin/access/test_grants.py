@@ -49,7 +49,7 @@ def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
     assert ">prod<" in tree.replace(" ", "").replace("\n", "")
     assert ">other<" not in tree.replace(" ", "").replace("\n", "")
     page = text(bob.get(url(row)))
-    assert "You may browse this table but not read it." in page
+    assert "You may browse this table, but not read it." in page
     assert row.location not in page
     hidden = Table.objects.get(name="secret")
     absent = url(hidden).replace(str(hidden.pk), "987654")
@@ -112,7 +112,7 @@ def test_what_would_be_lost_is_shown_before_it_goes(browser, row):
     assert 'value="etl"' in text(browser.get(form))
     with unchanged():
         warning = text(browser.post(form, {"principal": "etl", "privileges": []}))
-    assert "etl loses write; 1 namespaces and 1 tables become invisible" in warning
+    assert "etl loses write; 1 namespaces and 1 tables are no longer visible" in warning
     assert 'name="confirmed" value="1"' in warning
     answer = browser.post(form, {"principal": "etl", "privileges": [], "confirmed": "1"})
     assert answer.status_code == 302

@@ -49,7 +49,7 @@ def test_drop_with_purge_orders_a_job(browser):
     assert row.state == TableState.DROPPED
     assert row.jobs.get().status == JobStatus.QUEUED
     assert told(answer) == [
-        "Table 'prod.t' was dropped; its data is removed when its time in the trash is over"
+        "Table 'prod.t' was dropped; its data is removed when its retention ends"
     ]
     assert browser.get(answer.headers["location"]).context["panels"][0].rows
 

@@ -522,7 +522,7 @@ def test_who_may_browse_only_sees_neither_rows_nor_schema(sign_in, row, tab):
     assert "tab=fragments" not in page
     assert "tab=preview" not in page
     assert row.location not in page
-    assert "You may browse this table but not read it." in page
+    assert "You may browse this table, but not read it." in page
 
 
 def test_who_may_read_sees_rows(sign_in, row):
