@@ -34,7 +34,7 @@ def _catalog(request, lance):
         prepare(lance)
 
 
-def test_there_is_an_example_of_each_of_the_54_operations():
+def test_each_of_the_54_operations_has_an_example():
     assert set(EXAMPLES) == set(operations())
     assert len(EXAMPLES) == 54
     assert len(WRITING) == 34
@@ -268,10 +268,10 @@ def test_a_bug_in_a_service_changes_nothing(lance: Lance, monkeypatch):
 
 @pytest.mark.parametrize("service", ["describe_namespace", "list_namespaces"])
 def test_an_unreachable_database_is_reported(lance: Lance, monkeypatch, service):
-    def away(**options):
+    def unreachable(**options):
         raise OperationalError("connection refused: host=secret")
 
-    monkeypatch.setattr(namespaces, service, away)
+    monkeypatch.setattr(namespaces, service, unreachable)
     method = "GET" if service.startswith("list") else "POST"
     path = f"/v1/namespace/ws/{'list' if method == 'GET' else 'describe'}"
     response = lance.refused(503, 17, "database is not available", path, method=method)
