@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.compare import say
+from benchmarks.compare import report_progress
 from benchmarks.errors import BadAnswers
 from benchmarks.stack import API_KEY, running
 
@@ -111,7 +111,7 @@ def _show(size: Size, pairs: list[tuple[Figure, Figure]]) -> bool:
     is_reached = True
     for failing, succeeding in pairs:
         ratio = failing.seconds / succeeding.seconds
-        say(
+        report_progress(
             f"{succeeding.name:22} {succeeding.operations:6,} operations"
             f" {succeeding.seconds:7.2f} s {succeeding.each_ms:6.2f} ms each"
             f" ({succeeding.cpu_seconds / succeeding.operations * 1000:.2f} ms of the web process);"
@@ -119,7 +119,7 @@ def _show(size: Size, pairs: list[tuple[Figure, Figure]]) -> bool:
         )
         is_reached &= succeeding.each_ms <= GOAL_MS and ratio <= GOAL_RATIO
     whole = pairs[-1][1].seconds
-    say(f"{size.versions:,} versions in one batch: {whole:.1f} s")
+    report_progress(f"{size.versions:,} versions in one batch: {whole:.1f} s")
     return is_reached and whole < GOAL_SECONDS
 
 

@@ -70,11 +70,11 @@ def compare(plan: Plan, directory: Path | None) -> Outcome:
     began, load_before = time.monotonic(), os.getloadavg()[0]
     with running(directory) as stack:
         url = stack.postgres.url
-        say("migrations")
+        report_progress("migrations")
         stack.bootstrap(url)
-        say(f"load: {SIZE}")
+        report_progress(f"load: {SIZE}")
         load.seed(url, SIZE, stack.warehouse)
-        say(f"servers and the reference's content: {REFERENCE_SIZE}")
+        report_progress(f"servers and the reference's content: {REFERENCE_SIZE}")
         web, port = stack.start_web(url)
         adapter, adapter_port, _ = stack.start_reference()
         scratch = stack.root / "requests"
@@ -88,7 +88,7 @@ def compare(plan: Plan, directory: Path | None) -> Outcome:
         sides += [PostgreSQL(stack, url, protocol) for protocol in ("simple", "prepared")]
         described = f"{SIZE}; RestAdapter: {REFERENCE_SIZE}"
         outcome = Outcome(plan, {}, [], described, load_before)
-        say("warming up")
+        report_progress("warming up")
         for operation in plan.operations:
             ours.measure(operation, connections=16, seconds=1)
         outcome.samples = take_turns(sides, plan)
@@ -109,7 +109,9 @@ def take_turns(
             for operation in plan.operations:
                 if not suits(operation, connections):
                     continue
-                say(f"{connections} connections, round {number + 1}/{plan.rounds}: {operation}")
+                report_progress(
+                    f"{connections} connections, round {number + 1}/{plan.rounds}: {operation}"
+                )
                 for side in sides:
                     if side.serves(operation):
                         sample = side.measure(
@@ -119,5 +121,5 @@ def take_turns(
     return samples
 
 
-def say(text: str) -> None:
+def report_progress(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)

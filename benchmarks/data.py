@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import processes, wrk
-from benchmarks.compare import Outcome, Plan, say, take_turns
+from benchmarks.compare import Outcome, Plan, report_progress, take_turns
 from benchmarks.errors import BadAnswers
 from benchmarks.report import Goal
 from benchmarks.sides import NUMBERS_PER_RUN, Sample, Side
@@ -269,9 +269,9 @@ def suits(operation: str, connections: int) -> bool:
 def start(stack: Stack) -> tuple[DataServer, DataServer, int]:
     """Both servers with their content, and the web server's process."""
     url = stack.postgres.url
-    say("migrations")
+    report_progress("migrations")
     stack.bootstrap(url)
-    say("servers and their content")
+    report_progress("servers and their content")
     web, port = stack.start_web(url, settings={"MONODON_INDEX_IN_REQUEST_ROWS": "1000000000"})
     adapter, adapter_port, _ = stack.start_reference()
     scratch = stack.root / "requests"
@@ -307,7 +307,7 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
             f"{len(stream(rows(INSERTED['insert-1m']))) / 1e6:.0f} MB for a million"
         )
         outcome = Outcome(plan, {}, [], described, load_before)
-        say("warming up")
+        report_progress("warming up")
         for operation in plan.operations:
             ours.measure(operation, connections=8 if suits(operation, 8) else 1, seconds=1)
         outcome.samples = take_turns([ours, reference], plan, suits)

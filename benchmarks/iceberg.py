@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import iceberg_load, iceberg_naive, processes, wrk
-from benchmarks.compare import Outcome, Plan, say, take_turns
+from benchmarks.compare import Outcome, Plan, report_progress, take_turns
 from benchmarks.errors import BadAnswers
 from benchmarks.iceberg_load import LARGE, MANY, ONE, SMALL, THOUSAND, Client, Tables
 from benchmarks.report import GOAL_CONNECTIONS, Goal
@@ -135,11 +135,11 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
     began, load_before = time.monotonic(), os.getloadavg()[0]
     with running(directory) as stack:
         url = stack.postgres.url
-        say("migrations")
+        report_progress("migrations")
         stack.bootstrap(url)
         web, port = stack.start_web(url)
         client = Client(port)
-        say("load")
+        report_progress("load")
         sizes = iceberg_load.seed(client, stack.warehouse)
         naive, naive_port = stack.start_web(url, wsgi="benchmarks.iceberg_naive:application")
         _enter_text(url, client)
@@ -152,7 +152,7 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
             Plain(stack, url, "simple"),
         ]
         outcome = Outcome(plan, {}, [], _described(sizes), load_before)
-        say("warming up")
+        report_progress("warming up")
         for operation in plan.operations:
             ours.measure(operation, connections=16, seconds=1)
         outcome.samples = take_turns(sides, plan)

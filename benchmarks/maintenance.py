@@ -24,7 +24,7 @@ from lance.namespace import RestNamespace
 from pyiceberg.catalog.rest import RestCatalog
 
 from benchmarks import report
-from benchmarks.compare import say
+from benchmarks.compare import report_progress
 from benchmarks.errors import BenchmarkError
 from benchmarks.stack import API_KEY, Stack, free_port, running
 from server.options import PROJECT
@@ -119,14 +119,16 @@ def measure(size: Size, directory: Path | None) -> None:
         jar = _iceberg_runtime()
         formats = ["lance", *(["iceberg"] if jar else [])]
         if not jar:
-            say("Iceberg is left out: set MONODON_SPARK_JARS to the path of its runtime's jar")
+            report_progress(
+                "Iceberg is left out: set MONODON_SPARK_JARS to the path of its runtime's jar"
+            )
         cluster = exits.enter_context(_cluster(stack))
         places = ["in the worker", "local[1]", "local[2]", cluster]
         cases = [Case(f, p) for f in formats for p in places if p != places[0] or f == "lance"]
         bench = _Bench(stack, url, server, jar, size)
         runs: dict[str, list[Run]] = {case.name: [] for case in cases}
         for number in range(size.rounds):
-            say(f"round {number + 1}/{size.rounds}")
+            report_progress(f"round {number + 1}/{size.rounds}")
             for case in cases:
                 name = f"t{number}_{cases.index(case)}"
                 runs[case.name].append(bench.run(case, name))

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks import load, report, wrk
-from benchmarks.compare import say
+from benchmarks.compare import report_progress
 from benchmarks.errors import BenchmarkError
 from benchmarks.load import Size
 from benchmarks.sides import Monodon, Sample
@@ -42,11 +42,11 @@ def scale(directory: Path | None, *, rounds: int, connections: int, large: Size 
         catalogs = [_catalog(stack, "small", SMALL), _catalog(stack, "large", large)]
         for catalog in catalogs:
             for operation in OPERATIONS:
-                say(f"warming up: {operation} on {catalog.size.all_tables:,} tables")
+                report_progress(f"warming up: {operation} on {catalog.size.all_tables:,} tables")
                 catalog.server.measure(operation, connections=16, seconds=1)
         samples: dict[tuple[str, str], list[Sample]] = {}
         for number in range(rounds):
-            say(f"round {number + 1}/{rounds}")
+            report_progress(f"round {number + 1}/{rounds}")
             for operation in OPERATIONS:
                 for catalog in catalogs:
                     sample = catalog.server.measure(operation, connections=connections, seconds=2)
@@ -59,7 +59,7 @@ def _catalog(stack: Stack, name: str, size: Size) -> Catalog:
     with psycopg.connect(stack.postgres.url_of("postgres"), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     stack.bootstrap(url)
-    say(f"load: {size}")
+    report_progress(f"load: {size}")
     began = time.monotonic()
     load.seed(url, size, stack.warehouse)
     seconds = time.monotonic() - began
@@ -69,7 +69,7 @@ def _catalog(stack: Stack, name: str, size: Size) -> Catalog:
     web, port = stack.start_web(url)
     server = Monodon(port, size, stack.root / "requests", web.pid, stack.postgres_pid)
     server.check()
-    say(f"took {seconds:.0f} s, {row[0] / 1e6:,.0f} MB")
+    report_progress(f"took {seconds:.0f} s, {row[0] / 1e6:,.0f} MB")
     return Catalog(name, size, seconds, row[0] / 1e6, server)
 
 

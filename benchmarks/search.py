@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks import report
-from benchmarks.compare import say
+from benchmarks.compare import report_progress
 from benchmarks.errors import BadAnswers, BenchmarkError
 from benchmarks.stack import API_KEY, Stack, running
 from catalog.services.search import words as search_words
@@ -184,7 +184,7 @@ def measure(size: Size, directory: Path | None) -> bool:
         rare = _rare_words()
         began = time.monotonic()
         _seed(url, size, rare)
-        say(f"filled {size.all_tables:,} tables in {time.monotonic() - began:.0f} s")
+        report_progress(f"filled {size.all_tables:,} tables in {time.monotonic() - began:.0f} s")
         _check(stack, url)
         granted = _granted_key(stack, url)
         _, port = stack.start_web(url, settings={"MONODON_WEB_WORKERS": "1"})
@@ -213,7 +213,7 @@ def _seed(url: str, size: Size, rare: list[str]) -> None:
     with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET work_mem = '128MB'; SET maintenance_work_mem = '512MB'")
-        say("namespaces and tables")
+        report_progress("namespaces and tables")
         connection.execute(_NAMESPACES, facts)
         # Foreign keys hold by construction; checking them row by row would take most of the time.
         connection.execute("SET session_replication_role = replica")
@@ -225,10 +225,10 @@ def _seed(url: str, size: Size, rare: list[str]) -> None:
         ).fetchone() or ("",)
         connection.execute("DROP INDEX document_vector")
         low, high = connection.execute("SELECT min(id), max(id) FROM catalog_table").fetchone()  # type: ignore[misc]
-        say("documents")
+        report_progress("documents")
         for first in range(low, high + 1, _CHUNK):
             connection.execute(_DOCUMENTS, facts | {"first": first, "last": first + _CHUNK - 1})
-        say("their index")
+        report_progress("their index")
         connection.execute(definition)
         pairs = sorted(
             {(key, word) for word in (*COMMON, *rare) for key in search_words.keys(word)}

@@ -126,7 +126,7 @@ def run(environment: Mapping[str, str], *, replace: bool) -> None:
         print(f"{present} of {2 * len(TABLES) + 2} tables were there already; to load them again:")
         print(f"  {sys.executable} -m examples.demo --replace")
     print(f"Done in {time.monotonic() - started:.1f} s.")
-    print(what_next(url, environment))
+    print(next_steps(url, environment))
 
 
 def load_lance(ns: RestNamespace, url: str, *, replace: bool) -> int:
@@ -160,7 +160,7 @@ def load_iceberg(catalog: RestCatalog, url: str, *, replace: bool) -> int:
     return skipped
 
 
-def what_next(url: str, environment: Mapping[str, str]) -> str:
+def next_steps(url: str, environment: Mapping[str, str]) -> str:
     key_from = next(
         (name for name in ("MONODON_API_KEY", "MONODON_ADMIN_API_KEY") if environment.get(name)), ""
     )

@@ -152,7 +152,7 @@ def _of_django() -> list[list[dict[str, Any]]]:
 
 
 @contextmanager
-def nothing_changed() -> Iterator[None]:
+def no_row_changed() -> Iterator[None]:
     """Check that no row of the catalog, of Django or of its packages changes."""
     before = _of_django()
     with unchanged():

@@ -19,7 +19,7 @@ from tests.access.admin_pages import (
     RULES,
     Shown,
     make_catalog,
-    nothing_changed,
+    no_row_changed,
     pages_of,
 )
 from tests.factories import make_namespace
@@ -85,7 +85,7 @@ def test_a_post_without_csrf_token_is_refused(group):
     for page in pages_of(group):
         url = page.url()
         assert "<" not in url
-        with nothing_changed():
+        with no_row_changed():
             answers = {
                 "none": client.post(url, POSTED),
                 "wrong": client.post(url, POSTED | {"csrfmiddlewaretoken": rotten}),
@@ -117,7 +117,7 @@ def test_get_requests_change_nothing(group):
     client = signed_in(is_superuser=True)
     for page in pages_of(group):
         assert not page.is_of_a_row or page.model._default_manager.exists(), page.route
-        with nothing_changed():
+        with no_row_changed():
             answer = client.get(page.url())
         if answer.streaming:
             b"".join(answer.streaming_content)
@@ -135,7 +135,7 @@ def test_non_administrators_are_refused_administrator_pages(group):
     for page in pages_of(group):
         url = page.url()
         for send in (client.get, lambda url: client.post(url, POSTED)):
-            with nothing_changed():
+            with no_row_changed():
                 answer = send(url)
             # The short form of a row's address leads on to the page itself.
             led_on = answer.status_code == 302 and answer["location"].endswith("/change/")
@@ -158,7 +158,7 @@ def test_pages_hide_rows_that_may_not_be_browsed(group):
     for page in pages_of(group):
         url = page.url()
         for send in (client.get, lambda url: client.post(url, POSTED)):
-            with nothing_changed():
+            with no_row_changed():
                 answer = send(url)
             assert answer.status_code < 500, url
             response = client.get(answer["location"]) if answer.status_code == 302 else answer
@@ -189,7 +189,7 @@ def test_users_without_staff_status_are_refused():
                 continue
             for send in (client.get, lambda url, sender=client: sender.post(url, POSTED)):
                 url = page.url()
-                with nothing_changed():
+                with no_row_changed():
                     answer = send(url)
                 is_sent_away = answer.status_code in {301, 302} and (
                     "/admin/login/" in answer["location"] or answer["location"] == "/admin/"

@@ -218,7 +218,7 @@ def _judge(storm: _Storm) -> tuple[int, int]:
         assert [version for version, _ in versions] == list(range(len(versions))), name
         properties[name] = _is_as_stored(server, name, versions[-1][1])
 
-    _stands_as_told(storm, properties, commits_by_request)
+    _agrees_with_answers(storm, properties, commits_by_request)
     # A version for each commit, and one for each creation.
     standing = [request for request in storm.requests if commits_by_request[request.name]]
     assert len(ledger) == len(TABLES) + sum(len(request.tables) for request in standing)
@@ -249,7 +249,9 @@ def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
     return set(answer_body["metadata"]["properties"])
 
 
-def _stands_as_told(storm: _Storm, properties: dict[str, set[str]], commits: Counter[str]) -> None:
+def _agrees_with_answers(
+    storm: _Storm, properties: dict[str, set[str]], commits: Counter[str]
+) -> None:
     """Acknowledged properties are in all their tables, once; refused ones are in none."""
     for request in storm.requests:
         standing = {request.name in properties.get(table, ()) for table in request.tables}

@@ -316,8 +316,8 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
     upkeep.wait_until_succeeded(size.kinds)
     upkeep.stop_policies()
     upkeep.wait_until_done()
-    _tell_writers(upkeep, reports)
-    _tell_jobs(server)
+    _print_writers(upkeep, reports)
+    _print_jobs(server)
     tables.are_right(rows)
 
     # Files of killed processes are removed once they are old.
@@ -424,14 +424,14 @@ def _age(server: LiveServer) -> None:
             os.utime(path, (past, past))
 
 
-def _tell_writers(upkeep: Upkeep, reports: Sequence[WriterReport]) -> None:
+def _print_writers(upkeep: Upkeep, reports: Sequence[WriterReport]) -> None:
     changes: Counter[str] = sum((report.changes for report in reports), Counter())
     print(f"kills {dict(upkeep.killed)}")
     print(f"told {dict(changes)}, {sum(report.refused for report in reports)} refused")
     print("unknown", Counter(text[:160] for report in reports for text in report.unknown))
 
 
-def _tell_jobs(server: LiveServer) -> None:
+def _print_jobs(server: LiveServer) -> None:
     statement = (
         "SELECT t.format, j.kind, j.status, count(*), max(attempts) FROM catalog_job j"
         " JOIN catalog_table t ON t.id = table_id GROUP BY 1, 2, 3"

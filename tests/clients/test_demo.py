@@ -59,7 +59,7 @@ def test_the_demo_loads_tables_and_prints_examples(live: LiveServer) -> None:
         dataset = lance.dataset(namespace_client=ns, table_id=["nycflights13", table])
         assert dataset.count_rows() == rows
         assert len(dataset.versions()) == VERSIONS.get(table, 1)
-    _what_the_server_does(ns)
+    _check_server_features(ns)
     catalog = pyice.connect(live.url, token=live.key)
     for table, rows in ROWS.items():
         loaded = catalog.load_table((iceberg_flights.NAMESPACE, table))
@@ -71,7 +71,7 @@ def test_the_demo_loads_tables_and_prints_examples(live: LiveServer) -> None:
     seconds = float(re.search(r"Done in ([\d.]+) s", first.stdout)[1])
     assert seconds < 60
     assert f"{live.url}/admin/catalog/table/?q=flights" in first.stdout
-    _what_it_prints_works(first.stdout, settings)
+    _run_printed_examples(first.stdout, settings)
 
     second = demo(**settings)
     assert second.returncode == 0, second.stderr
@@ -92,7 +92,7 @@ def test_the_demo_loads_tables_and_prints_examples(live: LiveServer) -> None:
     assert reloaded.scan().count() == ROWS["flights"]
 
 
-def _what_it_prints_works(output: str, settings: dict[str, str]) -> None:
+def _run_printed_examples(output: str, settings: dict[str, str]) -> None:
     """The pasted snippets run as they stand."""
     ours, shell = output.split("Into a shell")
     python = [
@@ -135,7 +135,7 @@ def _what_it_prints_works(output: str, settings: dict[str, str]) -> None:
     assert answer.stdout.endswith("26581"), answer
 
 
-def _what_the_server_does(ns: RestNamespace) -> None:
+def _check_server_features(ns: RestNamespace) -> None:
     airports = ns.list_table_indices(m.ListTableIndicesRequest(id=["nycflights13", "airports"]))
     assert [(index.index_name, index.index_type) for index in airports.indexes] == [
         ("name_idx", "INVERTED")

@@ -210,7 +210,7 @@ def test_a_dropped_table_loses_its_files(
     assert answer.location == str(location)
     with pytest.raises(TableNotFoundError):
         ns.table_exists(TableExistsRequest(id=table))
-    _wait_until_gone(live, location)
+    _wait_until_removed(live, location)
     # The name is free again, and the new table has other files.
     write(ns, table, [3], "create")
     assert read(ns, table) == [3]
@@ -233,10 +233,10 @@ def test_dropping_a_namespace_drops_its_content(
         with pytest.raises(Exception, match="does not exist"):
             lance.dataset(namespace_client=ns, table_id=identifier)
     for location in locations:
-        _wait_until_gone(live, location)
+        _wait_until_removed(live, location)
 
 
-def _wait_until_gone(live: LiveServer, location: Path, within: float = 60.0) -> None:
+def _wait_until_removed(live: LiveServer, location: Path, within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while location.exists():
         assert time.monotonic() < deadline, f"{location} is still there:\n{live.log}"

@@ -153,7 +153,7 @@ def weightless(kind: str, count: int) -> pa.Array:
     raise AssertionError(kind)
 
 
-def as_told(array: pa.Array, count: int) -> bytes:
+def with_false_length(array: pa.Array, count: int) -> bytes:
     """A stream with the array, whose lengths are increased afterwards."""
     sink = pa.BufferOutputStream()
     batch = pa.record_batch([array], names=["x"])
@@ -167,7 +167,7 @@ def as_told(array: pa.Array, count: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["null", "struct", "binary", "in a struct"])
 def test_a_trillion_null_rows_are_refused(lance, bounded, kind):
-    content = as_told(weightless(kind, 987_654), TRILLION)
+    content = with_false_length(weightless(kind, 987_654), TRILLION)
     assert len(content) < 1000
     refused(lance, content, "values that take no bytes")
 
@@ -201,7 +201,7 @@ def test_null_columns_in_many_batches_are_refused(lance, bounded):
 def test_inserts_of_many_null_rows_are_refused(lance, bounded, path):
     assert send(lance, encoded(pa.table({"x": pa.nulls(3)}))).status_code == 200
     before, on_disk = snapshot(), files(Path(settings.MONODON_WAREHOUSE))
-    answer = send(lance, as_told(weightless("null", 987_654), TRILLION), f"ws$t/{path}")
+    answer = send(lance, with_false_length(weightless("null", 987_654), TRILLION), f"ws$t/{path}")
     assert answer.status_code == 400, answer.content
     assert (snapshot(), files(Path(settings.MONODON_WAREHOUSE))) == (before, on_disk)
 
@@ -219,7 +219,7 @@ def test_null_columns_beside_others_are_accepted(lance):
 
 
 def test_rows_without_columns(lance, bounded):
-    content = as_told(pa.nulls(987_654), TRILLION)
+    content = with_false_length(pa.nulls(987_654), TRILLION)
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, pa.schema([])).close()
     empty = sink.getvalue().to_pybytes()

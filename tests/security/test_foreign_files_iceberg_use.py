@@ -108,7 +108,7 @@ READS_ROWS = {"compact", "rewrite_position_deletes", "compute_statistics"}
 
 
 @pytest.fixture
-def much_to_do(monkeypatch) -> None:
+def always_compact(monkeypatch) -> None:
     """Plan a compaction in any case."""
     real = iceberg_statistics._measure
     monkeypatch.setattr(
@@ -116,7 +116,7 @@ def much_to_do(monkeypatch) -> None:
     )
 
 
-@pytest.mark.usefixtures("much_to_do")
+@pytest.mark.usefixtures("always_compact")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("slot", [*SLOTS, "deletes"])
 def test_existing_foreign_references_are_not_used(world, attacker, planted, slot, kind):

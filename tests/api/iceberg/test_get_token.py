@@ -287,10 +287,10 @@ def test_no_secret_is_returned_or_logged(key, caplog):
 
 
 def test_an_unreachable_database_is_reported(key, monkeypatch):
-    def away(*_: object, **__: object) -> None:
+    def unreachable(*_: object, **__: object) -> None:
         raise OperationalError("connection refused: host=secret")
 
-    monkeypatch.setattr(known_keys, "find_key", away)
+    monkeypatch.setattr(known_keys, "find_key", unreachable)
     refused(503, "temporarily_unavailable", "not available", credentials(key))
 
 

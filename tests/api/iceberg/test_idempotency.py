@@ -219,10 +219,10 @@ def test_transient_errors_are_not_recorded(iceberg: Iceberg, reader: Iceberg, mo
 def lost(monkeypatch):
     """Lose the answers of the following requests, as when a server is killed after the commit."""
 
-    def keep_nothing(*_: object, **__: object) -> None:
+    def lose_answers(*_: object, **__: object) -> None:
         pass
 
-    monkeypatch.setattr(idempotency, "keep_answer", keep_nothing)
+    monkeypatch.setattr(idempotency, "keep_answer", lose_answers)
     return monkeypatch
 
 
@@ -308,12 +308,12 @@ def test_a_repeated_commit_is_not_reported_as_failed(
     key, path = new_key(), "namespaces/a/tables/t"
     assert iceberg.call("POST", path, COMMIT, **once(key)).status_code == 200
 
-    def away(*_: object, **__: object) -> None:
+    def unreachable(*_: object, **__: object) -> None:
         raise error
 
     for module, function in ((authentication, "authenticate"), (idempotency, "find")):
         with monkeypatch.context() as patch, unchanged():
-            patch.setattr(module, function, away)
+            patch.setattr(module, function, unreachable)
             again = iceberg.call("POST", path, COMMIT, **once(key))
         form = again.json()["error"]
         assert (again.status_code, form["type"]) == (500, "CommitStateUnknownException")
@@ -434,10 +434,10 @@ def test_the_answer_of_a_commit_is_repeated(iceberg: Iceberg, warehouse):
 
 
 def test_an_answer_that_cannot_be_recorded_is_still_sent(iceberg: Iceberg, monkeypatch):
-    def away(self: object, *_: object, **__: object) -> None:
+    def unreachable(self: object, *_: object, **__: object) -> None:
         raise OperationalError("away")
 
-    monkeypatch.setattr(idempotency, "_of", away)
+    monkeypatch.setattr(idempotency, "_of", unreachable)
     monkeypatch.setattr(idempotency, "find", lambda actor: None)
     response = iceberg.call("POST", "namespaces", {"namespace": ["a"]}, **once(new_key()))
     assert response.status_code == 200

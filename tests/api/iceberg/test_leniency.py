@@ -179,7 +179,7 @@ def is_bad_request(answer: HttpResponse) -> bool:
     return answer.status_code == 400 and error["type"] in types
 
 
-def test_what_java_accepts_is_accepted():
+def test_input_accepted_by_java_is_accepted():
     stricter = {
         (request_, path)
         for request_, path, here, java in rows(ROWS)

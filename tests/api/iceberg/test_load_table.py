@@ -128,7 +128,7 @@ def test_through_a_warehouse(iceberg: Iceberg):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_is_not_there(iceberg: Iceberg, method):
+def test_missing_tables_are_refused(iceberg: Iceberg, method):
     make_namespace("ns")
     iceberg.refused(404, "NoSuchTableException", "Table does not exist: ns.t", f"{method} {PATH}")
     missing = f"{method} namespaces/none/tables/t"

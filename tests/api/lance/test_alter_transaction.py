@@ -73,7 +73,7 @@ def test_set_may_fail(lance: Lance, committed, mode):
 
 
 @pytest.mark.parametrize("mode", [None, "Skip", "skip", "SKIP"])
-def test_unset_skips_what_is_not_set(lance: Lance, committed, mode):
+def test_unset_skips_missing_properties(lance: Lance, committed, mode):
     assert alter(lance, committed, put("a", "1"), unset("b", mode)) == {"a": "1"}
 
 

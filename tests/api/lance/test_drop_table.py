@@ -52,10 +52,10 @@ def test_a_body_is_ignored(lance: Lance):
 def test_an_unreachable_broker_loses_no_job(lance: Lance, monkeypatch):
     make_table("ws", "t")
 
-    def away(*args, **options):
+    def unreachable(*args, **options):
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr("celery.current_app.send_task", away)
+    monkeypatch.setattr("celery.current_app.send_task", unreachable)
     lance.post("/v1/table/ws$t/drop")
     assert Job.objects.get().status == JobStatus.QUEUED
 

@@ -171,10 +171,10 @@ def test_a_concurrent_drop_of_the_table(lance, monkeypatch):
 def test_an_unreachable_database_at_the_commit(lance, monkeypatch):
     from django.db import OperationalError
 
-    def away(operations, *, actor):
+    def unreachable(operations, *, actor):
         raise OperationalError("gone")
 
-    monkeypatch.setattr(ledger_namespace, "commit", away)
+    monkeypatch.setattr(ledger_namespace, "commit", unreachable)
     with unchanged():
         response = lance.call("POST", PATH, raw=stream(ROWS))
     assert (response.status_code, response.json()["code"]) == (503, 17)

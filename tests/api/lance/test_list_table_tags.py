@@ -16,7 +16,7 @@ def size(table, number: int = 1, branch: str = "") -> int:
     return (directory / f"{2**64 - 1 - number}.manifest").stat().st_size
 
 
-def test_none(lance, reader):
+def test_a_table_without_any(lance, reader):
     make_lance_table(("w", "t"))
     with unchanged():
         assert lance.post(PATH) == {"tags": {}}

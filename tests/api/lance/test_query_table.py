@@ -562,7 +562,7 @@ def test_invalid_queries_are_refused(lance, body, text):
         ({"branch": "nope"}, 22, "has no branch 'nope'"),
     ],
 )
-def test_what_is_not_there(lance, table, body, code, text):
+def test_missing_tables_are_refused(lance, table, body, code, text):
     lance.refused(404, code, text, PATH, {**NEAR, **body})
 
 

@@ -36,11 +36,11 @@ def _catalog(request, lance):
         prepare(lance)
 
 
-def test_there_is_an_example_of_each_operation():
+def test_every_operation_has_an_example():
     assert set(EXAMPLES) == set(operations())
 
 
-def test_what_takes_more_than_reading_writes():
+def test_operations_that_require_more_than_read_write():
     reading = {Privilege.BROWSE, Privilege.READ}
     rules = DOORS["lance"].rules.items()
     assert set(WRITING) == {name for name, rule in rules if rule.needs not in reading}
@@ -274,10 +274,10 @@ def test_a_bug_in_a_service_changes_nothing(lance: Lance, monkeypatch):
 
 @pytest.mark.parametrize("service", ["describe_namespace", "list_namespaces"])
 def test_an_unreachable_database_is_reported(lance: Lance, monkeypatch, service):
-    def away(**options):
+    def unreachable(**options):
         raise OperationalError("connection refused: host=secret")
 
-    monkeypatch.setattr(namespaces, service, away)
+    monkeypatch.setattr(namespaces, service, unreachable)
     method = "GET" if service.startswith("list") else "POST"
     path = f"/v1/namespace/ws/{'list' if method == 'GET' else 'describe'}"
     response = lance.refused(503, 17, "database is not available", path, method=method)

@@ -122,7 +122,7 @@ def name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def going(made: Written, *snapshots: int, limit: int = 100) -> set[str] | None:
+def removable_files(made: Written, *snapshots: int, limit: int = 100) -> set[str] | None:
     removable = iceberg_maintenance.files_of(made.document, set(snapshots), AnyIO(), limit)
     return None if removable is None else {name(path) for path in removable}
 
@@ -146,25 +146,32 @@ def rewritten(tmp_path: Path) -> Written:
 def test_files_of_expired_snapshots_only(rewritten: Written) -> None:
     lists = [name(snapshot["manifest-list"]) for snapshot in rewritten.document["snapshots"]]
     first = "m0-1001.avro"
-    assert going(rewritten, 1001) == {lists[0], "s1"}, "the next one has the manifest too"
-    assert going(rewritten, 1001, 1002) == {*lists[:2], first, "00002.parquet", "s1", "s2", "p2"}
-    assert going(rewritten) == set()
-    every = going(rewritten, 1001, 1002, 1003)
+    assert removable_files(rewritten, 1001) == {lists[0], "s1"}, "the next one has the manifest too"
+    assert removable_files(rewritten, 1001, 1002) == {
+        *lists[:2],
+        first,
+        "00002.parquet",
+        "s1",
+        "s2",
+        "p2",
+    }
+    assert removable_files(rewritten) == set()
+    every = removable_files(rewritten, 1001, 1002, 1003)
     assert every is not None
     assert {f"0000{n}.parquet" for n in (1, 2, 3, 4)} <= every
 
 
 def test_too_many_files_give_no_result(rewritten: Written) -> None:
-    assert going(rewritten, 1001, 1002, limit=5) is not None
-    assert going(rewritten, 1001, 1002, limit=4) is None
+    assert removable_files(rewritten, 1001, 1002, limit=5) is not None
+    assert removable_files(rewritten, 1001, 1002, limit=4) is None
     del rewritten.document["snapshots"][0]["manifest-list"]  # as v1 may
-    assert going(rewritten, 1001) is None
+    assert removable_files(rewritten, 1001) is None
 
 
 def test_a_manifest_that_cannot_be_read(rewritten: Written) -> None:
     Path(rewritten.directory, "metadata", "m0-1001.avro").write_bytes(b"torn")
     with pytest.raises(InvalidMetadata, match="m0-1001"):
-        going(rewritten, 1001, 1002)
+        removable_files(rewritten, 1001, 1002)
 
 
 # --- what rewriting leaves -----------------------------------------------------------------------

@@ -59,7 +59,7 @@ def through_a_group(principal: Principal) -> None:
     by_tables(group)
 
 
-def with_nothing(principal: Principal) -> None:
+def without_grants(principal: Principal) -> None:
     pass
 
 
@@ -118,7 +118,7 @@ def test_pages_are_full_despite_hidden_rows(grant, lance, iceberg):
 
 
 def test_principals_without_grants_see_empty_lists():
-    actor = requester(with_nothing)
+    actor = requester(without_grants)
     assert tables.list_all_tables(actor=actor)[0] == []
     assert namespaces.list_children(actor=actor, namespace=()).names == []
     assert health.list_health(actor=actor)[0] == []

@@ -132,7 +132,7 @@ def test_a_replaced_table_is_not_the_failed_operation():
     assert Table.objects.filter(state=TableState.LIVE).count() == 2
 
 
-def test_operations_of_a_batch_see_what_earlier_ones_dropped():
+def test_operations_of_a_batch_see_earlier_drops():
     make(2)
     for second, error in [
         (create(0, 2), TableNotFound),

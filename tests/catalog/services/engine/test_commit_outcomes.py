@@ -102,7 +102,7 @@ def test_a_version_with_a_lost_answer_is_committed_once(lost_statement, stands):
         commit([create_version()], actor=SYSTEM)
 
 
-def test_the_outcome_is_unknown_while_the_database_is_away(lost_statement, monkeypatch):
+def test_the_outcome_is_unknown_while_the_database_is_unreachable(lost_statement, monkeypatch):
     make_live_table()
     lost_statement(stands=True)
 

@@ -46,7 +46,7 @@ def root(transactional_db, warehouse, monkeypatch) -> None:
 
 
 @pytest.fixture
-def turn_is_kept(root) -> Iterator[None]:
+def occupied_turn(root) -> Iterator[None]:
     """As while turns overlap: the next commit is based on the last one's result."""
     queue = commit_queue._queue(digest(T))
     with queue.lock:
@@ -326,7 +326,7 @@ def statements(call: Callable[[], object]) -> list[str]:
     return [" ".join(query["sql"].split()) for query in captured]
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_the_result_of_the_last_commit_is_not_read_again(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -337,7 +337,7 @@ def test_the_result_of_the_last_commit_is_not_read_again(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_refusal_reads_the_table(warehouse):
     made = make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -352,7 +352,7 @@ def test_a_refusal_reads_the_table(warehouse):
     assert commit_to(T, {"b": "1"}, same_table(made)).sequence == 2
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_sees_changes_of_another_machine(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -362,7 +362,7 @@ def test_a_commit_sees_changes_of_another_machine(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_requirement_met_by_another_machine_holds(warehouse):
     """The requirement fails by this process's cached state."""
     make_iceberg_table(*T)
@@ -380,7 +380,7 @@ def test_a_requirement_met_by_another_machine_holds(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_to_a_dropped_table_fails(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -392,7 +392,7 @@ def test_a_commit_to_a_dropped_table_fails(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_to_a_recreated_table_sees_the_new_table(warehouse):
     old = make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -406,7 +406,7 @@ def test_a_commit_to_a_recreated_table_sees_the_new_table(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_without_requirements_changes_the_new_table(warehouse):
     """No requirement: the commit is the new table's, and made on that."""
     make_iceberg_table(*T)
@@ -420,7 +420,7 @@ def test_a_commit_without_requirements_changes_the_new_table(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_to_a_registered_again_table(warehouse):
     """Another row with the same metadata file."""
     make_iceberg_table(*T)
@@ -436,7 +436,7 @@ def test_a_commit_to_a_registered_again_table(warehouse):
     assert properties() == {"a": "1", "b": "1"}
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_to_a_renamed_table_fails(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
@@ -448,7 +448,7 @@ def test_a_commit_to_a_renamed_table_fails(warehouse):
     agrees(warehouse)
 
 
-@pytest.mark.usefixtures("turn_is_kept")
+@pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_to_a_reused_name_sees_the_new_table(warehouse):
     make_iceberg_table(*T)
     make_iceberg_table(*U)

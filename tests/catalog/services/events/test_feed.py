@@ -24,7 +24,7 @@ def read(**options: Any) -> event_feed.Page:
     return event_feed.read(**{"actor": SYSTEM, **options})
 
 
-def newest_place() -> event_feed.Position:
+def newest_position() -> event_feed.Position:
     wait_for_readers()
     return event_feed.newest_position()
 
@@ -35,7 +35,7 @@ def types(page: event_feed.Page) -> list[str]:
 
 def test_a_reader_gets_events_after_its_position():
     make_root()
-    start = newest_place()
+    start = newest_position()
     make_namespace("ws")
     commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
     page = read(after=start)
@@ -51,7 +51,7 @@ def test_a_reader_gets_events_after_its_position():
 def test_an_event_describes_its_commit():
     make_root()
     make_namespace("ws")
-    start = newest_place()
+    start = newest_position()
     result = commit([registration_operations.DeclareTable(table=("ws", "t"))], actor=SYSTEM)
     (row,) = read(after=start).rows
     event = event_feed.as_cloud_event(row)
@@ -69,7 +69,7 @@ def test_an_event_describes_its_commit():
 
 def test_late_commits_appear_late_and_are_not_lost():
     make_root()
-    start = newest_place()
+    start = newest_position()
     began, may_end = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -95,7 +95,7 @@ def test_late_commits_appear_late_and_are_not_lost():
 
 def test_rollbacks_and_refusals_emit_no_event():
     make_root()
-    start = newest_place()
+    start = newest_position()
     with transaction.atomic():
         audit_records.record(SYSTEM, "never.was", "x")
         transaction.set_rollback(True)
@@ -108,7 +108,7 @@ def test_events_are_filtered_by_type_and_namespace():
     make_root()
     make_namespace("ws")
     make_namespace("ws2")
-    start = newest_place()
+    start = newest_position()
     make_namespace("ws", "inner")
     make_table("ws", "inner", "t")
     make_table("ws2", "t")
@@ -143,7 +143,7 @@ def test_invalid_positions_are_refused(text):
 
 def test_readers_without_grants_get_no_events():
     make_root()
-    start = newest_place()
+    start = newest_position()
     make_table("ws", "t")
     nobody = Principal("nobody")
     page = read(actor=nobody, after=start)
@@ -173,7 +173,7 @@ def test_readers_continue_after_a_restore_into_another_server():
 def test_many_writers_and_one_reader_agree():
     """The reader gets each event once, in any order of commits."""
     make_root()
-    start = position = newest_place()
+    start = position = newest_position()
     stop = threading.Event()
 
     def write(number: int) -> None:

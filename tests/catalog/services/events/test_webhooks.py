@@ -70,7 +70,7 @@ def happen(*targets: str, action: str = "test.done") -> None:
         audit_records.record(SYSTEM, action, target)
 
 
-def tell() -> int:
+def deliver() -> int:
     """All that is due, as the periodic task does."""
     fan_out()
     count = 0
@@ -95,7 +95,7 @@ def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
     happen("before")
     hook(receiver, types=())
     table = make_table("ws", "t")
-    assert tell() == len(receiver.got)
+    assert deliver() == len(receiver.got)
     # Several are sent concurrently, in any order.
     assert sorted(receiver.types) == ["namespace.create", "table.declare", "webhook.create"]
     headers, body, path = receiver.got[receiver.types.index("table.declare")]
@@ -107,7 +107,7 @@ def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
     assert headers["content-type"] == "application/cloudevents+json"
     assert headers["host"] == f"127.0.0.1:{receiver.port}"
     assert path == "/hook?of=tests"
-    assert tell() == 0
+    assert deliver() == 0
     assert set(WebhookDelivery.objects.values_list("status", "attempts", "answer")) == {
         (DeliveryStatus.DELIVERED, 1, "204")
     }
@@ -177,7 +177,7 @@ def test_deliveries_are_filtered_by_type_and_namespace(receiver):
     hook(receiver, "drops", types=("table.drop", "namespace.drop"))
     make_table("ws", "t")
     make_table("other", "u")
-    tell()
+    deliver()
     deliveries = WebhookDelivery.objects.order_by("pk")
     of = {name: deliveries.filter(webhook__name=name) for name in ("tables", "inside", "drops")}
     assert list(of["tables"].values_list("target", flat=True)) == ["ws.t", "other.u"]
@@ -191,7 +191,7 @@ def test_a_dropped_namespace_stops_only_its_own_webhook(receiver):
     hook(receiver, "zz")
     commit([namespace_operations.DropNamespace(namespace=("ws",))], actor=SYSTEM)
     happen("a")
-    assert tell() == 1
+    assert deliver() == 1
     assert delivery().webhook.name == "zz"
 
 
@@ -200,9 +200,9 @@ def test_inactive_webhooks_wait(receiver):
     off = webhooks.Changes(is_active=False)
     webhooks.update_webhook(actor=SYSTEM, name="pager", changes=off)
     happen("a")
-    assert tell() == 0
+    assert deliver() == 0
     webhooks.update_webhook(actor=SYSTEM, name="pager", changes=webhooks.Changes(is_active=True))
-    assert tell() == 1
+    assert deliver() == 1
     assert [event["subject"] for event in receiver.events] == ["a"]
 
 
@@ -223,11 +223,11 @@ def test_deliveries_are_signed_with_the_current_secret(receiver):
     assert len(base64.b64decode(old.removeprefix("whsec_"))) == 32
     happen("a")
     receiver.answers = [500]
-    tell()
+    deliver()
     new = webhooks.rotate_secret(actor=SYSTEM, name="pager")
     assert new != old
     hurry()
-    tell()
+    deliver()
     (first, body, _), (second, again, _) = receiver.got
     assert body == again
     assert is_signed(old, first, body)
@@ -261,7 +261,7 @@ def test_failed_deliveries_are_retried_and_become_dead_letters(receiver):
     assert webhook_dispatch.deliver() == 0
 
     assert webhooks.replay(actor=SYSTEM, name="pager") == 1
-    assert tell() == 1
+    assert deliver() == 1
     row = delivery()
     assert (row.status, row.attempts, row.answer) == (DeliveryStatus.DELIVERED, 1, "204")
     assert len(receiver.got) == webhook_dispatch.MAX_ATTEMPTS + 1
@@ -273,13 +273,13 @@ def test_status_410_disables_the_webhook_and_is_audited(receiver):
     hook(receiver)
     happen("a", "b")
     receiver.answers = [410, 410]
-    assert tell() == 2
+    assert deliver() == 2
     assert not Webhook.objects.get().is_active
     (row,) = AuditEvent.objects.filter(action="webhook.stop")
     assert (row.actor, row.target, row.after) == ("system", "pager", {"answer": "410"})
     assert set(WebhookDelivery.objects.values_list("status", flat=True)) == {DeliveryStatus.DEAD}
     happen("c")
-    assert tell() == 0
+    assert deliver() == 0
 
 
 def test_status_410_of_a_former_url_does_not_disable_the_webhook(receiver):
@@ -293,7 +293,7 @@ def test_status_410_of_a_former_url_does_not_disable_the_webhook(receiver):
         handler.end_headers()
 
     receiver.answers = [moved]
-    tell()
+    deliver()
     assert Webhook.objects.get().is_active
 
 
@@ -304,7 +304,7 @@ def test_selected_dead_letters_are_replayed(receiver):
     WebhookDelivery.objects.update(status=DeliveryStatus.DEAD)
     b = WebhookDelivery.objects.get(target="b")
     assert webhooks.replay(actor=SYSTEM, name="pager", deliveries=[b.pk, b.pk + 10_000]) == 1
-    tell()
+    deliver()
     assert [event["subject"] for event in receiver.events] == ["b"]
     (row,) = AuditEvent.objects.filter(action="webhook.replay")
     assert row.after == {"deliveries": 1}
@@ -313,17 +313,17 @@ def test_selected_dead_letters_are_replayed(receiver):
 def test_replay_from_a_position_delivers_later_events_again(receiver):
     hook(receiver)
     happen("a")
-    tell()
+    deliver()
     wait_for_readers()
     position = event_feed.newest_position()
     happen("b", "c")
-    tell()
+    deliver()
     webhooks.replay_from(actor=SYSTEM, name="pager", position=position)
-    assert tell() == 2
+    assert deliver() == 2
     assert sorted(event["subject"] for event in receiver.events) == ["a", "b", "b", "c", "c"]
     assert len({event["id"] for event in receiver.events}) == 3
     webhooks.replay_from(actor=SYSTEM, name="pager", position=event_feed.BEGINNING)
-    assert tell() == 3
+    assert deliver() == 3
     ahead = event_feed.Position(1 << 61, 0)
     with unchanged(), pytest.raises(InvalidInput, match="is ahead of webhook"):
         webhooks.replay_from(actor=SYSTEM, name="pager", position=ahead)
@@ -414,7 +414,7 @@ def test_redirects_are_not_followed(receiver):
         handler.end_headers()
 
     receiver.answers = [elsewhere]
-    tell()
+    deliver()
     assert [path for _, _, path in receiver.got] == ["/hook?of=tests"]
     assert (delivery().status, delivery().answer) == (DeliveryStatus.PENDING, "307")
 
@@ -434,7 +434,7 @@ def test_a_huge_answer_is_truncated(receiver):
     hook(receiver)
     happen("a")
     receiver.answers = [endless]
-    tell()
+    deliver()
     assert delivery().answer.startswith("500 spam  [31mspam")
     assert len(delivery().answer) <= webhook_delivery.MAX_ANSWER
     assert "\x1b" not in delivery().answer
@@ -476,7 +476,7 @@ def test_a_slow_answer_ends_in_time(receiver, monkeypatch, answer):
     happen("a")
     receiver.answers = [answer]
     began, threads = time.monotonic(), threading.active_count()
-    assert tell() == 1
+    assert deliver() == 1
     assert time.monotonic() - began < 15  # dripped to the end it is hours, or 20 s
     assert delivery().status == DeliveryStatus.PENDING
     assert delivery().answer
@@ -496,7 +496,7 @@ def test_an_answer_that_is_not_http_is_a_failed_attempt(receiver, text):
         handler.close_connection = True
 
     receiver.answers = [answer]
-    assert tell() == 1
+    assert deliver() == 1
     if text != b"HTTP/1.1 200 ":
         assert delivery().status == DeliveryStatus.PENDING
         assert delivery().attempts == 1
@@ -509,7 +509,7 @@ def test_an_unreachable_receiver_is_a_failed_attempt(receiver):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         Webhook.objects.update(url=url.replace(str(receiver.port), str(free.getsockname()[1])))
-        tell()
+        deliver()
     assert "NewConnectionError" in delivery().answer
     assert delivery().status == DeliveryStatus.PENDING
 
@@ -626,7 +626,7 @@ def put_at(receiver: Receiver, host: str) -> None:
 def test_names_resolving_to_private_addresses_are_refused(receiver, monkeypatch, addresses):
     resolve(monkeypatch, addresses)
     put_at(receiver, "inside.example.com")
-    tell()
+    deliver()
     assert receiver.got == []
     assert delivery().answer == "Refused: inside.example.com has an address that is not public"
     assert delivery().status == DeliveryStatus.PENDING
@@ -635,7 +635,7 @@ def test_names_resolving_to_private_addresses_are_refused(receiver, monkeypatch,
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "localhost"])
 def test_other_spellings_of_loopback_are_refused(receiver, host):
     put_at(receiver, host)
-    tell()
+    deliver()
     assert receiver.got == []
     assert "not public" in delivery().answer or "gaierror" in delivery().answer
 
@@ -651,7 +651,7 @@ def test_connections_use_the_checked_address(receiver, monkeypatch):
         raise OSError("nobody there")
 
     monkeypatch.setattr("urllib3.util.connection.create_connection", connect)
-    tell()
+    deliver()
     assert addresses == [("203.0.114.7", receiver.port)]
     assert lookups == ["rebind.example.com"]
     assert receiver.got == []
@@ -667,7 +667,7 @@ def test_a_host_is_reached_at_any_answering_address(receiver, settings, monkeypa
         types=("test.*",),
     )
     happen("a")
-    tell()
+    deliver()
     assert delivery().status == DeliveryStatus.DELIVERED, delivery().answer
     assert receiver.got[0][0]["host"] == f"inner.example:{receiver.port}"
 
@@ -676,7 +676,7 @@ def test_a_host_removed_from_the_allow_list_gets_no_deliveries(receiver, setting
     hook(receiver)
     happen("a")
     settings.MONODON_WEBHOOK_HOSTS = set()
-    tell()
+    deliver()
     assert receiver.got == []
     assert "not public" in delivery().answer
 
@@ -686,7 +686,7 @@ def test_https_requires_a_certificate(receiver):
     hook(receiver)
     Webhook.objects.update(url=receiver.url.replace("http:", "https:"))
     happen("a")
-    tell()
+    deliver()
     assert receiver.got == []
     assert "SSL" in delivery().answer
 
@@ -699,10 +699,10 @@ def test_the_secret_appears_only_in_its_answer(receiver, caplog):
     secret = hook(receiver)
     happen("a", "b")
     receiver.answers = [500]
-    tell()
+    deliver()
     rotated = webhooks.rotate_secret(actor=SYSTEM, name="pager")
     hurry()
-    tell()
+    deliver()
     stored = bytes(Webhook.objects.get().secret)
     rows = json.dumps([dict(row) for row in AuditEvent.objects.values()], default=str)
     stored_text = json.dumps([dict(row) for row in WebhookDelivery.objects.values()], default=str)
@@ -725,7 +725,7 @@ def test_a_changed_server_key_stops_only_affected_webhooks(receiver, settings):
     settings.SECRET_KEY = "another key of this server"
     new = hook(receiver, "new")
     happen("a")
-    assert tell() == 2
+    assert deliver() == 2
     (headers, body, _) = receiver.got[0]
     assert is_signed(new, headers, body)
     of_old = WebhookDelivery.objects.get(webhook__name="old")
@@ -733,7 +733,7 @@ def test_a_changed_server_key_stops_only_affected_webhooks(receiver, settings):
     assert "MONODON_SECRET_KEY has changed" in of_old.answer
     rotated = webhooks.rotate_secret(actor=SYSTEM, name="old")
     hurry()
-    assert tell() == 1
+    assert deliver() == 1
     (headers, body, _) = receiver.got[1]
     assert is_signed(rotated, headers, body)
 

@@ -604,7 +604,7 @@ def test_files_inside_other_tables_are_left_and_counted(warehouse):
     assert files(lance.location) | files(iceberg.location) == before
 
 
-def test_metadata_of_another_table_that_lies_outside_it_is_left(warehouse):
+def test_metadata_of_another_table_outside_its_location_is_left(warehouse):
     own = f"file://{warehouse}/metadata of other"
     other = make_iceberg_table("ns", "other", properties={"write.metadata.path": own})
     make_iceberg_table(*T)

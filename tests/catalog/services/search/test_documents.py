@@ -312,7 +312,7 @@ def test_annotations_during_a_pass_are_not_lost(monkeypatch):
     at_it, threads = threading.Event(), []
     real = search_documents._annotations_of
 
-    def say() -> None:
+    def annotate() -> None:
         try:
             at_it.wait(timeout=60)
             annotations.annotate_table(
@@ -326,19 +326,19 @@ def test_annotations_during_a_pass_are_not_lost(monkeypatch):
         if not at_it.is_set():
             at_it.set()
             deadline = time.monotonic() + 30
-            while time.monotonic() < deadline and not _somebody_waits():
+            while time.monotonic() < deadline and not _is_waiter_present():
                 time.sleep(0.01)
         return result
 
     monkeypatch.setattr(search_documents, "_annotations_of", read_while_others_write)
-    threads.append(threading.Thread(target=say))
+    threads.append(threading.Thread(target=annotate))
     threads[0].start()
     search_documents.update()
     threads[0].join(timeout=60)
     assert find("sheep") == ["ws.first"]
 
 
-def _somebody_waits() -> bool:
+def _is_waiter_present() -> bool:
     with connection.cursor() as cursor:
         # Within a transaction, what the view told once it goes on telling.
         cursor.execute("SELECT pg_stat_clear_snapshot()")

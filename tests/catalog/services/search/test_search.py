@@ -74,12 +74,12 @@ def highlights(page: Page) -> list[tuple[str, str]]:
     ]
 
 
-def say(*table: str, **changes) -> None:
+def annotate(*table: str, **changes) -> None:
     annotations.annotate_table(actor=SYSTEM, table=table, changes=Changes(**changes))
 
 
 def test_exact_names_rank_before_partial_names_and_texts():
-    say("prod", "web", "pageViews", description="Joined with orders in the evening")
+    annotate("prod", "web", "pageViews", description="Joined with orders in the evening")
     assert find("orders") == ["dev.orders", "prod.sales.customer_orders", "prod.web.pageViews"]
     assert find("prod.sales.customer_orders")[0] == "prod.sales.customer_orders"
 
@@ -107,7 +107,7 @@ def test_words_are_found_in_names_columns_and_comments(text, expected):
 
 
 def test_quoted_words_must_be_adjacent():
-    say("dev", "orders", description="of each customer the orders")
+    annotate("dev", "orders", description="of each customer the orders")
     assert find('"customer orders"') == ["prod.sales.customer_orders"]
     assert set(find("customer orders")) == {"prod.sales.customer_orders", "dev.orders"}
     assert find('"orders customer"') == []
@@ -146,7 +146,7 @@ def test_labels_are_inherited_and_overridden():
     annotations.annotate_namespace(
         actor=SYSTEM, namespace=("prod", "sales"), changes=Changes(labels={"pii": ["Yes"]})
     )
-    say("prod", "sales", "invoices2024", labels={"pii": ["no"]})
+    annotate("prod", "sales", "invoices2024", labels={"pii": ["no"]})
     assert find("label:pii=yes") == ["prod.sales", "prod.sales.customer_orders"]
     assert find("label:pii=no") == [
         "prod",
@@ -160,7 +160,7 @@ def test_labels_are_inherited_and_overridden():
         "prod.sales.invoices2024",
         "prod.web.pageViews",
     ]
-    say("dev", "orders", columns={})
+    annotate("dev", "orders", columns={})
     assert find("label:pii=maybe") == []
     page = search.search(actor=SYSTEM, text="label:pii=yes in:prod.sales")
     assert highlights(page) == [("label", "[pii] (inherited)")]
@@ -168,7 +168,7 @@ def test_labels_are_inherited_and_overridden():
 
 def test_a_label_of_a_column_finds_its_table():
     define("pii", places=[LabelPlace.COLUMN])
-    say(
+    annotate(
         "prod",
         "sales",
         "customer_orders",
@@ -185,13 +185,13 @@ def test_sensitivity_is_inherited_and_that_of_columns_counts():
         namespace=("prod",),
         changes=Changes(sensitivity=Sensitivity.INTERNAL, sets_sensitivity=True),
     )
-    say(
+    annotate(
         "prod",
         "sales",
         "customer_orders",
         columns={"total": ColumnChanges(sensitivity=Sensitivity.RESTRICTED, sets_sensitivity=True)},
     )
-    say("prod", "web", "pageViews", sensitivity=Sensitivity.PUBLIC, sets_sensitivity=True)
+    annotate("prod", "web", "pageViews", sensitivity=Sensitivity.PUBLIC, sets_sensitivity=True)
     assert find("sensitivity:restricted") == ["prod.sales.customer_orders"]
     assert find("sensitivity:public") == ["prod.web.pageViews"]
     assert find("sensitivity:internal kind:table") == [
@@ -225,7 +225,7 @@ def test_unknown_words_find_nothing():
 
 
 def test_results_name_the_matching_fields():
-    say(
+    annotate(
         "prod",
         "sales",
         "customer_orders",
@@ -339,13 +339,13 @@ def test_a_search_takes_three_statements_at_most():
     assert len(queries) == 3
 
 
-def test_only_what_may_be_browsed_is_found():
+def test_results_contain_only_objects_that_may_be_browsed():
     nobody = Principal("stranger", Privilege(0))
     for text in ("orders", "format:iceberg", "kind:namespace", "custmer"):
         page = search.search(actor=nobody, text=text)
         assert (page.results, page.is_corrected) == ([], False)
     ada = PrincipalRow.objects.create(name="user:ada", kind=PrincipalKind.USER)
-    say("prod", "web", "pageViews", owner="user:ada")
+    annotate("prod", "web", "pageViews", owner="user:ada")
     owner = access.of_row(ada)
     assert find("kind:table", owner) == find("owner:ada", owner) == ["prod.web.pageViews"]
     assert find("kind:namespace", owner) == ["prod", "prod.web"]

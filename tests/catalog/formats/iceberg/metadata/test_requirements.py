@@ -118,7 +118,7 @@ def test_a_missing_table_fails_all_requirements_but_assert_create():
     ],
     ids=lambda value: value if isinstance(value, str) else value.get("type", "none"),
 )
-def test_a_malformed_requirement_comes_before_one_that_failed(requirement, message):
+def test_malformed_requirements_are_reported_before_failed_ones(requirement, message):
     with pytest.raises(InvalidMetadata) as caught:
         requirements.check([{"type": "assert-create"}, requirement], table())
     assert caught.value.message == message
