@@ -34,7 +34,7 @@ RUN apt-get update \
 COPY --from=packages-worker /opt/venv /opt/venv
 COPY . /app
 USER monodon
-CMD ["celery", "--quiet", "-A", "tasks", "worker", "--loglevel", "info"]
+CMD ["celery", "--quiet", "--skip-checks", "-A", "tasks", "worker", "--loglevel", "info"]
 
 FROM base AS web
 COPY --from=packages /opt/venv /opt/venv
