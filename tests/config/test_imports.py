@@ -37,7 +37,12 @@ _BEAT = """
     assert schedulers == ["DatabaseScheduler"]
 """
 _WEB = "import config.rsgi"
-_WORKER = "from tasks import celery_app; celery_app.Worker()"
+_WORKER = """
+    import os
+    os.environ["CELERY_SKIP_CHECKS"] = "true"  # the option --skip-checks
+    from tasks import celery_app
+    celery_app.Worker()
+"""
 
 
 def heavy_imports(program: str) -> set[str]:
