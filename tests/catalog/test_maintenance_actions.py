@@ -286,6 +286,10 @@ def test_a_job_of_an_action_that_is_gone_fails_and_stays_readable(table, browser
         assert refused.status_code == 400
 
 
+def test_it_requires_no_migration(action, db):
+    call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)
+
+
 # --- declarations -----------------------------------------------------------------------------------
 
 
