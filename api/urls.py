@@ -42,11 +42,7 @@ urlpatterns = [
         "schema/management",
         Document.as_view(
             generator_class=management.ManagementSchemaGenerator,
-            custom_settings={
-                "APPEND_COMPONENTS": {"securitySchemes": management.SECURITY_SCHEMES},
-                "TITLE": "Monodon: management",
-                "DESCRIPTION": "Policies, health and jobs of maintenance, for tables of both formats.",
-            },
+            custom_settings=management.SETTINGS,
         ),
         name="schema-management",
     ),

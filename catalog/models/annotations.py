@@ -29,7 +29,7 @@ class Sensitivity(models.TextChoices):
         return list(type(self)).index(self)
 
 
-class LabelPlace(models.TextChoices):
+class LabelTarget(models.TextChoices):
     """The kinds of objects to which a label may be assigned."""
 
     NAMESPACE = "namespace"
@@ -60,7 +60,7 @@ class LabelDefinition(models.Model):
     is_multiple = models.BooleanField(
         default=False, help_text="Whether one thing may have several of its values."
     )
-    places = ArrayField(models.TextField(choices=LabelPlace), help_text="Where it may be put.")
+    applies_to = ArrayField(models.TextField(choices=LabelTarget), help_text="Where it may be put.")
     created_by = models.TextField(blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)

@@ -1,115 +1,87 @@
-"""Policies: what they can say, what is said, and what holds."""
+"""Maintenance policies: their settings, their direct values and their effective values."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from drf_spectacular.helpers import forced_singular_serializer
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api.management import messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.identifiers import Identifier
+from api.management.serializers import maintenance as s
+from api.management.viewsets import ManagementViewSet
 from catalog.policies import RULES
 from catalog.services.maintenance import policies
 
 
-class ListRules(ManagementOperation):
-    """What a policy can say, with units, defaults and bounds."""
+class RuleViewSet(ManagementViewSet):
+    operation_ids = {"list": "ListRules"}
+    pagination_class = None
 
-    response_model = m.Rules
-
-    def handle(self, actor: Principal, body: None) -> m.Rules:
-        return m.Rules(rules=[m.RuleModel.of(rule) for rule in RULES])
-
-
-def _of_namespace(actor: Principal, id: Identifier) -> m.Policy:
-    return m.Policy.of(*policies.policy_of_namespace(actor=actor, namespace=id))
+    @extend_schema(responses=forced_singular_serializer(s.RulesSerializer))
+    def list(self, request: Request) -> Response:
+        """List the settings of policies, with units, defaults and limits."""
+        return Response(s.RulesSerializer.represent({"rules": RULES}))
 
 
-def _say_of_namespace(actor: Principal, id: Identifier, values: Mapping[str, Any]) -> None:
-    policies.set_namespace_policy(actor=actor, namespace=id, values=values)
+class NamespacePolicyViewSet(ManagementViewSet):
+    operation_ids = {
+        "retrieve": "GetNamespacePolicy",
+        "update": "SetNamespacePolicy",
+        "destroy": "DeleteNamespacePolicy",
+    }
+
+    @extend_schema(responses=s.PolicySerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the policy of a namespace: the effective and the direct values."""
+        return self._answer()
+
+    @extend_schema(request=s.SetPolicySerializer, responses=s.PolicySerializer)
+    def update(self, request: Request, id: str) -> Response:
+        """Replace the direct values of a namespace's policy.
+
+        Omitted values are inherited.
+        """
+        values = self.read_body(s.SetPolicySerializer)["values"]
+        policies.set_namespace_policy(actor=request.user, namespace=self.identifier, values=values)
+        return self._answer()
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, id: str) -> Response:
+        """Remove all direct values of a namespace's policy."""
+        policies.set_namespace_policy(actor=request.user, namespace=self.identifier, values={})
+        return Response(status=204)
+
+    def _answer(self) -> Response:
+        pair = policies.policy_of_namespace(actor=self.request.user, namespace=self.identifier)
+        return Response(s.PolicySerializer.represent(pair))
 
 
-def _of_table(actor: Principal, id: Identifier) -> m.Policy:
-    return m.Policy.of(*policies.policy_of_table(actor=actor, table=id))
+class TablePolicyViewSet(ManagementViewSet):
+    operation_ids = {
+        "retrieve": "GetTablePolicy",
+        "update": "SetTablePolicy",
+        "destroy": "DeleteTablePolicy",
+    }
 
+    @extend_schema(responses=s.PolicySerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the policy of a table: the effective and the direct values."""
+        return self._answer()
 
-def _say_of_table(actor: Principal, id: Identifier, values: Mapping[str, Any]) -> None:
-    policies.set_table_policy(actor=actor, table=id, values=values)
+    @extend_schema(request=s.SetPolicySerializer, responses=s.PolicySerializer)
+    def update(self, request: Request, id: str) -> Response:
+        """Replace the direct values of a table's policy.
 
+        Omitted values are inherited.
+        """
+        values = self.read_body(s.SetPolicySerializer)["values"]
+        policies.set_table_policy(actor=request.user, table=self.identifier, values=values)
+        return self._answer()
 
-@dataclass(frozen=True)
-class _Target:
-    """What has a policy, by its name."""
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, id: str) -> Response:
+        """Remove all direct values of a table's policy."""
+        policies.set_table_policy(actor=request.user, table=self.identifier, values={})
+        return Response(status=204)
 
-    find: Callable[[Principal, Identifier], m.Policy]
-    say: Callable[[Principal, Identifier, Mapping[str, Any]], None]
-
-
-_NAMESPACE = _Target(_of_namespace, _say_of_namespace)
-_TABLE = _Target(_of_table, _say_of_table)
-
-
-class _PolicyOperation(ManagementOperation):
-    target: ClassVar[_Target]
-
-
-class _GetPolicy(_PolicyOperation):
-    response_model = m.Policy
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.Policy:
-        return self.target.find(actor, id)
-
-
-class _SetPolicy(_PolicyOperation):
-    verb = "PUT"
-    changes = True
-    request_model = m.SetPolicyRequest
-    response_model = m.Policy
-
-    def handle(self, actor: Principal, body: m.SetPolicyRequest, id: Identifier) -> m.Policy:
-        self.target.say(actor, id, body.values)
-        return self.target.find(actor, id)
-
-
-class _DeletePolicy(_PolicyOperation):
-    verb = "DELETE"
-    changes = True
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> None:
-        self.target.say(actor, id, {})
-
-
-class GetNamespacePolicy(_GetPolicy):
-    """What holds for tables of a namespace, and what is said there."""
-
-    target = _NAMESPACE
-
-
-class SetNamespacePolicy(_SetPolicy):
-    """Replace what is said at a namespace; what is left out is inherited."""
-
-    target = _NAMESPACE
-
-
-class DeleteNamespacePolicy(_DeletePolicy):
-    """Say nothing at a namespace any more: all is inherited."""
-
-    target = _NAMESPACE
-
-
-class GetTablePolicy(_GetPolicy):
-    """What holds for a table, and what is said of it alone."""
-
-    target = _TABLE
-
-
-class SetTablePolicy(_SetPolicy):
-    """Replace what is said of a table alone; what is left out is inherited."""
-
-    target = _TABLE
-
-
-class DeleteTablePolicy(_DeletePolicy):
-    """Say nothing of a table alone any more: all is inherited."""
-
-    target = _TABLE
+    def _answer(self) -> Response:
+        pair = policies.policy_of_table(actor=self.request.user, table=self.identifier)
+        return Response(s.PolicySerializer.represent(pair))

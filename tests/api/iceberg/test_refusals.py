@@ -234,7 +234,7 @@ def test_a_commit_that_surely_failed_is_a_409(iceberg: Iceberg, committing, capl
 
 def test_a_database_that_is_away_before_anything_is_sent(iceberg: Iceberg, committing):
     committing.setattr(
-        "api.operation.authentication.authenticate", raising(OperationalError("away"))
+        "api.credentials.authentication.authenticate", raising(OperationalError("away"))
     )
     body = {"namespace": ["new"]}
     error = "nothing was changed"

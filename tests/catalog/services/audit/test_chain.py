@@ -157,7 +157,7 @@ def test_one_pass_at_a_time():
         ("request_id", "'x'"),
         ("transaction_id", "gen_random_uuid()"),
         ("xid", "'1'"),
-        ("door", "'lance'"),
+        ("interface", "'lance'"),
         ("key", "'other'"),
         ("outcome", "'refused'"),
         ("error", "'no'"),

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "interface": "lance", **facts}
     return AuditEvent.objects.create(**told)
 
 
@@ -49,7 +49,7 @@ def test_each_filter_finds_its_own():
     rows = {
         "actor": make(actor="bob"),
         "action": make(action="tag.delete"),
-        "door": make(door="iceberg"),
+        "interface": make(interface="iceberg"),
         "outcome": make(outcome="refused", error="PermissionDenied: no"),
         "key": make(key="laptop"),
         "request_id": make(request_id="req-9"),
@@ -64,7 +64,7 @@ def test_each_filter_finds_its_own():
     expected = {
         "actor": {"actor": "bob"},
         "action": {"action": "tag.delete"},
-        "door": {"door": "iceberg"},
+        "interface": {"interface": "iceberg"},
         "outcome": {"outcome": "refused"},
         "key": {"key": "laptop"},
         "request_id": {"request_id": "req-9"},
@@ -77,7 +77,7 @@ def test_each_filter_finds_its_own():
         assert found(**search) == [rows[name].pk], name
     assert found(target="other.x") == [rows["below"].pk, rows["target"].pk]
     assert found() == sorted((row.pk for row in rows.values()), reverse=True)
-    assert found(actor="bob", door="iceberg") == []
+    assert found(actor="bob", interface="iceberg") == []
     assert found(actor="nobody") == []
 
 
@@ -168,7 +168,7 @@ def test_json_lines_have_every_column(monkeypatch):
         "target": "ws.t",
         "outcome": "done",
         "error": "",
-        "door": "lance",
+        "interface": "lance",
         "key": "",
         "table_uuid": str(row.table_uuid),
         "before": None,

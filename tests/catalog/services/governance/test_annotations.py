@@ -26,7 +26,7 @@ from catalog.models import (
     LabelAssignment,
     LabelColour,
     LabelDefinition,
-    LabelPlace,
+    LabelTarget,
     Namespace,
     PrincipalKind,
     SearchDocument,
@@ -331,7 +331,7 @@ def test_values_that_a_label_does_not_take(values, cause):
 
 
 def test_places_that_a_label_does_not_take():
-    annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
+    annotations.create_label(actor=SYSTEM, key="pii", applies_to=[LabelTarget.COLUMN])
     with unchanged(), pytest.raises(InvalidInput, match="to a column, not to a table"):
         on_table(labels={"pii": ["yes"]})
     with unchanged(), pytest.raises(InvalidInput, match="not to a namespace"):
@@ -363,7 +363,7 @@ def test_definitions_are_created_changed_and_deleted():
         description="Of people",
         colour=LabelColour.RED,
         values=["yes", "no"],
-        places=[LabelPlace.TABLE, LabelPlace.COLUMN],
+        applies_to=[LabelTarget.TABLE, LabelTarget.COLUMN],
     )
     assert annotations.find_label(key="pii") == row
     assert told(last_event()) == (
@@ -375,7 +375,7 @@ def test_definitions_are_created_changed_and_deleted():
             "colour": "red",
             "values": ["yes", "no"],
             "is_multiple": False,
-            "places": ["table", "column"],
+            "applies_to": ["table", "column"],
         },
     )
     annotations.update_label(actor=SYSTEM, key="pii", is_multiple=True, values=[])
@@ -405,8 +405,8 @@ def test_a_label_that_exists_is_not_created_again():
         {"values": [""]},
         {"values": [" a"]},
         {"values": ["x" * 201]},
-        {"places": []},
-        {"places": [LabelPlace.TABLE] * 2},
+        {"applies_to": []},
+        {"applies_to": [LabelTarget.TABLE] * 2},
     ],
 )
 def test_definitions_that_make_no_sense(wrong):
@@ -419,8 +419,8 @@ def test_definitions_that_make_no_sense(wrong):
     [
         ({"values": ["b"]}, "value 'a' is assigned"),
         ({"is_multiple": False}, "several of its values"),
-        ({"places": [LabelPlace.NAMESPACE]}, "it is assigned to a table"),
-        ({"places": [LabelPlace.TABLE]}, "it is assigned to a column"),
+        ({"applies_to": [LabelTarget.NAMESPACE]}, "it is assigned to a table"),
+        ({"applies_to": [LabelTarget.TABLE]}, "it is assigned to a column"),
     ],
 )
 def test_a_label_in_use_is_not_changed_under_those_who_have_it(change, cause):

@@ -1,0 +1,339 @@
+"""Serializers of policies, health, jobs and maintenance."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from api.management.fields import (
+    CountParameter,
+    EnumField,
+    EnumParameter,
+    EnumsParameter,
+    FlagField,
+    ListField,
+    MomentParameter,
+    TextField,
+    TextParameter,
+)
+from api.management.schema import example
+from api.management.serializers.base import QuerySerializer, Serializer
+from catalog.models import Job, JobKind, JobStatus, TableFormat, TableHealth
+from catalog.policies import EffectivePolicy, Rule, Unit
+from catalog.services.maintenance import health, job_control
+from catalog.services.maintenance.measurements import Measurement
+
+_NAMESPACE = "Only this namespace and everything below it; spelled as in a path."
+
+# --- policies --------------------------------------------------------------------------------------
+
+
+@example(
+    name="keep_versions",
+    unit="count",
+    default=10,
+    help="Keep at least this many versions.",
+    formats=["iceberg", "lance"],
+    minimum=1,
+    maximum=1000000,
+)
+class RuleSerializer(Serializer):
+    """A setting of policies."""
+
+    name = serializers.CharField()
+    unit = EnumField(Unit)
+    default = serializers.JSONField(allow_null=True)
+    help = serializers.CharField()
+    formats = serializers.SerializerMethodField()
+    minimum = serializers.SerializerMethodField(help_text="Null for modes and times.")
+    maximum = serializers.SerializerMethodField(help_text="Null for modes and times.")
+
+    @extend_schema_field(serializers.ListField(child=EnumField(TableFormat)))
+    def get_formats(self, rule: Rule) -> list[str]:
+        return sorted(rule.formats)
+
+    def get_minimum(self, rule: Rule) -> float | None:
+        return None if rule.unit in {Unit.MODE, Unit.TIME} else rule.low
+
+    def get_maximum(self, rule: Rule) -> float | None:
+        return None if rule.unit in {Unit.MODE, Unit.TIME} else rule.high
+
+
+class RulesSerializer(Serializer):
+    """All settings of policies."""
+
+    rules = RuleSerializer(many=True)
+
+
+class PolicyValueSerializer(Serializer):
+    """An effective value of a policy."""
+
+    value = serializers.JSONField()
+    source = serializers.CharField(help_text="The object that sets it. Empty: the default.")
+
+
+@example(
+    effective={"keep_versions": {"value": 5, "source": "prod"}},
+    direct={"keep_versions": 5},
+)
+class PolicySerializer(Serializer):
+    """The effective policy, and the values set directly on the object; the others are inherited.
+
+    The instance is a pair of both.
+    """
+
+    effective = serializers.SerializerMethodField()
+    direct = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.DictField(child=PolicyValueSerializer()))
+    def get_effective(self, pair: tuple[EffectivePolicy, Any]) -> dict[str, Any]:
+        return {
+            name: {"value": value.value, "source": value.source}
+            for name, value in pair[0].values.items()
+        }
+
+    def get_direct(self, pair: tuple[Any, Any]) -> dict[str, Any]:
+        return dict(pair[1])
+
+
+@example(values={"keep_versions": 5, "compaction": "on"})
+class SetPolicySerializer(Serializer):
+    """All direct values of a policy."""
+
+    values = serializers.DictField(
+        help_text="All values to set on the object, by name. The others are inherited."
+    )
+
+
+# --- health ----------------------------------------------------------------------------------------
+
+
+class PlannedJobSerializer(Serializer):
+    """A job that maintenance would start."""
+
+    kind = EnumField(JobKind)
+    mode = serializers.CharField()
+    reason = serializers.CharField()
+    files_gone = serializers.IntegerField()
+    bytes_read = serializers.IntegerField()
+    is_for_spark = serializers.BooleanField()
+    parameters = serializers.DictField()
+
+
+class HealthSerializer(Serializer):
+    """The health of a table when it was last measured."""
+
+    table = serializers.ListField(child=serializers.CharField(), source="table.identifier")
+    format = EnumField(TableFormat, source="table.format")
+    measured_at = serializers.DateTimeField()
+    score = serializers.IntegerField(help_text="From 0 (lowest) to 100.")
+    planned = serializers.SerializerMethodField()
+    files_gone = serializers.IntegerField()
+    bytes_read = serializers.IntegerField()
+    error = serializers.SerializerMethodField(
+        help_text="Why the table could not be measured. Empty: it was measured."
+    )
+
+    @extend_schema_field(PlannedJobSerializer(many=True))
+    def get_planned(self, row: TableHealth) -> list[dict[str, Any]]:
+        return row.planned
+
+    def get_error(self, row: TableHealth) -> str:
+        return str(row.statistics.get("error", ""))
+
+
+class HealthWithStatisticsSerializer(HealthSerializer):
+    """The health of a table with its statistics."""
+
+    statistics = serializers.SerializerMethodField()
+
+    def get_statistics(self, row: TableHealth) -> dict[str, Any]:
+        return {name: value for name, value in row.statistics.items() if name != "error"}
+
+
+_POINT = ("rows", "bytes", "files", "small_files", "deleted_rows", "versions")
+
+
+class HealthPointSerializer(Serializer):
+    """A measurement."""
+
+    measured_at = serializers.DateTimeField()
+    score = serializers.IntegerField()
+    rows = serializers.IntegerField(allow_null=True)
+    bytes = serializers.IntegerField(allow_null=True)
+    files = serializers.IntegerField(allow_null=True)
+    small_files = serializers.IntegerField(allow_null=True)
+    deleted_rows = serializers.IntegerField(allow_null=True)
+    versions = serializers.IntegerField(allow_null=True)
+
+    def to_representation(self, instance: TableHealth) -> dict[str, Any]:
+        statistics = instance.statistics
+        return {
+            "measured_at": instance.measured_at,
+            "score": instance.score,
+            **{name: statistics.get(name) for name in _POINT},
+        }
+
+
+class TableHealthSerializer(Serializer):
+    """The health of a table now and in the past."""
+
+    newest = HealthWithStatisticsSerializer(
+        allow_null=True, help_text="Null: the table was not measured yet."
+    )
+    series = HealthPointSerializer(many=True, help_text="Oldest first.")
+
+
+class PlanSerializer(Serializer):
+    """The maintenance that a table needs."""
+
+    table = serializers.ListField(child=serializers.CharField(), source="table.identifier")
+    format = EnumField(TableFormat, source="table.format")
+    score = serializers.IntegerField()
+    statistics = serializers.SerializerMethodField()
+    planned = serializers.SerializerMethodField()
+
+    def get_statistics(self, measurement: Measurement) -> dict[str, Any]:
+        return measurement.statistics.as_json()
+
+    @extend_schema_field(PlannedJobSerializer(many=True))
+    def get_planned(self, measurement: Measurement) -> list[dict[str, Any]]:
+        return [job.as_json() for job in measurement.planned]
+
+
+class HealthQuery(QuerySerializer):
+    """Filters of the list of tables by health."""
+
+    namespace = TextParameter(help_text=_NAMESPACE)
+    format = EnumParameter(TableFormat)
+    max_score = CountParameter(
+        min_value=0, max_value=100, help_text="Only tables up to this score."
+    )
+
+
+class TableHealthQuery(QuerySerializer):
+    """The extent of a table's history."""
+
+    days = CountParameter(default=health.DAYS, max_value=health.MAX_DAYS)
+    points = CountParameter(
+        default=health.POINTS,
+        max_value=health.MAX_POINTS,
+        help_text="The most measurements, evenly selected.",
+    )
+
+
+# --- jobs ------------------------------------------------------------------------------------------
+
+
+@example(kind="compact", dry_run=True)
+class StartMaintenanceSerializer(Serializer):
+    """The maintenance to start."""
+
+    kind = TextField(help_text="A kind of maintenance.")
+    dry_run = FlagField(default=False, help_text="Report what it would do; change nothing.")
+    indexes = ListField(
+        default=None,
+        allow_null=True,
+        help_text="For optimize_indexes and rebuild_indexes: only these indexes.",
+    )
+
+
+class JobSerializer(Serializer):
+    """A job of any kind."""
+
+    id = serializers.IntegerField(source="pk")
+    kind = EnumField(JobKind)
+    status = EnumField(JobStatus)
+    table = serializers.ListField(child=serializers.CharField(), source="table.identifier")
+    format = EnumField(TableFormat, source="table.format")
+    dry_run = serializers.BooleanField(source="is_dry_run")
+    attempts = serializers.IntegerField()
+    progress = serializers.IntegerField()
+    total = serializers.IntegerField(allow_null=True)
+    unit = serializers.CharField()
+    message = serializers.CharField(source="error", help_text="Why it failed, or a remark.")
+    cancel_requested = serializers.BooleanField()
+    actor = serializers.SerializerMethodField()
+    transaction_id = serializers.UUIDField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+    def get_actor(self, row: Job) -> str:
+        return row.transaction.actor if row.transaction else ""
+
+
+class JobEventSerializer(Serializer):
+    """A line of a job's log."""
+
+    at = serializers.DateTimeField()
+    level = serializers.CharField()
+    message = serializers.CharField()
+    data = serializers.JSONField(allow_null=True)
+
+
+class JobWithLogSerializer(JobSerializer):
+    """A job with its parameters, its result, and a page of its log.
+
+    The context has ``log`` and ``next_page_token``.
+    """
+
+    parameters = serializers.DictField()
+    result = serializers.DictField(allow_null=True)
+    log = serializers.SerializerMethodField()
+    next_page_token = serializers.SerializerMethodField()
+
+    @extend_schema_field(JobEventSerializer(many=True))
+    def get_log(self, row: Job) -> Any:
+        return JobEventSerializer(self.context["log"], many=True).data
+
+    def get_next_page_token(self, row: Job) -> str | None:
+        token: str | None = self.context["next_page_token"]
+        return token
+
+
+class TallySerializer(Serializer):
+    """Results of jobs."""
+
+    succeeded = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    canceled = serializers.IntegerField()
+    dry_runs = serializers.IntegerField()
+    files_removed = serializers.IntegerField(help_text="From storage.")
+    bytes_reclaimed = serializers.IntegerField(
+        help_text="In storage, as far as the jobs report it."
+    )
+    files_merged = serializers.IntegerField(
+        help_text="The number of data files by which the tables were reduced."
+    )
+
+
+class SummarySerializer(Serializer):
+    """The results of maintenance in the last days, and the active jobs."""
+
+    since = serializers.DateTimeField()
+    queued = serializers.IntegerField()
+    running = serializers.IntegerField()
+    total = TallySerializer()
+    by_kind = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.DictField(child=TallySerializer()))
+    def get_by_kind(self, summary: job_control.Summary) -> dict[str, Any]:
+        return {
+            kind: TallySerializer(tally).data for kind, tally in sorted(summary.by_kind.items())
+        }
+
+
+class JobQuery(QuerySerializer):
+    """Filters of the list of jobs."""
+
+    status = EnumsParameter(JobStatus)
+    kind = EnumsParameter(JobKind)
+    table = TextParameter(help_text="Spelled as in a path.")
+    since = MomentParameter(help_text="Jobs that are active, or ended since then.")
+
+
+class SummaryQuery(QuerySerializer):
+    """The extent of the summary."""
+
+    days = CountParameter(default=30, max_value=job_control.MAX_DAYS)

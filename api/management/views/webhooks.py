@@ -1,0 +1,116 @@
+"""Webhooks, which receive events, and their deliveries. For administrators."""
+
+from functools import partial
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.pagination import TokenPagination
+from api.management.serializers import events as s
+from api.management.viewsets import ManagementViewSet, SecretMixin
+from catalog.services.events import feed, webhooks
+
+
+class WebhookPagination(TokenPagination):
+    results_field = "webhooks"
+
+
+class DeliveryPagination(TokenPagination):
+    results_field = "deliveries"
+
+
+class WebhookViewSet(SecretMixin, ManagementViewSet):
+    lookup_field = "webhook"
+    lookup_value_regex = "[^/]+"
+    pagination_class = WebhookPagination
+    secret_actions = frozenset({"create", "rotate"})
+    operation_ids = {
+        "list": "ListWebhooks",
+        "create": "CreateWebhook",
+        "retrieve": "GetWebhook",
+        "partial_update": "UpdateWebhook",
+        "destroy": "DeleteWebhook",
+        "rotate": "RotateWebhookSecret",
+        "replay": "ReplayWebhook",
+    }
+
+    @extend_schema(responses=s.WebhookSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List webhooks by name."""
+        return self.page(partial(webhooks.list_webhooks, actor=request.user), s.WebhookSerializer)
+
+    @extend_schema(request=s.CreateWebhookSerializer, responses={201: s.NewWebhookSerializer})
+    def create(self, request: Request) -> Response:
+        """Create a webhook.
+
+        It receives events from now on. The response has its signing secret, which cannot be retrieved
+        later.
+        """
+        body = self.read_body(s.CreateWebhookSerializer)
+        body["namespace"] = tuple(body["namespace"] or ())
+        row, secret = webhooks.create_webhook(actor=request.user, **body)
+        return Response(
+            s.NewWebhookSerializer.represent({"secret": secret, "details": row}), status=201
+        )
+
+    @extend_schema(responses=s.WebhookSerializer)
+    def retrieve(self, request: Request, webhook: str) -> Response:
+        """Get a webhook."""
+        row = webhooks.find_webhook(actor=request.user, name=webhook)
+        return Response(s.WebhookSerializer.represent(row))
+
+    @extend_schema(request=s.UpdateWebhookSerializer, responses=s.WebhookSerializer)
+    def partial_update(self, request: Request, webhook: str) -> Response:
+        """Change a webhook.
+
+        Omitted fields keep their values.
+        """
+        changes = webhooks.Changes(**self.read_body(s.UpdateWebhookSerializer))
+        row = webhooks.update_webhook(actor=request.user, name=webhook, changes=changes)
+        return Response(s.WebhookSerializer.represent(row))
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, webhook: str) -> Response:
+        """Delete a webhook."""
+        webhooks.delete_webhook(actor=request.user, name=webhook)
+        return Response(status=204)
+
+    @extend_schema(request=None, responses=s.WebhookSecretSerializer)
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, webhook: str) -> Response:
+        """Replace the signing secret of a webhook.
+
+        The next attempt uses the new secret, which only this response has.
+        """
+        secret = webhooks.rotate_secret(actor=request.user, name=webhook)
+        return Response(s.WebhookSecretSerializer.represent({"secret": secret}))
+
+    @extend_schema(request=s.ReplaySerializer, responses=s.ReplayedSerializer)
+    @action(detail=True, methods=["post"])
+    def replay(self, request: Request, webhook: str) -> Response:
+        """Send dead letters, or all events after a position in the stream, again."""
+        body = self.read_body(s.ReplaySerializer)
+        if body["position"] is not None:
+            position = feed.Position.parse(body["position"])
+            webhooks.replay_from(actor=request.user, name=webhook, position=position)
+            count = None
+        else:
+            count = webhooks.replay(actor=request.user, name=webhook, deliveries=body["deliveries"])
+        return Response(s.ReplayedSerializer.represent({"deliveries": count}))
+
+
+class DeliveryViewSet(ManagementViewSet):
+    pagination_class = DeliveryPagination
+    operation_ids = {"list": "ListDeliveries"}
+    query_classes = {"list": s.DeliveryQuery}
+
+    @extend_schema(responses=s.DeliverySerializer(many=True))
+    def list(self, request: Request, webhook: str) -> Response:
+        """List the deliveries of a webhook, newest first.
+
+        Deliveries with the status ``dead`` are the dead letters.
+        """
+        rows = partial(webhooks.list_deliveries, actor=request.user, name=webhook, **self.query())
+        return self.page(rows, s.DeliverySerializer)
