@@ -1,6 +1,5 @@
 """Fields that refuse values of other types instead of converting them."""
 
-import uuid
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -11,6 +10,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
+
+OPTIONAL: dict[str, Any] = {"default": None, "allow_null": True}
+"""Of a field whose absence, or null, leaves the value as it is."""
 
 
 class TextField(serializers.CharField):
@@ -58,6 +60,12 @@ class EnumField(serializers.ChoiceField):
         return self.enum(data)
 
 
+class NamesField(serializers.ListField):
+    """The names of an object, from the root down, or another list of texts."""
+
+    child = serializers.CharField()
+
+
 class ListField(serializers.ListField):
     """A list, by default of texts."""
 
@@ -85,20 +93,21 @@ class MomentField(serializers.DateTimeField):
 # --- query parameters ------------------------------------------------------------------------------
 
 
-class CountParameter(serializers.IntegerField):
+class _Parameter:
+    """A parameter that may be missing."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"required": False, "default": None, **options})
+
+
+class CountParameter(_Parameter, serializers.IntegerField):
     """A positive integer of a query, at most ``max_value`` if there is one."""
 
-    def __init__(self, **options: Any) -> None:
-        most = options.get("max_value")
-        super().__init__(
-            **{"min_value": 1, "required": False, "default": None, **options},
-            error_messages=dict.fromkeys(
-                ("invalid", "min_value", "max_value", "max_string_length"),
-                f"use {options.get('min_value', 1)} to {most}"
-                if most
-                else "use a positive integer",
-            ),
-        )
+    def __init__(self, min_value: int = 1, max_value: int | None = None, **options: Any) -> None:
+        rule = f"use {min_value} to {max_value}" if max_value else "use a positive integer"
+        kinds = ("invalid", "min_value", "max_value", "max_string_length")
+        options["error_messages"] = dict.fromkeys(kinds, rule)
+        super().__init__(min_value=min_value, max_value=max_value, **options)
 
     def to_internal_value(self, data: str) -> int:
         if not (data.isascii() and data.isdigit() and len(data) < 19):
@@ -106,39 +115,29 @@ class CountParameter(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
-class TextParameter(serializers.CharField):
+class TextParameter(_Parameter, serializers.CharField):
     """Text of a query."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **{"required": False, "default": None, "trim_whitespace": False, **options}
-        )
+        super().__init__(trim_whitespace=False, **options)
 
 
-class EnumParameter(EnumField):
+class EnumParameter(_Parameter, EnumField):
     """A member of an enumeration."""
 
     default_error_messages = {"invalid_choice": "use {choices}"}
 
-    def __init__(self, enum: type[Enum], **options: Any) -> None:
-        super().__init__(enum, **{"required": False, "default": None, **options})
 
-
-class EnumsParameter(serializers.Field):
+@extend_schema_field(OpenApiTypes.STR)
+class EnumsParameter(_Parameter, serializers.Field):
     """Members of an enumeration, separated by commas."""
 
     def __init__(self, enum: type[Enum], **options: Any) -> None:
         self.enum = enum
         values = ", ".join(member.value for member in enum)
-        super().__init__(
-            **{
-                "required": False,
-                "default": list,
-                "help_text": f"Some of {values}, separated by commas.",
-                **options,
-            },
-            error_messages={"invalid": f"use {values}, with commas between several"},
-        )
+        options["error_messages"] = {"invalid": f"use {values}, with commas between several"}
+        help_text = f"Some of {values}, separated by commas."
+        super().__init__(default=list, help_text=help_text, **options)
 
     def to_internal_value(self, data: str) -> list[Any]:
         try:
@@ -147,13 +146,11 @@ class EnumsParameter(serializers.Field):
             self.fail("invalid")
 
 
-class FlagParameter(serializers.Field):
+@extend_schema_field(OpenApiTypes.BOOL)
+class FlagParameter(_Parameter, serializers.Field):
     """A boolean of a query."""
 
     default_error_messages = {"invalid": "use true or false"}
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"required": False, "default": False, **options})
 
     def to_internal_value(self, data: str) -> bool:
         if data.lower() not in _TRUE | _FALSE:
@@ -161,13 +158,11 @@ class FlagParameter(serializers.Field):
         return data.lower() in _TRUE
 
 
-class MomentParameter(serializers.Field):
+@extend_schema_field(OpenApiTypes.DATETIME)
+class MomentParameter(_Parameter, serializers.Field):
     """A time of a query; without a zone it is in UTC."""
 
     default_error_messages = {"invalid": "use a time such as 2027-01-31T12:00:00Z"}
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"required": False, "default": None, **options})
 
     def to_internal_value(self, data: str) -> datetime:
         try:
@@ -178,22 +173,7 @@ class MomentParameter(serializers.Field):
             self.fail("invalid")
 
 
-class UUIDParameter(serializers.UUIDField):
+class UUIDParameter(_Parameter, serializers.UUIDField):
     """A UUID of a query."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **{"required": False, "default": None, **options},
-            error_messages={"invalid": "use a UUID"},
-        )
-
-    def to_internal_value(self, data: str) -> uuid.UUID:
-        return super().to_internal_value(data)
-
-
-for _parameter, _type in (
-    (EnumsParameter, OpenApiTypes.STR),
-    (FlagParameter, OpenApiTypes.BOOL),
-    (MomentParameter, OpenApiTypes.DATETIME),
-):
-    extend_schema_field(_type)(_parameter)
+    default_error_messages = {"invalid": "use a UUID"}

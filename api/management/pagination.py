@@ -16,7 +16,7 @@ List = Callable[..., tuple[Sequence[Any], str | None]]
 class TokenPagination(BasePagination):
     """Asks a service for a page. The service knows the order, and what its tokens mean.
 
-    A response has the rows under ``results_field``, and ``next_page_token``, null on the last page.
+    A response has the rows under the view's ``results_field``, and ``next_page_token``, null on the last page.
     """
 
     results_field = "results"
@@ -27,6 +27,7 @@ class TokenPagination(BasePagination):
         self, queryset: List, request: Request, view: Any = None
     ) -> list[Any]:
         """Return the rows of a page. Raises InvalidInput for a bad limit or token."""
+        self.results_field = view.results_field
         rows, self.next_page_token = queryset(**self.query_class.read(view.query_values))
         return list(rows)
 

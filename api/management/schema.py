@@ -8,7 +8,7 @@ from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema_serializer
+from drf_spectacular.utils import OpenApiParameter
 
 from api.management import errors
 
@@ -41,18 +41,11 @@ _DELIMITER = OpenApiParameter(
 )
 
 
-def example(**fields: Any) -> Any:
-    """Give a serializer an example of its content, which the document shows."""
-    return extend_schema_serializer(
-        examples=[OpenApiExample("Example", value=fields, status_codes=["200", "201", "202"])]
-    )
-
-
 class ManagementSchema(AutoSchema):
     """Describes an action of a viewset."""
 
     def get_operation_id(self) -> str:
-        return str(self.view.operation_ids[self.view.action])
+        return str(self.view.operation_id(self.view.action))
 
     def get_summary(self) -> str:
         return self._docstring().partition("\n")[0].removesuffix(".")
@@ -87,6 +80,12 @@ class ManagementSchema(AutoSchema):
             for name, field in fields.items()
         ]
         return parameters + [_DELIMITER] * ("{id}" in self.path or bool(_NAMED & fields.keys()))
+
+    def _get_paginator(self) -> Any:
+        paginator = super()._get_paginator()  # type: ignore[no-untyped-call]
+        if paginator is not None:
+            paginator.results_field = self.view.results_field
+        return paginator
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         from api.management.serializers.base import ProblemSerializer

@@ -37,7 +37,9 @@ class ManagementView(GenericAPIView[Any]):
     parser_classes = [ObjectParser]
     renderer_classes = [JSONRenderer]
     content_negotiation_class = IgnoreClientNegotiation
-    pagination_class: type[TokenPagination] | None = None  # type: ignore[assignment]
+    pagination_class: type[TokenPagination] | None = TokenPagination  # type: ignore[assignment]
+    results_field = ""
+    """The field of the rows of a list."""
     serializer_class = serializers.Serializer
     # HEAD and OPTIONS are refused: a HEAD would do the work of a GET.
     http_method_names = ["get", "post", "put", "patch", "delete"]
@@ -137,42 +139,49 @@ class ManagementView(GenericAPIView[Any]):
         return self.get_paginated_response(serializer_class(page, many=True).data)
 
 
+_VERBS = {"retrieve": "Get", "update": "Set", "partial_update": "Update", "destroy": "Delete"}
+
+
 class ManagementViewSet(ViewSetMixin, ManagementView):
     """The operations on a resource."""
 
+    resource: ClassVar[str] = ""
+    """The name of the resource in the operationIds of its actions: ``Key`` in ``ListKeys``."""
     operation_ids: ClassVar[Mapping[str, str]] = {}
-    """The operationId of each action."""
+    """The operationIds of actions that ``resource`` does not name."""
     dry_actions: ClassVar[frozenset[str]] = frozenset()
     """Actions whose method is not GET, and which change nothing."""
+    secret_actions: ClassVar[frozenset[str]] = frozenset()
+    """Actions whose responses have a secret, which no cache may store."""
     query_classes: ClassVar[Mapping[str, type[QuerySerializer]]] = {}
     """The query parameters of actions, beside those of pages and the delimiter."""
+
+    @classmethod
+    def operation_id(cls, action: str) -> str:
+        """Return the operationId of an action."""
+        verb = _VERBS.get(action, action.capitalize())
+        return cls.operation_ids.get(action) or f"{verb}{cls.resource}{'s' * (action == 'list')}"
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         initialized: Request = super().initialize_request(request, *args, **kwargs)
         # DRF adds HEAD to the routes of GET, although it is refused.
         method = (request.method or "").lower()
         action = self.action if method in self.http_method_names else None
-        if action in self.operation_ids:
-            self.operation = self.operation_ids[action]
+        if action is not None:
+            self.operation = self.operation_id(action)
             self.changes = method != "get" and action not in self.dry_actions
         else:
             self.operation = "WrongMethod"
         return initialized
 
-    def query(self) -> dict[str, Any]:
-        """Return the validated query parameters of the action. Raises InvalidInput."""
-        return self.read_query(self.query_classes[self.action])
-
-
-class SecretMixin:
-    """For responses with a secret, which no cache may store."""
-
-    secret_actions: ClassVar[frozenset[str]] = frozenset()
-
     def finalize_response(
         self, request: Request, response: HttpResponse, *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        response = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]
-        if self.action in self.secret_actions:  # type: ignore[attr-defined]
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if self.action in self.secret_actions:
             response.headers["Cache-Control"] = "no-store"
         return response
+
+    def query(self) -> dict[str, Any]:
+        """Return the validated query parameters of the action. Raises InvalidInput."""
+        return self.read_query(self.query_classes[self.action])

@@ -4,17 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from api.management.fields import (
-    EnumField,
-    EnumsParameter,
-    FlagField,
-    ListField,
-    MomentField,
-    TextField,
-    TextParameter,
-    WholeNumberField,
-)
-from api.management.schema import example
+from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog.models import ApiKey, Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import words
@@ -36,35 +26,26 @@ class PrivilegesField(serializers.ListField):
 # --- grants ----------------------------------------------------------------------------------------
 
 
-@example(principal="etl", privileges=["read", "write"])
 class SetGrantSerializer(Serializer):
     """A grant to set."""
 
-    principal = TextField(help_text="The principal: etl, user:ada, group:analysts.")
-    privileges = ListField(
+    principal = fields.TextField(help_text="The principal: etl, user:ada, group:analysts.")
+    privileges = fields.ListField(
         help_text="Exactly these privileges and those that they include; 'all' includes all. An"
         " empty list removes the grant."
     )
 
 
-@example(
-    principal="etl",
-    kind="service",
-    privileges=["browse", "read"],
-    granted_by="user:ada",
-    granted_at="2027-01-31T12:00:00Z",
-)
 class GrantSerializer(Serializer):
     """A direct grant."""
 
     principal = serializers.CharField(source="principal.name")
-    kind = EnumField(PrincipalKind, source="principal.kind")
+    kind = fields.EnumField(PrincipalKind, source="principal.kind")
     privileges = PrivilegesField(help_text=_WORDS)
     granted_by = serializers.CharField()
     granted_at = serializers.DateTimeField()
 
 
-@example(principal="etl", privileges=["browse", "read", "write"])
 class GrantedSerializer(Serializer):
     """The grant after the change. No privileges: there is no grant."""
 
@@ -99,51 +80,26 @@ class KeyLimitSerializer(Serializer):
     )
 
 
-@example(
-    principal="etl",
-    kind="service",
-    is_active=True,
-    privileges=["browse", "read"],
-    sources=[
-        {
-            "because": "grant",
-            "privileges": ["browse", "read"],
-            "on": "prod",
-            "is_here": False,
-            "through": "group:analysts",
-        }
-    ],
-    keys=[],
-)
 class HolderSerializer(Serializer):
     """The privileges of a principal on an object, with their sources."""
 
     principal = serializers.CharField(source="principal.name")
-    kind = EnumField(PrincipalKind, source="principal.kind")
+    kind = fields.EnumField(PrincipalKind, source="principal.kind")
     is_active = serializers.BooleanField(help_text="An inactive principal holds no privileges.")
     privileges = PrivilegesField(source="held", help_text=_WORDS)
     sources = SourceSerializer(many=True)
     keys = KeyLimitSerializer(many=True)
 
 
-@example(principal="etl", privileges=[])
 class WhatIfSerializer(Serializer):
     """A grant to assume."""
 
-    principal = TextField(help_text="The principal whose direct grant is assumed to change.")
-    privileges = ListField(
+    principal = fields.TextField(help_text="The principal whose direct grant is assumed to change.")
+    privileges = fields.ListField(
         default=list, help_text="The privileges of the assumed grant. Empty: no grant."
     )
 
 
-@example(
-    principal="etl",
-    before=["browse", "read"],
-    after=[],
-    lost=["browse", "read"],
-    namespaces=1,
-    tables=12,
-)
 class LossSerializer(Serializer):
     """The privileges that a principal would lose, given all its other sources."""
 
@@ -162,7 +118,7 @@ class LossSerializer(Serializer):
 class GranteeQuery(QuerySerializer):
     """The principal of a grant to delete."""
 
-    principal = TextParameter(
+    principal = fields.TextParameter(
         required=True,
         default=serializers.empty,
         help_text="The name of a principal.",
@@ -173,30 +129,18 @@ class GranteeQuery(QuerySerializer):
 class HolderQuery(QuerySerializer):
     """A filter of the list of principals with privileges."""
 
-    principal = TextParameter(help_text="Only this principal.")
+    principal = fields.TextParameter(help_text="Only this principal.")
 
 
 # --- principals ------------------------------------------------------------------------------------
 
 
-@example(
-    name="user:ada",
-    kind="user",
-    level="granted",
-    description="",
-    is_active=True,
-    issuer="https://login.example.com",
-    subject="248289761001",
-    groups=["group:analysts"],
-    created_by="system",
-    created_at="2027-01-31T12:00:00Z",
-)
 class PrincipalSerializer(Serializer):
     """A person, a group or a service account."""
 
     name = serializers.CharField()
-    kind = EnumField(PrincipalKind)
-    level = EnumField(PrincipalLevel)
+    kind = fields.EnumField(PrincipalKind)
+    level = fields.EnumField(PrincipalLevel)
     description = serializers.CharField()
     is_active = serializers.BooleanField()
     issuer = serializers.CharField(
@@ -214,30 +158,28 @@ class PrincipalSerializer(Serializer):
 class PrincipalQuery(QuerySerializer):
     """A filter of the list of principals."""
 
-    kind = EnumsParameter(PrincipalKind)
+    kind = fields.EnumsParameter(PrincipalKind)
 
 
-@example(name="etl", kind="service", level="granted", description="Loads orders.")
 class CreatePrincipalSerializer(Serializer):
     """A principal to create."""
 
-    name = TextField(help_text="etl, user:ada, group:analysts.")
-    kind = EnumField(PrincipalKind)
-    level = EnumField(PrincipalLevel, default=PrincipalLevel.GRANTED)
-    description = TextField(default="")
-    issuer = TextField(default="")
-    subject = TextField(default="")
+    name = fields.TextField(help_text="etl, user:ada, group:analysts.")
+    kind = fields.EnumField(PrincipalKind)
+    level = fields.EnumField(PrincipalLevel, default=PrincipalLevel.GRANTED)
+    description = fields.TextField(default="")
+    issuer = fields.TextField(default="")
+    subject = fields.TextField(default="")
 
 
-@example(is_active=False)
 class UpdatePrincipalSerializer(Serializer):
     """Changes of a principal. Omitted fields keep their values."""
 
-    level = EnumField(PrincipalLevel, default=None, allow_null=True)
-    description = TextField(default=None, allow_null=True)
-    is_active = FlagField(default=None, allow_null=True)
-    issuer = TextField(default=None, allow_null=True)
-    subject = TextField(default=None, allow_null=True)
+    level = fields.EnumField(PrincipalLevel, **fields.OPTIONAL)
+    description = fields.TextField(**fields.OPTIONAL)
+    is_active = fields.FlagField(**fields.OPTIONAL)
+    issuer = fields.TextField(**fields.OPTIONAL)
+    subject = fields.TextField(**fields.OPTIONAL)
 
     def validate(self, attrs: Any) -> Any:
         if not self.initial_data:
@@ -247,22 +189,7 @@ class UpdatePrincipalSerializer(Serializer):
 
 # --- keys ------------------------------------------------------------------------------------------
 
-_KEY = {
-    "name": "etl",
-    "principal": "etl",
-    "prefix": "mnd_3fJ2",
-    "scopes": ["browse", "read"],
-    "namespace": ["prod"],
-    "created_by": "user:ada",
-    "created_at": "2027-01-31T12:00:00Z",
-    "expires_at": "2027-04-30T12:00:00Z",
-    "revoked_at": None,
-    "last_used_at": None,
-    "replaced_by": None,
-}
 
-
-@example(**_KEY)
 class KeySerializer(Serializer):
     """An API key, without its secret."""
 
@@ -291,7 +218,6 @@ class KeySerializer(Serializer):
         return None if row.namespace is None else list(row.namespace.identifier)
 
 
-@example(key="mnd_3fJ2...", details=_KEY)
 class NewKeySerializer(Serializer):
     """A new API key with its secret, which no later response contains."""
 
@@ -302,18 +228,17 @@ class NewKeySerializer(Serializer):
 class KeyQuery(QuerySerializer):
     """A filter of the list of keys."""
 
-    principal = TextParameter(help_text="Only the keys of this principal.")
+    principal = fields.TextParameter(help_text="Only the keys of this principal.")
 
 
-@example(principal="etl", name="etl-2027", scopes=["read"], namespace=["prod"])
 class CreateKeySerializer(Serializer):
     """An API key to create."""
 
-    principal = TextField()
-    name = TextField()
-    scopes = ListField(default=None, allow_null=True, help_text=_SCOPES)
-    namespace = ListField(default=None, allow_null=True)
-    expires_at = MomentField(
+    principal = fields.TextField()
+    name = fields.TextField()
+    scopes = fields.ListField(**fields.OPTIONAL, help_text=_SCOPES)
+    namespace = fields.ListField(**fields.OPTIONAL)
+    expires_at = fields.MomentField(
         required=False,
         allow_null=True,
         help_text="Without it, the key expires after 90 days. Null: it never expires, which only an"
@@ -321,18 +246,15 @@ class CreateKeySerializer(Serializer):
     )
 
 
-@example(overlap_seconds=86_400)
 class RotateKeySerializer(Serializer):
     """How to replace an API key."""
 
-    overlap_seconds = WholeNumberField(
+    overlap_seconds = fields.WholeNumberField(
         min_value=0,
         max_value=MAX_OVERLAP_SECONDS,
         help_text="The time in seconds during which the old key stays valid.",
     )
-    name = TextField(default=None, allow_null=True, help_text="Null: the old name with a number.")
-    expires_at = MomentField(
-        default=None,
-        allow_null=True,
-        help_text="The end of the new key. Null: the end of the old key.",
+    name = fields.TextField(**fields.OPTIONAL, help_text="Null: the old name with a number.")
+    expires_at = fields.MomentField(
+        **fields.OPTIONAL, help_text="The end of the new key. Null: the end of the old key."
     )

@@ -4,8 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from api.management.fields import EnumField, FlagField, ListField, TextField, TextParameter
-from api.management.schema import example
+from api.management import fields
 from api.management.serializers.base import PageQuery, Serializer
 from catalog.models import LabelColour, LabelTarget, Sensitivity, TableFormat
 from catalog.services.governance.annotation_operations import Link
@@ -18,33 +17,18 @@ _APPLIES_TO = "The kinds of objects that it can be assigned to."
 
 # --- labels ----------------------------------------------------------------------------------------
 
-_LABEL = {
-    "key": "pii",
-    "description": "Personal data.",
-    "colour": "red",
-    "values": ["yes", "no"],
-    "is_multiple": False,
-    "applies_to": ["table", "column"],
-}
 
-
-@example(
-    **_LABEL,
-    created_by="user:ada",
-    created_at="2027-01-31T12:00:00Z",
-    updated_at="2027-01-31T12:00:00Z",
-)
 class LabelSerializer(Serializer):
     """The definition of a label."""
 
     key = serializers.CharField()
     description = serializers.CharField()
-    colour = EnumField(LabelColour)
-    values = serializers.ListField(child=serializers.CharField(), help_text=_VALUES)
+    colour = fields.EnumField(LabelColour)
+    values = fields.NamesField(help_text=_VALUES)
     is_multiple = serializers.BooleanField(
         help_text="Whether an object can have several of its values."
     )
-    applies_to = serializers.ListField(child=EnumField(LabelTarget), help_text=_APPLIES_TO)
+    applies_to = serializers.ListField(child=fields.EnumField(LabelTarget), help_text=_APPLIES_TO)
     created_by = serializers.CharField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
@@ -56,35 +40,30 @@ class LabelsSerializer(Serializer):
     labels = LabelSerializer(many=True)
 
 
-@example(**_LABEL)
 class CreateLabelSerializer(Serializer):
     """A label to define."""
 
-    key = TextField(help_text="Up to 63 of a-z, 0-9, '_', '-' and '.'.")
-    description = TextField(default="")
-    colour = EnumField(LabelColour, default=LabelColour.GREY)
-    values = ListField(default=list, help_text=_VALUES)
-    is_multiple = FlagField(default=False)
-    applies_to = ListField(
-        child=EnumField(LabelTarget),
+    key = fields.TextField(help_text="Up to 63 of a-z, 0-9, '_', '-' and '.'.")
+    description = fields.TextField(default="")
+    colour = fields.EnumField(LabelColour, default=LabelColour.GREY)
+    values = fields.ListField(default=list, help_text=_VALUES)
+    is_multiple = fields.FlagField(default=False)
+    applies_to = fields.ListField(
+        child=fields.EnumField(LabelTarget),
         default=lambda: list(LabelTarget),
         help_text=_APPLIES_TO,
     )
 
 
-@example(values=["yes", "no", "unknown"])
 class UpdateLabelSerializer(Serializer):
     """Changes of a label. Omitted fields keep their values."""
 
-    description = TextField(default=None, allow_null=True)
-    colour = EnumField(LabelColour, default=None, allow_null=True)
-    values = ListField(default=None, allow_null=True)
-    is_multiple = FlagField(default=None, allow_null=True)
-    applies_to = ListField(
-        child=EnumField(LabelTarget),
-        default=None,
-        allow_null=True,
-        help_text=_APPLIES_TO,
+    description = fields.TextField(**fields.OPTIONAL)
+    colour = fields.EnumField(LabelColour, **fields.OPTIONAL)
+    values = fields.ListField(**fields.OPTIONAL)
+    is_multiple = fields.FlagField(**fields.OPTIONAL)
+    applies_to = fields.ListField(
+        child=fields.EnumField(LabelTarget), **fields.OPTIONAL, help_text=_APPLIES_TO
     )
 
 
@@ -94,15 +73,15 @@ class UpdateLabelSerializer(Serializer):
 class LinkSerializer(Serializer):
     """A link to a page about the object."""
 
-    title = TextField()
-    url = TextField(help_text="http or https.")
+    title = fields.TextField()
+    url = fields.TextField(help_text="http or https.")
 
 
 class GivenLabelSerializer(Serializer):
     """The values of a label that an object has."""
 
     key = serializers.CharField()
-    values = serializers.ListField(child=serializers.CharField())
+    values = fields.NamesField()
     source = serializers.CharField(help_text="The object that carries it, with dots.")
     is_inherited = serializers.BooleanField()
 
@@ -116,44 +95,30 @@ class ColumnAnnotationsSerializer(Serializer):
     )
     comment = serializers.CharField(help_text="The comment of the schema.")
     description = serializers.CharField()
-    sensitivity = EnumField(Sensitivity, allow_null=True)
+    sensitivity = fields.EnumField(Sensitivity, allow_null=True)
     labels = GivenLabelSerializer(many=True)
 
 
-@example(
-    identifier=["prod", "users"],
-    kind="table",
-    format="lance",
-    owner="user:ada",
-    description="One row per user.",
-    links=[{"title": "Runbook", "url": "https://example.com/users"}],
-    labels=[{"key": "pii", "values": ["yes"], "source": "prod", "is_inherited": True}],
-    direct_sensitivity=None,
-    sensitivity="restricted",
-    sensitivity_source="prod",
-    highest_sensitivity="restricted",
-    columns=[],
-)
 class AnnotationsSerializer(Serializer):
     """The annotations of a namespace, a table or a view, with the inherited ones."""
 
-    identifier = serializers.ListField(child=serializers.CharField())
+    identifier = fields.NamesField()
     kind = serializers.CharField(help_text="namespace, table or view.")
-    format = EnumField(TableFormat, allow_null=True)
+    format = fields.EnumField(TableFormat, allow_null=True)
     owner = serializers.CharField()
     description = serializers.CharField(help_text=_MARKDOWN)
     links = LinkSerializer(many=True)
     labels = GivenLabelSerializer(many=True, help_text="Direct and inherited labels.")
-    direct_sensitivity = EnumField(
+    direct_sensitivity = fields.EnumField(
         Sensitivity, source="said_sensitivity", allow_null=True, help_text="Null: inherited."
     )
-    sensitivity = EnumField(
+    sensitivity = fields.EnumField(
         Sensitivity, allow_null=True, help_text="The effective sensitivity: the nearest one."
     )
     sensitivity_source = serializers.CharField(
         help_text="The object that sets it, with dots. Empty: none."
     )
-    highest_sensitivity = EnumField(
+    highest_sensitivity = fields.EnumField(
         Sensitivity,
         allow_null=True,
         help_text="The highest of the effective sensitivity and those of the columns.",
@@ -164,14 +129,12 @@ class AnnotationsSerializer(Serializer):
 class UpdateColumnSerializer(Serializer):
     """Changes of a column's annotations. Omitted fields keep their values."""
 
-    description = TextField(
-        default=None, allow_null=True, help_text="Markdown. Empty: no description."
-    )
-    sensitivity = EnumField(
+    description = fields.TextField(**fields.OPTIONAL, help_text="Markdown. Empty: no description.")
+    sensitivity = fields.EnumField(
         Sensitivity, required=False, allow_null=True, help_text="Null: remove it."
     )
     labels = serializers.DictField(
-        child=ListField(),
+        child=fields.ListField(),
         default=dict,
         help_text="Values by key. An empty list removes the label.",
     )
@@ -187,14 +150,11 @@ def column_changes(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@example(description="Production data.", owner="user:ada", labels={"pii": ["yes"]})
 class UpdateNamespaceAnnotationsSerializer(UpdateColumnSerializer):
     """Changes of a namespace's annotations. Omitted fields keep their values."""
 
-    owner = TextField(default=None, allow_null=True, help_text="A principal. Empty: no owner.")
-    links = LinkSerializer(
-        many=True, default=None, allow_null=True, help_text="All links of the object."
-    )
+    owner = fields.TextField(**fields.OPTIONAL, help_text="A principal. Empty: no owner.")
+    links = LinkSerializer(many=True, **fields.OPTIONAL, help_text="All links of the object.")
 
     def to_internal_value(self, data: Any) -> Changes:
         values = super().to_internal_value(data)
@@ -211,10 +171,6 @@ class UpdateNamespaceAnnotationsSerializer(UpdateColumnSerializer):
         )
 
 
-@example(
-    description="One row per user.",
-    columns={"email": {"description": "Verified.", "sensitivity": "restricted"}},
-)
 class UpdateTableAnnotationsSerializer(UpdateNamespaceAnnotationsSerializer):
     """Changes of the annotations of a table or view and its columns. Omitted fields keep their values."""
 
@@ -246,27 +202,13 @@ class SearchResultSerializer(Serializer):
     """An object that matches the query."""
 
     kind = serializers.CharField(help_text="namespace, table or view.")
-    format = EnumField(TableFormat, allow_null=True)
-    identifier = serializers.ListField(child=serializers.CharField())
+    format = fields.EnumField(TableFormat, allow_null=True)
+    identifier = fields.NamesField()
     owner = serializers.CharField()
     description = serializers.CharField(help_text=_MARKDOWN)
     matches = SearchMatchSerializer(many=True)
 
 
-@example(
-    results=[
-        {
-            "kind": "table",
-            "format": "lance",
-            "identifier": ["prod", "users"],
-            "owner": "user:ada",
-            "description": "One row per user.",
-            "matches": [{"field": "name", "parts": [{"text": "users", "is_hit": True}]}],
-        }
-    ],
-    is_corrected=False,
-    next_page_token=None,
-)
 class SearchPageSerializer(Serializer):
     """A page of results."""
 
@@ -280,6 +222,6 @@ class SearchPageSerializer(Serializer):
 class SearchQuery(PageQuery):
     """A search."""
 
-    q = TextParameter(
+    q = fields.TextParameter(
         default="", help_text=f"Words, phrases and filters; at most {query.MAX_QUERY} characters."
     )

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
+from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
 from rest_framework import serializers
 
-from api.management.fields import CountParameter, TextParameter
+from api.management import fields
 from catalog.errors import InvalidInput
 
 _PLAIN = (
@@ -24,6 +27,10 @@ _PLAIN = (
 """Fields whose values the renderer writes as they are."""
 
 
+_EXAMPLES = orjson.loads((Path(__file__).parent / "examples.json").read_bytes())
+"""Examples of bodies, by the names of their serializers without the suffix."""
+
+
 class Serializer(serializers.Serializer[Any]):
     """A serializer that refuses unknown fields.
 
@@ -32,6 +39,13 @@ class Serializer(serializers.Serializer[Any]):
     """
 
     default_error_messages = {"unknown": "Unknown field."}
+
+    def __init_subclass__(cls) -> None:
+        """Add the example of the class to the document."""
+        super().__init_subclass__()
+        value = _EXAMPLES.get(cls.__name__.removesuffix("Serializer"))
+        examples = [OpenApiExample("Example", value, status_codes=["200", "201", "202"])]
+        extend_schema_serializer(examples=examples if value else [])(cls)
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping):
@@ -119,8 +133,10 @@ def _shared(kind: type[QuerySerializer]) -> QuerySerializer:
 class PageQuery(QuerySerializer):
     """The parameters of a list."""
 
-    limit = CountParameter(help_text="The size of a page; larger numbers count as the maximum.")
-    page_token = TextParameter(help_text="`next_page_token` of the previous page.")
+    limit = fields.CountParameter(
+        help_text="The size of a page; larger numbers count as the maximum."
+    )
+    page_token = fields.TextParameter(help_text="`next_page_token` of the previous page.")
 
 
 class ProblemSerializer(Serializer):

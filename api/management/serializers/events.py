@@ -5,21 +5,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from api.management.fields import (
-    CountParameter,
-    EnumField,
-    EnumParameter,
-    FlagField,
-    ListField,
-    MomentParameter,
-    TextField,
-    TextParameter,
-    UUIDParameter,
-    WholeNumberField,
-)
-from api.management.schema import example
+from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
-from catalog.models import DeliveryStatus, Webhook, WebhookDelivery
+from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.models.audit import Interface, Outcome
 from catalog.services.audit import trail
 from catalog.services.events import feed
@@ -30,21 +18,6 @@ _NAMESPACE = "Only events in this namespace and below, as a list of names. Null:
 # --- events ----------------------------------------------------------------------------------------
 
 
-@example(
-    events=[
-        {
-            "specversion": "1.0",
-            "id": "81",
-            "type": "io.monodon.table.create",
-            "source": "monodon",
-            "subject": "prod.users",
-            "time": "2027-01-31T12:00:00Z",
-            "data": {"actor": "etl"},
-        }
-    ],
-    position="742-81",
-    is_last=True,
-)
 class EventPageSerializer(Serializer):
     """Events in order. Continue with ``after`` = ``position``, at once unless ``is_last``."""
 
@@ -64,74 +37,53 @@ class EventPageSerializer(Serializer):
 class StreamQuery(QuerySerializer):
     """A selection of events."""
 
-    after = TextParameter(
+    after = fields.TextParameter(
         help_text="The id of an event or a position in the stream; 0-0 is the beginning of the audit"
         " trail. By default, events from now on."
     )
-    types = TextParameter(
+    types = fields.TextParameter(
         help_text="Such as table.create,table.drop or view.*; separated by commas."
     )
-    namespace = TextParameter(help_text="Events in it and below; spelled as in a path.")
+    namespace = fields.TextParameter(help_text="Events in it and below; spelled as in a path.")
 
 
 class EventQuery(StreamQuery):
     """A selection of events, and their number."""
 
-    limit = CountParameter(help_text="The most events of the response.")
+    limit = fields.CountParameter(help_text="The most events of the response.")
 
 
 # --- webhooks --------------------------------------------------------------------------------------
 
-_WEBHOOK = {
-    "name": "ci",
-    "url": "https://example.com/hook",
-    "types": ["table.*"],
-    "namespace": ["prod"],
-}
-_SECRET = {"secret": "whsec_..."}
-_STORED = {
-    **_WEBHOOK,
-    "is_active": True,
-    "position": "742-81",
-    "created_by": "user:ada",
-    "created_at": "2027-01-31T12:00:00Z",
-}
 
-
-@example(**_WEBHOOK)
 class CreateWebhookSerializer(Serializer):
     """A webhook to create."""
 
-    name = TextField()
-    url = TextField(help_text="The URL that receives the events; https.")
-    types = ListField(default=list, help_text=_TYPES)
-    namespace = ListField(default=None, allow_null=True, help_text=_NAMESPACE)
+    name = fields.TextField()
+    url = fields.TextField(help_text="The URL that receives the events; https.")
+    types = fields.ListField(default=list, help_text=_TYPES)
+    namespace = fields.ListField(**fields.OPTIONAL, help_text=_NAMESPACE)
 
 
-@example(is_active=False)
 class UpdateWebhookSerializer(Serializer):
     """Changes of a webhook. Omitted fields keep their values."""
 
-    url = TextField(default=None, allow_null=True)
-    types = ListField(default=None, allow_null=True, help_text=_TYPES)
-    is_active = FlagField(
-        default=None,
-        allow_null=True,
+    url = fields.TextField(**fields.OPTIONAL)
+    types = fields.ListField(**fields.OPTIONAL, help_text=_TYPES)
+    is_active = fields.FlagField(
+        **fields.OPTIONAL,
         help_text="An inactive webhook receives nothing; when activated, it continues where it"
         " stopped.",
     )
 
 
-@example(**_STORED)
 class WebhookSerializer(Serializer):
     """A webhook."""
 
     name = serializers.CharField()
     url = serializers.CharField()
-    types = serializers.ListField(child=serializers.CharField())
-    namespace = serializers.ListField(
-        child=serializers.CharField(), source="namespace.path", allow_null=True
-    )
+    types = fields.NamesField()
+    namespace = fields.NamesField(source="namespace.path", allow_null=True)
     is_active = serializers.BooleanField()
     position = serializers.SerializerMethodField(
         help_text="The position in the stream up to which events were sent."
@@ -143,7 +95,6 @@ class WebhookSerializer(Serializer):
         return f"{row.xid}-{row.event}"
 
 
-@example(**_SECRET, details=_STORED)
 class NewWebhookSerializer(Serializer):
     """A new webhook with its secret, which no later response contains.
 
@@ -154,25 +105,12 @@ class NewWebhookSerializer(Serializer):
     details = WebhookSerializer()
 
 
-@example(**_SECRET)
 class WebhookSecretSerializer(Serializer):
     """A new signing secret, which no later response contains."""
 
     secret = serializers.CharField()
 
 
-@example(
-    id=19,
-    event=81,
-    type="table.create",
-    target="prod.users",
-    event_at="2027-01-31T12:00:00Z",
-    status="dead",
-    attempts=8,
-    answer="503",
-    due_at=None,
-    delivered_at=None,
-)
 class DeliverySerializer(Serializer):
     """A delivery of an event."""
 
@@ -181,7 +119,7 @@ class DeliverySerializer(Serializer):
     type = serializers.CharField()
     target = serializers.CharField()
     event_at = serializers.DateTimeField()
-    status = EnumField(DeliveryStatus)
+    status = fields.EnumField(DeliveryStatus)
     attempts = serializers.IntegerField()
     answer = serializers.CharField(help_text="The result of the last attempt.")
     due_at = serializers.SerializerMethodField(help_text="The time of the next attempt.")
@@ -195,24 +133,18 @@ class DeliverySerializer(Serializer):
 class DeliveryQuery(QuerySerializer):
     """A filter of deliveries."""
 
-    status = EnumParameter(DeliveryStatus)
+    status = fields.EnumParameter(DeliveryStatus)
 
 
-@example(dead=True)
 class ReplaySerializer(Serializer):
     """The events to send again: one of the three fields."""
 
-    dead = FlagField(default=None, allow_null=True, help_text="All dead letters; only true.")
+    dead = fields.FlagField(**fields.OPTIONAL, help_text="All dead letters; only true.")
     deliveries = serializers.ListField(
-        child=WholeNumberField(),
-        default=None,
-        allow_null=True,
-        help_text="These dead letters.",
+        child=fields.WholeNumberField(), **fields.OPTIONAL, help_text="These dead letters."
     )
-    position = TextField(
-        default=None,
-        allow_null=True,
-        help_text="All events of the webhook after this position in the stream.",
+    position = fields.TextField(
+        **fields.OPTIONAL, help_text="All events of the webhook after this position in the stream."
     )
 
     def validate_dead(self, dead: bool | None) -> bool | None:
@@ -226,7 +158,6 @@ class ReplaySerializer(Serializer):
         return attrs
 
 
-@example(deliveries=3)
 class ReplayedSerializer(Serializer):
     """The result of a replay."""
 
@@ -238,69 +169,40 @@ class ReplayedSerializer(Serializer):
 # --- the audit trail -------------------------------------------------------------------------------
 
 
-@example(
-    id=81,
-    at="2027-01-31T12:00:00Z",
-    actor="etl",
-    action="tag.create",
-    target="prod.users",
-    outcome="done",
-    error="",
-    interface="lance",
-    key="etl",
-    table_uuid="5b1cf1e2-0f7e-4c39-9e52-0a5f9f6d2c11",
-    before=None,
-    after={"tag": "gold", "version": 8},
-    context=None,
-    request_id="0f9d",
-    transaction_id="0193e7a4-6f3b-7c1e-8e57-5a9c2f0d4b11",
-    xid="742",
-)
-class AuditEventSerializer(Serializer):
+class AuditEventSerializer(Serializer, serializers.ModelSerializer[AuditEvent]):
     """An event of the audit trail. ``before`` and ``after`` hold only what the action changed."""
 
-    id = serializers.IntegerField()
-    at = serializers.DateTimeField()
-    actor = serializers.CharField()
-    action = serializers.CharField()
-    target = serializers.CharField()
-    outcome = serializers.CharField()
-    error = serializers.CharField()
-    interface = serializers.CharField()
-    key = serializers.CharField()
-    table_uuid = serializers.UUIDField(allow_null=True)
-    before = serializers.JSONField(allow_null=True)
-    after = serializers.JSONField(allow_null=True)
-    context = serializers.DictField(child=serializers.CharField(), allow_null=True)
-    request_id = serializers.CharField()
-    transaction_id = serializers.UUIDField(allow_null=True)
-    xid = serializers.CharField()
+    xid = serializers.CharField(read_only=True)
 
-    def to_representation(self, instance: Any) -> dict[str, Any]:
+    class Meta:
+        model = AuditEvent
+        fields = read_only_fields = trail.COLUMNS
+
+    def to_representation(self, instance: AuditEvent) -> dict[str, Any]:
         return trail.as_json(instance)
 
 
 class AuditQuery(QuerySerializer):
     """Criteria of a search of the audit trail. All of them must match."""
 
-    table = TextParameter(
+    table = fields.TextParameter(
         help_text="All events of the table that has this name now; spelled as in a path."
     )
-    target = TextParameter(
+    target = fields.TextParameter(
         help_text="Its name at that time, with dots, with everything below it: prod.users."
     )
-    actor = TextParameter()
-    action = TextParameter(help_text="Such as version.create.")
-    interface = EnumParameter(Interface)
-    outcome = EnumParameter(Outcome)
-    key = TextParameter(help_text="The name of an API key.")
-    request_id = TextParameter()
-    transaction = UUIDParameter()
-    since = MomentParameter()
-    until = MomentParameter(help_text="Exclusive.")
+    actor = fields.TextParameter()
+    action = fields.TextParameter(help_text="Such as version.create.")
+    interface = fields.EnumParameter(Interface)
+    outcome = fields.EnumParameter(Outcome)
+    key = fields.TextParameter(help_text="The name of an API key.")
+    request_id = fields.TextParameter()
+    transaction = fields.UUIDParameter()
+    since = fields.MomentParameter()
+    until = fields.MomentParameter(help_text="Exclusive.")
 
 
 class ExportQuery(AuditQuery):
     """Criteria of a search, and a format."""
 
-    format = TextParameter(default="csv", help_text=f"One of {', '.join(trail.FORMATS)}.")
+    format = fields.TextParameter(default="csv", help_text=f"One of {', '.join(trail.FORMATS)}.")

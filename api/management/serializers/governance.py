@@ -2,8 +2,7 @@
 
 from rest_framework import serializers
 
-from api.management.fields import TextParameter
-from api.management.schema import example
+from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog.services.governance import document_format
 
@@ -26,7 +25,6 @@ class ChangeSerializer(Serializer):
     after = serializers.JSONField(allow_null=True)
 
 
-@example(changes=[{"target": "prod.users", "field": "owner", "before": "", "after": "user:ada"}])
 class ChangesSerializer(Serializer):
     """Changes, in the order in which they are made."""
 
@@ -36,6 +34,6 @@ class ChangesSerializer(Serializer):
 class GovernanceQuery(QuerySerializer):
     """The part of the catalog to export."""
 
-    namespace = TextParameter(
+    namespace = fields.TextParameter(
         help_text="Only this namespace and everything below it; spelled as in a path."
     )

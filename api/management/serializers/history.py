@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from api.management.fields import EnumField, TextParameter
+from api.management import fields
 from api.management.serializers.base import PageQuery, QuerySerializer, Serializer
 from catalog.history import Change
 from catalog.models import TableFormat, TableKind
@@ -13,17 +13,13 @@ _MOMENT = "A time, or the id of a transaction: the state right after it."
 _ACTOR = "The last actor that changed it, as far as the audit trail has it."
 
 
-class _NamesField(serializers.ListField):
-    child = serializers.CharField()
-
-
 class PastNamespaceSerializer(Serializer):
     """A namespace at a moment."""
 
     id = serializers.IntegerField(
         help_text="Of its row. A namespace that is created again has another id."
     )
-    namespace = _NamesField(source="identifier")
+    namespace = fields.NamesField(source="identifier")
     created_at = serializers.DateTimeField()
 
 
@@ -50,9 +46,9 @@ class PastTableSerializer(Serializer):
 
     id = serializers.IntegerField(help_text="Of its row. Renaming keeps it.")
     uuid = serializers.UUIDField()
-    table = _NamesField(source="identifier")
-    format = EnumField(TableFormat)
-    kind = EnumField(TableKind)
+    table = fields.NamesField(source="identifier")
+    format = fields.EnumField(TableFormat)
+    kind = fields.EnumField(TableKind)
     is_materialized = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     branches = PastBranchSerializer(many=True, help_text="The branches with a version, main first.")
@@ -72,9 +68,7 @@ class PropertyChangeSerializer(Serializer):
     """A change of properties."""
 
     before = serializers.DictField(
-        child=serializers.CharField(),
-        allow_null=True,
-        help_text="Null: the values are not known.",
+        child=serializers.CharField(), allow_null=True, help_text="Null: the values are not known."
     )
     after = serializers.DictField(child=serializers.CharField(), allow_null=True)
 
@@ -83,8 +77,8 @@ class NamespaceChangeSerializer(Serializer):
     """The changes of a namespace between two moments."""
 
     id = serializers.IntegerField()
-    namespace = _NamesField(source="identifier")
-    changes = serializers.ListField(child=EnumField(Change))
+    namespace = fields.NamesField(source="identifier")
+    changes = serializers.ListField(child=fields.EnumField(Change))
     properties = PropertyChangeSerializer(allow_null=True)
     actor = serializers.CharField(help_text=_ACTOR)
 
@@ -105,11 +99,13 @@ class TableChangeSerializer(Serializer):
 
     id = serializers.IntegerField()
     uuid = serializers.UUIDField()
-    before = _NamesField(allow_null=True, help_text="Its name before. Null: it did not exist.")
-    after = _NamesField(allow_null=True)
-    format = EnumField(TableFormat)
-    kind = EnumField(TableKind)
-    changes = serializers.ListField(child=EnumField(Change))
+    before = fields.NamesField(
+        allow_null=True, help_text="Its name before. Null: it did not exist."
+    )
+    after = fields.NamesField(allow_null=True)
+    format = fields.EnumField(TableFormat)
+    kind = fields.EnumField(TableKind)
+    changes = serializers.ListField(child=fields.EnumField(Change))
     branches = BranchChangeSerializer(many=True)
     has_more_branches = serializers.BooleanField()
     properties = PropertyChangeSerializer(allow_null=True)
@@ -142,8 +138,8 @@ class ChangeCountsSerializer(Serializer):
     commits = serializers.IntegerField()
 
 
-def _moment(**options: Any) -> TextParameter:
-    return TextParameter(
+def _moment(**options: Any) -> fields.TextParameter:
+    return fields.TextParameter(
         required=True,
         default=serializers.empty,
         error_messages={"required": "use a time or a transaction's id"},
@@ -158,13 +154,13 @@ class StateQuery(PageQuery):
     """A moment."""
 
     at = _moment(help_text=_MOMENT)
-    namespace = TextParameter(help_text=_NAMESPACE)
+    namespace = fields.TextParameter(help_text=_NAMESPACE)
 
 
 class ChangesQuery(QuerySerializer):
     """Two moments."""
 
-    namespace = TextParameter(help_text=_NAMESPACE)
+    namespace = fields.TextParameter(help_text=_NAMESPACE)
     to = _moment(help_text="As `from`; not before it.")
 
     def get_fields(self) -> dict[str, Any]:

@@ -5,18 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from api.management.fields import (
-    CountParameter,
-    EnumField,
-    EnumParameter,
-    EnumsParameter,
-    FlagField,
-    ListField,
-    MomentParameter,
-    TextField,
-    TextParameter,
-)
-from api.management.schema import example
+from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog.models import Job, JobKind, JobStatus, TableFormat, TableHealth
 from catalog.policies import EffectivePolicy, Rule, Unit
@@ -28,27 +17,18 @@ _NAMESPACE = "Only this namespace and everything below it; spelled as in a path.
 # --- policies --------------------------------------------------------------------------------------
 
 
-@example(
-    name="keep_versions",
-    unit="count",
-    default=10,
-    help="Keep at least this many versions.",
-    formats=["iceberg", "lance"],
-    minimum=1,
-    maximum=1000000,
-)
 class RuleSerializer(Serializer):
     """A setting of policies."""
 
     name = serializers.CharField()
-    unit = EnumField(Unit)
+    unit = fields.EnumField(Unit)
     default = serializers.JSONField(allow_null=True)
     help = serializers.CharField()
     formats = serializers.SerializerMethodField()
     minimum = serializers.SerializerMethodField(help_text="Null for modes and times.")
     maximum = serializers.SerializerMethodField(help_text="Null for modes and times.")
 
-    @extend_schema_field(serializers.ListField(child=EnumField(TableFormat)))
+    @extend_schema_field(serializers.ListField(child=fields.EnumField(TableFormat)))
     def get_formats(self, rule: Rule) -> list[str]:
         return sorted(rule.formats)
 
@@ -72,10 +52,6 @@ class PolicyValueSerializer(Serializer):
     source = serializers.CharField(help_text="The object that sets it. Empty: the default.")
 
 
-@example(
-    effective={"keep_versions": {"value": 5, "source": "prod"}},
-    direct={"keep_versions": 5},
-)
 class PolicySerializer(Serializer):
     """The effective policy, and the values set directly on the object; the others are inherited.
 
@@ -96,7 +72,6 @@ class PolicySerializer(Serializer):
         return dict(pair[1])
 
 
-@example(values={"keep_versions": 5, "compaction": "on"})
 class SetPolicySerializer(Serializer):
     """All direct values of a policy."""
 
@@ -111,7 +86,7 @@ class SetPolicySerializer(Serializer):
 class PlannedJobSerializer(Serializer):
     """A job that maintenance would start."""
 
-    kind = EnumField(JobKind)
+    kind = fields.EnumField(JobKind)
     mode = serializers.CharField()
     reason = serializers.CharField()
     files_gone = serializers.IntegerField()
@@ -123,8 +98,8 @@ class PlannedJobSerializer(Serializer):
 class HealthSerializer(Serializer):
     """The health of a table when it was last measured."""
 
-    table = serializers.ListField(child=serializers.CharField(), source="table.identifier")
-    format = EnumField(TableFormat, source="table.format")
+    table = fields.NamesField(source="table.identifier")
+    format = fields.EnumField(TableFormat, source="table.format")
     measured_at = serializers.DateTimeField()
     score = serializers.IntegerField(help_text="From 0 (lowest) to 100.")
     planned = serializers.SerializerMethodField()
@@ -159,20 +134,14 @@ class HealthPointSerializer(Serializer):
 
     measured_at = serializers.DateTimeField()
     score = serializers.IntegerField()
-    rows = serializers.IntegerField(allow_null=True)
-    bytes = serializers.IntegerField(allow_null=True)
-    files = serializers.IntegerField(allow_null=True)
-    small_files = serializers.IntegerField(allow_null=True)
-    deleted_rows = serializers.IntegerField(allow_null=True)
-    versions = serializers.IntegerField(allow_null=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        figures = {name: serializers.IntegerField(allow_null=True) for name in _POINT}
+        return {**super().get_fields(), **figures}
 
     def to_representation(self, instance: TableHealth) -> dict[str, Any]:
-        statistics = instance.statistics
-        return {
-            "measured_at": instance.measured_at,
-            "score": instance.score,
-            **{name: statistics.get(name) for name in _POINT},
-        }
+        figures = {name: instance.statistics.get(name) for name in _POINT}
+        return {"measured_at": instance.measured_at, "score": instance.score, **figures}
 
 
 class TableHealthSerializer(Serializer):
@@ -187,8 +156,8 @@ class TableHealthSerializer(Serializer):
 class PlanSerializer(Serializer):
     """The maintenance that a table needs."""
 
-    table = serializers.ListField(child=serializers.CharField(), source="table.identifier")
-    format = EnumField(TableFormat, source="table.format")
+    table = fields.NamesField(source="table.identifier")
+    format = fields.EnumField(TableFormat, source="table.format")
     score = serializers.IntegerField()
     statistics = serializers.SerializerMethodField()
     planned = serializers.SerializerMethodField()
@@ -204,9 +173,9 @@ class PlanSerializer(Serializer):
 class HealthQuery(QuerySerializer):
     """Filters of the list of tables by health."""
 
-    namespace = TextParameter(help_text=_NAMESPACE)
-    format = EnumParameter(TableFormat)
-    max_score = CountParameter(
+    namespace = fields.TextParameter(help_text=_NAMESPACE)
+    format = fields.EnumParameter(TableFormat)
+    max_score = fields.CountParameter(
         min_value=0, max_value=100, help_text="Only tables up to this score."
     )
 
@@ -214,8 +183,8 @@ class HealthQuery(QuerySerializer):
 class TableHealthQuery(QuerySerializer):
     """The extent of a table's history."""
 
-    days = CountParameter(default=health.DAYS, max_value=health.MAX_DAYS)
-    points = CountParameter(
+    days = fields.CountParameter(default=health.DAYS, max_value=health.MAX_DAYS)
+    points = fields.CountParameter(
         default=health.POINTS,
         max_value=health.MAX_POINTS,
         help_text="The most measurements, evenly selected.",
@@ -225,16 +194,13 @@ class TableHealthQuery(QuerySerializer):
 # --- jobs ------------------------------------------------------------------------------------------
 
 
-@example(kind="compact", dry_run=True)
 class StartMaintenanceSerializer(Serializer):
     """The maintenance to start."""
 
-    kind = TextField(help_text="A kind of maintenance.")
-    dry_run = FlagField(default=False, help_text="Report what it would do; change nothing.")
-    indexes = ListField(
-        default=None,
-        allow_null=True,
-        help_text="For optimize_indexes and rebuild_indexes: only these indexes.",
+    kind = fields.TextField(help_text="A kind of maintenance.")
+    dry_run = fields.FlagField(default=False, help_text="Report what it would do; change nothing.")
+    indexes = fields.ListField(
+        **fields.OPTIONAL, help_text="For optimize_indexes and rebuild_indexes: only these indexes."
     )
 
 
@@ -242,10 +208,10 @@ class JobSerializer(Serializer):
     """A job of any kind."""
 
     id = serializers.IntegerField(source="pk")
-    kind = EnumField(JobKind)
-    status = EnumField(JobStatus)
-    table = serializers.ListField(child=serializers.CharField(), source="table.identifier")
-    format = EnumField(TableFormat, source="table.format")
+    kind = fields.EnumField(JobKind)
+    status = fields.EnumField(JobStatus)
+    table = fields.NamesField(source="table.identifier")
+    format = fields.EnumField(TableFormat, source="table.format")
     dry_run = serializers.BooleanField(source="is_dry_run")
     attempts = serializers.IntegerField()
     progress = serializers.IntegerField()
@@ -327,13 +293,13 @@ class SummarySerializer(Serializer):
 class JobQuery(QuerySerializer):
     """Filters of the list of jobs."""
 
-    status = EnumsParameter(JobStatus)
-    kind = EnumsParameter(JobKind)
-    table = TextParameter(help_text="Spelled as in a path.")
-    since = MomentParameter(help_text="Jobs that are active, or ended since then.")
+    status = fields.EnumsParameter(JobStatus)
+    kind = fields.EnumsParameter(JobKind)
+    table = fields.TextParameter(help_text="Spelled as in a path.")
+    since = fields.MomentParameter(help_text="Jobs that are active, or ended since then.")
 
 
 class SummaryQuery(QuerySerializer):
     """The extent of the summary."""
 
-    days = CountParameter(default=30, max_value=job_control.MAX_DAYS)
+    days = fields.CountParameter(default=30, max_value=job_control.MAX_DAYS)

@@ -6,17 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from api.management.fields import (
-    EnumField,
-    EnumParameter,
-    FlagField,
-    FlagParameter,
-    ListField,
-    TextField,
-    TextParameter,
-    WholeNumberField,
-)
-from api.management.schema import example
+from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog.identifiers import label
 from catalog.models import (
@@ -39,32 +29,27 @@ _REASON = "For the approver. The audit trail records it."
 # --- protection and rules --------------------------------------------------------------------------
 
 
-@example(protected=True, reason="Billing depends on it.")
 class SetProtectionSerializer(Serializer):
     """The protection to set."""
 
-    protected = FlagField()
-    reason = TextField(default="", help_text=_REASON)
+    protected = fields.FlagField()
+    reason = fields.TextField(default="", help_text=_REASON)
 
 
-@example(protected=True)
 class ProtectionSerializer(Serializer):
     """Whether the object is protected from being dropped or overwritten."""
 
     protected = serializers.BooleanField(source="is_protected")
 
 
-@example(seconds=86_400)
 class SetRetentionSerializer(Serializer):
     """The retention time to set."""
 
-    seconds = WholeNumberField(
-        allow_null=True,
-        help_text="Null: inherited. 0: dropped objects are purged at once.",
+    seconds = fields.WholeNumberField(
+        allow_null=True, help_text="Null: inherited. 0: dropped objects are purged at once."
     )
 
 
-@example(direct=86_400, seconds=86_400, source="prod")
 class RetentionSerializer(Serializer):
     """How long dropped objects of a namespace, and of those below it, can be undropped."""
 
@@ -77,25 +62,22 @@ class RetentionSerializer(Serializer):
         source="rules.seconds", help_text="The effective time in seconds."
     )
     source = serializers.CharField(
-        source="rules.retention_source",
-        help_text="The namespace that sets it. Empty: the default.",
+        source="rules.retention_source", help_text="The namespace that sets it. Empty: the default."
     )
 
 
-@example(actions=["purge"], reason="Agreed with the data owners.")
 class SetApprovalRuleSerializer(Serializer):
     """The actions that are to require approval."""
 
-    actions = ListField(help_text=f"Some of {', '.join(GuardedAction.values)}.")
-    reason = TextField(default="", help_text=_REASON)
+    actions = fields.ListField(help_text=f"Some of {', '.join(GuardedAction.values)}.")
+    reason = fields.TextField(default="", help_text=_REASON)
 
 
-@example(direct=["purge"], effective={"purge": "prod"})
 class ApprovalRuleSerializer(Serializer):
     """The actions that require approval in a namespace and below it."""
 
     direct = serializers.ListField(
-        child=EnumField(GuardedAction),
+        child=fields.EnumField(GuardedAction),
         source="namespace.guarded",
         help_text="The actions set on this namespace.",
     )
@@ -110,54 +92,29 @@ class ApprovalRuleSerializer(Serializer):
 # --- the trash -------------------------------------------------------------------------------------
 
 
-class NamesField(serializers.ListField):
-    """A list of names, each a list from the root down."""
-
-    child = serializers.ListField(child=serializers.CharField())
-
-
-@example(tables=[["prod", "users_clone"]], others=0)
 class DependentsSerializer(Serializer):
     """Tables that refer to files of a table."""
 
-    tables = NamesField(source="visible", help_text="The first 100 that the caller may browse.")
+    tables = serializers.ListField(
+        child=fields.NamesField(),
+        source="visible",
+        help_text="The first 100 that the caller may browse.",
+    )
     others = serializers.IntegerField(help_text="The number of the others.")
 
 
-_ITEM = {
-    "id": 7,
-    "kind": "table",
-    "name": ["prod", "users"],
-    "format": "lance",
-    "location": "s3://lake/prod/users.lance",
-    "state": "recoverable",
-    "dropped_by": "etl",
-    "dropped_at": "2027-01-31T12:00:00Z",
-    "purge_at": "2027-02-07T12:00:00Z",
-    "bytes": 1_048_576,
-    "job": 42,
-    "dependents": {"tables": [], "others": 0},
-    "transaction_id": "0193e7a4-6f3b-7c1e-8e57-5a9c2f0d4b11",
-}
-
-
-@example(**_ITEM)
 class TrashItemSerializer(Serializer):
     """A dropped object. The context has ``readable``, the numbers of tables that the caller may read,
     and ``dependents`` by these numbers."""
 
     id = serializers.IntegerField(source="pk")
     kind = serializers.CharField(help_text="namespace, table or view.")
-    name = serializers.ListField(
-        child=serializers.CharField(),
-        source="target.identifier",
-        help_text="Its name when it was dropped.",
-    )
-    format = EnumField(TableFormat, source="table.format", allow_null=True)
+    name = fields.NamesField(source="target.identifier", help_text="Its name when it was dropped.")
+    format = fields.EnumField(TableFormat, source="table.format", allow_null=True)
     location = serializers.SerializerMethodField(
         help_text="Null for namespaces, and if the caller may not read the table."
     )
-    state = EnumField(TrashState)
+    state = fields.EnumField(TrashState)
     dropped_by = serializers.CharField()
     dropped_at = serializers.DateTimeField()
     purge_at = serializers.DateTimeField(
@@ -194,48 +151,42 @@ class TrashItemSerializer(Serializer):
 class TrashQuery(QuerySerializer):
     """Filters of the trash."""
 
-    namespace = TextParameter(
+    namespace = fields.TextParameter(
         help_text="Only this namespace and everything below it; spelled as in a path."
     )
-    dropped_by = TextParameter(help_text="The name of a principal.")
+    dropped_by = fields.TextParameter(help_text="The name of a principal.")
 
 
-@example(new=["prod", "users_old"], with_parents=False, without_purged=False)
 class UndropSerializer(Serializer):
     """How to undrop an object."""
 
-    new = ListField(
-        default=None,
-        allow_null=True,
-        help_text="Another name, from the root down. Null: its old name.",
+    new = fields.ListField(
+        **fields.OPTIONAL, help_text="Another name, from the root down. Null: its old name."
     )
-    with_parents = FlagField(
+    with_parents = fields.FlagField(
         default=False, help_text="Whether dropped namespaces above it are restored too, empty."
     )
-    without_purged = FlagField(
+    without_purged = fields.FlagField(
         default=False, help_text="For a namespace: whether purged tables are left out."
     )
 
 
-@example(kind="table", name=["prod", "users"])
 class UndroppedSerializer(Serializer):
     """The restored object."""
 
     kind = serializers.SerializerMethodField(help_text="namespace, table or view.")
-    name = serializers.ListField(child=serializers.CharField(), source="identifier")
+    name = fields.NamesField(source="identifier")
 
     def get_kind(self, row: Namespace | Table) -> str:
         return "namespace" if isinstance(row, Namespace) else row.kind
 
 
-@example(reason="Contains personal data.")
 class PurgeSerializer(Serializer):
     """Why to purge an object."""
 
-    reason = TextField(default="", help_text=_REASON)
+    reason = fields.TextField(default="", help_text=_REASON)
 
 
-@example(jobs=[42], begins_at="2027-01-31T12:05:00Z")
 class PurgeJobsSerializer(Serializer):
     """The jobs that purge an object, one per table. They can be stopped until ``begins_at``."""
 
@@ -253,32 +204,14 @@ class PurgeJobsSerializer(Serializer):
 # --- approvals -------------------------------------------------------------------------------------
 
 
-@example(
-    id=3,
-    action="purge",
-    target="prod.users",
-    namespace=["prod"],
-    operation={"operation": "PurgeTrashItem", "item": 7},
-    reason="Contains personal data.",
-    requester="etl",
-    status="pending",
-    decided_by="",
-    decision_reason="",
-    transaction_id=None,
-    created_at="2027-01-31T12:00:00Z",
-    expires_at="2027-02-07T12:00:00Z",
-    decided_at=None,
-)
 class ApprovalSerializer(Serializer):
     """A request for approval."""
 
     id = serializers.IntegerField(source="pk")
     action = serializers.CharField()
     target = serializers.CharField()
-    namespace = serializers.ListField(
-        child=serializers.CharField(),
-        source="namespace.path",
-        help_text="Principals that may manage this namespace decide.",
+    namespace = fields.NamesField(
+        source="namespace.path", help_text="Principals that may manage this namespace decide."
     )
     operation = serializers.DictField()
     reason = serializers.CharField()
@@ -291,7 +224,7 @@ class ApprovalSerializer(Serializer):
     expires_at = serializers.DateTimeField()
     decided_at = serializers.DateTimeField(allow_null=True)
 
-    @extend_schema_field(EnumField(ApprovalStatus))
+    @extend_schema_field(fields.EnumField(ApprovalStatus))
     def get_status(self, row: ApprovalRequest) -> str:
         return ApprovalStatus.EXPIRED if row.is_expired else row.status
 
@@ -299,32 +232,31 @@ class ApprovalSerializer(Serializer):
 class ApprovalQuery(QuerySerializer):
     """Filters of approval requests."""
 
-    status = EnumParameter(ApprovalStatus)
-    waiting_for_me = FlagParameter(help_text="Only requests that the caller may decide now.")
+    status = fields.EnumParameter(ApprovalStatus)
+    waiting_for_me = fields.FlagParameter(
+        default=False, help_text="Only requests that the caller may decide now."
+    )
 
 
-@example(reason="Checked with the owner.")
 class ApproveSerializer(Serializer):
     """Why a request is approved."""
 
-    reason = TextField(default="")
+    reason = fields.TextField(default="")
 
 
-@example(reason="Still in use.")
 class RefuseSerializer(Serializer):
     """Why a request is refused."""
 
-    reason = TextField(help_text="The requester can read it.")
+    reason = fields.TextField(help_text="The requester can read it.")
 
 
 # --- repair ----------------------------------------------------------------------------------------
 
 
-@example(dry_run=True)
 class RepairTableSerializer(Serializer):
     """How to repair a table."""
 
-    dry_run = FlagField(default=False, help_text="Report only; change nothing.")
+    dry_run = fields.FlagField(default=False, help_text="Report only; change nothing.")
 
 
 class BranchReportSerializer(Serializer):
@@ -347,21 +279,6 @@ class BranchReportSerializer(Serializer):
     )
 
 
-@example(
-    branches=[
-        {
-            "branch": "",
-            "newest": 8,
-            "fault": "version 8 has no manifest",
-            "last_whole": 7,
-            "missing": [8],
-            "unlisted": [],
-        }
-    ],
-    published={"": 9},
-    dry_run=True,
-    transaction_id=None,
-)
 class RepairReportSerializer(Serializer):
     """The state of a Lance table, and what the repair did."""
 

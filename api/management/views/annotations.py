@@ -1,6 +1,6 @@
 """Annotations of namespaces and tables: descriptions, owners, labels, sensitivity, links."""
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -12,63 +12,42 @@ from catalog.services.tables import dependents
 
 
 class NamespaceAnnotationsViewSet(ManagementViewSet):
-    operation_ids = {
-        "retrieve": "GetNamespaceAnnotations",
-        "partial_update": "UpdateNamespaceAnnotations",
-    }
+    resource = "NamespaceAnnotations"
+    target = "namespace"
+    read_annotations = staticmethod(annotations.namespace_annotations)
+    annotate = staticmethod(annotations.annotate_namespace)
+    update_class: type[s.Serializer] = s.UpdateNamespaceAnnotationsSerializer
 
     @extend_schema(responses=s.AnnotationsSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
-        """Get the annotations of a namespace, with the inherited ones."""
-        return self._answer()
+        """Get the annotations of an object, with the inherited ones."""
+        row = self.read_annotations(actor=request.user, **{self.target: self.identifier})
+        return Response(s.AnnotationsSerializer.represent(row))
 
     @extend_schema(
         request=s.UpdateNamespaceAnnotationsSerializer, responses=s.AnnotationsSerializer
     )
     def partial_update(self, request: Request, id: str) -> Response:
-        """Change the annotations of a namespace.
+        """Change the annotations of an object.
 
         Omitted fields keep their values.
         """
-        changes = self.read_body(s.UpdateNamespaceAnnotationsSerializer)
-        annotations.annotate_namespace(
-            actor=request.user, namespace=self.identifier, changes=changes
-        )
-        return self._answer()
-
-    def _answer(self) -> Response:
-        row = annotations.namespace_annotations(actor=self.request.user, namespace=self.identifier)
-        return Response(s.AnnotationsSerializer.represent(row))
+        changes = self.read_body(self.update_class)
+        self.annotate(actor=request.user, **{self.target: self.identifier}, changes=changes)
+        return self.retrieve(request, id)
 
 
-class TableAnnotationsViewSet(ManagementViewSet):
-    operation_ids = {
-        "retrieve": "GetTableAnnotations",
-        "partial_update": "UpdateTableAnnotations",
-    }
-
-    @extend_schema(responses=s.AnnotationsSerializer)
-    def retrieve(self, request: Request, id: str) -> Response:
-        """Get the annotations of a table or view and its columns, with the inherited ones."""
-        return self._answer()
-
-    @extend_schema(request=s.UpdateTableAnnotationsSerializer, responses=s.AnnotationsSerializer)
-    def partial_update(self, request: Request, id: str) -> Response:
-        """Change the annotations of a table or view and its columns.
-
-        Omitted fields keep their values.
-        """
-        changes = self.read_body(s.UpdateTableAnnotationsSerializer)
-        annotations.annotate_table(actor=request.user, table=self.identifier, changes=changes)
-        return self._answer()
-
-    def _answer(self) -> Response:
-        row = annotations.table_annotations(actor=self.request.user, table=self.identifier)
-        return Response(s.AnnotationsSerializer.represent(row))
+@extend_schema_view(partial_update=extend_schema(request=s.UpdateTableAnnotationsSerializer))
+class TableAnnotationsViewSet(NamespaceAnnotationsViewSet):
+    resource = "TableAnnotations"
+    target = "table"
+    read_annotations = staticmethod(annotations.table_annotations)
+    annotate = staticmethod(annotations.annotate_table)
+    update_class = s.UpdateTableAnnotationsSerializer
 
 
 class DependentsViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetTableDependents"}
+    resource = "TableDependents"
 
     @extend_schema(responses=DependentsSerializer)
     def retrieve(self, request: Request, id: str) -> Response:

@@ -7,24 +7,18 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import recovery as s
 from api.management.viewsets import ManagementViewSet
 from catalog.errors import ApprovalNotFound
 from catalog.services.governance import approvals
 
 
-class ApprovalPagination(TokenPagination):
-    results_field = "approvals"
-
-
 class ApprovalViewSet(ManagementViewSet):
     lookup_field = "approval"
     lookup_value_regex = "[^/]+"
-    pagination_class = ApprovalPagination
+    results_field = "approvals"
+    resource = "Approval"
     operation_ids = {
-        "list": "ListApprovals",
-        "retrieve": "GetApproval",
         "approve": "ApproveRequest",
         "refuse": "RefuseRequest",
         "withdraw": "WithdrawRequest",

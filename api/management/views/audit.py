@@ -11,19 +11,15 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import events as s
 from api.management.viewsets import ManagementViewSet
 from catalog.services.audit import trail
 
 
-class AuditPagination(TokenPagination):
-    results_field = "events"
-
-
 class AuditViewSet(ManagementViewSet):
-    pagination_class = AuditPagination
-    operation_ids = {"list": "ListAudit", "export": "ExportAudit"}
+    results_field = "events"
+    resource = "Audit"
+    operation_ids = {"list": "ListAudit"}
     query_classes = {"list": s.AuditQuery, "export": s.ExportQuery}
 
     @extend_schema(responses=s.AuditEventSerializer(many=True))

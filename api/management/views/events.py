@@ -17,7 +17,8 @@ from catalog.services.events import feed
 
 
 class EventViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "ListEvents", "stream": "StreamEvents"}
+    resource = "Events"
+    operation_ids = {"retrieve": "ListEvents"}
     query_classes = {"retrieve": s.EventQuery, "stream": s.StreamQuery}
 
     @extend_schema(responses=s.EventPageSerializer)

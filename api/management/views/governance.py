@@ -18,11 +18,8 @@ from catalog.services.governance.document_format import Document
 
 
 class GovernanceViewSet(ManagementViewSet):
-    operation_ids = {
-        "retrieve": "GetGovernance",
-        "update": "ApplyGovernance",
-        "plan": "PlanGovernance",
-    }
+    resource = "Governance"
+    operation_ids = {"update": "ApplyGovernance"}
     dry_actions = frozenset({"plan"})
     query_classes = {"retrieve": s.GovernanceQuery}
 

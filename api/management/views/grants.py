@@ -8,20 +8,11 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import access as s
 from api.management.viewsets import ManagementViewSet
 from catalog.access import On
 from catalog.privileges import parse
 from catalog.services.access import grants
-
-
-class GrantPagination(TokenPagination):
-    results_field = "grants"
-
-
-class PrincipalPagination(TokenPagination):
-    results_field = "principals"
 
 
 class _ObjectViewSet(ManagementViewSet):
@@ -33,12 +24,8 @@ class _ObjectViewSet(ManagementViewSet):
 
 
 class NamespaceGrantViewSet(_ObjectViewSet):
-    pagination_class = GrantPagination
-    operation_ids = {
-        "list": "ListNamespaceGrants",
-        "update": "SetNamespaceGrant",
-        "destroy": "DeleteNamespaceGrant",
-    }
+    results_field = "grants"
+    resource = "NamespaceGrant"
     query_classes = {"destroy": s.GranteeQuery}
 
     @extend_schema(responses=s.GrantSerializer(many=True))
@@ -67,7 +54,6 @@ class NamespaceGrantViewSet(_ObjectViewSet):
         granted = {"principal": body["principal"], "privileges": privileges}
         return Response(s.GrantedSerializer.represent(granted))
 
-    @extend_schema(responses={204: None})
     def destroy(self, request: Request, id: str) -> Response:
         """Delete a direct grant.
 
@@ -80,15 +66,11 @@ class NamespaceGrantViewSet(_ObjectViewSet):
 
 class TableGrantViewSet(NamespaceGrantViewSet):
     is_table = True
-    operation_ids = {
-        "list": "ListTableGrants",
-        "update": "SetTableGrant",
-        "destroy": "DeleteTableGrant",
-    }
+    resource = "TableGrant"
 
 
 class NamespaceAccessViewSet(_ObjectViewSet):
-    pagination_class = PrincipalPagination
+    results_field = "principals"
     operation_ids = {"list": "ExplainNamespaceAccess", "what_if": "WhatIfNamespaceGrant"}
     dry_actions = frozenset({"what_if"})
     query_classes = {"list": s.HolderQuery}

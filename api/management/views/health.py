@@ -6,18 +6,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import maintenance as s
 from api.management.viewsets import ManagementViewSet
 from catalog.services.maintenance import health, measurements
 
 
-class HealthPagination(TokenPagination):
-    results_field = "tables"
-
-
 class HealthViewSet(ManagementViewSet):
-    pagination_class = HealthPagination
+    results_field = "tables"
     operation_ids = {"list": "ListHealth"}
     query_classes = {"list": s.HealthQuery}
 
@@ -31,7 +26,7 @@ class HealthViewSet(ManagementViewSet):
 
 
 class TableHealthViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetTableHealth"}
+    resource = "TableHealth"
     query_classes = {"retrieve": s.TableHealthQuery}
 
     @extend_schema(responses=s.TableHealthSerializer)

@@ -14,11 +14,8 @@ from catalog.services.audit import history
 
 
 class HistoryViewSet(ManagementViewSet):
-    operation_ids = {
-        "retrieve": "GetHistory",
-        "changes_between": "ListChanges",
-        "counts": "CountChanges",
-    }
+    resource = "History"
+    operation_ids = {"changes_between": "ListChanges", "counts": "CountChanges"}
     query_classes = {
         "retrieve": s.StateQuery,
         "changes_between": s.ChangesPageQuery,

@@ -7,7 +7,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import maintenance as s
 from api.management.serializers.base import PageQuery
 from api.management.viewsets import ManagementViewSet
@@ -38,20 +37,11 @@ class MaintenanceViewSet(ManagementViewSet):
         return Response(s.JobSerializer.represent(row), status=202)
 
 
-class JobPagination(TokenPagination):
-    results_field = "jobs"
-
-
 class JobViewSet(ManagementViewSet):
     lookup_field = "job"
     lookup_value_regex = "[^/]+"
-    pagination_class = JobPagination
-    operation_ids = {
-        "list": "ListJobs",
-        "retrieve": "GetJob",
-        "cancel": "CancelJob",
-        "retry": "RetryJob",
-    }
+    results_field = "jobs"
+    resource = "Job"
     query_classes = {"list": s.JobQuery, "retrieve": PageQuery}
 
     @extend_schema(responses=s.JobSerializer(many=True))
@@ -99,7 +89,7 @@ class JobViewSet(ManagementViewSet):
 
 
 class SummaryViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetSummary"}
+    resource = "Summary"
     query_classes = {"retrieve": s.SummaryQuery}
 
     @extend_schema(responses=s.SummarySerializer)

@@ -8,29 +8,18 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import access as s
-from api.management.viewsets import ManagementViewSet, SecretMixin
+from api.management.viewsets import ManagementViewSet
 from catalog import identifiers
 from catalog.services.access import api_keys
 
 
-class KeyPagination(TokenPagination):
-    results_field = "keys"
-
-
-class KeyViewSet(SecretMixin, ManagementViewSet):
+class KeyViewSet(ManagementViewSet):
     lookup_field = "key"
     lookup_value_regex = "[^/]+"
-    pagination_class = KeyPagination
+    results_field = "keys"
     secret_actions = frozenset({"create", "rotate"})
-    operation_ids = {
-        "list": "ListKeys",
-        "create": "CreateKey",
-        "retrieve": "GetKey",
-        "rotate": "RotateKey",
-        "revoke": "RevokeKey",
-    }
+    resource = "Key"
     query_classes = {"list": s.KeyQuery}
 
     @extend_schema(responses=s.KeySerializer(many=True))

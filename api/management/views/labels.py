@@ -14,13 +14,7 @@ class LabelViewSet(ManagementViewSet):
     lookup_field = "label"
     lookup_value_regex = "[^/]+"
     pagination_class = None
-    operation_ids = {
-        "list": "ListLabels",
-        "create": "CreateLabel",
-        "retrieve": "GetLabel",
-        "partial_update": "UpdateLabel",
-        "destroy": "DeleteLabel",
-    }
+    resource = "Label"
 
     @extend_schema(responses=forced_singular_serializer(s.LabelsSerializer))
     def list(self, request: Request) -> Response:
@@ -49,7 +43,6 @@ class LabelViewSet(ManagementViewSet):
         row = annotations.update_label(actor=request.user, key=label, **body)
         return Response(s.LabelSerializer.represent(row))
 
-    @extend_schema(responses={204: None})
     def destroy(self, request: Request, label: str) -> Response:
         """Delete a label that no object has."""
         annotations.delete_label(actor=request.user, key=label)

@@ -12,7 +12,7 @@ from catalog.services.maintenance import policies
 
 
 class RuleViewSet(ManagementViewSet):
-    operation_ids = {"list": "ListRules"}
+    resource = "Rule"
     pagination_class = None
 
     @extend_schema(responses=forced_singular_serializer(s.RulesSerializer))
@@ -22,66 +22,35 @@ class RuleViewSet(ManagementViewSet):
 
 
 class NamespacePolicyViewSet(ManagementViewSet):
-    operation_ids = {
-        "retrieve": "GetNamespacePolicy",
-        "update": "SetNamespacePolicy",
-        "destroy": "DeleteNamespacePolicy",
-    }
+    resource = "NamespacePolicy"
+    target = "namespace"
+    read_policy = staticmethod(policies.policy_of_namespace)
+    write_policy = staticmethod(policies.set_namespace_policy)
 
     @extend_schema(responses=s.PolicySerializer)
     def retrieve(self, request: Request, id: str) -> Response:
-        """Get the policy of a namespace: the effective and the direct values."""
-        return self._answer()
+        """Get a policy: the effective values, and the direct values of the object."""
+        pair = self.read_policy(actor=request.user, **{self.target: self.identifier})
+        return Response(s.PolicySerializer.represent(pair))
 
     @extend_schema(request=s.SetPolicySerializer, responses=s.PolicySerializer)
     def update(self, request: Request, id: str) -> Response:
-        """Replace the direct values of a namespace's policy.
+        """Replace the direct values of a policy.
 
         Omitted values are inherited.
         """
-        values = self.read_body(s.SetPolicySerializer)["values"]
-        policies.set_namespace_policy(actor=request.user, namespace=self.identifier, values=values)
-        return self._answer()
+        body = self.read_body(s.SetPolicySerializer)
+        self.write_policy(actor=request.user, **{self.target: self.identifier}, **body)
+        return self.retrieve(request, id)
 
-    @extend_schema(responses={204: None})
     def destroy(self, request: Request, id: str) -> Response:
-        """Remove all direct values of a namespace's policy."""
-        policies.set_namespace_policy(actor=request.user, namespace=self.identifier, values={})
+        """Remove all direct values of a policy."""
+        self.write_policy(actor=request.user, **{self.target: self.identifier}, values={})
         return Response(status=204)
 
-    def _answer(self) -> Response:
-        pair = policies.policy_of_namespace(actor=self.request.user, namespace=self.identifier)
-        return Response(s.PolicySerializer.represent(pair))
 
-
-class TablePolicyViewSet(ManagementViewSet):
-    operation_ids = {
-        "retrieve": "GetTablePolicy",
-        "update": "SetTablePolicy",
-        "destroy": "DeleteTablePolicy",
-    }
-
-    @extend_schema(responses=s.PolicySerializer)
-    def retrieve(self, request: Request, id: str) -> Response:
-        """Get the policy of a table: the effective and the direct values."""
-        return self._answer()
-
-    @extend_schema(request=s.SetPolicySerializer, responses=s.PolicySerializer)
-    def update(self, request: Request, id: str) -> Response:
-        """Replace the direct values of a table's policy.
-
-        Omitted values are inherited.
-        """
-        values = self.read_body(s.SetPolicySerializer)["values"]
-        policies.set_table_policy(actor=request.user, table=self.identifier, values=values)
-        return self._answer()
-
-    @extend_schema(responses={204: None})
-    def destroy(self, request: Request, id: str) -> Response:
-        """Remove all direct values of a table's policy."""
-        policies.set_table_policy(actor=request.user, table=self.identifier, values={})
-        return Response(status=204)
-
-    def _answer(self) -> Response:
-        pair = policies.policy_of_table(actor=self.request.user, table=self.identifier)
-        return Response(s.PolicySerializer.represent(pair))
+class TablePolicyViewSet(NamespacePolicyViewSet):
+    resource = "TablePolicy"
+    target = "table"
+    read_policy = staticmethod(policies.policy_of_table)
+    write_policy = staticmethod(policies.set_table_policy)

@@ -7,7 +7,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.management.serializers import access as s
-from api.management.views.grants import PrincipalPagination
 from api.management.viewsets import ManagementViewSet
 from catalog.services.access import principals
 
@@ -15,13 +14,8 @@ from catalog.services.access import principals
 class PrincipalViewSet(ManagementViewSet):
     lookup_field = "principal"
     lookup_value_regex = "[^/]+"
-    pagination_class = PrincipalPagination
-    operation_ids = {
-        "list": "ListPrincipals",
-        "create": "CreatePrincipal",
-        "retrieve": "GetPrincipal",
-        "partial_update": "UpdatePrincipal",
-    }
+    results_field = "principals"
+    resource = "Principal"
     query_classes = {"list": s.PrincipalQuery}
 
     @extend_schema(responses=s.PrincipalSerializer(many=True))
@@ -78,7 +72,6 @@ class MemberViewSet(ManagementViewSet):
         principals.add_member(actor=request.user, group=principal, member=member)
         return Response(status=204)
 
-    @extend_schema(responses={204: None})
     def destroy(self, request: Request, principal: str, member: str) -> Response:
         """Remove a member from a group.
 

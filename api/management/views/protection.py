@@ -6,55 +6,54 @@ from rest_framework.response import Response
 
 from api.management.serializers import recovery as s
 from api.management.viewsets import ManagementViewSet
+from catalog.models import Namespace, Table
 from catalog.services.recovery import undrop
 
 
 class NamespaceProtectionViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetNamespaceProtection", "update": "SetNamespaceProtection"}
+    resource = "NamespaceProtection"
 
     @extend_schema(responses=s.ProtectionSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
-        """Get the protection of a namespace."""
-        rules = undrop.rules_of(actor=request.user, namespace=self.identifier)
-        return Response(s.ProtectionSerializer.represent(rules.namespace))
+        """Get the protection of an object."""
+        return Response(s.ProtectionSerializer.represent(self._read()))
 
     @extend_schema(request=s.SetProtectionSerializer, responses=s.ProtectionSerializer)
     def update(self, request: Request, id: str) -> Response:
-        """Set or remove the protection of a namespace.
+        """Set or remove the protection of an object.
 
-        Removing it may require approval.
+        Removing that of a namespace may require approval.
         """
         body = self.read_body(s.SetProtectionSerializer)
-        row = undrop.set_namespace_protection(
-            actor=request.user,
+        return Response(s.ProtectionSerializer.represent(self._write(**body)))
+
+    def _read(self) -> Namespace | Table:
+        rules = undrop.rules_of(actor=self.request.user, namespace=self.identifier)
+        return rules.namespace
+
+    def _write(self, protected: bool, reason: str) -> Namespace | Table:
+        return undrop.set_namespace_protection(
+            actor=self.request.user,
             namespace=self.identifier,
-            is_protected=body["protected"],
-            reason=body["reason"],
+            is_protected=protected,
+            reason=reason,
         )
-        return Response(s.ProtectionSerializer.represent(row))
 
 
-class TableProtectionViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetTableProtection", "update": "SetTableProtection"}
+class TableProtectionViewSet(NamespaceProtectionViewSet):
+    resource = "TableProtection"
 
-    @extend_schema(responses=s.ProtectionSerializer)
-    def retrieve(self, request: Request, id: str) -> Response:
-        """Get the protection of a table or view."""
-        row = undrop.table_protection(actor=request.user, table=self.identifier)
-        return Response(s.ProtectionSerializer.represent(row))
+    def _read(self) -> Namespace | Table:
+        return undrop.table_protection(actor=self.request.user, table=self.identifier)
 
-    @extend_schema(request=s.SetProtectionSerializer, responses=s.ProtectionSerializer)
-    def update(self, request: Request, id: str) -> Response:
-        """Set or remove the protection of a table or view."""
-        body = self.read_body(s.SetProtectionSerializer)
-        row = undrop.set_table_protection(
-            actor=request.user, table=self.identifier, is_protected=body["protected"]
+    def _write(self, protected: bool, reason: str) -> Namespace | Table:
+        return undrop.set_table_protection(
+            actor=self.request.user, table=self.identifier, is_protected=protected
         )
-        return Response(s.ProtectionSerializer.represent(row))
 
 
 class RetentionViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetRetention", "update": "SetRetention"}
+    resource = "Retention"
 
     @extend_schema(responses=s.RetentionSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
@@ -73,7 +72,7 @@ class RetentionViewSet(ManagementViewSet):
 
 
 class ApprovalRuleViewSet(ManagementViewSet):
-    operation_ids = {"retrieve": "GetApprovalRule", "update": "SetApprovalRule"}
+    resource = "ApprovalRule"
 
     @extend_schema(responses=s.ApprovalRuleSerializer)
     def retrieve(self, request: Request, id: str) -> Response:

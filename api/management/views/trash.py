@@ -9,7 +9,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import recovery as s
 from api.management.viewsets import ManagementViewSet
 from catalog import access
@@ -19,21 +18,12 @@ from catalog.services.recovery import undrop
 from catalog.services.storage import file_references
 
 
-class TrashPagination(TokenPagination):
-    results_field = "items"
-
-
 class TrashViewSet(ManagementViewSet):
     lookup_field = "item"
     lookup_value_regex = "[^/]+"
-    pagination_class = TrashPagination
-    operation_ids = {
-        "list": "ListTrash",
-        "retrieve": "GetTrashItem",
-        "undrop": "UndropTrashItem",
-        "purge": "PurgeTrashItem",
-        "keep": "KeepTrashItem",
-    }
+    results_field = "items"
+    resource = "TrashItem"
+    operation_ids = {"list": "ListTrash"}
     query_classes = {"list": s.TrashQuery}
 
     @extend_schema(responses=s.TrashItemSerializer(many=True))

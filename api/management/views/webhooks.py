@@ -7,34 +7,18 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.pagination import TokenPagination
 from api.management.serializers import events as s
-from api.management.viewsets import ManagementViewSet, SecretMixin
+from api.management.viewsets import ManagementViewSet
 from catalog.services.events import feed, webhooks
 
 
-class WebhookPagination(TokenPagination):
-    results_field = "webhooks"
-
-
-class DeliveryPagination(TokenPagination):
-    results_field = "deliveries"
-
-
-class WebhookViewSet(SecretMixin, ManagementViewSet):
+class WebhookViewSet(ManagementViewSet):
     lookup_field = "webhook"
     lookup_value_regex = "[^/]+"
-    pagination_class = WebhookPagination
+    results_field = "webhooks"
     secret_actions = frozenset({"create", "rotate"})
-    operation_ids = {
-        "list": "ListWebhooks",
-        "create": "CreateWebhook",
-        "retrieve": "GetWebhook",
-        "partial_update": "UpdateWebhook",
-        "destroy": "DeleteWebhook",
-        "rotate": "RotateWebhookSecret",
-        "replay": "ReplayWebhook",
-    }
+    resource = "Webhook"
+    operation_ids = {"rotate": "RotateWebhookSecret"}
 
     @extend_schema(responses=s.WebhookSerializer(many=True))
     def list(self, request: Request) -> Response:
@@ -71,7 +55,6 @@ class WebhookViewSet(SecretMixin, ManagementViewSet):
         row = webhooks.update_webhook(actor=request.user, name=webhook, changes=changes)
         return Response(s.WebhookSerializer.represent(row))
 
-    @extend_schema(responses={204: None})
     def destroy(self, request: Request, webhook: str) -> Response:
         """Delete a webhook."""
         webhooks.delete_webhook(actor=request.user, name=webhook)
@@ -102,7 +85,7 @@ class WebhookViewSet(SecretMixin, ManagementViewSet):
 
 
 class DeliveryViewSet(ManagementViewSet):
-    pagination_class = DeliveryPagination
+    results_field = "deliveries"
     operation_ids = {"list": "ListDeliveries"}
     query_classes = {"list": s.DeliveryQuery}
 

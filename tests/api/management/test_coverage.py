@@ -42,7 +42,7 @@ def operations() -> dict[str, Served]:
         path = re.sub(r"\(\?P<(\w+)>(?:\[[^]]+\])\+\)", r"{\1}", str(pattern.pattern)).strip("^$")
         for method in sorted(view.actions.keys() & {*view.cls.http_method_names}):
             action = view.actions[method]
-            name = view.cls.operation_ids[action]
+            name = view.cls.operation_id(action)
             assert name not in served
             served[name] = Served(path, method.upper(), view.cls, action)
     return served
