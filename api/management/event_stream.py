@@ -3,14 +3,22 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Protocol
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
-from api.management.viewsets import ManagementViewSet
 from catalog.access import Principal
 from catalog.errors import CatalogError, ServiceUnavailable
 from catalog.services.events import feed as event_feed
+
+
+class EventView(Protocol):
+    """The view of a stream."""
+
+    def authenticate_again(self) -> Principal:
+        """Check the credentials of the request again."""
+
 
 MEDIA = "text/event-stream"
 _STREAM_SECONDS = 300.0
@@ -21,7 +29,7 @@ _open = threading.BoundedSemaphore(max(settings.MONODON_EVENT_STREAMS, 1))
 
 
 def stream(
-    view: ManagementViewSet,
+    view: EventView,
     actor: Principal,
     after: event_feed.Position | None,
     event_filter: event_feed.EventFilter,
@@ -46,7 +54,7 @@ class _Stream:
 
     def __init__(
         self,
-        view: ManagementViewSet,
+        view: EventView,
         actor: Principal,
         event_filter: event_feed.EventFilter,
         first: event_feed.Page,

@@ -109,7 +109,7 @@ class CountParameter(_Parameter, serializers.IntegerField):
         options["error_messages"] = dict.fromkeys(kinds, rule)
         super().__init__(min_value=min_value, max_value=max_value, **options)
 
-    def to_internal_value(self, data: str) -> int:
+    def to_internal_value(self, data: Any) -> int:
         if not (data.isascii() and data.isdigit() and len(data) < 19):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -129,7 +129,7 @@ class EnumParameter(_Parameter, EnumField):
 
 
 @extend_schema_field(OpenApiTypes.STR)
-class EnumsParameter(_Parameter, serializers.Field):
+class EnumsParameter(_Parameter, serializers.Field[Any, Any, Any, Any]):
     """Members of an enumeration, separated by commas."""
 
     def __init__(self, enum: type[Enum], **options: Any) -> None:
@@ -147,7 +147,7 @@ class EnumsParameter(_Parameter, serializers.Field):
 
 
 @extend_schema_field(OpenApiTypes.BOOL)
-class FlagParameter(_Parameter, serializers.Field):
+class FlagParameter(_Parameter, serializers.Field[Any, Any, Any, Any]):
     """A boolean of a query."""
 
     default_error_messages = {"invalid": "use true or false"}
@@ -159,7 +159,7 @@ class FlagParameter(_Parameter, serializers.Field):
 
 
 @extend_schema_field(OpenApiTypes.DATETIME)
-class MomentParameter(_Parameter, serializers.Field):
+class MomentParameter(_Parameter, serializers.Field[Any, Any, Any, Any]):
     """A time of a query; without a zone it is in UTC."""
 
     default_error_messages = {"invalid": "use a time such as 2027-01-31T12:00:00Z"}

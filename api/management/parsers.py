@@ -1,6 +1,6 @@
 """Parsing and rendering of bodies, and content negotiation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
 import orjson
@@ -63,10 +63,11 @@ class ProblemRenderer(JSONRenderer):
 class IgnoreClientNegotiation(BaseContentNegotiation):
     """Selects the only parser and renderer. Clients may send JSON under any media type."""
 
-    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser:
-        return parsers[0]
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
+        return next(iter(parsers))
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type or ""
+        renderer = next(iter(renderers))
+        return renderer, renderer.media_type or ""

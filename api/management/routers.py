@@ -1,5 +1,6 @@
 """Routers of the management API: paths without a slash at the end."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rest_framework.routers import DynamicRoute, Route, SimpleRouter
@@ -37,9 +38,9 @@ class SingletonRouter(ResourceRouter):
         ),
     ]
 
-    def get_method_map(self, viewset: Any, method_map: dict[str, str]) -> dict[str, str]:
+    def get_method_map(self, viewset: Any, method_map: Mapping[str, str]) -> dict[str, str]:
         """Let GET list, if the resource is a list of parts, such as the grants on a table."""
         if "get" in method_map and hasattr(viewset, "list"):
-            method_map = method_map | {"get": "list"}
+            method_map = {**method_map, "get": "list"}
         bound: dict[str, str] = super().get_method_map(viewset, method_map)
         return bound

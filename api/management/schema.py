@@ -44,13 +44,15 @@ _DELIMITER = OpenApiParameter(
 class ManagementSchema(AutoSchema):
     """Describes an action of a viewset."""
 
+    view: Any
+
     def get_operation_id(self) -> str:
         return str(self.view.operation_id(self.view.action))
 
     def get_summary(self) -> str:
         return self._docstring().partition("\n")[0].removesuffix(".")
 
-    def get_description(self) -> str:
+    def get_description(self) -> str:  # type: ignore[override]
         return self._docstring()
 
     def _docstring(self) -> str:
@@ -90,7 +92,7 @@ class ManagementSchema(AutoSchema):
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         from api.management.serializers.base import ProblemSerializer
 
-        bodies: dict[str, Any] = super()._get_response_bodies(direction)  # type: ignore[no-untyped-call]
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
         for status, text in FAILURES.items():
             body = self._get_response_for_code(  # type: ignore[no-untyped-call]
                 ProblemSerializer, status, [errors.MEDIA], direction

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
@@ -37,7 +37,7 @@ class ManagementView(GenericAPIView[Any]):
     parser_classes = [ObjectParser]
     renderer_classes = [JSONRenderer]
     content_negotiation_class = IgnoreClientNegotiation
-    pagination_class: type[TokenPagination] | None = TokenPagination  # type: ignore[assignment]
+    pagination_class: type[TokenPagination] | None = TokenPagination
     results_field = ""
     """The field of the rows of a list."""
     serializer_class = serializers.Serializer
@@ -67,7 +67,7 @@ class ManagementView(GenericAPIView[Any]):
             raise exceptions.BodyAwaited
 
     def perform_authentication(self, request: Request) -> None:
-        self.actor = request.user
+        self.actor = self.principal
 
     @property
     def default_response_headers(self) -> dict[str, str]:
@@ -76,9 +76,7 @@ class ManagementView(GenericAPIView[Any]):
     def get_exception_handler(self) -> Any:
         return exceptions.handle
 
-    def finalize_response(
-        self, request: Request, response: HttpResponse, *args: Any, **kwargs: Any
-    ) -> HttpResponse:
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Render here, so that a failure to render is handled as any other."""
         response = super().finalize_response(request, response, *args, **kwargs)
         if isinstance(response, Response):
@@ -90,12 +88,17 @@ class ManagementView(GenericAPIView[Any]):
 
     # -- the request
 
+    @property
+    def principal(self) -> Principal:
+        """The user of the request, for the services."""
+        user: Any = self.request.user
+        return cast(Principal, user)
+
     def read_object(self) -> dict[str, Any]:
         """Return the JSON object of the body. Raises InvalidInput, and as ObjectParser."""
         if self.request.stream is None:
             raise InvalidInput("The request body is not valid JSON: it is empty")
-        body: dict[str, Any] = self.request.data
-        return body
+        return cast(dict[str, Any], self.request.data)
 
     def read_body(self, serializer_class: type[serializers.Serializer[Any]]) -> Any:
         """Return the validated body. Raises InvalidInput, which names the field and the rule."""
@@ -174,9 +177,7 @@ class ManagementViewSet(ViewSetMixin, ManagementView):
             self.operation = "WrongMethod"
         return initialized
 
-    def finalize_response(
-        self, request: Request, response: HttpResponse, *args: Any, **kwargs: Any
-    ) -> HttpResponse:
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         response = super().finalize_response(request, response, *args, **kwargs)
         if self.action in self.secret_actions:
             response.headers["Cache-Control"] = "no-store"

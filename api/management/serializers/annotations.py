@@ -82,7 +82,7 @@ class GivenLabelSerializer(Serializer):
 
     key = serializers.CharField()
     values = fields.NamesField()
-    source = serializers.CharField(help_text="The object that carries it, with dots.")
+    source = serializers.CharField(help_text="The object that carries it, with dots.")  # type: ignore[assignment]
     is_inherited = serializers.BooleanField()
 
 

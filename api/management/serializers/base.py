@@ -112,7 +112,8 @@ class QuerySerializer(serializers.Serializer[Any]):
             present = {name: text for name, text in values.items() if text}
             validated: dict[str, Any] = _shared(cls).run_validation(present)
         except serializers.ValidationError as error:
-            name, messages = next(iter(error.detail.items()))  # type: ignore[union-attr]
+            detail: Any = error.detail
+            name, messages = next(iter(detail.items()))
             text = values.get(name)
             problem = "is missing" if text is None else f"is {text!r}"
             raise InvalidInput(f"Query parameter '{name}' {problem}; {messages[0]}") from None

@@ -49,7 +49,7 @@ class PolicyValueSerializer(Serializer):
     """An effective value of a policy."""
 
     value = serializers.JSONField()
-    source = serializers.CharField(help_text="The object that sets it. Empty: the default.")
+    source = serializers.CharField(help_text="The object that sets it. Empty: the default.")  # type: ignore[assignment]
 
 
 class PolicySerializer(Serializer):
@@ -111,7 +111,8 @@ class HealthSerializer(Serializer):
 
     @extend_schema_field(PlannedJobSerializer(many=True))
     def get_planned(self, row: TableHealth) -> list[dict[str, Any]]:
-        return row.planned
+        planned: list[dict[str, Any]] = row.planned
+        return planned
 
     def get_error(self, row: TableHealth) -> str:
         return str(row.statistics.get("error", ""))
@@ -235,7 +236,7 @@ class JobEventSerializer(Serializer):
     at = serializers.DateTimeField()
     level = serializers.CharField()
     message = serializers.CharField()
-    data = serializers.JSONField(allow_null=True)
+    data = serializers.JSONField(allow_null=True)  # type: ignore[assignment]
 
 
 class JobWithLogSerializer(JobSerializer):

@@ -61,7 +61,7 @@ class RetentionSerializer(Serializer):
     seconds = serializers.IntegerField(
         source="rules.seconds", help_text="The effective time in seconds."
     )
-    source = serializers.CharField(
+    source = serializers.CharField(  # type: ignore[assignment]
         source="rules.retention_source", help_text="The namespace that sets it. Empty: the default."
     )
 

@@ -32,14 +32,14 @@ class ApprovalViewSet(ManagementViewSet):
         The requests that the caller made or may browse.
         """
         return self.page(
-            partial(approvals.list_approvals, actor=request.user, **self.query()),
+            partial(approvals.list_approvals, actor=self.principal, **self.query()),
             s.ApprovalSerializer,
         )
 
     @extend_schema(responses=s.ApprovalSerializer)
     def retrieve(self, request: Request, approval: str) -> Response:
         """Get a request for approval."""
-        row = approvals.find_approval(actor=request.user, request=self._number)
+        row = approvals.find_approval(actor=self.principal, request=self._number)
         return Response(s.ApprovalSerializer.represent(row))
 
     @extend_schema(request=s.ApproveSerializer, responses=s.ApprovalSerializer)
@@ -50,7 +50,7 @@ class ApprovalViewSet(ManagementViewSet):
         The request is executed at once, as its requester.
         """
         body = self.read_body(s.ApproveSerializer)
-        row = approvals.approve(actor=request.user, request=self._number, **body)
+        row = approvals.approve(actor=self.principal, request=self._number, **body)
         return Response(s.ApprovalSerializer.represent(row))
 
     @extend_schema(request=s.RefuseSerializer, responses=s.ApprovalSerializer)
@@ -58,14 +58,14 @@ class ApprovalViewSet(ManagementViewSet):
     def refuse(self, request: Request, approval: str) -> Response:
         """Refuse a request of another principal."""
         body = self.read_body(s.RefuseSerializer)
-        row = approvals.refuse(actor=request.user, request=self._number, **body)
+        row = approvals.refuse(actor=self.principal, request=self._number, **body)
         return Response(s.ApprovalSerializer.represent(row))
 
     @extend_schema(request=None, responses=s.ApprovalSerializer)
     @action(detail=True, methods=["post"])
     def withdraw(self, request: Request, approval: str) -> Response:
         """Withdraw a request of the caller."""
-        row = approvals.withdraw(actor=request.user, request=self._number)
+        row = approvals.withdraw(actor=self.principal, request=self._number)
         return Response(s.ApprovalSerializer.represent(row))
 
     @property

@@ -31,7 +31,7 @@ class AuditViewSet(ManagementViewSet):
         search = self._search()
 
         def rows(**page: Any) -> tuple[Sequence[Any], str | None]:
-            events = trail.list_events(actor=request.user, search=search, **page)
+            events = trail.list_events(actor=self.principal, search=search, **page)
             return events.events, events.next_page_token
 
         return self.page(rows, s.AuditEventSerializer)
@@ -44,7 +44,7 @@ class AuditViewSet(ManagementViewSet):
         The audit trail records the export itself.
         """
         kind = self.query()["format"]
-        chunks = trail.export(actor=request.user, search=self._search(), format=kind)
+        chunks = trail.export(actor=self.principal, search=self._search(), format=kind)
         name = f"audit-{timezone.now():%Y%m%dT%H%M%SZ}.{kind}"
         return StreamingHttpResponse(
             chunks,

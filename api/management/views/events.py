@@ -29,7 +29,7 @@ class EventViewSet(ManagementViewSet):
         """
         query = self.query()
         page = feed.read(
-            actor=request.user,
+            actor=self.principal,
             after=_position(query["after"]),
             event_filter=self._filter(query),
             limit=query["limit"],
@@ -45,7 +45,7 @@ class EventViewSet(ManagementViewSet):
         """
         query = self.query()
         after = request.META.get("HTTP_LAST_EVENT_ID") or query["after"]
-        return event_stream.stream(self, request.user, _position(after), self._filter(query))
+        return event_stream.stream(self, self.principal, _position(after), self._filter(query))
 
     def authenticate_again(self) -> Principal:
         """Check the credentials of the request again. Raises as KeyAuthentication."""

@@ -2,8 +2,6 @@
 
 from typing import Any, NoReturn
 
-from rest_framework.request import Request
-
 from api.errors import RouteNotFound
 from api.management.viewsets import ManagementView
 
@@ -15,5 +13,5 @@ class NoRoute(ManagementView):
     http_method_names: list[str] = []
     operation = "NoRoute"
 
-    def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> NoReturn:
+    def http_method_not_allowed(self, request: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise RouteNotFound(request.path)

@@ -32,7 +32,7 @@ class GovernanceViewSet(ManagementViewSet):
         """
         namespace = self.query()["namespace"]
         names = self.identify(namespace) if namespace else ()
-        document = document_export.export(actor=request.user, namespace=names)
+        document = document_export.export(actor=self.principal, namespace=names)
         state = s.State(**dict(document_format.read(document)))
         return Response(state.model_dump(mode="json"))
 
@@ -42,7 +42,7 @@ class GovernanceViewSet(ManagementViewSet):
 
         All objects in the document are changed to match it, or none.
         """
-        changes = governance_documents.apply(actor=request.user, document=self._document())
+        changes = governance_documents.apply(actor=self.principal, document=self._document())
         return self._answer(changes)
 
     @extend_schema(request=Document, responses=s.ChangesSerializer)
@@ -52,7 +52,7 @@ class GovernanceViewSet(ManagementViewSet):
 
         Nothing is changed.
         """
-        changes = governance_documents.plan(actor=request.user, document=self._document())
+        changes = governance_documents.plan(actor=self.principal, document=self._document())
         return self._answer(changes)
 
     def _document(self) -> Document:

@@ -35,7 +35,7 @@ class NamespaceGrantViewSet(_ObjectViewSet):
         The grants on the object itself, without those that it inherits.
         """
         return self.page(
-            partial(grants.list_grants, actor=request.user, on=self.on), s.GrantSerializer
+            partial(grants.list_grants, actor=self.principal, on=self.on), s.GrantSerializer
         )
 
     @extend_schema(request=s.SetGrantSerializer, responses=s.GrantedSerializer)
@@ -46,7 +46,7 @@ class NamespaceGrantViewSet(_ObjectViewSet):
         """
         body = self.read_body(s.SetGrantSerializer)
         privileges = grants.set_grant(
-            actor=request.user,
+            actor=self.principal,
             on=self.on,
             principal=body["principal"],
             privileges=parse(body["privileges"]),
@@ -60,7 +60,9 @@ class NamespaceGrantViewSet(_ObjectViewSet):
         Privileges of the principal from other sources remain.
         """
         principal = self.query()["principal"]
-        grants.set_grant(actor=request.user, on=self.on, principal=principal, privileges=parse([]))
+        grants.set_grant(
+            actor=self.principal, on=self.on, principal=principal, privileges=parse([])
+        )
         return Response(status=204)
 
 
@@ -81,7 +83,7 @@ class NamespaceAccessViewSet(_ObjectViewSet):
 
         The principals with privileges on the object, and the sources of the privileges.
         """
-        rows = partial(grants.explain, actor=request.user, on=self.on, **self.query())
+        rows = partial(grants.explain, actor=self.principal, on=self.on, **self.query())
         return self.page(rows, s.HolderSerializer)
 
     @extend_schema(request=s.WhatIfSerializer, responses=s.LossSerializer(many=True))
@@ -94,7 +96,7 @@ class NamespaceAccessViewSet(_ObjectViewSet):
         body = self.read_body(s.WhatIfSerializer)
         rows = partial(
             grants.what_if,
-            actor=request.user,
+            actor=self.principal,
             on=self.on,
             principal=body["principal"],
             privileges=parse(body["privileges"]),

@@ -21,7 +21,9 @@ class HealthViewSet(ManagementViewSet):
         """List the measured tables, lowest health first."""
         query = self.query()
         namespace = self.identify(query["namespace"]) if query["namespace"] else ()
-        rows = partial(health.list_health, actor=request.user, **{**query, "namespace": namespace})
+        rows = partial(
+            health.list_health, actor=self.principal, **{**query, "namespace": namespace}
+        )
         return self.page(rows, s.HealthSerializer)
 
 
@@ -32,7 +34,7 @@ class TableHealthViewSet(ManagementViewSet):
     @extend_schema(responses=s.TableHealthSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
         """Get the health of a table now and in the last days."""
-        report = health.table_health(actor=request.user, table=self.identifier, **self.query())
+        report = health.table_health(actor=self.principal, table=self.identifier, **self.query())
         return Response(s.TableHealthSerializer.represent(report))
 
 
@@ -42,7 +44,7 @@ class MeasurementViewSet(ManagementViewSet):
     @extend_schema(request=None, responses={200: s.HealthWithStatisticsSerializer})
     def create(self, request: Request, id: str) -> Response:
         """Measure a table now, and store the figures."""
-        row = measurements.measure(actor=request.user, table=self.identifier)
+        row = measurements.measure(actor=self.principal, table=self.identifier)
         return Response(s.HealthWithStatisticsSerializer.represent(row))
 
 
@@ -56,5 +58,5 @@ class PlanViewSet(ManagementViewSet):
 
         Nothing is stored or changed.
         """
-        measurement = measurements.plan(actor=request.user, table=self.identifier)
+        measurement = measurements.plan(actor=self.principal, table=self.identifier)
         return Response(s.PlanSerializer.represent(measurement))

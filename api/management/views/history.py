@@ -26,7 +26,7 @@ class HistoryViewSet(ManagementViewSet):
     def retrieve(self, request: Request) -> Response:
         """List the namespaces, tables and views that existed at a moment, with their versions."""
         query = self._moments("at")
-        state = history.catalog_at(actor=request.user, moment=query.pop("at"), **query)
+        state = history.catalog_at(actor=self.principal, moment=query.pop("at"), **query)
         return Response(s.StatePageSerializer.represent(state))
 
     @extend_schema(responses=s.ChangesPageSerializer)
@@ -35,7 +35,7 @@ class HistoryViewSet(ManagementViewSet):
         """List the changes of namespaces, tables and views between two moments."""
         query = self._moments("from", "to")
         page = history.changes_between(
-            actor=request.user, since=query.pop("from"), until=query.pop("to"), **query
+            actor=self.principal, since=query.pop("from"), until=query.pop("to"), **query
         )
         return Response(s.ChangesPageSerializer.represent(page))
 
@@ -45,7 +45,7 @@ class HistoryViewSet(ManagementViewSet):
         """Count the changes of namespaces, tables and views between two moments."""
         query = self._moments("from", "to")
         counts = history.count_changes(
-            actor=request.user, since=query.pop("from"), until=query.pop("to"), **query
+            actor=self.principal, since=query.pop("from"), until=query.pop("to"), **query
         )
         return Response(s.ChangeCountsSerializer.represent(counts))
 

@@ -27,13 +27,13 @@ class MaintenanceViewSet(ManagementViewSet):
         """
         body = self.read_body(s.StartMaintenanceSerializer)
         job = maintenance_scheduler.start(
-            actor=request.user,
+            actor=self.principal,
             table=self.identifier,
             kind=_kind(body["kind"]),
             is_dry_run=body["dry_run"],
             indexes=body["indexes"],
         )
-        row = job_control.find_job(actor=request.user, job=job.pk)
+        row = job_control.find_job(actor=self.principal, job=job.pk)
         return Response(s.JobSerializer.represent(row), status=202)
 
 
@@ -50,7 +50,7 @@ class JobViewSet(ManagementViewSet):
         query = self.query()
         rows = partial(
             job_control.list_jobs,
-            actor=request.user,
+            actor=self.principal,
             statuses=query["status"],
             kinds=query["kind"],
             table=self.identify(query["table"]) if query["table"] else None,
@@ -61,8 +61,8 @@ class JobViewSet(ManagementViewSet):
     @extend_schema(responses=s.JobWithLogSerializer)
     def retrieve(self, request: Request, job: str) -> Response:
         """Get a job with its parameters, its result, and a page of its log."""
-        row = job_control.find_job(actor=request.user, job=self._job)
-        log, token = job_control.list_events(actor=request.user, job=row, **self.query())
+        row = job_control.find_job(actor=self.principal, job=self._job)
+        log, token = job_control.list_events(actor=self.principal, job=row, **self.query())
         return Response(s.JobWithLogSerializer.represent(row, log=log, next_page_token=token))
 
     @extend_schema(request=None, responses=s.JobSerializer)
@@ -72,15 +72,15 @@ class JobViewSet(ManagementViewSet):
 
         All jobs of the same transaction are canceled.
         """
-        row = job_control.cancel_job(actor=request.user, job=self._job)
+        row = job_control.cancel_job(actor=self.principal, job=self._job)
         return Response(s.JobSerializer.represent(row))
 
     @extend_schema(request=None, responses={202: s.JobSerializer})
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, job: str) -> Response:
         """Start failed or canceled maintenance again, as a new job."""
-        again = maintenance_scheduler.retry(actor=request.user, job=self._job)
-        row = job_control.find_job(actor=request.user, job=again.pk)
+        again = maintenance_scheduler.retry(actor=self.principal, job=self._job)
+        row = job_control.find_job(actor=self.principal, job=again.pk)
         return Response(s.JobSerializer.represent(row), status=202)
 
     @property
@@ -95,7 +95,7 @@ class SummaryViewSet(ManagementViewSet):
     @extend_schema(responses=s.SummarySerializer)
     def retrieve(self, request: Request) -> Response:
         """Get the results of maintenance in the last days, and the numbers of active jobs."""
-        summary = job_control.summarize(actor=request.user, **self.query())
+        summary = job_control.summarize(actor=self.principal, **self.query())
         return Response(s.SummarySerializer.represent(summary))
 
 

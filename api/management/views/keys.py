@@ -29,7 +29,7 @@ class KeyViewSet(ManagementViewSet):
         All keys for administrators, otherwise those of the caller. Without their secrets.
         """
         return self.page(
-            partial(api_keys.list_api_keys, actor=request.user, **self.query()), s.KeySerializer
+            partial(api_keys.list_api_keys, actor=self.principal, **self.query()), s.KeySerializer
         )
 
     @extend_schema(request=s.CreateKeySerializer, responses={201: s.NewKeySerializer})
@@ -45,7 +45,7 @@ class KeyViewSet(ManagementViewSet):
         if body["namespace"] is not None:
             body["namespace"] = identifiers.check(body["namespace"])
         options = {"expires_at": None, **body, "never_expires": never_expires}
-        row, secret = api_keys.add_key(actor=request.user, **options)
+        row, secret = api_keys.add_key(actor=self.principal, **options)
         return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
 
     @extend_schema(responses=s.KeySerializer)
@@ -54,7 +54,7 @@ class KeyViewSet(ManagementViewSet):
 
         Its limits, its end and its last use, without its secret.
         """
-        row = api_keys.find_api_key(actor=request.user, name=key)
+        row = api_keys.find_api_key(actor=self.principal, name=key)
         return Response(s.KeySerializer.represent(row))
 
     @extend_schema(request=s.RotateKeySerializer, responses={201: s.NewKeySerializer})
@@ -66,8 +66,8 @@ class KeyViewSet(ManagementViewSet):
         """
         body = self.read_body(s.RotateKeySerializer)
         row, secret = api_keys.rotate(
-            actor=request.user,
-            key=api_keys.find_api_key(actor=request.user, name=key),
+            actor=self.principal,
+            key=api_keys.find_api_key(actor=self.principal, name=key),
             overlap=timedelta(seconds=body["overlap_seconds"]),
             name=body["name"],
             expires_at=body["expires_at"],
@@ -81,7 +81,7 @@ class KeyViewSet(ManagementViewSet):
 
         Other servers may accept it for at most five more seconds.
         """
-        row = api_keys.find_api_key(actor=request.user, name=key)
-        api_keys.revoke_api_key(actor=request.user, key=row)
+        row = api_keys.find_api_key(actor=self.principal, name=key)
+        api_keys.revoke_api_key(actor=self.principal, key=row)
         row.refresh_from_db(fields=["revoked_at"])
         return Response(s.KeySerializer.represent(row))

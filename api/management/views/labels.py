@@ -16,7 +16,9 @@ class LabelViewSet(ManagementViewSet):
     pagination_class = None
     resource = "Label"
 
-    @extend_schema(responses=forced_singular_serializer(s.LabelsSerializer))
+    @extend_schema(
+        responses=forced_singular_serializer(s.LabelsSerializer)  # type: ignore[no-untyped-call]
+    )
     def list(self, request: Request) -> Response:
         """List the definitions of all labels, by key."""
         return Response(s.LabelsSerializer.represent({"labels": annotations.list_labels()}))
@@ -25,7 +27,7 @@ class LabelViewSet(ManagementViewSet):
     def create(self, request: Request) -> Response:
         """Define a label."""
         body = self.read_body(s.CreateLabelSerializer)
-        row = annotations.create_label(actor=request.user, **body)
+        row = annotations.create_label(actor=self.principal, **body)
         return Response(s.LabelSerializer.represent(row), status=201)
 
     @extend_schema(responses=s.LabelSerializer)
@@ -40,10 +42,10 @@ class LabelViewSet(ManagementViewSet):
         Omitted fields keep their values.
         """
         body = self.read_body(s.UpdateLabelSerializer)
-        row = annotations.update_label(actor=request.user, key=label, **body)
+        row = annotations.update_label(actor=self.principal, key=label, **body)
         return Response(s.LabelSerializer.represent(row))
 
     def destroy(self, request: Request, label: str) -> Response:
         """Delete a label that no object has."""
-        annotations.delete_label(actor=request.user, key=label)
+        annotations.delete_label(actor=self.principal, key=label)
         return Response(status=204)

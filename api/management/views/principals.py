@@ -26,7 +26,7 @@ class PrincipalViewSet(ManagementViewSet):
         """
         kinds = self.query()["kind"]
         return self.page(
-            partial(principals.list_principals, actor=request.user, kinds=kinds),
+            partial(principals.list_principals, actor=self.principal, kinds=kinds),
             s.PrincipalSerializer,
         )
 
@@ -37,7 +37,7 @@ class PrincipalViewSet(ManagementViewSet):
         For administrators.
         """
         body = self.read_body(s.CreatePrincipalSerializer)
-        row = principals.create_principal(actor=request.user, **body)
+        row = principals.create_principal(actor=self.principal, **body)
         return Response(s.PrincipalSerializer.represent(row), status=201)
 
     @extend_schema(responses=s.PrincipalSerializer)
@@ -46,7 +46,7 @@ class PrincipalViewSet(ManagementViewSet):
 
         For administrators and the principal itself.
         """
-        row = principals.find_principal(actor=request.user, name=principal)
+        row = principals.find_principal(actor=self.principal, name=principal)
         return Response(s.PrincipalSerializer.represent(row))
 
     @extend_schema(request=s.UpdatePrincipalSerializer, responses=s.PrincipalSerializer)
@@ -56,7 +56,7 @@ class PrincipalViewSet(ManagementViewSet):
         For administrators. Omitted fields keep their values.
         """
         body = self.read_body(s.UpdatePrincipalSerializer)
-        row = principals.update_principal(actor=request.user, name=principal, **body)
+        row = principals.update_principal(actor=self.principal, name=principal, **body)
         return Response(s.PrincipalSerializer.represent(row))
 
 
@@ -69,7 +69,7 @@ class MemberViewSet(ManagementViewSet):
 
         For administrators.
         """
-        principals.add_member(actor=request.user, group=principal, member=member)
+        principals.add_member(actor=self.principal, group=principal, member=member)
         return Response(status=204)
 
     def destroy(self, request: Request, principal: str, member: str) -> Response:
@@ -77,5 +77,5 @@ class MemberViewSet(ManagementViewSet):
 
         For administrators.
         """
-        principals.remove_member(actor=request.user, group=principal, member=member)
+        principals.remove_member(actor=self.principal, group=principal, member=member)
         return Response(status=204)

@@ -28,12 +28,12 @@ class NamespaceProtectionViewSet(ManagementViewSet):
         return Response(s.ProtectionSerializer.represent(self._write(**body)))
 
     def _read(self) -> Namespace | Table:
-        rules = undrop.rules_of(actor=self.request.user, namespace=self.identifier)
+        rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)
         return rules.namespace
 
     def _write(self, protected: bool, reason: str) -> Namespace | Table:
         return undrop.set_namespace_protection(
-            actor=self.request.user,
+            actor=self.principal,
             namespace=self.identifier,
             is_protected=protected,
             reason=reason,
@@ -44,11 +44,11 @@ class TableProtectionViewSet(NamespaceProtectionViewSet):
     resource = "TableProtection"
 
     def _read(self) -> Namespace | Table:
-        return undrop.table_protection(actor=self.request.user, table=self.identifier)
+        return undrop.table_protection(actor=self.principal, table=self.identifier)
 
     def _write(self, protected: bool, reason: str) -> Namespace | Table:
         return undrop.set_table_protection(
-            actor=self.request.user, table=self.identifier, is_protected=protected
+            actor=self.principal, table=self.identifier, is_protected=protected
         )
 
 
@@ -58,7 +58,7 @@ class RetentionViewSet(ManagementViewSet):
     @extend_schema(responses=s.RetentionSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
         """Get the retention time of dropped objects."""
-        rules = undrop.rules_of(actor=request.user, namespace=self.identifier)
+        rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)
         return Response(s.RetentionSerializer.represent(rules))
 
     @extend_schema(request=s.SetRetentionSerializer, responses=s.RetentionSerializer)
@@ -66,7 +66,7 @@ class RetentionViewSet(ManagementViewSet):
         """Set the retention time of dropped objects, or inherit it."""
         body = self.read_body(s.SetRetentionSerializer)
         rules = undrop.set_retention(
-            actor=request.user, namespace=self.identifier, seconds=body["seconds"]
+            actor=self.principal, namespace=self.identifier, seconds=body["seconds"]
         )
         return Response(s.RetentionSerializer.represent(rules))
 
@@ -77,7 +77,7 @@ class ApprovalRuleViewSet(ManagementViewSet):
     @extend_schema(responses=s.ApprovalRuleSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
         """Get the actions that require approval in a namespace."""
-        rules = undrop.rules_of(actor=request.user, namespace=self.identifier)
+        rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)
         return Response(s.ApprovalRuleSerializer.represent(rules))
 
     @extend_schema(request=s.SetApprovalRuleSerializer, responses=s.ApprovalRuleSerializer)
@@ -87,5 +87,5 @@ class ApprovalRuleViewSet(ManagementViewSet):
         Removing an action requires approval itself.
         """
         body = self.read_body(s.SetApprovalRuleSerializer)
-        rules = undrop.set_approval_rule(actor=request.user, namespace=self.identifier, **body)
+        rules = undrop.set_approval_rule(actor=self.principal, namespace=self.identifier, **body)
         return Response(s.ApprovalRuleSerializer.represent(rules))

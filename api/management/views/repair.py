@@ -21,6 +21,6 @@ class RepairViewSet(ManagementViewSet):
         """
         body = self.read_body(s.RepairTableSerializer)
         report = lance_repair.repair(
-            actor=request.user, table=self.identifier, is_dry_run=body["dry_run"]
+            actor=self.principal, table=self.identifier, is_dry_run=body["dry_run"]
         )
         return Response(s.RepairReportSerializer.represent(report))

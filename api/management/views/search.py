@@ -24,7 +24,7 @@ class SearchViewSet(ManagementViewSet):
         """
         query = self.query()
         page = search.search(
-            actor=request.user,
+            actor=self.principal,
             text=query["q"],
             limit=query["limit"],
             page_token=query["page_token"],

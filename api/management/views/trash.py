@@ -13,7 +13,6 @@ from api.management.serializers import recovery as s
 from api.management.viewsets import ManagementViewSet
 from catalog import access
 from catalog.errors import TrashItemNotFound
-from catalog.models import TrashItem
 from catalog.services.recovery import undrop
 from catalog.services.storage import file_references
 
@@ -34,7 +33,7 @@ class TrashViewSet(ManagementViewSet):
         rows = self.paginate_queryset(
             partial(  # type: ignore[arg-type]
                 undrop.list_trash,
-                actor=request.user,
+                actor=self.principal,
                 namespace=namespace,
                 dropped_by=query["dropped_by"],
             )
@@ -44,7 +43,7 @@ class TrashViewSet(ManagementViewSet):
     @extend_schema(responses=s.TrashItemSerializer)
     def retrieve(self, request: Request, item: str) -> Response:
         """Get a dropped object."""
-        row = undrop.find_item(actor=request.user, item=self._item)
+        row = undrop.find_item(actor=self.principal, item=self._item)
         return Response(self._represent([row])[0])
 
     @extend_schema(request=s.UndropSerializer, responses=s.UndroppedSerializer)
@@ -53,7 +52,7 @@ class TrashViewSet(ManagementViewSet):
         """Undrop a table, a view, or a namespace with everything dropped with it."""
         body = self.read_body(s.UndropSerializer)
         new = None if body["new"] is None else tuple(body["new"])
-        row = undrop.undrop(actor=request.user, item=self._item, **{**body, "new": new})
+        row = undrop.undrop(actor=self.principal, item=self._item, **{**body, "new": new})
         return Response(s.UndroppedSerializer.represent(row))
 
     @extend_schema(request=s.PurgeSerializer, responses={202: s.PurgeJobsSerializer})
@@ -64,7 +63,7 @@ class TrashViewSet(ManagementViewSet):
         The purge can be stopped for a short time before it begins. It may require approval.
         """
         body = self.read_body(s.PurgeSerializer)
-        jobs = undrop.purge_now(actor=request.user, item=self._item, **body)
+        jobs = undrop.purge_now(actor=self.principal, item=self._item, **body)
         return Response(s.PurgeJobsSerializer.represent(jobs), status=202)
 
     @extend_schema(request=None, responses=s.TrashItemSerializer)
@@ -74,16 +73,16 @@ class TrashViewSet(ManagementViewSet):
 
         The object is then kept until it is purged on request.
         """
-        row = undrop.stop_purge(actor=request.user, item=self._item)
+        row = undrop.stop_purge(actor=self.principal, item=self._item)
         return Response(self._represent([row])[0])
 
     @property
     def _item(self) -> int:
         return self.number("item", TrashItemNotFound)
 
-    def _represent(self, rows: Sequence[TrashItem]) -> Sequence[Any]:
+    def _represent(self, rows: Sequence[Any]) -> Any:
         tables = [row.table_id for row in rows if row.table_id is not None]
-        readable = access.readable_tables(self.request.user, tables)
-        dependents = file_references.dependents_of(self.request.user, readable)
+        readable = access.readable_tables(self.principal, tables)
+        dependents = file_references.dependents_of(self.principal, readable)
         context = {"readable": readable, "dependents": dependents}
         return s.TrashItemSerializer(rows, many=True, context=context).data

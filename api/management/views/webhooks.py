@@ -23,7 +23,7 @@ class WebhookViewSet(ManagementViewSet):
     @extend_schema(responses=s.WebhookSerializer(many=True))
     def list(self, request: Request) -> Response:
         """List webhooks by name."""
-        return self.page(partial(webhooks.list_webhooks, actor=request.user), s.WebhookSerializer)
+        return self.page(partial(webhooks.list_webhooks, actor=self.principal), s.WebhookSerializer)
 
     @extend_schema(request=s.CreateWebhookSerializer, responses={201: s.NewWebhookSerializer})
     def create(self, request: Request) -> Response:
@@ -34,7 +34,7 @@ class WebhookViewSet(ManagementViewSet):
         """
         body = self.read_body(s.CreateWebhookSerializer)
         body["namespace"] = tuple(body["namespace"] or ())
-        row, secret = webhooks.create_webhook(actor=request.user, **body)
+        row, secret = webhooks.create_webhook(actor=self.principal, **body)
         return Response(
             s.NewWebhookSerializer.represent({"secret": secret, "details": row}), status=201
         )
@@ -42,7 +42,7 @@ class WebhookViewSet(ManagementViewSet):
     @extend_schema(responses=s.WebhookSerializer)
     def retrieve(self, request: Request, webhook: str) -> Response:
         """Get a webhook."""
-        row = webhooks.find_webhook(actor=request.user, name=webhook)
+        row = webhooks.find_webhook(actor=self.principal, name=webhook)
         return Response(s.WebhookSerializer.represent(row))
 
     @extend_schema(request=s.UpdateWebhookSerializer, responses=s.WebhookSerializer)
@@ -52,12 +52,12 @@ class WebhookViewSet(ManagementViewSet):
         Omitted fields keep their values.
         """
         changes = webhooks.Changes(**self.read_body(s.UpdateWebhookSerializer))
-        row = webhooks.update_webhook(actor=request.user, name=webhook, changes=changes)
+        row = webhooks.update_webhook(actor=self.principal, name=webhook, changes=changes)
         return Response(s.WebhookSerializer.represent(row))
 
     def destroy(self, request: Request, webhook: str) -> Response:
         """Delete a webhook."""
-        webhooks.delete_webhook(actor=request.user, name=webhook)
+        webhooks.delete_webhook(actor=self.principal, name=webhook)
         return Response(status=204)
 
     @extend_schema(request=None, responses=s.WebhookSecretSerializer)
@@ -67,7 +67,7 @@ class WebhookViewSet(ManagementViewSet):
 
         The next attempt uses the new secret, which only this response has.
         """
-        secret = webhooks.rotate_secret(actor=request.user, name=webhook)
+        secret = webhooks.rotate_secret(actor=self.principal, name=webhook)
         return Response(s.WebhookSecretSerializer.represent({"secret": secret}))
 
     @extend_schema(request=s.ReplaySerializer, responses=s.ReplayedSerializer)
@@ -77,10 +77,12 @@ class WebhookViewSet(ManagementViewSet):
         body = self.read_body(s.ReplaySerializer)
         if body["position"] is not None:
             position = feed.Position.parse(body["position"])
-            webhooks.replay_from(actor=request.user, name=webhook, position=position)
+            webhooks.replay_from(actor=self.principal, name=webhook, position=position)
             count = None
         else:
-            count = webhooks.replay(actor=request.user, name=webhook, deliveries=body["deliveries"])
+            count = webhooks.replay(
+                actor=self.principal, name=webhook, deliveries=body["deliveries"]
+            )
         return Response(s.ReplayedSerializer.represent({"deliveries": count}))
 
 
@@ -95,5 +97,5 @@ class DeliveryViewSet(ManagementViewSet):
 
         Deliveries with the status ``dead`` are the dead letters.
         """
-        rows = partial(webhooks.list_deliveries, actor=request.user, name=webhook, **self.query())
+        rows = partial(webhooks.list_deliveries, actor=self.principal, name=webhook, **self.query())
         return self.page(rows, s.DeliverySerializer)

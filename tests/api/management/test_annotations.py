@@ -155,6 +155,6 @@ def test_a_namespace_has_no_columns(management: Management):
 
 def test_names_may_hold_anything(management: Management):
     make_table("ws", "a/annotations b")
-    path = "tables/ws$a%2Ffacts%20b/annotations"
+    path = "tables/ws$a%2Fannotations%20b/annotations"
     found = management.send("PATCH", path, {"description": "x"})
     assert found["identifier"] == ["ws", "a/annotations b"]

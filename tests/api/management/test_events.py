@@ -60,7 +60,7 @@ def test_a_stream_begins_behind_the_last_event(management, far_ahead):
 
 def test_there_are_so_many_streams_and_no_more(management, settings):
     settings.MONODON_EVENT_STREAMS = 0
-    management.refused(503, "service-unavailable", "are taken", "GET events/stream?after=0-0")
+    management.refused(503, "service-unavailable", "are in use", "GET events/stream?after=0-0")
 
 
 @pytest.mark.operation("CreateWebhook")
