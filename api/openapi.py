@@ -55,7 +55,7 @@ class ProtocolSchemaGenerator(SchemaGenerator):
     """Any of these schemes suffices."""
     path_parameters: ClassVar[Mapping[str, Described]]
     """Description and schema of each parameter of a path, by its name."""
-    query_parameters: Mapping[str, Described]
+    query_parameters: ClassVar[Mapping[str, Described]]
     """The same of query parameters. The ``described`` of an operation comes first; other names are strings."""
     errors: ClassVar[Mapping[str, str]] = ERRORS
     """The description of each status that an operation may refuse with."""

@@ -11,34 +11,21 @@ from urllib.parse import parse_qsl
 import orjson
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError, DataError, InterfaceError
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 from pydantic import ValidationError
 from rest_framework.views import APIView
 
-from api import bounds, encodings
+from api import bounds, credentials, encodings, failures
 from api.errors import BodyTooLarge, MethodNotAllowed
 from api.front import marker
 from api.hosts import check_host
 from api.request_id import request_id
 from catalog.access import Principal
-from catalog.errors import (
-    CatalogError,
-    ContradictoryInput,
-    InvalidInput,
-    OutcomeUnknown,
-    ServiceUnavailable,
-    TokenExpired,
-    Unauthenticated,
-)
+from catalog.errors import CatalogError, ContradictoryInput, InvalidInput
 from catalog.identifiers import DEFAULT_DELIMITER
 from catalog.models import Table
-from catalog.postgresql import outcomes
-from catalog.services.access import authentication, oidc
-from catalog.services.access.throttle import throttle
-from catalog.services.audit import refusals
-from catalog.services.engine import operation as engine_operation
 from catalog.services.storage import file_references
 
 log = logging.getLogger(__name__)
@@ -122,19 +109,20 @@ class Operation(APIView):
 
     def failed(self, error: Exception) -> HttpResponse:
         """The answer to anything that was raised, in the form of the protocol."""
-        if isinstance(error, DataError):
-            # What PostgreSQL cannot store, such as a NUL character in a value.
-            error = InvalidInput(f"A value cannot be stored: {first_line(error)}")
-        elif isinstance(error, (DatabaseError, InterfaceError)):
-            error = self._refusal_of(error) or error
-        if isinstance(error, ServiceUnavailable) and self._has_committed:
-            error = OutcomeUnknown(
-                f"The change was made, and what follows it failed: {error.message}"
+        refusal = failures.as_refusal(error, self.actor, changes=self.changes)
+        if refusal is not None:
+            parts = [text for name, text in self.kwargs.items() if name != "prefix"]
+            delimiter = self.query_values.get("delimiter") or DEFAULT_DELIMITER
+            failures.note(
+                refusal,
+                self.request,
+                self.actor,
+                interface=self.interface,
+                operation=type(self).__name__,
+                target=".".join(parts).replace(delimiter, ".").replace("\x1f", ".").strip("."),
+                changes=self.changes,
             )
-        if isinstance(error, CatalogError):
-            if refusals.concerns(error, self.actor, changes=self.changes):
-                self._note(error)
-            return self.refuse(error)
+            return self.refuse(refusal)
         log.error("%s failed", type(self).__name__, exc_info=error)
         kind = "database" if isinstance(error, DatabaseError) else "server"
         return self.fail(
@@ -142,90 +130,15 @@ class Operation(APIView):
             f"request id {request_id.get()}",
         )
 
-    def _refusal_of(self, error: DatabaseError | InterfaceError) -> CatalogError | None:
-        """The refusal behind a database error that passes; None for a fault of the program."""
-        refusal = outcomes.refusal(error)
-        if refusal is None:
-            return None
-        log.error("The database failed: %s", first_line(error))
-        if isinstance(error, outcomes.OutcomeLost) and self.changes:
-            return OutcomeUnknown(
-                "The database was lost during the change, so its outcome is not known",
-                detail="Read what the request was to change before you send it again.",
-            )
-        return refusal
-
-    @property
-    def _has_committed(self) -> bool:
-        return self.actor is not None and self.actor.progress.committed
-
-    def _note(self, error: CatalogError) -> None:
-        """Have a refusal written into the audit trail, later and elsewhere."""
-        meta = self.request.META
-        parts = [text for name, text in self.kwargs.items() if name != "prefix"]
-        delimiter = self.query_values.get("delimiter") or DEFAULT_DELIMITER
-        target = ".".join(parts).replace(delimiter, ".").replace("\x1f", ".").strip(".")
-        refusals.note(
-            error,
-            actor=self.actor,
-            interface=self.interface,
-            action=_action(type(self).__name__),
-            target=target,
-            presented_key=self._presented_key() or "",
-            address=meta.get("REMOTE_ADDR", ""),
-            request_id=request_id.get(),
-        )
-
     # -- the request
 
-    def _presented_key(self) -> str | None:
-        meta = self.request.META
-        key = meta.get("HTTP_X_API_KEY")
-        if not key:
-            scheme, _, token = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
-            key = token.strip() if scheme.lower() == "bearer" else None
-            if key == "None":  # PyIceberg's way of sending no token
-                key = None
-        return key or None
-
     def authenticate(self) -> Principal:
-        key, address = self._presented_key(), self.request.META.get("REMOTE_ADDR", "")
-        if key is not None:
-            throttle.check(key, address)
-        try:
-            actor = authentication.authenticate(
-                key, request_id=request_id.get(), context=self.context(), interface=self.interface
-            )
-        except TokenExpired:
-            raise  # it was right once, so nobody guesses
-        except Unauthenticated:
-            # Nobody guesses a signature; and for a moment, new keys of an issuer are unknown.
-            if key is not None and not oidc.is_token(key):
-                throttle.record_failure(key, address)
-            raise
-        self.request.actor_name = actor.name  # type: ignore[attr-defined]
-        return actor
+        return credentials.authenticate(
+            self.request, interface=self.interface, context=self.context()
+        )
 
     def content(self) -> bytes:
-        """The body, whole and unpacked.
-
-        Raises BodyTooLarge, UnsupportedEncoding, and InvalidInput for a body that broke off.
-        """
-        meta = self.request.META
-        try:
-            content = self.request.body
-        except RequestDataTooBig:
-            raise BodyTooLarge(settings.MONODON_MAX_BODY_BYTES) from None
-        except UnreadablePostError:
-            raise InvalidInput("The request body ended early") from None
-        length = meta.get("CONTENT_LENGTH")
-        if length and length.isdigit() and len(content) < int(length):
-            raise InvalidInput(
-                f"The request body is shorter than its Content-Length, {length} bytes"
-            )
-        if "HTTP_CONTENT_ENCODING" in meta:
-            return encodings.decode(content, meta["HTTP_CONTENT_ENCODING"])
-        return content
+        return read_content(self.request)
 
     def flag(self, name: str, default: bool | None = None) -> bool | None:
         """A boolean of the query. Raises InvalidInput for anything but true and false."""
@@ -248,16 +161,24 @@ class Operation(APIView):
         raise InvalidInput(f"Query parameter '{name}' is {text!r}; use a positive integer")
 
 
-@lru_cache(maxsize=1024)
-def _action(name: str, among: type[engine_operation.Operation] = engine_operation.Operation) -> str:
-    """What the audit trail calls an operation when it succeeds; its own name if it has no other."""
-    for kind in among.__subclasses__():
-        if kind.__dict__.get("name") == name:
-            return kind.action
-        action = _action(name, kind)
-        if action != name:
-            return action
-    return name
+def read_content(request: HttpRequest) -> bytes:
+    """Return the body, whole and unpacked.
+
+    Raises BodyTooLarge, UnsupportedEncoding, and InvalidInput for a body that broke off.
+    """
+    meta = request.META
+    try:
+        content = request.body
+    except RequestDataTooBig:
+        raise BodyTooLarge(settings.MONODON_MAX_BODY_BYTES) from None
+    except UnreadablePostError:
+        raise InvalidInput("The request body ended early") from None
+    length = meta.get("CONTENT_LENGTH")
+    if length and length.isdigit() and len(content) < int(length):
+        raise InvalidInput(f"The request body is shorter than its Content-Length, {length} bytes")
+    if "HTTP_CONTENT_ENCODING" in meta:
+        return encodings.decode(content, meta["HTTP_CONTENT_ENCODING"])
+    return content
 
 
 def parse_query(query: str) -> Mapping[str, str]:
@@ -335,10 +256,6 @@ def complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(step) for step in first["loc"])
     return f"{where}: {first['msg']}" if where else f"The request body is not valid: {first['msg']}"
-
-
-def first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def announce_dependents(response: HttpResponse, dropped: Table) -> HttpResponse:

@@ -97,7 +97,7 @@ _TABLES = """
 # Of one table in twenty it is said itself; what a tenth of the namespaces says, all in them inherits.
 _LABELS = """
     INSERT INTO catalog_labeldefinition
-        (key, description, colour, values, is_multiple, places, created_by, updated_at)
+        (key, description, colour, values, is_multiple, applies_to, created_by, updated_at)
     VALUES ('pii', '', 'grey', '{yes,no}', false, '{namespace,table,column}', 'benchmark', now());
     INSERT INTO catalog_labelassignment (definition_id, table_id, "column", value, set_by)
     SELECT d.id, t.id, '', CASE WHEN t.id %% 40 = 0 THEN 'yes' ELSE 'no' END, 'benchmark'

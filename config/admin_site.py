@@ -7,6 +7,9 @@ UNFOLD: dict[str, Any] = {
     "SITE_HEADER": "Monodon",
     "SITE_SUBHEADER": "Lance and Iceberg catalog",
     "SITE_URL": "/admin/",
+    "SITE_DROPDOWN": [
+        {"icon": "api", "title": "Management API", "link": "/docs/management"},
+    ],
     "SITE_ICON": "catalog.admin.site.navigation.sign",
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": "catalog.admin.site.navigation.sign"}

@@ -29,7 +29,7 @@ class Sensitivity(models.TextChoices):
         return list(type(self)).index(self)
 
 
-class LabelPlace(models.TextChoices):
+class LabelTarget(models.TextChoices):
     """The kinds of objects to which a label may be assigned."""
 
     NAMESPACE = "namespace"
@@ -60,8 +60,8 @@ class LabelDefinition(models.Model):
     is_multiple = models.BooleanField(
         default=False, help_text="Whether an object may have several values of the label."
     )
-    places = ArrayField(
-        models.TextField(choices=LabelPlace),
+    applies_to = ArrayField(
+        models.TextField(choices=LabelTarget),
         help_text="Kinds of objects to which the label may be assigned.",
     )
     created_by = models.TextField(blank=True, editable=False)

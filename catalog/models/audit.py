@@ -71,7 +71,7 @@ class AuditEvent(models.Model):
         editable=False,
         help_text="The database transaction that wrote the event.",
     )
-    door = models.TextField(blank=True, db_default="", choices=Interface)
+    interface = models.TextField(blank=True, db_default="", choices=Interface)
     key = models.TextField(
         blank=True, db_default="", help_text="The name of the API key or client; never a secret."
     )

@@ -208,11 +208,11 @@ MANAGEMENT: dict[str, Rule] = {
     "RevokeKey": OWN,
     "ListAudit": ADMIN,
     "ExportAudit": ADMIN,
-    "GetNamespaceFacts": BROWSE_NAMESPACE,
-    "UpdateNamespaceFacts": MANAGE_NAMESPACE,
-    "GetTableFacts": BROWSE,
+    "GetNamespaceAnnotations": BROWSE_NAMESPACE,
+    "UpdateNamespaceAnnotations": MANAGE_NAMESPACE,
+    "GetTableAnnotations": BROWSE,
     "GetTableDependents": READ,
-    "UpdateTableFacts": MANAGE,  # the owner: holds all privileges there
+    "UpdateTableAnnotations": MANAGE,  # the owner: holds all privileges there
     "ListLabels": ANYBODY,
     "GetLabel": ANYBODY,
     "CreateLabel": ADMIN,

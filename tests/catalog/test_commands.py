@@ -47,7 +47,7 @@ def test_a_change_came_by_the_command_line(command, action, tmp_path):
     given = [word.format(file=file, out=tmp_path / "out") for word in command]
     call_command(*given, stdout=StringIO(), stderr=StringIO())
     events = AuditEvent.objects.filter(pk__gt=before)
-    assert {(event.actor, event.door) for event in events} == {("system", "command")}
+    assert {(event.actor, event.interface) for event in events} == {("system", "command")}
     assert action in {event.action for event in events}
 
 

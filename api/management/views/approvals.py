@@ -1,90 +1,73 @@
-"""Requests that wait for a second person."""
+"""Requests for approval, and decisions on them."""
 
-from typing import ClassVar
+from functools import partial
 
-from api.management import recovery_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.errors import ApprovalNotFound, InvalidInput
-from catalog.models import ApprovalStatus
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import recovery as s
+from api.management.viewsets import ManagementViewSet
+from catalog.errors import ApprovalNotFound
 from catalog.services.governance import approvals
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise ApprovalNotFound(text)
-    return int(text)
-
-
-class ListApprovals(ManagementOperation):
-    """Requests that the caller made or may browse, the newest first."""
-
-    response_model = m.ApprovalPage
-    query = ("status", "waiting_for_me", "limit", "page_token")
-    described: ClassVar = {
-        "status": {"schema": {"type": "string", "enum": ApprovalStatus.values}},
-        "waiting_for_me": {
-            "description": "Only those that the caller may decide now.",
-            "schema": {"type": "boolean", "default": False},
-        },
+class ApprovalViewSet(ManagementViewSet):
+    lookup_field = "approval"
+    lookup_value_regex = "[^/]+"
+    results_field = "approvals"
+    resource = "Approval"
+    operation_ids = {
+        "approve": "ApproveRequest",
+        "refuse": "RefuseRequest",
+        "withdraw": "WithdrawRequest",
     }
+    query_classes = {"list": s.ApprovalQuery}
 
-    def handle(self, actor: Principal, body: None) -> m.ApprovalPage:
-        statuses = self.chosen("status", ApprovalStatus)
-        if len(statuses) > 1:
-            raise InvalidInput("Query parameter 'status' is one of them here")
-        rows, token = approvals.list_approvals(
-            actor=actor,
-            status=statuses[0] if statuses else None,
-            waiting_for_me=bool(self.flag("waiting_for_me")),
-            **self.page,
-        )
-        return m.ApprovalPage(
-            approvals=[m.ApprovalModel.of(row) for row in rows], next_page_token=token
+    @extend_schema(responses=s.ApprovalSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List requests for approval, newest first.
+
+        The requests that the caller made or may browse.
+        """
+        return self.page(
+            partial(approvals.list_approvals, actor=self.principal, **self.query()),
+            s.ApprovalSerializer,
         )
 
+    @extend_schema(responses=s.ApprovalSerializer)
+    def retrieve(self, request: Request, approval: str) -> Response:
+        """Get a request for approval."""
+        row = approvals.find_approval(actor=self.principal, request=self._number)
+        return Response(s.ApprovalSerializer.represent(row))
 
-class GetApproval(ManagementOperation):
-    """A request: who wants what and why, and what became of it."""
+    @extend_schema(request=s.ApproveSerializer, responses=s.ApprovalSerializer)
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, approval: str) -> Response:
+        """Approve a request of another principal.
 
-    response_model = m.ApprovalModel
+        The request is executed at once, as its requester.
+        """
+        body = self.read_body(s.ApproveSerializer)
+        row = approvals.approve(actor=self.principal, request=self._number, **body)
+        return Response(s.ApprovalSerializer.represent(row))
 
-    def handle(self, actor: Principal, body: None, approval: str) -> m.ApprovalModel:
-        return m.ApprovalModel.of(approvals.find_approval(actor=actor, request=_number(approval)))
+    @extend_schema(request=s.RefuseSerializer, responses=s.ApprovalSerializer)
+    @action(detail=True, methods=["post"])
+    def refuse(self, request: Request, approval: str) -> Response:
+        """Refuse a request of another principal."""
+        body = self.read_body(s.RefuseSerializer)
+        row = approvals.refuse(actor=self.principal, request=self._number, **body)
+        return Response(s.ApprovalSerializer.represent(row))
 
+    @extend_schema(request=None, responses=s.ApprovalSerializer)
+    @action(detail=True, methods=["post"])
+    def withdraw(self, request: Request, approval: str) -> Response:
+        """Withdraw a request of the caller."""
+        row = approvals.withdraw(actor=self.principal, request=self._number)
+        return Response(s.ApprovalSerializer.represent(row))
 
-class ApproveRequest(ManagementOperation):
-    """Approve what somebody else asked for: it is carried out as who asked."""
-
-    verb = "POST"
-    changes = True
-    request_model = m.ApproveBody
-    response_model = m.ApprovalModel
-
-    def handle(self, actor: Principal, body: m.ApproveBody, approval: str) -> m.ApprovalModel:
-        row = approvals.approve(actor=actor, request=_number(approval), reason=body.reason)
-        return m.ApprovalModel.of(row)
-
-
-class RefuseRequest(ManagementOperation):
-    """Refuse what somebody else asked for, and say why."""
-
-    verb = "POST"
-    changes = True
-    request_model = m.RefuseBody
-    response_model = m.ApprovalModel
-
-    def handle(self, actor: Principal, body: m.RefuseBody, approval: str) -> m.ApprovalModel:
-        row = approvals.refuse(actor=actor, request=_number(approval), reason=body.reason)
-        return m.ApprovalModel.of(row)
-
-
-class WithdrawRequest(ManagementOperation):
-    """Take one's own request back."""
-
-    verb = "POST"
-    changes = True
-    response_model = m.ApprovalModel
-
-    def handle(self, actor: Principal, body: None, approval: str) -> m.ApprovalModel:
-        return m.ApprovalModel.of(approvals.withdraw(actor=actor, request=_number(approval)))
+    @property
+    def _number(self) -> int:
+        return self.number("approval", ApprovalNotFound)

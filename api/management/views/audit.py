@@ -1,96 +1,63 @@
-"""The audit trail: searching it, and taking it along."""
+"""Searches and exports of the audit trail."""
 
-import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import StreamingHttpResponse
 from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api.management.audit_messages import AuditEventModel, AuditPage
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.errors import InvalidInput
-from catalog.models.audit import Interface, Outcome
-from catalog.services.audit import trail as audit_trail
-
-_MOMENT = {"type": "string", "format": "date-time"}
-_DESCRIBED: dict[str, dict[str, Any]] = {
-    "table": {
-        "description": "All events of the table that has this name now; spelled as in a path.",
-        "schema": {"type": "string"},
-    },
-    "target": {
-        "description": "What it was called then, dotted, with all below it: prod.users.",
-        "schema": {"type": "string"},
-    },
-    "actor": {"schema": {"type": "string"}},
-    "action": {"description": "Such as version.create.", "schema": {"type": "string"}},
-    "door": {"schema": {"type": "string", "enum": Interface.values}},
-    "outcome": {"schema": {"type": "string", "enum": Outcome.values}},
-    "key": {"description": "The name of an API key.", "schema": {"type": "string"}},
-    "request_id": {"schema": {"type": "string"}},
-    "transaction": {"schema": {"type": "string", "format": "uuid"}},
-    "since": {"schema": _MOMENT},
-    "until": {"description": "Events before it.", "schema": _MOMENT},
-    "format": {"schema": {"type": "string", "enum": list(audit_trail.FORMATS), "default": "csv"}},
-}
-_SEARCH = tuple(name for name in _DESCRIBED if name != "format")
+from api.management.serializers import events as s
+from api.management.viewsets import ManagementViewSet
+from catalog.services.audit import trail
 
 
-class _AuditOperation(ManagementOperation):
-    described = _DESCRIBED
+class AuditViewSet(ManagementViewSet):
+    results_field = "events"
+    resource = "Audit"
+    operation_ids = {"list": "ListAudit"}
+    query_classes = {"list": s.AuditQuery, "export": s.ExportQuery}
 
-    def search(self) -> audit_trail.Search:
-        """What the parameters say. Raises InvalidInput."""
-        words = ("target", "actor", "action", "key", "request_id")
-        text: dict[str, Any] = {name: self.query_values.get(name) or None for name in words}
-        for name, kind in (("door", Interface), ("outcome", Outcome)):
-            chosen = self.chosen(name, kind)
-            if len(chosen) > 1:
-                raise InvalidInput(f"Query parameter '{name}' takes one value")
-            text[name] = chosen[0].value if chosen else None
-        return audit_trail.Search(
-            table=self.named("table"),
-            transaction_id=self._transaction(),
-            since=self.moment("since"),
-            until=self.moment("until"),
-            **text,
-        )
+    @extend_schema(responses=s.AuditEventSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """Search the audit trail, newest events first.
 
-    def _transaction(self) -> uuid.UUID | None:
-        text = self.query_values.get("transaction")
-        try:
-            return uuid.UUID(text) if text else None
-        except ValueError:
-            raise InvalidInput(f"Query parameter 'transaction' is {text!r}; use a UUID") from None
+        A page may have fewer than ``limit`` events, or none, although there is a next page.
+        """
+        search = self._search()
 
+        def rows(**page: Any) -> tuple[Sequence[Any], str | None]:
+            events = trail.list_events(actor=self.principal, search=search, **page)
+            return events.events, events.next_page_token
 
-class ListAudit(_AuditOperation):
-    """Events of the audit trail, the newest first. Go on until there is no next_page_token."""
+        return self.page(rows, s.AuditEventSerializer)
 
-    response_model = AuditPage
-    query = (*_SEARCH, "limit", "page_token")
+    @extend_schema(responses={(200, media): OpenApiTypes.STR for media in trail.FORMATS.values()})
+    @action(detail=False, methods=["get"])
+    def export(self, request: Request) -> StreamingHttpResponse:
+        """Export a search of the audit trail as a file, oldest events first.
 
-    def handle(self, actor: Principal, body: None) -> AuditPage:
-        events = audit_trail.list_events(actor=actor, search=self.search(), **self.page)
-        return AuditPage(
-            events=[AuditEventModel.of(row) for row in events.events],
-            next_page_token=events.next_page_token,
-        )
-
-
-class ExportAudit(_AuditOperation):
-    """All events that are found, the oldest first, as one file. The export is audited itself."""
-
-    media = tuple(audit_trail.FORMATS.values())
-    query = (*_SEARCH, "format")
-
-    def handle(self, actor: Principal, body: None) -> StreamingHttpResponse:
-        kind = self.query_values.get("format") or "csv"
-        pieces = audit_trail.export(actor=actor, search=self.search(), format=kind)
+        The audit trail records the export itself.
+        """
+        kind = self.query()["format"]
+        chunks = trail.export(actor=self.principal, search=self._search(), format=kind)
         name = f"audit-{timezone.now():%Y%m%dT%H%M%SZ}.{kind}"
         return StreamingHttpResponse(
-            pieces,
-            content_type=audit_trail.FORMATS[kind],
+            chunks,
+            content_type=trail.FORMATS[kind],
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
+
+    def _search(self) -> trail.Search:
+        criteria = self.query()
+        criteria.pop("format", None)
+        table = criteria["table"]
+        criteria["table"] = self.identify(table) if table else None
+        criteria["transaction_id"] = criteria.pop("transaction")
+        for name in ("interface", "outcome"):
+            criteria[name] = criteria[name] and criteria[name].value
+        return trail.Search(**criteria)

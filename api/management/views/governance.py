@@ -1,83 +1,66 @@
-"""The state of governance as one document; `manage.py governance` has it as YAML."""
+"""Governance as one document; `manage.py governance` has it as YAML."""
 
 from typing import Any
 
-from pydantic import BaseModel
+from drf_spectacular.utils import extend_schema
+from pydantic import ValidationError
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
+from api.management.serializers import governance as s
+from api.management.viewsets import ManagementViewSet
+from api.operation import complaint
+from catalog.errors import InvalidInput
 from catalog.services.governance import document_export, document_format
 from catalog.services.governance import documents as governance_documents
+from catalog.services.governance.document_format import Document
 
 
-class ChangeModel(BaseModel):
-    target: str
-    field: str
-    before: Any
-    after: Any
+class GovernanceViewSet(ManagementViewSet):
+    resource = "Governance"
+    operation_ids = {"update": "ApplyGovernance"}
+    dry_actions = frozenset({"plan"})
+    query_classes = {"retrieve": s.GovernanceQuery}
 
+    @extend_schema(responses=s.State)
+    def retrieve(self, request: Request) -> Response:
+        """Get the governance document.
 
-class Changes(BaseModel):
-    """In the order in which they are made."""
+        Principals, labels, and the annotations and rules of namespaces and tables. The document can be
+        applied again.
+        """
+        namespace = self.query()["namespace"]
+        names = self.identify(namespace) if namespace else ()
+        document = document_export.export(actor=self.principal, namespace=names)
+        state = s.State(**dict(document_format.read(document)))
+        return Response(state.model_dump(mode="json"))
 
-    changes: list[ChangeModel]
+    @extend_schema(request=Document, responses=s.ChangesSerializer)
+    def update(self, request: Request) -> Response:
+        """Apply a governance document.
 
-    @classmethod
-    def of(cls, found: list[governance_documents.Change]) -> "Changes":
-        return cls(
-            changes=[
-                ChangeModel(
-                    target=step.target, field=step.aspect, before=step.before, after=step.after
-                )
-                for step in found
-            ]
-        )
+        All objects in the document are changed to match it, or none.
+        """
+        changes = governance_documents.apply(actor=self.principal, document=self._document())
+        return self._answer(changes)
 
+    @extend_schema(request=Document, responses=s.ChangesSerializer)
+    @action(detail=True, methods=["post"])
+    def plan(self, request: Request) -> Response:
+        """List the changes that applying a governance document would make.
 
-class State(document_format.Document):
-    """A document that leaves nothing out."""
+        Nothing is changed.
+        """
+        changes = governance_documents.plan(actor=self.principal, document=self._document())
+        return self._answer(changes)
 
-    principals: list[document_format.PrincipalPart]
-    labels: list[document_format.LabelPart]
-    namespaces: list[document_format.NamespacePart]
-    tables: list[document_format.TablePart]
+    def _document(self) -> Document:
+        """Return the document of the body, in the format that governance files share."""
+        try:
+            return Document.model_validate(self.read_object())
+        except ValidationError as error:
+            raise InvalidInput(complaint(error)) from None
 
-
-class GetGovernance(ManagementOperation):
-    """What is said of principals, labels, namespaces and tables, to be kept and applied again."""
-
-    response_model = State
-    query = ("namespace",)
-    described = {
-        "namespace": {
-            "description": "Only this one and below; spelled as in a path.",
-            "schema": {"type": "string"},
-        }
-    }
-
-    def handle(self, actor: Principal, body: None) -> State:
-        document = document_export.export(actor=actor, namespace=self.named("namespace") or ())
-        return State(**dict(document_format.read(document)))
-
-
-class PlanGovernance(ManagementOperation):
-    """What applying a document would change; nothing is changed."""
-
-    verb = "POST"
-    request_model = document_format.Document
-    response_model = Changes
-
-    def handle(self, actor: Principal, body: document_format.Document) -> Changes:
-        return Changes.of(governance_documents.plan(actor=actor, document=body))
-
-
-class ApplyGovernance(ManagementOperation):
-    """Make everything that a document names as it says, all or nothing."""
-
-    verb = "PUT"
-    changes = True
-    request_model = document_format.Document
-    response_model = Changes
-
-    def handle(self, actor: Principal, body: document_format.Document) -> Changes:
-        return Changes.of(governance_documents.apply(actor=actor, document=body))
+    def _answer(self, changes: Any) -> Response:
+        return Response(s.ChangesSerializer.represent({"changes": changes}))

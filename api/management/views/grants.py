@@ -1,155 +1,109 @@
-"""Grants, who may do what and why, and what would be lost."""
+"""Grants of privileges, the privileges that follow from them, and what a change would take away."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
-from api.management import grant_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import On, Principal
-from catalog.errors import InvalidInput
-from catalog.identifiers import Identifier
-from catalog.privileges import parse, words
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import access as s
+from api.management.viewsets import ManagementViewSet
+from catalog.access import On
+from catalog.privileges import parse
 from catalog.services.access import grants
 
-_PRINCIPAL = {"description": "The name of a principal.", "schema": {"type": "string"}}
+
+class _ObjectViewSet(ManagementViewSet):
+    is_table: ClassVar[bool] = False
+
+    @property
+    def on(self) -> On:
+        return On.table(self.identifier) if self.is_table else On.namespace(self.identifier)
 
 
-class _Grants(ManagementOperation):
-    is_table: ClassVar[bool]
+class NamespaceGrantViewSet(_ObjectViewSet):
+    results_field = "grants"
+    resource = "NamespaceGrant"
+    query_classes = {"destroy": s.GranteeQuery}
 
-    def on(self, id: Identifier) -> On:
-        return On.table(id) if self.is_table else On.namespace(id)
+    @extend_schema(responses=s.GrantSerializer(many=True))
+    def list(self, request: Request, id: str) -> Response:
+        """List direct grants.
 
-
-class _List(_Grants):
-    response_model = m.GrantPage
-    query = ("limit", "page_token")
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.GrantPage:
-        rows, token = grants.list_grants(actor=actor, on=self.on(id), **self.page)
-        return m.GrantPage(grants=[m.GrantModel.of(row) for row in rows], next_page_token=token)
-
-
-class _Set(_Grants):
-    verb = "PUT"
-    changes = True
-    request_model = m.SetGrantRequest
-    response_model = m.Granted
-
-    def handle(self, actor: Principal, body: m.SetGrantRequest, id: Identifier) -> m.Granted:
-        granted = grants.set_grant(
-            actor=actor,
-            on=self.on(id),
-            principal=body.principal,
-            privileges=parse(body.privileges),
-        )
-        return m.Granted(principal=body.principal, privileges=words(granted))
-
-
-class _Delete(_Grants):
-    verb = "DELETE"
-    changes = True
-    query = ("principal",)
-    described: ClassVar[Mapping[str, dict[str, Any]]] = {
-        "principal": _PRINCIPAL | {"required": True}
-    }
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> None:
-        principal = self.query_values.get("principal")
-        if not principal:
-            raise InvalidInput("Query parameter 'principal' says whose grant goes; it is missing")
-        grants.set_grant(actor=actor, on=self.on(id), principal=principal, privileges=parse([]))
-
-
-class _Explain(_Grants):
-    response_model = m.AccessPage
-    query = ("principal", "limit", "page_token")
-    described: ClassVar[Mapping[str, dict[str, Any]]] = {"principal": _PRINCIPAL}
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.AccessPage:
-        principal = self.query_values.get("principal") or None
-        explanation, token = grants.explain(
-            actor=actor, on=self.on(id), principal=principal, **self.page
-        )
-        return m.AccessPage(
-            principals=[m.HolderModel.of(holder) for holder in explanation], next_page_token=token
+        The grants on the object itself, without those that it inherits.
+        """
+        return self.page(
+            partial(grants.list_grants, actor=self.principal, on=self.on), s.GrantSerializer
         )
 
+    @extend_schema(request=s.SetGrantSerializer, responses=s.GrantedSerializer)
+    def update(self, request: Request, id: str) -> Response:
+        """Set a direct grant.
 
-class _WhatIf(_Grants):
-    verb = "POST"
-    request_model = m.WhatIfRequest
-    response_model = m.LossPage
-    query = ("limit", "page_token")
-
-    def handle(self, actor: Principal, body: m.WhatIfRequest, id: Identifier) -> m.LossPage:
-        losses, token = grants.what_if(
-            actor=actor,
-            on=self.on(id),
-            principal=body.principal,
-            privileges=parse(body.privileges),
-            **self.page,
+        The principal is granted exactly these privileges on the object and everything below it.
+        """
+        body = self.read_body(s.SetGrantSerializer)
+        privileges = grants.set_grant(
+            actor=self.principal,
+            on=self.on,
+            principal=body["principal"],
+            privileges=parse(body["privileges"]),
         )
-        return m.LossPage(
-            principals=[m.LossModel.of(loss) for loss in losses], next_page_token=token
+        granted = {"principal": body["principal"], "privileges": privileges}
+        return Response(s.GrantedSerializer.represent(granted))
+
+    def destroy(self, request: Request, id: str) -> Response:
+        """Delete a direct grant.
+
+        Privileges of the principal from other sources remain.
+        """
+        principal = self.query()["principal"]
+        grants.set_grant(
+            actor=self.principal, on=self.on, principal=principal, privileges=parse([])
         )
+        return Response(status=204)
 
 
-class ListNamespaceGrants(_List):
-    """What is granted on this very namespace."""
-
-    is_table = False
-
-
-class SetNamespaceGrant(_Set):
-    """Grant a principal exactly these privileges on a namespace and all below it."""
-
-    is_table = False
-
-
-class DeleteNamespaceGrant(_Delete):
-    """Take away what a principal was granted on a namespace."""
-
-    is_table = False
-
-
-class ExplainNamespaceAccess(_Explain):
-    """Who may do what with a namespace, and why."""
-
-    is_table = False
-
-
-class WhatIfNamespaceGrant(_WhatIf):
-    """Who would lose what without a grant on a namespace; nothing is changed."""
-
-    is_table = False
-
-
-class ListTableGrants(_List):
-    """What is granted on this very table or view."""
-
+class TableGrantViewSet(NamespaceGrantViewSet):
     is_table = True
+    resource = "TableGrant"
 
 
-class SetTableGrant(_Set):
-    """Grant a principal exactly these privileges on a table or view."""
+class NamespaceAccessViewSet(_ObjectViewSet):
+    results_field = "principals"
+    operation_ids = {"list": "ExplainNamespaceAccess", "what_if": "WhatIfNamespaceGrant"}
+    dry_actions = frozenset({"what_if"})
+    query_classes = {"list": s.HolderQuery}
 
+    @extend_schema(responses=s.HolderSerializer(many=True))
+    def list(self, request: Request, id: str) -> Response:
+        """Explain access.
+
+        The principals with privileges on the object, and the sources of the privileges.
+        """
+        rows = partial(grants.explain, actor=self.principal, on=self.on, **self.query())
+        return self.page(rows, s.HolderSerializer)
+
+    @extend_schema(request=s.WhatIfSerializer, responses=s.LossSerializer(many=True))
+    @action(detail=True, methods=["post"], url_path="what-if")
+    def what_if(self, request: Request, id: str) -> Response:
+        """List the privileges that a change of a grant would take away.
+
+        Nothing is changed.
+        """
+        body = self.read_body(s.WhatIfSerializer)
+        rows = partial(
+            grants.what_if,
+            actor=self.principal,
+            on=self.on,
+            principal=body["principal"],
+            privileges=parse(body["privileges"]),
+        )
+        return self.page(rows, s.LossSerializer)
+
+
+class TableAccessViewSet(NamespaceAccessViewSet):
     is_table = True
-
-
-class DeleteTableGrant(_Delete):
-    """Take away what a principal was granted on a table or view."""
-
-    is_table = True
-
-
-class ExplainTableAccess(_Explain):
-    """Who may do what with a table or view, and why."""
-
-    is_table = True
-
-
-class WhatIfTableGrant(_WhatIf):
-    """Who would lose what without a grant on a table or view; nothing is changed."""
-
-    is_table = True
+    operation_ids = {"list": "ExplainTableAccess", "what_if": "WhatIfTableGrant"}

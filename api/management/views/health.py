@@ -1,75 +1,62 @@
-"""Health: which tables need work, and what would be done."""
+"""The health of tables, and the maintenance that they need."""
 
-from api.management import messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.errors import InvalidInput
-from catalog.identifiers import Identifier
-from catalog.models import TableFormat
+from functools import partial
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import maintenance as s
+from api.management.viewsets import ManagementViewSet
 from catalog.services.maintenance import health, measurements
 
 
-class ListHealth(ManagementOperation):
-    """The tables that were measured, the worst first."""
+class HealthViewSet(ManagementViewSet):
+    results_field = "tables"
+    operation_ids = {"list": "ListHealth"}
+    query_classes = {"list": s.HealthQuery}
 
-    response_model = m.HealthPage
-    query = ("namespace", "format", "max_score", "limit", "page_token")
-
-    def handle(self, actor: Principal, body: None) -> m.HealthPage:
-        rows, token = health.list_health(
-            actor=actor,
-            namespace=self.named("namespace") or (),
-            format=self._format(),
-            max_score=self._max_score(),
-            **self.page,
+    @extend_schema(responses=s.HealthSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List the measured tables, lowest health first."""
+        query = self.query()
+        namespace = self.identify(query["namespace"]) if query["namespace"] else ()
+        rows = partial(
+            health.list_health, actor=self.principal, **{**query, "namespace": namespace}
         )
-        return m.HealthPage(tables=[m.Health.of(row) for row in rows], next_page_token=token)
-
-    def _format(self) -> TableFormat | None:
-        chosen = self.chosen("format", TableFormat)
-        return chosen[0] if len(chosen) == 1 else None
-
-    def _max_score(self) -> int | None:
-        text = self.query_values.get("max_score")
-        if not text:
-            return None
-        if not (text.isascii() and text.isdigit() and int(text[:4]) <= 100):
-            raise InvalidInput(f"Query parameter 'max_score' is {text!r}; use 0 to 100")
-        return int(text)
+        return self.page(rows, s.HealthSerializer)
 
 
-class GetTableHealth(ManagementOperation):
-    """How a table is, and how it was on the last days."""
+class TableHealthViewSet(ManagementViewSet):
+    resource = "TableHealth"
+    query_classes = {"retrieve": s.TableHealthQuery}
 
-    response_model = m.TableCourse
-    query = ("days", "points")
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.TableCourse:
-        report = health.table_health(
-            actor=actor,
-            table=id,
-            days=self.number("days", health.DAYS, most=health.MAX_DAYS),
-            points=self.number("points", health.POINTS, most=health.MAX_POINTS),
-        )
-        return m.TableCourse.of(report)
+    @extend_schema(responses=s.TableHealthSerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the health of a table now and in the last days."""
+        report = health.table_health(actor=self.principal, table=self.identifier, **self.query())
+        return Response(s.TableHealthSerializer.represent(report))
 
 
-class MeasureTable(ManagementOperation):
-    """Measure a table now, and keep the figures."""
+class MeasurementViewSet(ManagementViewSet):
+    operation_ids = {"create": "MeasureTable"}
 
-    verb = "POST"
-    changes = True
-    response_model = m.HealthWithFigures
+    @extend_schema(request=None, responses={200: s.HealthWithStatisticsSerializer})
+    def create(self, request: Request, id: str) -> Response:
+        """Measure a table now, and store the figures."""
+        row = measurements.measure(actor=self.principal, table=self.identifier)
+        return Response(s.HealthWithStatisticsSerializer.represent(row))
 
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.HealthWithFigures:
-        return m.HealthWithFigures.of(measurements.measure(actor=actor, table=id))
 
+class PlanViewSet(ManagementViewSet):
+    operation_ids = {"create": "PlanMaintenance"}
+    dry_actions = frozenset({"create"})
 
-class PlanMaintenance(ManagementOperation):
-    """Measure a table now, and tell what would be done; nothing is kept, and nothing done."""
+    @extend_schema(request=None, responses={200: s.PlanSerializer})
+    def create(self, request: Request, id: str) -> Response:
+        """Measure a table now, and plan its maintenance.
 
-    verb = "POST"
-    response_model = m.Plan
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.Plan:
-        return m.Plan.of(measurements.plan(actor=actor, table=id))
+        Nothing is stored or changed.
+        """
+        measurement = measurements.plan(actor=self.principal, table=self.identifier)
+        return Response(s.PlanSerializer.represent(measurement))

@@ -1,66 +1,56 @@
-"""What the catalog was at a moment, and what became of it between two."""
+"""Past states of the catalog, and the changes between them."""
 
-from api.management import history_messages as m
-from api.management.operation import ManagementOperation
-from catalog import history as past
-from catalog.access import Principal
-from catalog.errors import InvalidInput
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import history as s
+from api.management.viewsets import ManagementViewSet
+from catalog.history import parse_moment
 from catalog.services.audit import history
 
 
-class _OfMoments(ManagementOperation):
-    def the_moment(self, name: str) -> history.Moment:
-        """A time or a transaction's id. Raises InvalidInput when it is missing or neither."""
-        text = self.query_values.get(name)
-        if not text:
-            raise InvalidInput(f"Query parameter '{name}' is missing: a time or a transaction's id")
-        return past.parse_moment(text)
+class HistoryViewSet(ManagementViewSet):
+    resource = "History"
+    operation_ids = {"changes_between": "ListChanges", "counts": "CountChanges"}
+    query_classes = {
+        "retrieve": s.StateQuery,
+        "changes_between": s.ChangesPageQuery,
+        "counts": s.ChangesQuery,
+    }
 
+    @extend_schema(responses=s.StatePageSerializer)
+    def retrieve(self, request: Request) -> Response:
+        """List the namespaces, tables and views that existed at a moment, with their versions."""
+        query = self._moments("at")
+        state = history.catalog_at(actor=self.principal, moment=query.pop("at"), **query)
+        return Response(s.StatePageSerializer.represent(state))
 
-class GetHistory(_OfMoments):
-    """The namespaces, tables and views that there were at a moment, with the versions they had."""
-
-    response_model = m.HistoryPage
-    query = ("at", "namespace", "limit", "page_token")
-
-    def handle(self, actor: Principal, body: None) -> m.HistoryPage:
-        state = history.catalog_at(
-            actor=actor,
-            moment=self.the_moment("at"),
-            namespace=self.named("namespace") or (),
-            **self.page,
+    @extend_schema(responses=s.ChangesPageSerializer)
+    @action(detail=True, methods=["get"], url_path="changes")
+    def changes_between(self, request: Request) -> Response:
+        """List the changes of namespaces, tables and views between two moments."""
+        query = self._moments("from", "to")
+        page = history.changes_between(
+            actor=self.principal, since=query.pop("from"), until=query.pop("to"), **query
         )
-        return m.HistoryPage.of(state)
+        return Response(s.ChangesPageSerializer.represent(page))
 
-
-class ListChanges(_OfMoments):
-    """What became of namespaces, tables and views between two moments."""
-
-    response_model = m.ChangesPage
-    query = ("from", "to", "namespace", "limit", "page_token")
-
-    def handle(self, actor: Principal, body: None) -> m.ChangesPage:
-        changes = history.changes_between(
-            actor=actor,
-            since=self.the_moment("from"),
-            until=self.the_moment("to"),
-            namespace=self.named("namespace") or (),
-            **self.page,
-        )
-        return m.ChangesPage.of(changes)
-
-
-class CountChanges(_OfMoments):
-    """How many namespaces, tables and views changed between two moments, and how."""
-
-    response_model = m.ChangeCounts
-    query = ("from", "to", "namespace")
-
-    def handle(self, actor: Principal, body: None) -> m.ChangeCounts:
+    @extend_schema(responses=s.ChangeCountsSerializer)
+    @action(detail=True, methods=["get"])
+    def counts(self, request: Request) -> Response:
+        """Count the changes of namespaces, tables and views between two moments."""
+        query = self._moments("from", "to")
         counts = history.count_changes(
-            actor=actor,
-            since=self.the_moment("from"),
-            until=self.the_moment("to"),
-            namespace=self.named("namespace") or (),
+            actor=self.principal, since=query.pop("from"), until=query.pop("to"), **query
         )
-        return m.ChangeCounts.of(counts)
+        return Response(s.ChangeCountsSerializer.represent(counts))
+
+    def _moments(self, *names: str) -> dict[str, Any]:
+        """Return the query with its moments and its namespace parsed."""
+        query = self.query()
+        query["namespace"] = self.identify(query["namespace"]) if query["namespace"] else ()
+        return query | {name: parse_moment(query[name]) for name in names}

@@ -1,96 +1,99 @@
-"""Jobs: starting maintenance, following it, stopping it."""
+"""Jobs: starting maintenance, following it, canceling it."""
 
-from http import HTTPStatus
+from functools import partial
 
-from api.management import messages as m
-from api.management.operation import ManagementOperation
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import maintenance as s
+from api.management.serializers.base import PageQuery
+from api.management.viewsets import ManagementViewSet
 from catalog import maintenance_actions
-from catalog.access import Principal
-from catalog.identifiers import Identifier
-from catalog.models import JobStatus, job_kinds
+from catalog.errors import JobNotFound
 from catalog.services.maintenance import job_control
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
 
-class StartMaintenance(ManagementOperation):
-    """Leave maintenance of a table to a job, whatever its policy's mode and window are."""
+class MaintenanceViewSet(ManagementViewSet):
+    operation_ids = {"create": "StartMaintenance"}
 
-    verb = "POST"
-    changes = True
-    request_model = m.StartMaintenanceRequest
-    response_model = m.JobModel
-    status = HTTPStatus.ACCEPTED
+    @extend_schema(request=s.StartMaintenanceSerializer, responses={202: s.JobSerializer})
+    def create(self, request: Request, id: str) -> Response:
+        """Start maintenance of a table as a job.
 
-    def handle(
-        self, actor: Principal, body: m.StartMaintenanceRequest, id: Identifier
-    ) -> m.JobModel:
-        kind = maintenance_actions.require(body.kind).key
+        The mode and the window of the policy do not apply.
+        """
+        body = self.read_body(s.StartMaintenanceSerializer)
         job = maintenance_scheduler.start(
-            actor=actor, table=id, kind=kind, is_dry_run=body.dry_run, indexes=body.indexes
+            actor=self.principal,
+            table=self.identifier,
+            kind=maintenance_actions.require(body["kind"]).key,
+            is_dry_run=body["dry_run"],
+            indexes=body["indexes"],
         )
-        return m.JobModel.of(job_control.find_job(actor=actor, job=job.pk))
+        row = job_control.find_job(actor=self.principal, job=job.pk)
+        return Response(s.JobSerializer.represent(row), status=202)
 
 
-class ListJobs(ManagementOperation):
-    """Jobs of all kinds, the newest first."""
+class JobViewSet(ManagementViewSet):
+    lookup_field = "job"
+    lookup_value_regex = "[^/]+"
+    results_field = "jobs"
+    resource = "Job"
+    query_classes = {"list": s.JobQuery, "retrieve": PageQuery}
 
-    response_model = m.JobPage
-    query = ("status", "kind", "table", "since", "limit", "page_token")
-
-    def handle(self, actor: Principal, body: None) -> m.JobPage:
-        rows, token = job_control.list_jobs(
-            actor=actor,
-            statuses=self.chosen("status", JobStatus),
-            kinds=self.words("kind", job_kinds()),
-            table=self.named("table"),
-            since=self.moment("since"),
-            **self.page,
+    @extend_schema(responses=s.JobSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List jobs of all kinds, newest first."""
+        query = self.query()
+        rows = partial(
+            job_control.list_jobs,
+            actor=self.principal,
+            statuses=query["status"],
+            kinds=query["kind"],
+            table=self.identify(query["table"]) if query["table"] else None,
+            since=query["since"],
         )
-        return m.JobPage(jobs=[m.JobModel.of(row) for row in rows], next_page_token=token)
+        return self.page(rows, s.JobSerializer)
+
+    @extend_schema(responses=s.JobWithLogSerializer)
+    def retrieve(self, request: Request, job: str) -> Response:
+        """Get a job with its parameters, its result, and a page of its log."""
+        row = job_control.find_job(actor=self.principal, job=self._job)
+        log, token = job_control.list_events(actor=self.principal, job=row, **self.query())
+        return Response(s.JobWithLogSerializer.represent(row, log=log, next_page_token=token))
+
+    @extend_schema(request=None, responses=s.JobSerializer)
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, job: str) -> Response:
+        """Cancel a queued job, or request a running job to stop.
+
+        All jobs of the same transaction are canceled.
+        """
+        row = job_control.cancel_job(actor=self.principal, job=self._job)
+        return Response(s.JobSerializer.represent(row))
+
+    @extend_schema(request=None, responses={202: s.JobSerializer})
+    @action(detail=True, methods=["post"])
+    def retry(self, request: Request, job: str) -> Response:
+        """Start failed or canceled maintenance again, as a new job."""
+        again = maintenance_scheduler.retry(actor=self.principal, job=self._job)
+        row = job_control.find_job(actor=self.principal, job=again.pk)
+        return Response(s.JobSerializer.represent(row), status=202)
+
+    @property
+    def _job(self) -> int:
+        return self.number("job", JobNotFound)
 
 
-class GetJob(ManagementOperation):
-    """A job with what was asked, what came of it, and a page of its log."""
+class SummaryViewSet(ManagementViewSet):
+    resource = "Summary"
+    query_classes = {"retrieve": s.SummaryQuery}
 
-    response_model = m.JobWithLog
-    query = ("limit", "page_token")
-
-    def handle(self, actor: Principal, body: None, job: int) -> m.JobWithLog:
-        row = job_control.find_job(actor=actor, job=job)
-        log, token = job_control.list_events(actor=actor, job=row, **self.page)
-        return m.JobWithLog.with_log(row, log, token)
-
-
-class CancelJob(ManagementOperation):
-    """Cancel a job that waits, or ask one that runs to stop, with all of its transaction."""
-
-    verb = "POST"
-    changes = True
-    response_model = m.JobModel
-
-    def handle(self, actor: Principal, body: None, job: int) -> m.JobModel:
-        return m.JobModel.of(job_control.cancel_job(actor=actor, job=job))
-
-
-class RetryJob(ManagementOperation):
-    """Ask once more for maintenance that failed or was canceled, as a new job."""
-
-    verb = "POST"
-    changes = True
-    response_model = m.JobModel
-    status = HTTPStatus.ACCEPTED
-
-    def handle(self, actor: Principal, body: None, job: int) -> m.JobModel:
-        again = maintenance_scheduler.retry(actor=actor, job=job)
-        return m.JobModel.of(job_control.find_job(actor=actor, job=again.pk))
-
-
-class GetSummary(ManagementOperation):
-    """What maintenance did on the last days, and what goes on now."""
-
-    response_model = m.SummaryModel
-    query = ("days",)
-
-    def handle(self, actor: Principal, body: None) -> m.SummaryModel:
-        days = self.number("days", 30, most=job_control.MAX_DAYS)
-        return m.SummaryModel.of(job_control.summarize(actor=actor, days=days))
+    @extend_schema(responses=s.SummarySerializer)
+    def retrieve(self, request: Request) -> Response:
+        """Get the results of maintenance in the last days, and the numbers of active jobs."""
+        summary = job_control.summarize(actor=self.principal, **self.query())
+        return Response(s.SummarySerializer.represent(summary))

@@ -1,87 +1,87 @@
-"""API keys: administrators manage all of them, everybody else their own."""
+"""API keys: administrators manage all of them, other principals their own."""
 
 from datetime import timedelta
-from http import HTTPStatus
+from functools import partial
 
-from api.management import principal_messages as m
-from api.management.operation import ManagementOperation, SecretOperation
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import access as s
+from api.management.viewsets import ManagementViewSet
 from catalog import identifiers
-from catalog.access import Principal
 from catalog.services.access import api_keys
 
-_PRINCIPAL = {"description": "Whose keys.", "schema": {"type": "string"}}
 
+class KeyViewSet(ManagementViewSet):
+    lookup_field = "key"
+    lookup_value_regex = "[^/]+"
+    results_field = "keys"
+    secret_actions = frozenset({"create", "rotate"})
+    resource = "Key"
+    query_classes = {"list": s.KeyQuery}
 
-class ListKeys(ManagementOperation):
-    """Keys by name, without the keys themselves: all for administrators, else one's own."""
+    @extend_schema(responses=s.KeySerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List API keys by name.
 
-    response_model = m.KeyPage
-    query = ("principal", "limit", "page_token")
-    described = {"principal": _PRINCIPAL}
-
-    def handle(self, actor: Principal, body: None) -> m.KeyPage:
-        whose = self.query_values.get("principal") or None
-        rows, token = api_keys.list_api_keys(actor=actor, principal=whose, **self.page)
-        return m.KeyPage(keys=[m.KeyModel.of(row) for row in rows], next_page_token=token)
-
-
-class CreateKey(SecretOperation):
-    """Make a key, told in this answer and never again; one's own does no more than the asking one."""
-
-    verb = "POST"
-    changes = True
-    request_model = m.CreateKeyRequest
-    response_model = m.NewKey
-    status = HTTPStatus.CREATED
-
-    def handle(self, actor: Principal, body: m.CreateKeyRequest) -> m.NewKey:
-        # Null says "never"; a request without an end gets the default.
-        says_never = "expires_at" in body.model_fields_set and body.expires_at is None
-        options = dict(body) | {"never_expires": says_never}
-        if body.namespace is not None:
-            options["namespace"] = identifiers.check(body.namespace)
-        row, secret = api_keys.add_key(actor=actor, **options)
-        return m.NewKey(key=secret, details=m.KeyModel.of(row))
-
-
-class GetKey(ManagementOperation):
-    """What a key may do, when it ends, and when it was used; never the key itself."""
-
-    response_model = m.KeyModel
-
-    def handle(self, actor: Principal, body: None, key: str) -> m.KeyModel:
-        return m.KeyModel.of(api_keys.find_api_key(actor=actor, name=key))
-
-
-class RotateKey(SecretOperation):
-    """Make a key that takes the place of this one, which goes on for the overlap."""
-
-    verb = "POST"
-    changes = True
-    request_model = m.RotateKeyRequest
-    response_model = m.NewKey
-    status = HTTPStatus.CREATED
-
-    def handle(self, actor: Principal, body: m.RotateKeyRequest, key: str) -> m.NewKey:
-        row, secret = api_keys.rotate(
-            actor=actor,
-            key=api_keys.find_api_key(actor=actor, name=key),
-            overlap=timedelta(seconds=body.overlap_seconds),
-            name=body.name,
-            expires_at=body.expires_at,
+        All keys for administrators, otherwise those of the caller. Without their secrets.
+        """
+        return self.page(
+            partial(api_keys.list_api_keys, actor=self.principal, **self.query()), s.KeySerializer
         )
-        return m.NewKey(key=secret, details=m.KeyModel.of(row))
 
+    @extend_schema(request=s.CreateKeySerializer, responses={201: s.NewKeySerializer})
+    def create(self, request: Request) -> Response:
+        """Create an API key.
 
-class RevokeKey(ManagementOperation):
-    """End a key at once; other servers take it for five more seconds at most."""
+        The response has the secret, which cannot be retrieved later. A principal's own key permits at
+        most what the key of the request permits.
+        """
+        body = self.read_body(s.CreateKeySerializer)
+        # Null means that the key never expires; without the field, the default applies.
+        never_expires = "expires_at" in body and body["expires_at"] is None
+        if body["namespace"] is not None:
+            body["namespace"] = identifiers.check(body["namespace"])
+        options = {"expires_at": None, **body, "never_expires": never_expires}
+        row, secret = api_keys.add_key(actor=self.principal, **options)
+        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
 
-    verb = "POST"
-    changes = True
-    response_model = m.KeyModel
+    @extend_schema(responses=s.KeySerializer)
+    def retrieve(self, request: Request, key: str) -> Response:
+        """Get an API key.
 
-    def handle(self, actor: Principal, body: None, key: str) -> m.KeyModel:
-        row = api_keys.find_api_key(actor=actor, name=key)
-        api_keys.revoke_api_key(actor=actor, key=row)
+        Its limits, its end and its last use, without its secret.
+        """
+        row = api_keys.find_api_key(actor=self.principal, name=key)
+        return Response(s.KeySerializer.represent(row))
+
+    @extend_schema(request=s.RotateKeySerializer, responses={201: s.NewKeySerializer})
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, key: str) -> Response:
+        """Replace an API key by a new one.
+
+        The old key stays valid for the overlap. The response has the new secret.
+        """
+        body = self.read_body(s.RotateKeySerializer)
+        row, secret = api_keys.rotate(
+            actor=self.principal,
+            key=api_keys.find_api_key(actor=self.principal, name=key),
+            overlap=timedelta(seconds=body["overlap_seconds"]),
+            name=body["name"],
+            expires_at=body["expires_at"],
+        )
+        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
+
+    @extend_schema(request=None, responses=s.KeySerializer)
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: Request, key: str) -> Response:
+        """Revoke an API key at once.
+
+        Other servers may accept it for at most five more seconds.
+        """
+        row = api_keys.find_api_key(actor=self.principal, name=key)
+        api_keys.revoke_api_key(actor=self.principal, key=row)
         row.refresh_from_db(fields=["revoked_at"])
-        return m.KeyModel.of(row)
+        return Response(s.KeySerializer.represent(row))

@@ -1,61 +1,51 @@
-"""Labels: which there are, and what they take. Who may do everything everywhere may define them."""
+"""Definitions of labels. Only principals with all privileges everywhere may change them."""
 
-from http import HTTPStatus
+from drf_spectacular.helpers import forced_singular_serializer
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from api.management import fact_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
+from api.management.serializers import annotations as s
+from api.management.viewsets import ManagementViewSet
 from catalog.services.governance import annotations
 
 
-class ListLabels(ManagementOperation):
-    """All labels, by key."""
+class LabelViewSet(ManagementViewSet):
+    lookup_field = "label"
+    lookup_value_regex = "[^/]+"
+    pagination_class = None
+    resource = "Label"
 
-    response_model = m.Labels
+    @extend_schema(
+        responses=forced_singular_serializer(s.LabelsSerializer)  # type: ignore[no-untyped-call]
+    )
+    def list(self, request: Request) -> Response:
+        """List the definitions of all labels, by key."""
+        return Response(s.LabelsSerializer.represent({"labels": annotations.list_labels()}))
 
-    def handle(self, actor: Principal, body: None) -> m.Labels:
-        return m.Labels(labels=[m.LabelModel.of(row) for row in annotations.list_labels()])
+    @extend_schema(request=s.CreateLabelSerializer, responses={201: s.LabelSerializer})
+    def create(self, request: Request) -> Response:
+        """Define a label."""
+        body = self.read_body(s.CreateLabelSerializer)
+        row = annotations.create_label(actor=self.principal, **body)
+        return Response(s.LabelSerializer.represent(row), status=201)
 
+    @extend_schema(responses=s.LabelSerializer)
+    def retrieve(self, request: Request, label: str) -> Response:
+        """Get the definition of a label."""
+        return Response(s.LabelSerializer.represent(annotations.find_label(key=label)))
 
-class CreateLabel(ManagementOperation):
-    """Define a label."""
+    @extend_schema(request=s.UpdateLabelSerializer, responses=s.LabelSerializer)
+    def partial_update(self, request: Request, label: str) -> Response:
+        """Change the definition of a label.
 
-    verb = "POST"
-    changes = True
-    request_model = m.CreateLabelRequest
-    response_model = m.LabelModel
-    status = HTTPStatus.CREATED
+        Omitted fields keep their values.
+        """
+        body = self.read_body(s.UpdateLabelSerializer)
+        row = annotations.update_label(actor=self.principal, key=label, **body)
+        return Response(s.LabelSerializer.represent(row))
 
-    def handle(self, actor: Principal, body: m.CreateLabelRequest) -> m.LabelModel:
-        return m.LabelModel.of(annotations.create_label(actor=actor, **dict(body)))
-
-
-class GetLabel(ManagementOperation):
-    """A label's definition."""
-
-    response_model = m.LabelModel
-
-    def handle(self, actor: Principal, body: None, label: str) -> m.LabelModel:
-        return m.LabelModel.of(annotations.find_label(key=label))
-
-
-class UpdateLabel(ManagementOperation):
-    """Change a label's definition; what is left out stays as it is."""
-
-    verb = "PATCH"
-    changes = True
-    request_model = m.UpdateLabelRequest
-    response_model = m.LabelModel
-
-    def handle(self, actor: Principal, body: m.UpdateLabelRequest, label: str) -> m.LabelModel:
-        return m.LabelModel.of(annotations.update_label(actor=actor, key=label, **dict(body)))
-
-
-class DeleteLabel(ManagementOperation):
-    """Do away with a label that nothing has."""
-
-    verb = "DELETE"
-    changes = True
-
-    def handle(self, actor: Principal, body: None, label: str) -> None:
-        annotations.delete_label(actor=actor, key=label)
+    def destroy(self, request: Request, label: str) -> Response:
+        """Delete a label that no object has."""
+        annotations.delete_label(actor=self.principal, key=label)
+        return Response(status=204)

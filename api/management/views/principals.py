@@ -1,87 +1,81 @@
-"""Principals: people, groups and service accounts, and who is in which group."""
+"""Principals: people, groups and service accounts, and the members of groups."""
 
-from http import HTTPStatus
+from functools import partial
 
-from api.management import principal_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.models import PrincipalKind
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import access as s
+from api.management.viewsets import ManagementViewSet
 from catalog.services.access import principals
 
-_KIND = {
-    "description": f"Some of {', '.join(PrincipalKind.values)}, between commas.",
-    "schema": {"type": "string"},
-}
 
+class PrincipalViewSet(ManagementViewSet):
+    lookup_field = "principal"
+    lookup_value_regex = "[^/]+"
+    results_field = "principals"
+    resource = "Principal"
+    query_classes = {"list": s.PrincipalQuery}
 
-class ListPrincipals(ManagementOperation):
-    """All principals by name; for administrators."""
+    @extend_schema(responses=s.PrincipalSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List principals by name.
 
-    response_model = m.PrincipalPage
-    query = ("kind", "limit", "page_token")
-    described = {"kind": _KIND}
-
-    def handle(self, actor: Principal, body: None) -> m.PrincipalPage:
-        rows, token = principals.list_principals(
-            actor=actor, kinds=self.chosen("kind", PrincipalKind), **self.page
+        For administrators.
+        """
+        kinds = self.query()["kind"]
+        return self.page(
+            partial(principals.list_principals, actor=self.principal, kinds=kinds),
+            s.PrincipalSerializer,
         )
-        items = [m.PrincipalModel.of(row) for row in rows]
-        return m.PrincipalPage(principals=items, next_page_token=token)
+
+    @extend_schema(request=s.CreatePrincipalSerializer, responses={201: s.PrincipalSerializer})
+    def create(self, request: Request) -> Response:
+        """Create a person, a group or a service account.
+
+        For administrators.
+        """
+        body = self.read_body(s.CreatePrincipalSerializer)
+        row = principals.create_principal(actor=self.principal, **body)
+        return Response(s.PrincipalSerializer.represent(row), status=201)
+
+    @extend_schema(responses=s.PrincipalSerializer)
+    def retrieve(self, request: Request, principal: str) -> Response:
+        """Get a principal with its groups.
+
+        For administrators and the principal itself.
+        """
+        row = principals.find_principal(actor=self.principal, name=principal)
+        return Response(s.PrincipalSerializer.represent(row))
+
+    @extend_schema(request=s.UpdatePrincipalSerializer, responses=s.PrincipalSerializer)
+    def partial_update(self, request: Request, principal: str) -> Response:
+        """Change a principal.
+
+        For administrators. Omitted fields keep their values.
+        """
+        body = self.read_body(s.UpdatePrincipalSerializer)
+        row = principals.update_principal(actor=self.principal, name=principal, **body)
+        return Response(s.PrincipalSerializer.represent(row))
 
 
-class CreatePrincipal(ManagementOperation):
-    """Make a person, a group or a service account; for administrators."""
+class MemberViewSet(ManagementViewSet):
+    operation_ids = {"update": "AddMember", "destroy": "RemoveMember"}
 
-    verb = "POST"
-    changes = True
-    request_model = m.CreatePrincipalRequest
-    response_model = m.PrincipalModel
-    status = HTTPStatus.CREATED
+    @extend_schema(request=None, responses={204: None})
+    def update(self, request: Request, principal: str, member: str) -> Response:
+        """Add a person or a service account to a group.
 
-    def handle(self, actor: Principal, body: m.CreatePrincipalRequest) -> m.PrincipalModel:
-        row = principals.create_principal(actor=actor, **dict(body))
-        return m.PrincipalModel.of(row)
+        For administrators.
+        """
+        principals.add_member(actor=self.principal, group=principal, member=member)
+        return Response(status=204)
 
+    def destroy(self, request: Request, principal: str, member: str) -> Response:
+        """Remove a member from a group.
 
-class GetPrincipal(ManagementOperation):
-    """A principal with its groups; for administrators and itself."""
-
-    response_model = m.PrincipalModel
-
-    def handle(self, actor: Principal, body: None, principal: str) -> m.PrincipalModel:
-        return m.PrincipalModel.of(principals.find_principal(actor=actor, name=principal))
-
-
-class UpdatePrincipal(ManagementOperation):
-    """Change its level, who vouches for it, or whether it is active; for administrators."""
-
-    verb = "PATCH"
-    changes = True
-    request_model = m.UpdatePrincipalRequest
-    response_model = m.PrincipalModel
-
-    def handle(
-        self, actor: Principal, body: m.UpdatePrincipalRequest, principal: str
-    ) -> m.PrincipalModel:
-        row = principals.update_principal(actor=actor, name=principal, **dict(body))
-        return m.PrincipalModel.of(row)
-
-
-class AddMember(ManagementOperation):
-    """Put a person or a service account into a group; for administrators."""
-
-    verb = "PUT"
-    changes = True
-
-    def handle(self, actor: Principal, body: None, principal: str, member: str) -> None:
-        principals.add_member(actor=actor, group=principal, member=member)
-
-
-class RemoveMember(ManagementOperation):
-    """Take it out of the group; for administrators."""
-
-    verb = "DELETE"
-    changes = True
-
-    def handle(self, actor: Principal, body: None, principal: str, member: str) -> None:
-        principals.remove_member(actor=actor, group=principal, member=member)
+        For administrators.
+        """
+        principals.remove_member(actor=self.principal, group=principal, member=member)
+        return Response(status=204)

@@ -1,105 +1,91 @@
-"""What nobody may drop, and the rules of namespaces: retention, and what needs a second person."""
+"""Protection of objects, and rules of namespaces: retention times and required approvals."""
 
-from api.management import recovery_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.identifiers import Identifier
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import recovery as s
+from api.management.viewsets import ManagementViewSet
+from catalog.models import Namespace, Table
 from catalog.services.recovery import undrop
 
 
-class GetNamespaceProtection(ManagementOperation):
-    """Whether a namespace is protected."""
+class NamespaceProtectionViewSet(ManagementViewSet):
+    resource = "NamespaceProtection"
 
-    response_model = m.Protection
+    @extend_schema(responses=s.ProtectionSerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the protection of an object."""
+        return Response(s.ProtectionSerializer.represent(self._read()))
 
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.Protection:
-        return m.Protection.of(undrop.rules_of(actor=actor, namespace=id).namespace)
+    @extend_schema(request=s.SetProtectionSerializer, responses=s.ProtectionSerializer)
+    def update(self, request: Request, id: str) -> Response:
+        """Set or remove the protection of an object.
 
+        Removing that of a namespace may require approval.
+        """
+        body = self.read_body(s.SetProtectionSerializer)
+        return Response(s.ProtectionSerializer.represent(self._write(**body)))
 
-class SetNamespaceProtection(ManagementOperation):
-    """Protect a namespace, or take its protection off, which may need a second person."""
+    def _read(self) -> Namespace | Table:
+        rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)
+        return rules.namespace
 
-    verb = "PUT"
-    changes = True
-    request_model = m.SetProtectionRequest
-    response_model = m.Protection
-
-    def handle(
-        self, actor: Principal, body: m.SetProtectionRequest, id: Identifier
-    ) -> m.Protection:
-        row = undrop.set_namespace_protection(
-            actor=actor, namespace=id, is_protected=body.protected, reason=body.reason
+    def _write(self, protected: bool, reason: str) -> Namespace | Table:
+        return undrop.set_namespace_protection(
+            actor=self.principal,
+            namespace=self.identifier,
+            is_protected=protected,
+            reason=reason,
         )
-        return m.Protection.of(row)
 
 
-class GetTableProtection(ManagementOperation):
-    """Whether a table or view is protected."""
+class TableProtectionViewSet(NamespaceProtectionViewSet):
+    resource = "TableProtection"
 
-    response_model = m.Protection
+    def _read(self) -> Namespace | Table:
+        return undrop.table_protection(actor=self.principal, table=self.identifier)
 
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.Protection:
-        return m.Protection.of(undrop.table_protection(actor=actor, table=id))
-
-
-class SetTableProtection(ManagementOperation):
-    """Protect a table or view, or take its protection off."""
-
-    verb = "PUT"
-    changes = True
-    request_model = m.SetProtectionRequest
-    response_model = m.Protection
-
-    def handle(
-        self, actor: Principal, body: m.SetProtectionRequest, id: Identifier
-    ) -> m.Protection:
-        row = undrop.set_table_protection(actor=actor, table=id, is_protected=body.protected)
-        return m.Protection.of(row)
-
-
-class GetRetention(ManagementOperation):
-    """How long what is dropped in a namespace can be brought back."""
-
-    response_model = m.Retention
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.Retention:
-        return m.Retention.of(undrop.rules_of(actor=actor, namespace=id))
-
-
-class SetRetention(ManagementOperation):
-    """Say how long what is dropped in a namespace can be brought back, or inherit it."""
-
-    verb = "PUT"
-    changes = True
-    request_model = m.SetRetentionRequest
-    response_model = m.Retention
-
-    def handle(self, actor: Principal, body: m.SetRetentionRequest, id: Identifier) -> m.Retention:
-        return m.Retention.of(undrop.set_retention(actor=actor, namespace=id, seconds=body.seconds))
-
-
-class GetApprovalRule(ManagementOperation):
-    """What needs a second person in a namespace, and what is said there."""
-
-    response_model = m.ApprovalRule
-
-    def handle(self, actor: Principal, body: None, id: Identifier) -> m.ApprovalRule:
-        return m.ApprovalRule.of(undrop.rules_of(actor=actor, namespace=id))
-
-
-class SetApprovalRule(ManagementOperation):
-    """Say what needs a second person in a namespace. To ask for less needs one by itself."""
-
-    verb = "PUT"
-    changes = True
-    request_model = m.SetApprovalRuleRequest
-    response_model = m.ApprovalRule
-
-    def handle(
-        self, actor: Principal, body: m.SetApprovalRuleRequest, id: Identifier
-    ) -> m.ApprovalRule:
-        return m.ApprovalRule.of(
-            undrop.set_approval_rule(
-                actor=actor, namespace=id, actions=body.actions, reason=body.reason
-            )
+    def _write(self, protected: bool, reason: str) -> Namespace | Table:
+        return undrop.set_table_protection(
+            actor=self.principal, table=self.identifier, is_protected=protected
         )
+
+
+class RetentionViewSet(ManagementViewSet):
+    resource = "Retention"
+
+    @extend_schema(responses=s.RetentionSerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the retention time of dropped objects."""
+        rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)
+        return Response(s.RetentionSerializer.represent(rules))
+
+    @extend_schema(request=s.SetRetentionSerializer, responses=s.RetentionSerializer)
+    def update(self, request: Request, id: str) -> Response:
+        """Set the retention time of dropped objects, or inherit it."""
+        body = self.read_body(s.SetRetentionSerializer)
+        rules = undrop.set_retention(
+            actor=self.principal, namespace=self.identifier, seconds=body["seconds"]
+        )
+        return Response(s.RetentionSerializer.represent(rules))
+
+
+class ApprovalRuleViewSet(ManagementViewSet):
+    resource = "ApprovalRule"
+
+    @extend_schema(responses=s.ApprovalRuleSerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the actions that require approval in a namespace."""
+        rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)
+        return Response(s.ApprovalRuleSerializer.represent(rules))
+
+    @extend_schema(request=s.SetApprovalRuleSerializer, responses=s.ApprovalRuleSerializer)
+    def update(self, request: Request, id: str) -> Response:
+        """Set the actions that require approval in a namespace.
+
+        Removing an action requires approval itself.
+        """
+        body = self.read_body(s.SetApprovalRuleSerializer)
+        rules = undrop.set_approval_rule(actor=self.principal, namespace=self.identifier, **body)
+        return Response(s.ApprovalRuleSerializer.represent(rules))

@@ -1,22 +1,26 @@
-"""Repairing a Lance table."""
+"""The repair of Lance tables."""
 
-from api.management import repair_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
-from catalog.identifiers import Identifier
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import recovery as s
+from api.management.viewsets import ManagementViewSet
 from catalog.services.recovery import lance_repair
 
 
-class RepairTable(ManagementOperation):
-    """Compare a Lance table's ledger with its storage, and make its newest version a whole one."""
+class RepairViewSet(ManagementViewSet):
+    operation_ids = {"create": "RepairTable"}
 
-    verb = "POST"
-    changes = True
-    request_model = m.RepairTableRequest
-    response_model = m.RepairReport
+    @extend_schema(request=s.RepairTableSerializer, responses={200: s.RepairReportSerializer})
+    def create(self, request: Request, id: str) -> Response:
+        """Repair a Lance table.
 
-    def handle(
-        self, actor: Principal, body: m.RepairTableRequest, id: Identifier
-    ) -> m.RepairReport:
-        report = lance_repair.repair(actor=actor, table=id, is_dry_run=body.dry_run)
-        return m.RepairReport.of(report)
+        Compares the ledger with the storage, and publishes a whole version if the newest one is
+        incomplete. With ``dry_run``, it only reports.
+        """
+        body = self.read_body(s.RepairTableSerializer)
+        report = lance_repair.repair(
+            actor=self.principal, table=self.identifier, is_dry_run=body["dry_run"]
+        )
+        return Response(s.RepairReportSerializer.represent(report))

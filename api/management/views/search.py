@@ -1,27 +1,32 @@
 """Search over names, columns, descriptions, labels and owners."""
 
-from api.management import fact_messages as m
-from api.management.operation import ManagementOperation
-from catalog.access import Principal
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import annotations as s
+from api.management.viewsets import ManagementViewSet
 from catalog.services.search import search
 
 
-class Search(ManagementOperation):
-    """Namespaces, tables and views that the query finds and the caller may browse, best first.
+class SearchViewSet(ManagementViewSet):
+    operation_ids = {"retrieve": "Search"}
+    query_classes = {"retrieve": s.SearchQuery}
 
-    Words are looked for everywhere, the last one as a beginning; "words between quotes" beside each
-    other. Filters: label:pii=yes, owner:ada, column:email, format:lance, kind:view, in:prod.sales,
-    sensitivity:restricted. When nothing is found, words that are spelled nearly so are looked for."""
+    @extend_schema(responses=s.SearchPageSerializer)
+    def retrieve(self, request: Request) -> Response:
+        """Search namespaces, tables and views.
 
-    response_model = m.SearchPage
-    query = ("q", "limit", "page_token")
-    described = {
-        "limit": {
-            "description": f"Larger ones count as {search.MAX_PAGE}.",
-            "schema": {"type": "integer", "minimum": 1, "default": search.PAGE_SIZE},
-        }
-    }
-
-    def handle(self, actor: Principal, body: None) -> m.SearchPage:
-        text = self.query_values.get("q", "")
-        return m.SearchPage.of(search.search(actor=actor, text=text, **self.page))
+        The objects that match the query and that the caller may browse, best first. Words match
+        everywhere, the last one as a prefix; "quoted words" match as a phrase. Filters: label:pii=yes,
+        owner:ada, column:email, format:lance, kind:view, in:prod.sales, sensitivity:restricted. If
+        nothing matches, similar words are searched for.
+        """
+        query = self.query()
+        page = search.search(
+            actor=self.principal,
+            text=query["q"],
+            limit=query["limit"],
+            page_token=query["page_token"],
+        )
+        return Response(s.SearchPageSerializer.represent(page))

@@ -1,103 +1,88 @@
-"""The trash: what was dropped, bringing it back, purging it."""
+"""The trash: dropped objects, undropping and purging them."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
-from typing import ClassVar
+from functools import partial
+from typing import Any
 
-from api.management import recovery_messages as m
-from api.management.operation import ManagementOperation
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api.management.serializers import recovery as s
+from api.management.viewsets import ManagementViewSet
 from catalog import access
-from catalog.access import Principal
 from catalog.errors import TrashItemNotFound
-from catalog.models import TrashItem
 from catalog.services.recovery import undrop
 from catalog.services.storage import file_references
-from catalog.services.storage.file_references import Dependents
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise TrashItemNotFound(text)
-    return int(text)
+class TrashViewSet(ManagementViewSet):
+    lookup_field = "item"
+    lookup_value_regex = "[^/]+"
+    results_field = "items"
+    resource = "TrashItem"
+    operation_ids = {"list": "ListTrash"}
+    query_classes = {"list": s.TrashQuery}
 
-
-def _told(actor: Principal, rows: Sequence[TrashItem]) -> list[m.TrashItemModel]:
-    tables = [row.table_id for row in rows if row.table_id is not None]
-    readable = access.readable_tables(actor, tables)
-    dependents = file_references.dependents_of(actor, readable)
-    return [
-        m.TrashItemModel.of(row, readable, dependents.get(row.table_id or 0, Dependents()))
-        for row in rows
-    ]
-
-
-class ListTrash(ManagementOperation):
-    """What was dropped and may come back, the newest first."""
-
-    response_model = m.TrashPage
-    query = ("namespace", "dropped_by", "limit", "page_token")
-    described: ClassVar = {
-        "dropped_by": {"description": "The name of a principal.", "schema": {"type": "string"}}
-    }
-
-    def handle(self, actor: Principal, body: None) -> m.TrashPage:
-        rows, token = undrop.list_trash(
-            actor=actor,
-            namespace=self.named("namespace"),
-            dropped_by=self.query_values.get("dropped_by"),
-            **self.page,
+    @extend_schema(responses=s.TrashItemSerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List dropped objects, newest first."""
+        query = self.query()
+        namespace = self.identify(query["namespace"]) if query["namespace"] else None
+        rows = self.paginate_queryset(
+            partial(  # type: ignore[arg-type]
+                undrop.list_trash,
+                actor=self.principal,
+                namespace=namespace,
+                dropped_by=query["dropped_by"],
+            )
         )
-        return m.TrashPage(items=_told(actor, rows), next_page_token=token)
+        return self.get_paginated_response(self._represent(rows or []))
 
+    @extend_schema(responses=s.TrashItemSerializer)
+    def retrieve(self, request: Request, item: str) -> Response:
+        """Get a dropped object."""
+        row = undrop.find_item(actor=self.principal, item=self._item)
+        return Response(self._represent([row])[0])
 
-class GetTrashItem(ManagementOperation):
-    """Something that was dropped."""
+    @extend_schema(request=s.UndropSerializer, responses=s.UndroppedSerializer)
+    @action(detail=True, methods=["post"])
+    def undrop(self, request: Request, item: str) -> Response:
+        """Undrop a table, a view, or a namespace with everything dropped with it."""
+        body = self.read_body(s.UndropSerializer)
+        new = None if body["new"] is None else tuple(body["new"])
+        row = undrop.undrop(actor=self.principal, item=self._item, **{**body, "new": new})
+        return Response(s.UndroppedSerializer.represent(row))
 
-    response_model = m.TrashItemModel
+    @extend_schema(request=s.PurgeSerializer, responses={202: s.PurgeJobsSerializer})
+    @action(detail=True, methods=["post"])
+    def purge(self, request: Request, item: str) -> Response:
+        """Purge an object before its retention time ends.
 
-    def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return _told(actor, [undrop.find_item(actor=actor, item=_number(item))])[0]
+        The purge can be stopped for a short time before it begins. It may require approval.
+        """
+        body = self.read_body(s.PurgeSerializer)
+        jobs = undrop.purge_now(actor=self.principal, item=self._item, **body)
+        return Response(s.PurgeJobsSerializer.represent(jobs), status=202)
 
+    @extend_schema(request=None, responses=s.TrashItemSerializer)
+    @action(detail=True, methods=["post"])
+    def keep(self, request: Request, item: str) -> Response:
+        """Stop a purge that has not begun.
 
-class UndropTrashItem(ManagementOperation):
-    """Bring back a table, a view, or a namespace with all that was dropped with it."""
+        The object is then kept until it is purged on request.
+        """
+        row = undrop.stop_purge(actor=self.principal, item=self._item)
+        return Response(self._represent([row])[0])
 
-    verb = "POST"
-    changes = True
-    request_model = m.UndropRequest
-    response_model = m.Undropped
+    @property
+    def _item(self) -> int:
+        return self.number("item", TrashItemNotFound)
 
-    def handle(self, actor: Principal, body: m.UndropRequest, item: str) -> m.Undropped:
-        row = undrop.undrop(
-            actor=actor,
-            item=_number(item),
-            new=None if body.new is None else tuple(body.new),
-            with_parents=body.with_parents,
-            without_purged=body.without_purged,
-        )
-        return m.Undropped.of(row)
-
-
-class PurgeTrashItem(ManagementOperation):
-    """Purge before its time, after a while in which it can be stopped. May need a second person."""
-
-    verb = "POST"
-    changes = True
-    request_model = m.PurgeRequest
-    response_model = m.PurgeJobs
-    status = HTTPStatus.ACCEPTED
-
-    def handle(self, actor: Principal, body: m.PurgeRequest, item: str) -> m.PurgeJobs:
-        jobs = undrop.purge_now(actor=actor, item=_number(item), reason=body.reason)
-        return m.PurgeJobs.of(jobs)
-
-
-class KeepTrashItem(ManagementOperation):
-    """Stop a purge that has not begun: it is kept until somebody purges it."""
-
-    verb = "POST"
-    changes = True
-    response_model = m.TrashItemModel
-
-    def handle(self, actor: Principal, body: None, item: str) -> m.TrashItemModel:
-        return _told(actor, [undrop.stop_purge(actor=actor, item=_number(item))])[0]
+    def _represent(self, rows: Sequence[Any]) -> Any:
+        tables = [row.table_id for row in rows if row.table_id is not None]
+        readable = access.readable_tables(self.principal, tables)
+        dependents = file_references.dependents_of(self.principal, readable)
+        context = {"readable": readable, "dependents": dependents}
+        return s.TrashItemSerializer(rows, many=True, context=context).data

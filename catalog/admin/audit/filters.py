@@ -45,7 +45,7 @@ class ActionFilter(_Choice):
 
 class InterfaceFilter(_Choice):
     title = "interface"
-    parameter_name = "door"
+    parameter_name = "interface"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return list(Interface.choices)
@@ -107,7 +107,7 @@ def search(request: HttpRequest) -> Search | None:
     """The search that the parameters of the page describe; None if it cannot match any event."""
     values: dict[str, Any] = {
         name: word(request, name).strip() or None
-        for name in ("action", "door", "outcome", "actor", "target", "key", "request_id")
+        for name in ("action", "interface", "outcome", "actor", "target", "key", "request_id")
     }
     try:
         if transaction := word(request, "transaction").strip():

@@ -86,7 +86,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Interface")
     def interface(self, row: AuditEvent) -> SafeString:
-        return cells.muted(row.door) if row.door else cells.NOTHING
+        return cells.muted(row.interface) if row.interface else cells.NOTHING
 
     @admin.display(description="Outcome")
     def outcome_badge(self, row: AuditEvent) -> SafeString:

@@ -21,7 +21,7 @@ from catalog.admin.actor import actor
 from catalog.admin.governance.annotations import LABEL_COLOURS
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
 from catalog.admin.search import search
-from catalog.models import LabelAssignment, LabelColour, LabelDefinition, LabelPlace
+from catalog.models import LabelAssignment, LabelColour, LabelDefinition, LabelTarget
 from catalog.privileges import Privilege
 from catalog.services.governance import annotations, descriptions
 
@@ -49,9 +49,9 @@ class ChangeForm(forms.Form):
         label="Multiple values: an object may have several values of the label",
         widget=UnfoldBooleanSwitchWidget(),
     )
-    places = forms.MultipleChoiceField(
-        choices=[(value, text.capitalize()) for value, text in LabelPlace.choices],
-        initial=LabelPlace.values,
+    applies_to = forms.MultipleChoiceField(
+        choices=[(value, text.capitalize()) for value, text in LabelTarget.choices],
+        initial=LabelTarget.values,
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
         label="Applies to",
     )
@@ -77,7 +77,7 @@ def _definition_fields(data: dict[str, Any]) -> dict[str, Any]:
         "colour": LabelColour(data["colour"]),
         "values": data["values"],
         "is_multiple": data["is_multiple"],
-        "places": [LabelPlace(value) for value in data["places"]],
+        "applies_to": [LabelTarget(value) for value in data["applies_to"]],
     }
 
 
@@ -104,7 +104,7 @@ class LabelAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Applies to")
     def shown_places(self, row: LabelDefinition) -> str:
-        return ", ".join(row.places)
+        return ", ".join(row.applies_to)
 
     @admin.display(description="Description")
     def shown_description(self, row: LabelDefinition) -> object:
@@ -185,7 +185,7 @@ class LabelAdmin(ReadOnlyAdmin):
             "colour": row.colour,
             "values": "\n".join(row.values),
             "is_multiple": row.is_multiple,
-            "places": row.places,
+            "applies_to": row.applies_to,
         }
         return self.ask(
             request,

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
         for name in _WORDS:
             parser.add_argument(f"--{name.replace('_', '-')}")
-        parser.add_argument("--door", choices=Interface.values)
+        parser.add_argument("--interface", choices=Interface.values)
         parser.add_argument("--outcome", choices=Outcome.values)
         parser.add_argument("--transaction", type=uuid.UUID, dest="transaction_id")
         parser.add_argument(
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         parser.add_argument("--until", type=moment, help="only events before this day or time")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        names = ("table_uuid", "door", "outcome", "transaction_id", "since", "until", *_WORDS)
+        names = ("table_uuid", "interface", "outcome", "transaction_id", "since", "until", *_WORDS)
         try:
             table = identifiers.parse(options["table"]) if options["table"] else None
             search = audit_trail.Search(table=table, **{name: options[name] for name in names})

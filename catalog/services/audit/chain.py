@@ -37,7 +37,7 @@ BATCH = 5000
 UTC_TEXT = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
 CANONICAL = (
     f"jsonb_build_array(e.id, {UTC_TEXT.format('e.at')}, e.actor, e.action, e.target, e.table_uuid,"
-    " e.before, e.after, e.context, e.request_id, e.transaction_id, e.xid::text, e.door, e.key,"
+    " e.before, e.after, e.context, e.request_id, e.transaction_id, e.xid::text, e.interface, e.key,"
     " e.outcome, e.error)::text"
 )
 """The hashed text of a row, as an SQL expression."""

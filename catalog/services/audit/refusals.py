@@ -46,7 +46,9 @@ from catalog.services.engine.statements import insert_together
 
 log = logging.getLogger(__name__)
 
-REFUSALS = Counter("monodon_refusals", "Refused access and refused changes.", ["door", "error"])
+REFUSALS = Counter(
+    "monodon_refusals", "Refused access and refused changes.", ["interface", "error"]
+)
 COUNTED = "refusals.count"
 _WINDOW_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
@@ -155,7 +157,7 @@ def write(refusals: Collection[tuple[Refusal, int]]) -> None:
                 context=audit_records.masked(dict(refusal.context)) or None,
                 request_id=refusal.request_id,
                 transaction_id=None,
-                door=refusal.interface,
+                interface=refusal.interface,
                 key=refusal.key or names.get(refusal.digest, ""),
                 outcome=Outcome.REFUSED.value,
                 error=f"{refusal.error}: {audit_records.masked(refusal.message)}",

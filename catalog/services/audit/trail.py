@@ -31,7 +31,18 @@ SEARCHED = 200_000
 _BATCH = 2000
 FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
 COLUMNS = (
-    *("id", "at", "actor", "action", "target", "outcome", "error", "door", "key", "table_uuid"),
+    *(
+        "id",
+        "at",
+        "actor",
+        "action",
+        "target",
+        "outcome",
+        "error",
+        "interface",
+        "key",
+        "table_uuid",
+    ),
     *("before", "after", "context", "request_id", "transaction_id", "xid"),
 )
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -48,7 +59,7 @@ class Search:
     """A namespace or a table under its name at that time, with everything below it."""
     actor: str | None = None
     action: str | None = None
-    door: str | None = None
+    interface: str | None = None
     outcome: str | None = None
     key: str | None = None
     request_id: str | None = None
@@ -60,7 +71,16 @@ class Search:
     """Exclusive."""
 
     def __post_init__(self) -> None:
-        for name in ("target", "actor", "action", "door", "outcome", "key", "request_id", "text"):
+        for name in (
+            "target",
+            "actor",
+            "action",
+            "interface",
+            "outcome",
+            "key",
+            "request_id",
+            "text",
+        ):
             if "\x00" in (getattr(self, name) or ""):
                 raise InvalidInput(f"'{name}' must not contain a NUL character")
 
@@ -81,13 +101,13 @@ class Search:
         """True if an index leads to few rows, or to all matching rows in order."""
         if self.table or self.table_uuid or self.transaction_id:
             return True
-        others = (self.target, self.action, self.door, self.key, self.request_id, self.text)
+        others = (self.target, self.action, self.interface, self.key, self.request_id, self.text)
         return not any(others) and not (self.actor and self.outcome)
 
     def rows(self) -> QuerySet[AuditEvent]:
         """The matching events, unordered."""
         rows = AuditEvent.objects.all()
-        exact = ("table_uuid", "actor", "action", "door", "outcome", "key", "request_id")
+        exact = ("table_uuid", "actor", "action", "interface", "outcome", "key", "request_id")
         values: dict[str, Any] = {name: getattr(self, name) for name in exact}
         values |= {"transaction_id": self.transaction_id}
         rows = rows.filter(**{name: value for name, value in values.items() if value is not None})

@@ -52,7 +52,7 @@ class NewEvent(Record):
     context: Mapping[str, str] | None
     request_id: str
     transaction_id: uuid.UUID | None
-    door: str
+    interface: str
     key: str
 
 
@@ -80,7 +80,7 @@ def event(
         context=masked(dict(actor.context)) or None,
         request_id=actor.request_id,
         transaction_id=transaction_id,
-        door=getattr(actor, "interface", ""),
+        interface=getattr(actor, "interface", ""),
         key=getattr(actor, "key", ""),
     )
 

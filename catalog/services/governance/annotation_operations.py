@@ -16,7 +16,7 @@ from catalog.errors import (
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import (
     Facts,
-    LabelPlace,
+    LabelTarget,
     Namespace,
     Sensitivity,
     Table,
@@ -84,10 +84,10 @@ class AnnotationOperation(Operation):
         return (self.target,) if self.is_table else ()
 
     @property
-    def place(self) -> LabelPlace:
+    def place(self) -> LabelTarget:
         if not self.is_table:
-            return LabelPlace.NAMESPACE
-        return LabelPlace.COLUMN if self.column else LabelPlace.TABLE
+            return LabelTarget.NAMESPACE
+        return LabelTarget.COLUMN if self.column else LabelTarget.TABLE
 
     def locked(self, batch: Batch) -> dict[str, Namespace | Table]:
         """Check the actor's privilege, lock the target and return it as a filter of annotations."""

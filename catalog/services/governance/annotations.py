@@ -19,7 +19,7 @@ from catalog.models import (
     LabelAssignment,
     LabelColour,
     LabelDefinition,
-    LabelPlace,
+    LabelTarget,
     Namespace,
     SearchDocument,
     Sensitivity,
@@ -334,7 +334,7 @@ def create_label(
     colour: LabelColour = LabelColour.GREY,
     values: Sequence[str] = (),
     is_multiple: bool = False,
-    places: Sequence[LabelPlace] = tuple(LabelPlace),
+    applies_to: Sequence[LabelTarget] = tuple(LabelTarget),
 ) -> LabelDefinition:
     """Define a label. Raises LabelAlreadyExists, InvalidInput, PermissionDenied."""
     create = label_operations.CreateLabel(
@@ -343,7 +343,7 @@ def create_label(
         colour=colour,
         values=values,
         is_multiple=is_multiple,
-        places=places,
+        applies_to=applies_to,
     )
     row: LabelDefinition = commit([create], actor=actor).results[0]
     return row
@@ -357,7 +357,7 @@ def update_label(
     colour: LabelColour | None = None,
     values: Sequence[str] | None = None,
     is_multiple: bool | None = None,
-    places: Sequence[LabelPlace] | None = None,
+    applies_to: Sequence[LabelTarget] | None = None,
 ) -> LabelDefinition:
     """Change a label; None: unchanged. Raises LabelNotFound, LabelInUse, InvalidInput."""
     update = label_operations.UpdateLabel(
@@ -366,7 +366,7 @@ def update_label(
         colour=colour,
         values=values,
         is_multiple=is_multiple,
-        places=places,
+        applies_to=applies_to,
     )
     row: LabelDefinition = commit([update], actor=actor).results[0]
     return row

@@ -113,7 +113,7 @@ def label_entry(row: LabelDefinition) -> dict[str, Any]:
         "colour": str(row.colour),
         "values": list(row.values),
         "is_multiple": row.is_multiple,
-        "places": [str(target) for target in row.places],
+        "applies_to": [str(target) for target in row.applies_to],
     }
 
 

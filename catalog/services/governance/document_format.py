@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from catalog.errors import InvalidInput
 from catalog.models import (
     LabelColour,
-    LabelPlace,
+    LabelTarget,
     PrincipalKind,
     PrincipalLevel,
     Sensitivity,
@@ -38,7 +38,7 @@ class LabelPart(_Part):
     colour: LabelColour | None = None
     values: list[str] | None = None
     is_multiple: bool | None = None
-    places: list[LabelPlace] | None = None
+    applies_to: list[LabelTarget] | None = None
 
 
 class LinkPart(_Part):

@@ -4,7 +4,7 @@
     principals:
     - {name: etl, kind: service, level: granted, description: loads, is_active: true, groups: [group:jobs]}
     labels:
-    - {key: pii, description: "", colour: red, values: ["yes", "no"], is_multiple: false, places: [table, column]}
+    - {key: pii, description: "", colour: red, values: ["yes", "no"], is_multiple: false, applies_to: [table, column]}
     namespaces:
     - name: [prod]
       owner: user:ada

@@ -19,7 +19,7 @@ from catalog.models import (
     LabelAssignment,
     LabelColour,
     LabelDefinition,
-    LabelPlace,
+    LabelTarget,
     Namespace,
     Table,
 )
@@ -82,9 +82,9 @@ class AssignLabel(AnnotationOperation):
             raise InvalidInput(f"Label '{self.key}' requires a value")
         if len(values) > 1 and not definition.is_multiple:
             raise InvalidInput(f"Label '{self.key}' takes one value, not {len(values)}")
-        if self.place not in definition.places:
+        if self.place not in definition.applies_to:
             raise InvalidInput(
-                f"Label '{self.key}' can be assigned to a {' or '.join(definition.places)}, not to a"
+                f"Label '{self.key}' can be assigned to a {' or '.join(definition.applies_to)}, not to a"
                 f" {self.place}"
             )
         if len(values) > MAX_VALUES:
@@ -172,7 +172,7 @@ class LabelOperation(Operation):
             "colour": row.colour,
             "values": row.values,
             "is_multiple": row.is_multiple,
-            "places": row.places,
+            "applies_to": row.applies_to,
         }
 
 
@@ -188,7 +188,7 @@ class CreateLabel(LabelOperation):
     values: Sequence[str] = ()
     """Allowed values; empty: any text."""
     is_multiple: bool = False
-    places: Sequence[LabelPlace] = tuple(LabelPlace)
+    applies_to: Sequence[LabelTarget] = tuple(LabelTarget)
 
     def prepare(self) -> "CreateLabel":
         if not _KEY.fullmatch(self.key):
@@ -206,7 +206,7 @@ class CreateLabel(LabelOperation):
             colour=self.colour.value,
             values=list(self.values),
             is_multiple=self.is_multiple,
-            places=[target.value for target in self.places],
+            applies_to=[target.value for target in self.applies_to],
             created_by=batch.actor.name,
         )
         check_definition(row)
@@ -233,7 +233,7 @@ class UpdateLabel(LabelOperation):
     colour: LabelColour | None = None
     values: Sequence[str] | None = None
     is_multiple: bool | None = None
-    places: Sequence[LabelPlace] | None = None
+    applies_to: Sequence[LabelTarget] | None = None
 
     def apply(self, batch: Batch) -> LabelDefinition:
         access.require(batch.actor, Privilege.ALL)
@@ -247,8 +247,8 @@ class UpdateLabel(LabelOperation):
             row.values = list(self.values)
         if self.is_multiple is not None:
             row.is_multiple = self.is_multiple
-        if self.places is not None:
-            row.places = [target.value for target in self.places]
+        if self.applies_to is not None:
+            row.applies_to = [target.value for target in self.applies_to]
         check_definition(row)
         after = self.described(row)
         if after == before:
@@ -280,8 +280,8 @@ class DeleteLabel(LabelOperation):
 
 def check_definition(row: LabelDefinition) -> None:
     """Check the definition of a label. Raises InvalidInput."""
-    if not row.places or len(set(row.places)) < len(row.places):
-        raise InvalidInput("'places' of a label must not be empty or contain duplicates")
+    if not row.applies_to or len(set(row.applies_to)) < len(row.applies_to):
+        raise InvalidInput("'applies_to' of a label must not be empty or contain duplicates")
     if len(row.values) > MAX_VALUES or len(set(row.values)) < len(row.values):
         raise InvalidInput(f"A label allows at most {MAX_VALUES} values, without duplicates")
     for value in row.values:
@@ -300,11 +300,11 @@ def _require_assignments_fit(row: LabelDefinition) -> None:
         if other is not None:
             raise LabelInUse(row.key, f"value '{other}' is assigned")
     for target, affected in (
-        (LabelPlace.NAMESPACE, assignments.exclude(namespace=None)),
-        (LabelPlace.TABLE, assignments.filter(column="").exclude(table=None)),
-        (LabelPlace.COLUMN, assignments.exclude(column="")),
+        (LabelTarget.NAMESPACE, assignments.exclude(namespace=None)),
+        (LabelTarget.TABLE, assignments.filter(column="").exclude(table=None)),
+        (LabelTarget.COLUMN, assignments.exclude(column="")),
     ):
-        if target not in row.places and affected.exists():
+        if target not in row.applies_to and affected.exists():
             raise LabelInUse(row.key, f"it is assigned to a {target}")
     if not row.is_multiple:
         of_one = assignments.order_by().values("namespace", "table", "column")

@@ -234,7 +234,7 @@ def test_a_certainly_failed_commit_is_a_409(iceberg: Iceberg, committing, caplog
 
 def test_an_unreachable_database_before_the_commit(iceberg: Iceberg, committing):
     committing.setattr(
-        "api.operation.authentication.authenticate", raising(OperationalError("away"))
+        "api.credentials.authentication.authenticate", raising(OperationalError("away"))
     )
     body = {"namespace": ["new"]}
     error = "nothing was changed"

@@ -90,11 +90,15 @@ EXAMPLES: dict[str, Example] = {
     "GetHistory": Example("GET", "history?at=2026-01-01T00:00:00Z"),
     "ListChanges": Example("GET", "history/changes?from=2026-01-01&to=2026-01-02"),
     "CountChanges": Example("GET", "history/counts?from=2026-01-01&to=2026-01-02"),
-    "GetNamespaceFacts": Example("GET", "namespaces/ws/facts"),
-    "UpdateNamespaceFacts": Example("PATCH", "namespaces/ws/facts", {"description": "x"}),
-    "GetTableFacts": Example("GET", "tables/ws$t/facts"),
+    "GetNamespaceAnnotations": Example("GET", "namespaces/ws/annotations"),
+    "UpdateNamespaceAnnotations": Example(
+        "PATCH", "namespaces/ws/annotations", {"description": "x"}
+    ),
+    "GetTableAnnotations": Example("GET", "tables/ws$t/annotations"),
     "GetTableDependents": Example("GET", "tables/ws$t/dependents"),
-    "UpdateTableFacts": Example("PATCH", "tables/ws$t/facts", {"labels": {"known": ["a"]}}),
+    "UpdateTableAnnotations": Example(
+        "PATCH", "tables/ws$t/annotations", {"labels": {"known": ["a"]}}
+    ),
     "ListLabels": Example("GET", "labels"),
     "CreateLabel": Example("POST", "labels", {"key": "another"}, 201),
     "GetLabel": Example("GET", "labels/known"),

@@ -19,7 +19,7 @@ CANARY = "c4n4ry-9d1e"
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "interface": "lance", **facts}
     return AuditEvent.objects.create(**told)
 
 
@@ -34,7 +34,7 @@ def test_pages_of_what_is_searched_for(management: Management):
     assert [event["id"] for event in second["events"]] == [rows[0].pk]
     assert second["next_page_token"] is None
     told = second["events"][0]
-    assert (told["actor"], told["after"], told["door"]) == ("ada", {"tag": 0}, "lance")
+    assert (told["actor"], told["after"], told["interface"]) == ("ada", {"tag": 0}, "lance")
     assert (told["outcome"], told["table_uuid"], told["transaction_id"]) == ("done", None, None)
     assert told["at"].endswith("Z")
 
@@ -47,7 +47,7 @@ def test_each_parameter(management: Management, warehouse):
         target="ws.old",
         actor="bob",
         action="tag.delete",
-        door="iceberg",
+        interface="iceberg",
         outcome="refused",
         request_id="req-1",
         transaction_id=uuid.uuid4(),
@@ -57,7 +57,7 @@ def test_each_parameter(management: Management, warehouse):
         "target=ws.old",
         "actor=bob",
         "action=tag.delete",
-        "door=iceberg",
+        "interface=iceberg",
         "outcome=refused",
         "request_id=req-1",
         f"transaction={wanted.transaction_id}",
@@ -73,7 +73,7 @@ def test_each_parameter(management: Management, warehouse):
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("door=window", "use lance, iceberg"),
+        ("interface=window", "use lance, iceberg"),
         ("outcome=done,refused", "takes one value"),
         ("transaction=1", "use a UUID"),
         ("since=yesterday", "use a time such as"),
@@ -104,7 +104,7 @@ def test_the_present_filter_as_a_file(management: Management):
     assert [line["id"] for line in lines] == [row.pk for row in rows]
     told = AuditEvent.objects.filter(action="audit.export").order_by("pk")
     assert [row.after["format"] for row in told] == ["csv", "jsonl"]
-    assert {(row.actor, row.door) for row in told} == {("tester", "management")}
+    assert {(row.actor, row.interface) for row in told} == {("tester", "management")}
     management.refused(400, "invalid-input", "csv or jsonl", "GET audit/export?format=xml")
 
 
@@ -137,7 +137,7 @@ def test_refused_access_is_written_through_every_door(reader, tables, written):
     assert reader.call("PUT", "tables/ws$t/policy", {"values": {}}).status_code == 403
     assert reader.call("POST", "/v1/table/ws$t/drop", {}).status_code == 403
     assert reader.call("DELETE", "/v1/namespaces/ws/tables/t").status_code == 403
-    told = [(row.door, row.action, row.target, row.actor, row.key) for row in written()]
+    told = [(row.interface, row.action, row.target, row.actor, row.key) for row in written()]
     assert told == [
         ("management", "SetTablePolicy", "ws.t", "reader", "reader"),
         ("lance", "table.drop", "ws.t", "reader", "reader"),
@@ -154,7 +154,7 @@ def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
         assert Management(**headers).call("GET", "jobs").status_code == 401
     assert Management().call("GET", "/v1/namespaces").status_code == 401
     rows = written()
-    assert {(row.door, row.actor) for row in rows} == {
+    assert {(row.interface, row.actor) for row in rows} == {
         ("management", "anonymous"),
         ("iceberg", "anonymous"),
     }
@@ -178,7 +178,7 @@ def test_who_sees_a_part_only_is_written_when_it_asks_for_what_is_not_there(tabl
     _, key = api_keys.create_api_key(actor=SYSTEM, name="part", level=PrincipalLevel.GRANTED)
     assert Management(key).call("GET", "/v1/namespaces/ws/tables/t").status_code == 404
     (row,) = written()
-    assert (row.actor, row.door, row.target) == ("part", "iceberg", "ws.t")
+    assert (row.actor, row.interface, row.target) == ("part", "iceberg", "ws.t")
     assert "NotFound" in row.error
 
 

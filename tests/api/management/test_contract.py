@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from drf_spectacular.validation import validate_schema
 
-from api.management import urls
 from tests.api.management.client import Management
 from tests.api.management.examples import EXAMPLES, make_catalog, spell
 from tests.api.management.test_coverage import operations
@@ -18,6 +17,10 @@ def document(django_db_setup) -> dict[str, Any]:
     )
     assert response.status_code == 200
     return response.json()
+
+
+GOVERNANCE = {"PlanGovernance", "ApplyGovernance"}
+"""Their bodies are governance files, which docs/governance-files.md describes."""
 
 
 def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +47,29 @@ def test_the_document_is_valid_openapi_3_1(document):
 
 def test_the_document_has_what_is_served(document):
     assert set(by_operation(document)) == set(operations())
-    assert set(document["paths"]) == {f"/management/v1/{path}" for path in urls.ROUTES}
+    paths = {f"/management/v1/{served.path}" for served in operations().values()}
+    assert set(document["paths"]) == paths
+    for name, described in by_operation(document).items():
+        assert ("requestBody" in described) == (EXAMPLES[name].body is not None), name
+
+
+def test_every_operation_has_a_summary_a_description_and_a_tag(document):
+    assert document["servers"] == [{"url": "/", "description": "This server"}]
+    assert document["info"]["description"]
+    for name, described in by_operation(document).items():
+        assert 5 < len(described["summary"]) < 100, name
+        assert described["description"].startswith(described["summary"]), name
+        assert len(described["tags"]) == 1, name
+        for parameter in described.get("parameters", []):
+            assert parameter["in"] == "query" or parameter["description"], name
+
+
+def test_every_body_has_an_example(document):
+    """Of requests, and of responses with an object."""
+    for name, described in by_operation(document).items():
+        if "requestBody" in described and name not in GOVERNANCE:
+            (content,) = described["requestBody"]["content"].values()
+            assert "example" in content or content["examples"], name
 
 
 def test_every_reference_leads_somewhere(document):
@@ -70,14 +95,17 @@ def test_answers_have_the_properties_that_the_document_tells(
     described = by_operation(document)[operation]
     response = management.call(example.method, spell(example.path, known), example.body)
     answer = described["responses"][str(response.status_code)]
-    if operations()[operation].media:
+    if response.streaming:
         assert response["content-type"] in answer["content"]
     elif response.status_code != 204:
         schema = resolve(document, answer["content"]["application/json"]["schema"])
         assert set(schema["properties"]) == set(schema["required"]) == set(response.json())
-    view = operations()[operation]
-    named = {one["name"] for one in described["parameters"] if one["in"] == "query"}
-    assert set(view.query) <= named <= {*view.query, "delimiter"}
+    query = operations()[operation].query
+    parameters = described.get("parameters", [])
+    named = {one["name"] for one in parameters if one["in"] == "query"}
+    assert query <= named <= {*query, "delimiter", "limit", "page_token"}
+    if response.get("content-type") == "application/json":
+        assert ("page_token" in named) == ("next_page_token" in response.json())
     for status in ("400", "401", "403", "404", "409", "503", "5XX"):
         content = described["responses"][status]["content"]
         problem = resolve(document, content["application/problem+json"]["schema"])

@@ -2,18 +2,50 @@
 
 import inspect
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from api.errors import BodyTooLarge, MethodNotAllowed, RouteNotFound
 from api.management import errors, urls
+from api.management.viewsets import ManagementViewSet
 from catalog.errors import CatalogError
 
 _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
 
-def operations() -> dict[str, type]:
+@dataclass(frozen=True)
+class Served:
+    """An operation as the routes serve it."""
+
+    path: str
+    method: str
+    view: type[ManagementViewSet]
+    action: str
+
+    @property
+    def changes(self) -> bool:
+        return self.method != "GET" and self.action not in self.view.dry_actions
+
+    @property
+    def query(self) -> set[str]:
+        """The parameters of its query, beside those of pages and the delimiter."""
+        query_class = self.view.query_classes.get(self.action)
+        return set(query_class.parameters()) if query_class else set()
+
+
+def operations() -> dict[str, Served]:
     """The operations that the routes serve, by name."""
-    return {view.__name__: view for served in urls.ROUTES.values() for view in served.values()}
+    served = {}
+    for pattern in urls.urlpatterns:
+        view: Any = pattern.callback
+        path = re.sub(r"\(\?P<(\w+)>(?:\[[^]]+\])\+\)", r"{\1}", str(pattern.pattern)).strip("^$")
+        for method in sorted(view.actions.keys() & {*view.cls.http_method_names}):
+            action = view.actions[method]
+            name = view.cls.operation_id(action)
+            assert name not in served
+            served[name] = Served(path, method.upper(), view.cls, action)
+    return served
 
 
 def marked() -> set[str]:
@@ -26,13 +58,13 @@ def marked() -> set[str]:
 
 def test_every_operation_has_a_test():
     assert marked() == set(operations())
-    assert len(operations()) == sum(len(served) for served in urls.ROUTES.values())
 
 
-def test_every_operation_says_what_it_is():
-    for name, view in operations().items():
-        assert (inspect.getdoc(view) or "").endswith("."), name
-        assert view.changes or view.verb in {"GET", "POST"}, name
+def test_every_operation_has_a_description():
+    for name, served in operations().items():
+        summary = (inspect.getdoc(getattr(served.view, served.action)) or "").partition("\n")[0]
+        assert re.fullmatch(r"[A-Z].+\.", summary), name
+        assert served.changes or served.method in {"GET", "POST"}, name
 
 
 def _subclasses(base: type) -> set[type]:
@@ -66,9 +98,9 @@ def test_every_operation_is_in_the_docs():
             words = " ".join(re.findall(r"`([^`]+)`", part)).split()
             verbs = [word for word in words if word.isupper()]
             found |= {(verb, path) for path in words if not path.isupper() for verb in verbs}
-    served = {(verb, path) for path, by_verb in urls.ROUTES.items() for verb in by_verb}
+    served = {(operation.method, operation.path) for operation in operations().values()}
     assert served - found == set()
-    assert {path for _, path in found if "/" in path} <= set(urls.ROUTES)
+    assert {path for _, path in found if "/" in path} <= {path for _, path in served}
 
 
 def test_every_refusal_is_in_the_docs():

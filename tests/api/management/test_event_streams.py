@@ -36,7 +36,7 @@ def until(holds: Callable[[], bool], within: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def place(server: LiveServer) -> str:
+def position(server: LiveServer) -> str:
     """Behind all that is committed; transactions of other databases may hold it up."""
     with server.database() as connection:
         until(
@@ -51,12 +51,12 @@ def place(server: LiveServer) -> str:
     answer = urllib3.request(
         "GET", f"{server.url}/management/v1/events", headers={"x-api-key": server.key}
     )
-    return str(json.loads(answer.data)["place"])
+    return str(json.loads(answer.data)["position"])
 
 
 def test_events_come_while_commits_happen(server: LiveServer) -> None:
     names = [f"a{number}" for number in range(40)]
-    with Listener(server, last_id=place(server), types="table.*") as listener:
+    with Listener(server, last_id=position(server), types="table.*") as listener:
         until(lambda: listener.opened > 0)
         with ThreadPoolExecutor(2) as writers:
             list(writers.map(lambda name: declare(server, name), names))
@@ -69,7 +69,7 @@ def test_events_come_while_commits_happen(server: LiveServer) -> None:
 
 
 def test_who_comes_back_misses_nothing(server: LiveServer) -> None:
-    with Listener(server, last_id=place(server), types="table.*") as first:
+    with Listener(server, last_id=position(server), types="table.*") as first:
         declare(server, "b0")
         until(lambda: len(first.events) == 1)
     for number in range(1, 6):  # while nobody listens
@@ -82,9 +82,9 @@ def test_who_comes_back_misses_nothing(server: LiveServer) -> None:
     assert found == [f"ws.b{number}" for number in range(7)]
 
 
-def test_a_stream_has_a_place_before_its_first_event(server: LiveServer) -> None:
+def test_a_stream_has_a_position_before_its_first_event(server: LiveServer) -> None:
     """So that who loses it at once misses nothing."""
-    place(server)
+    position(server)
     with Listener(server, types="table.*") as listener:
         until(lambda: bool(listener.last_id))
     assert listener.events == []

@@ -27,12 +27,12 @@ def far_ahead(monkeypatch):
 
 
 @pytest.mark.operation("ListEvents")
-def test_events_behind_a_place(management, far_ahead):
+def test_events_after_a_position(management, far_ahead):
     make_namespace("ws")
     found = management.get("events?after=0-0")
     assert [event["type"] for event in found["events"]][-1] == "monodon.namespace.create"
     assert found["is_last"] is True
-    assert management.get(f"events?after={found['place']}")["events"] == []
+    assert management.get(f"events?after={found['position']}")["events"] == []
     narrow = management.get("events?after=0-0&types=namespace.*&namespace=ws&limit=1")
     assert [event["subject"] for event in narrow["events"]] == ["ws"]
     with unchanged():
@@ -60,7 +60,7 @@ def test_a_stream_begins_behind_the_last_event(management, far_ahead):
 
 def test_there_are_so_many_streams_and_no_more(management, settings):
     settings.MONODON_EVENT_STREAMS = 0
-    management.refused(503, "service-unavailable", "are taken", "GET events/stream?after=0-0")
+    management.refused(503, "service-unavailable", "are in use", "GET events/stream?after=0-0")
 
 
 @pytest.mark.operation("CreateWebhook")
@@ -135,11 +135,13 @@ def test_dead_letters_are_sent_again(management):
     assert management.post("webhooks/hook/replay", {"dead": True})["deliveries"] == 1
     (letter,) = management.get("webhooks/hook/deliveries")["deliveries"]
     assert (letter["status"], letter["attempts"]) == ("pending", 0)
-    assert management.post("webhooks/hook/replay", {"place": "0-0"})["deliveries"] is None
-    assert management.get("webhooks/hook")["place"] == "0-0"
+    assert management.post("webhooks/hook/replay", {"position": "0-0"})["deliveries"] is None
+    assert management.get("webhooks/hook")["position"] == "0-0"
     path = "POST webhooks/hook/replay"
     with unchanged():
-        management.refused(400, "invalid-input", "Say one of", path, {"place": "0-0", "dead": True})
         management.refused(
-            400, "invalid-input", "is ahead of webhook", path, {"place": f"{1 << 60}-1"}
+            400, "invalid-input", "Use one of", path, {"position": "0-0", "dead": True}
+        )
+        management.refused(
+            400, "invalid-input", "is ahead of webhook", path, {"position": f"{1 << 60}-1"}
         )

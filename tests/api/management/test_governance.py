@@ -6,7 +6,7 @@ from catalog.models import LabelDefinition
 from tests.factories import make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
-DOCUMENT = {"version": 1, "labels": [{"key": "pii", "values": ["yes"], "places": ["table"]}]}
+DOCUMENT = {"version": 1, "labels": [{"key": "pii", "values": ["yes"], "applies_to": ["table"]}]}
 
 
 @pytest.mark.operation("GetGovernance")

@@ -65,7 +65,7 @@ def test_the_list_has_pages(management: Management):
 @pytest.mark.parametrize(
     ("body", "kind", "text"),
     [
-        ({"principal": "etl"}, "invalid-input", "privileges: Field required"),
+        ({"principal": "etl"}, "invalid-input", "privileges: This field is required."),
         ({"principal": "etl", "privileges": ["reed"]}, "invalid-input", "'reed' is no privilege"),
         ({"principal": "etl", "privilege": []}, "invalid-input", "privilege"),
         ({"principal": "no", "privileges": []}, "principal-not-found", "'no' does not exist"),
@@ -79,7 +79,7 @@ def test_what_cannot_be_granted(management: Management, body, kind, text):
 @pytest.mark.operation("DeleteTableGrant")
 def test_a_removal_says_whose(management: Management):
     request = "DELETE tables/ws$t/grants"
-    management.refused(400, "invalid-input", "says whose grant goes", request)
+    management.refused(400, "invalid-input", "names the principal whose grant is removed", request)
     management.refused(404, "principal-not-found", "'x'", f"{request}?principal=x")
 
 

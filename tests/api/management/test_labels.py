@@ -12,7 +12,7 @@ PII = {
     "colour": "red",
     "values": ["yes", "no"],
     "is_multiple": False,
-    "places": ["table", "column"],
+    "applies_to": ["table", "column"],
 }
 
 
@@ -37,7 +37,7 @@ def test_a_label_is_defined(management: Management, reader: Management):
 def test_what_is_left_out_has_defaults(management: Management):
     made = management.post("labels", {"key": "note"}, status=201)
     assert (made["values"], made["is_multiple"]) == ([], False)
-    assert (made["colour"], made["places"]) == ("grey", ["namespace", "table", "column"])
+    assert (made["colour"], made["applies_to"]) == ("grey", ["namespace", "table", "column"])
 
 
 @pytest.mark.operation("ListLabels")
@@ -68,7 +68,7 @@ def test_a_label_is_deleted(management: Management):
 def test_refusals(management: Management):
     management.post("labels", PII, status=201)
     make_table("ws", "t")
-    management.send("PATCH", "tables/ws$t/facts", {"labels": {"pii": ["yes"]}})
+    management.send("PATCH", "tables/ws$t/annotations", {"labels": {"pii": ["yes"]}})
     management.refused(409, "label-already-exists", "'pii'", "POST labels", PII)
     management.refused(409, "label-in-use", "1 assignments", "DELETE labels/pii")
     management.refused(
@@ -77,7 +77,7 @@ def test_refusals(management: Management):
     for body, text in (
         ({}, "key"),
         ({"key": "A"}, "a-z"),
-        ({"key": "a", "places": ["view"]}, "places"),
+        ({"key": "a", "applies_to": ["view"]}, "applies_to"),
         ({"key": "a", "colour": "pink"}, "colour"),
         ({"key": "a", "is_multiple": "yes"}, "is_multiple"),
         ({"key": "a", "multiple": True}, "multiple"),

@@ -32,7 +32,7 @@ def test_principals_are_created(management: Management):
         "created_at": row.created_at.isoformat().replace("+00:00", "Z"),
     }
     event = AuditEvent.objects.get(action="principal.create", target="etl")
-    assert (event.actor, event.after["level"], event.door) == ("tester", "read", "management")
+    assert (event.actor, event.after["level"], event.interface) == ("tester", "read", "management")
     management.refused(
         409,
         "principal-already-exists",

@@ -17,7 +17,7 @@ from tests.api.management.test_coverage import operations
 from tests.factories import unchanged
 
 WRITING = [name for name, view in operations().items() if view.changes]
-WITH_BODY = [name for name, view in operations().items() if view.request_model is not None]
+WITH_BODY = [name for name, example in EXAMPLES.items() if example.body is not None]
 every_operation = pytest.mark.parametrize("operation", list(operations()))
 
 
@@ -244,7 +244,7 @@ _NO_BODIES = [
 
 _WITHOUT_FIELDS = {
     *("UndropTrashItem", "PurgeTrashItem", "ApproveRequest"),
-    *("UpdateNamespaceFacts", "UpdateTableFacts", "UpdateLabel", "UpdatePrincipal"),
+    *("UpdateNamespaceAnnotations", "UpdateTableAnnotations", "UpdateLabel", "UpdatePrincipal"),
     "RepairTable",
 }
 """Operations that accept an empty object."""
@@ -317,10 +317,11 @@ def test_names_in_queries(management):
 
 @on_each(operations())
 def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypatch, caplog):
-    def broken(self, actor, body, **path):
+    def broken(self, request, **path):
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr(operations()[operation], "handle", broken)
+    served = operations()[operation]
+    monkeypatch.setattr(served.view, served.action, broken)
     caplog.set_level(logging.CRITICAL)
     response = refuse(
         management,
@@ -336,10 +337,11 @@ def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypa
 
 @on_each(operations())
 def test_a_database_that_is_away(management, refuse, operation, monkeypatch):
-    def away(self, actor, body, **path):
+    def away(self, request, **path):
         raise OperationalError("connection refused: host=secret")
 
-    monkeypatch.setattr(operations()[operation], "handle", away)
+    served = operations()[operation]
+    monkeypatch.setattr(served.view, served.action, away)
     response = refuse(management, operation, 503, "service-unavailable", "is not available")
     assert response["retry-after"] == "1"
     assert "secret" not in response.content.decode()

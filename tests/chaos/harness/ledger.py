@@ -109,7 +109,7 @@ class Follower:
     def __init__(self, connection: Connection) -> None:
         self.events: list[AuditRow] = []
         self._connection = connection
-        self._place = "0-0"
+        self._position = "0-0"
         self._numbers = 0
         self.is_last = False
 
@@ -121,7 +121,7 @@ class Follower:
     def ask(self) -> bool:
         self._numbers += 1
         operation = Operation(f"follower-{self._numbers}", -1, "", "events")
-        path = f"/management/v1/events?after={self._place}&limit=1000"
+        path = f"/management/v1/events?after={self._position}&limit=1000"
         try:
             page = self._connection.send(operation, "GET", path)
         except NotSent:
@@ -139,7 +139,7 @@ class Follower:
                     data["table_uuid"] or "",
                 )
             )
-        self._place, self.is_last = page["place"], page["is_last"]
+        self._position, self.is_last = page["position"], page["is_last"]
         return True
 
     def finish(self, within: float = 120.0) -> None:

@@ -59,7 +59,7 @@ def test_a_principal_is_made(browser, kind, name, whole):
     assert answer["location"] == page_url(row)
     assert (row.kind, row.level, row.description) == (kind, "read", "x")
     event = AuditEvent.objects.get(action="principal.create", target=whole)
-    assert (event.actor, event.door) == ("user:ada", "admin")
+    assert (event.actor, event.interface) == ("user:ada", "admin")
     assert whole in said(browser, browser.get(LIST))
     assert "exists already" in said(browser, browser.post(f"{LIST}add/", form))
 

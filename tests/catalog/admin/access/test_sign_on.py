@@ -83,7 +83,7 @@ def test_the_trail_tells_who_comes_and_goes(client, db, told):
     assert (cookie["samesite"], cookie["httponly"], cookie["secure"]) == ("Lax", True, "")
     client.post("/admin/logout/")
     events = AuditEvent.objects.filter(action__startswith="session.").order_by("pk")
-    assert [(e.action, e.actor, e.target, e.door) for e in events] == [
+    assert [(e.action, e.actor, e.target, e.interface) for e in events] == [
         ("session.begin", "user:ada", "user:ada", "admin"),
         ("session.end", "user:ada", "user:ada", "admin"),
     ]

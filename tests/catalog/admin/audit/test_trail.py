@@ -18,7 +18,13 @@ LIST = "/admin/catalog/auditevent/"
 
 
 def make(**facts) -> AuditEvent:
-    values = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    values = {
+        "actor": "ada",
+        "action": "tag.create",
+        "target": "ws.t",
+        "interface": "lance",
+        **facts,
+    }
     return AuditEvent.objects.create(**values)
 
 
@@ -41,7 +47,7 @@ def test_each_filter(browser, warehouse):
         actor="bob",
         action="tag.delete",
         target="old.name",
-        door="iceberg",
+        interface="iceberg",
         outcome="refused",
         error="PermissionDenied: 'bob' may not write 'old.name'",
         key="laptop",
@@ -54,7 +60,7 @@ def test_each_filter(browser, warehouse):
         "actor=bob",
         "action=tag.delete",
         "target=old",
-        "door=iceberg",
+        "interface=iceberg",
         "outcome=refused",
         "key=laptop",
         "request_id=req-7",
@@ -65,7 +71,7 @@ def test_each_filter(browser, warehouse):
         "q=laptop",
         "q=req-7",
         "q=OLD.NAME&actor=bob",
-        "outcome=refused&actor=bob&door=iceberg&action=tag.delete&key=laptop",
+        "outcome=refused&actor=bob&interface=iceberg&action=tag.delete&key=laptop",
     ):
         keys = listed(browser, query)
         if query == "target=old":
@@ -160,7 +166,7 @@ def test_the_present_filter_is_taken_along(browser, kind):
     else:
         assert [line.split(",")[0] for line in lines] == ["id", *(str(row.pk) for row in matching)]
     event = AuditEvent.objects.get(action="audit.export")
-    assert (event.actor, event.door) == ("user:ada", "admin")
+    assert (event.actor, event.interface) == ("user:ada", "admin")
     assert event.after["search"] == {"key": "laptop"}
 
 

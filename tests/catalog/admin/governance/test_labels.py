@@ -21,7 +21,7 @@ FORM = {
     "description": "Of **people**",
     "colour": "red",
     "values": "yes\n no \n\n",
-    "places": ["table", "column"],
+    "applies_to": ["table", "column"],
 }
 
 
@@ -42,7 +42,11 @@ def test_a_label_is_defined_changed_and_deleted(browser):
     assert "was created" in text(answer)
     assert "<strong>people</strong>" in text(answer)
     row = LabelDefinition.objects.get()
-    assert (row.values, row.places, row.is_multiple) == (["yes", "no"], ["table", "column"], False)
+    assert (row.values, row.applies_to, row.is_multiple) == (
+        ["yes", "no"],
+        ["table", "column"],
+        False,
+    )
     assert AuditEvent.objects.get(action="label.create").actor == "user:ada"
     assert "pii" in text(browser.get(LABELS))
     assert 'value="red" selected' in text(browser.get(action("edit", row)))
@@ -78,7 +82,7 @@ def test_a_label_in_use_stays(browser):
 def test_what_makes_no_sense_is_told(browser):
     with unchanged():
         assert "a-z" in text(browser.post(f"{LABELS}add/", {**FORM, "key": "A B"}))
-        assert "required" in text(browser.post(f"{LABELS}add/", {**FORM, "places": []}))
+        assert "required" in text(browser.post(f"{LABELS}add/", {**FORM, "applies_to": []}))
 
 
 def test_who_may_only_look_defines_nothing(sign_in):

@@ -104,7 +104,7 @@ def test_a_foreign_task_is_not_run_and_can_be_deleted(browser):
     assert browser.post(f"{LIST}{row.pk}/delete_task/").status_code == 302
     assert not PeriodicTask.objects.filter(pk=row.pk).exists()
     event = AuditEvent.objects.get(action="periodic_task.delete")
-    assert (event.actor, event.target, event.door) == ("user:ada", "mine", "admin")
+    assert (event.actor, event.target, event.interface) == ("user:ada", "mine", "admin")
     assert event.before["task"] == "tasks.maintenance.run_job"
 
 

@@ -160,7 +160,7 @@ def test_only_one_sealing_pass_runs_at_a_time():
         ("request_id", "'x'"),
         ("transaction_id", "gen_random_uuid()"),
         ("xid", "'1'"),
-        ("door", "'lance'"),
+        ("interface", "'lance'"),
         ("key", "'other'"),
         ("outcome", "'refused'"),
         ("error", "'no'"),

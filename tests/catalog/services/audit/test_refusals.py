@@ -75,7 +75,7 @@ def test_security_relevant_refusals_are_recorded(error, actor, changes, expected
 def test_a_refusal_records_actor_action_and_interface(db, clock):
     note(PermissionDenied("'user:ada' may not manage 'ws.t'"), address="10.0.0.7")
     (row,) = written()
-    assert (row.actor, row.door, row.key, row.request_id) == (
+    assert (row.actor, row.interface, row.key, row.request_id) == (
         "user:ada",
         "lance",
         "ada-laptop",
@@ -198,12 +198,12 @@ def test_a_failed_write_is_logged_and_fails_no_request(monkeypatch, caplog):
     refusals.ledger.deliver = None
     note(PermissionDenied("no"))
     with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN door TO doorway")
+        cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN interface TO doorway")
     try:
         with caplog.at_level(logging.ERROR, "catalog.services.audit.refusals"):
             refusals.ledger.flush()
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN doorway TO door")
+            cursor.execute("ALTER TABLE catalog_auditevent RENAME COLUMN doorway TO interface")
     assert "1 refusals could not be written to the audit trail" in caplog.text
     assert written() == []

@@ -25,7 +25,13 @@ pytestmark = pytest.mark.django_db
 
 
 def make(**facts) -> AuditEvent:
-    fields = {"actor": "ada", "action": "tag.create", "target": "ws.t", "door": "lance", **facts}
+    fields = {
+        "actor": "ada",
+        "action": "tag.create",
+        "target": "ws.t",
+        "interface": "lance",
+        **facts,
+    }
     return AuditEvent.objects.create(**fields)
 
 
@@ -49,7 +55,7 @@ def test_each_filter_selects_matching_events():
     rows = {
         "actor": make(actor="bob"),
         "action": make(action="tag.delete"),
-        "door": make(door="iceberg"),
+        "interface": make(interface="iceberg"),
         "outcome": make(outcome="refused", error="PermissionDenied: no"),
         "key": make(key="laptop"),
         "request_id": make(request_id="req-9"),
@@ -64,7 +70,7 @@ def test_each_filter_selects_matching_events():
     expected = {
         "actor": {"actor": "bob"},
         "action": {"action": "tag.delete"},
-        "door": {"door": "iceberg"},
+        "interface": {"interface": "iceberg"},
         "outcome": {"outcome": "refused"},
         "key": {"key": "laptop"},
         "request_id": {"request_id": "req-9"},
@@ -77,7 +83,7 @@ def test_each_filter_selects_matching_events():
         assert event_pks(**search) == [rows[name].pk], name
     assert event_pks(target="other.x") == [rows["below"].pk, rows["target"].pk]
     assert event_pks() == sorted((row.pk for row in rows.values()), reverse=True)
-    assert event_pks(actor="bob", door="iceberg") == []
+    assert event_pks(actor="bob", interface="iceberg") == []
     assert event_pks(actor="nobody") == []
 
 
@@ -168,7 +174,7 @@ def test_json_lines_have_every_column(monkeypatch):
         "target": "ws.t",
         "outcome": "done",
         "error": "",
-        "door": "lance",
+        "interface": "lance",
         "key": "",
         "table_uuid": str(row.table_uuid),
         "before": None,

@@ -26,7 +26,7 @@ from catalog.models import (
     LabelAssignment,
     LabelColour,
     LabelDefinition,
-    LabelPlace,
+    LabelTarget,
     Namespace,
     PrincipalKind,
     SearchDocument,
@@ -340,7 +340,7 @@ def test_invalid_label_values_are_refused(values, cause):
 
 
 def test_labels_are_refused_on_other_targets():
-    annotations.create_label(actor=SYSTEM, key="pii", places=[LabelPlace.COLUMN])
+    annotations.create_label(actor=SYSTEM, key="pii", applies_to=[LabelTarget.COLUMN])
     with unchanged(), pytest.raises(InvalidInput, match="to a column, not to a table"):
         on_table(labels={"pii": ["yes"]})
     with unchanged(), pytest.raises(InvalidInput, match="not to a namespace"):
@@ -372,7 +372,7 @@ def test_definitions_are_created_changed_and_deleted():
         description="Of people",
         colour=LabelColour.RED,
         values=["yes", "no"],
-        places=[LabelPlace.TABLE, LabelPlace.COLUMN],
+        applies_to=[LabelTarget.TABLE, LabelTarget.COLUMN],
     )
     assert annotations.find_label(key="pii") == row
     assert event_fields(last_event()) == (
@@ -384,7 +384,7 @@ def test_definitions_are_created_changed_and_deleted():
             "colour": "red",
             "values": ["yes", "no"],
             "is_multiple": False,
-            "places": ["table", "column"],
+            "applies_to": ["table", "column"],
         },
     )
     annotations.update_label(actor=SYSTEM, key="pii", is_multiple=True, values=[])
@@ -414,8 +414,8 @@ def test_a_duplicate_label_is_refused():
         {"values": [""]},
         {"values": [" a"]},
         {"values": ["x" * 201]},
-        {"places": []},
-        {"places": [LabelPlace.TABLE] * 2},
+        {"applies_to": []},
+        {"applies_to": [LabelTarget.TABLE] * 2},
     ],
 )
 def test_invalid_definitions_are_refused(wrong):
@@ -428,8 +428,8 @@ def test_invalid_definitions_are_refused(wrong):
     [
         ({"values": ["b"]}, "value 'a' is assigned"),
         ({"is_multiple": False}, "several of its values"),
-        ({"places": [LabelPlace.NAMESPACE]}, "it is assigned to a table"),
-        ({"places": [LabelPlace.TABLE]}, "it is assigned to a column"),
+        ({"applies_to": [LabelTarget.NAMESPACE]}, "it is assigned to a table"),
+        ({"applies_to": [LabelTarget.TABLE]}, "it is assigned to a column"),
     ],
 )
 def test_a_label_in_use_cannot_be_restricted(change, cause):

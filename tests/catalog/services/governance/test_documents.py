@@ -23,7 +23,7 @@ principals:
 - {name: "group:jobs", kind: group}
 - {name: "group:analysts", kind: group, description: they look}
 labels:
-- {key: pii, colour: red, values: ["yes", "no"], places: [table, column]}
+- {key: pii, colour: red, values: ["yes", "no"], applies_to: [table, column]}
 - {key: team}
 namespaces:
 - name: [prod]

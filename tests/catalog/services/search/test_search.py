@@ -12,7 +12,7 @@ from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput
 from catalog.models import (
     Grant,
-    LabelPlace,
+    LabelTarget,
     Namespace,
     PrincipalKind,
     SearchDocument,
@@ -167,7 +167,7 @@ def test_labels_are_inherited_and_overridden():
 
 
 def test_a_label_of_a_column_finds_its_table():
-    define("pii", places=[LabelPlace.COLUMN])
+    define("pii", applies_to=[LabelTarget.COLUMN])
     annotate(
         "prod",
         "sales",

@@ -28,28 +28,28 @@ EMPTY = {
     "description": "",
     "links": [],
     "labels": [],
-    "said_sensitivity": None,
+    "direct_sensitivity": None,
     "sensitivity": None,
     "sensitivity_source": "",
     "highest_sensitivity": None,
 }
 
 
-@pytest.mark.operation("GetTableFacts")
-@pytest.mark.operation("GetNamespaceFacts")
+@pytest.mark.operation("GetTableAnnotations")
+@pytest.mark.operation("GetNamespaceAnnotations")
 def test_nothing_is_said_at_first(reader: Management):
     table = {"identifier": ["ws", "t"], "kind": "table", "format": "lance", "columns": []}
     with unchanged():
-        assert reader.get("tables/ws$t/facts") == EMPTY | table
+        assert reader.get("tables/ws$t/annotations") == EMPTY | table
     search_documents.update()
-    columns = reader.get("tables/ws$i/facts")["columns"]
+    columns = reader.get("tables/ws$i/annotations")["columns"]
     assert [(one["path"], one["type"]) for one in columns] == [("id", "long"), ("name", "string")]
     namespace = {"identifier": ["ws"], "kind": "namespace", "format": None, "columns": []}
-    assert reader.get("namespaces/ws/facts") == EMPTY | namespace
-    assert reader.get("namespaces/$/facts")["identifier"] == []
+    assert reader.get("namespaces/ws/annotations") == EMPTY | namespace
+    assert reader.get("namespaces/$/annotations")["identifier"] == []
 
 
-@pytest.mark.operation("UpdateTableFacts")
+@pytest.mark.operation("UpdateTableAnnotations")
 def test_all_is_said_of_a_table_in_one_transaction(management: Management):
     before = Transaction.objects.count()
     said = {
@@ -60,10 +60,10 @@ def test_all_is_said_of_a_table_in_one_transaction(management: Management):
         "owner": "tester",
         "columns": {"name": {"description": "Who", "sensitivity": "restricted"}},
     }
-    found = management.send("PATCH", "tables/ws$t/facts", said)
-    assert found == management.get("tables/ws$t/facts")
+    found = management.send("PATCH", "tables/ws$t/annotations", said)
+    assert found == management.get("tables/ws$t/annotations")
     assert (found["description"], found["links"]) == (said["description"], said["links"])
-    assert (found["owner"], found["said_sensitivity"]) == ("tester", "internal")
+    assert (found["owner"], found["direct_sensitivity"]) == ("tester", "internal")
     assert (found["sensitivity"], found["sensitivity_source"]) == ("internal", "ws.t")
     assert found["highest_sensitivity"] == "restricted"
     assert {one["key"]: one["values"] for one in found["labels"]} == said["labels"]
@@ -77,9 +77,9 @@ def test_all_is_said_of_a_table_in_one_transaction(management: Management):
     )
 
 
-@pytest.mark.operation("UpdateTableFacts")
+@pytest.mark.operation("UpdateTableAnnotations")
 def test_what_is_left_out_stays(management: Management):
-    path = "tables/ws$i/facts"
+    path = "tables/ws$i/annotations"
     management.send(
         "PATCH", path, {"description": "x", "sensitivity": "public", "labels": {"pii": ["yes"]}}
     )
@@ -92,14 +92,16 @@ def test_what_is_left_out_stays(management: Management):
         assert management.send("PATCH", path, {}) == found
 
 
-@pytest.mark.operation("UpdateNamespaceFacts")
+@pytest.mark.operation("UpdateNamespaceAnnotations")
 def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
     found = management.send(
-        "PATCH", "namespaces/ws/facts", {"sensitivity": "confidential", "labels": {"pii": ["no"]}}
+        "PATCH",
+        "namespaces/ws/annotations",
+        {"sensitivity": "confidential", "labels": {"pii": ["no"]}},
     )
-    assert found == management.get("namespaces/ws/facts")
-    table = management.get("tables/ws$t/facts")
-    assert (table["sensitivity"], table["said_sensitivity"]) == ("confidential", None)
+    assert found == management.get("namespaces/ws/annotations")
+    table = management.get("tables/ws$t/annotations")
+    assert (table["sensitivity"], table["direct_sensitivity"]) == ("confidential", None)
     assert table["labels"] == [
         {"key": "pii", "values": ["no"], "source": "ws", "is_inherited": True}
     ]
@@ -119,20 +121,26 @@ def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
     ],
 )
 def test_refusals_change_nothing(management: Management, body, status, kind, text):
-    management.refused(status, kind, text, "PATCH tables/ws$t/facts", body)
+    management.refused(status, kind, text, "PATCH tables/ws$t/annotations", body)
 
 
 def test_who_may_only_read_says_nothing(reader: Management):
     body = {"description": "x"}
-    for path in ("tables/ws$t/facts", "namespaces/ws/facts"):
+    for path in ("tables/ws$t/annotations", "namespaces/ws/annotations"):
         reader.refused(403, "permission-denied", "may not manage", f"PATCH {path}", body)
 
 
 def test_what_is_not_there(management: Management):
     for method, body in (("GET", None), ("PATCH", {"description": "x"})):
-        management.refused(404, "table-not-found", "'ws.x'", f"{method} tables/ws$x/facts", body)
-        management.refused(404, "namespace-not-found", "'x'", f"{method} tables/x$x/facts", body)
-        management.refused(404, "namespace-not-found", "'x'", f"{method} namespaces/x/facts", body)
+        management.refused(
+            404, "table-not-found", "'ws.x'", f"{method} tables/ws$x/annotations", body
+        )
+        management.refused(
+            404, "namespace-not-found", "'x'", f"{method} tables/x$x/annotations", body
+        )
+        management.refused(
+            404, "namespace-not-found", "'x'", f"{method} namespaces/x/annotations", body
+        )
 
 
 def test_a_namespace_has_no_columns(management: Management):
@@ -140,13 +148,13 @@ def test_a_namespace_has_no_columns(management: Management):
         400,
         "invalid-input",
         "columns",
-        "PATCH namespaces/ws/facts",
+        "PATCH namespaces/ws/annotations",
         {"columns": {"id": {"description": "x"}}},
     )
 
 
 def test_names_may_hold_anything(management: Management):
-    make_table("ws", "a/facts b")
-    path = "tables/ws$a%2Ffacts%20b/facts"
+    make_table("ws", "a/annotations b")
+    path = "tables/ws$a%2Fannotations%20b/annotations"
     found = management.send("PATCH", path, {"description": "x"})
-    assert found["identifier"] == ["ws", "a/facts b"]
+    assert found["identifier"] == ["ws", "a/annotations b"]

@@ -1,0 +1,91 @@
+"""Failures of requests: which of them are refusals, what is logged, and what the audit trail records."""
+
+import logging
+from functools import lru_cache
+
+from django.db import DatabaseError, DataError, InterfaceError
+from django.http import HttpRequest
+
+from api.credentials import presented_key
+from api.request_id import request_id
+from catalog.access import Principal
+from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
+from catalog.postgresql import outcomes
+from catalog.services.audit import refusals
+from catalog.services.engine import operation as engine_operation
+
+log = logging.getLogger(__name__)
+
+
+def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> CatalogError | None:
+    """Return the refusal that an exception stands for, or None for a fault of the program.
+
+    ``changes``: whether the operation writes, so that a lost connection leaves its outcome unknown.
+    """
+    refusal: Exception | None = error
+    if isinstance(error, DataError):
+        # What PostgreSQL cannot store, such as a NUL character in a value.
+        refusal = InvalidInput(f"A value cannot be stored: {first_line(error)}")
+    elif isinstance(error, (DatabaseError, InterfaceError)):
+        refusal = _database_refusal(error, changes=changes)
+    has_committed = actor is not None and actor.progress.committed
+    if isinstance(refusal, ServiceUnavailable) and has_committed:
+        refusal = OutcomeUnknown(
+            f"The change was made, and what follows it failed: {refusal.message}"
+        )
+    return refusal if isinstance(refusal, CatalogError) else None
+
+
+def _database_refusal(
+    error: DatabaseError | InterfaceError, *, changes: bool
+) -> CatalogError | None:
+    refusal = outcomes.refusal(error)
+    if refusal is None:
+        return None
+    log.error("The database failed: %s", first_line(error))
+    if isinstance(error, outcomes.OutcomeLost) and changes:
+        return OutcomeUnknown(
+            "The database was lost during the change, so its outcome is not known",
+            detail="Read what the request was to change before you send it again.",
+        )
+    return refusal
+
+
+def note(
+    error: CatalogError,
+    request: HttpRequest,
+    actor: Principal | None,
+    *,
+    interface: str,
+    operation: str,
+    target: str,
+    changes: bool,
+) -> None:
+    """Have a refusal recorded in the audit trail later, by another thread, if it concerns the trail."""
+    if refusals.concerns(error, actor, changes=changes):
+        refusals.note(
+            error,
+            actor=actor,
+            interface=interface,
+            action=_action(operation),
+            target=target,
+            presented_key=presented_key(request) or "",
+            address=request.META.get("REMOTE_ADDR", ""),
+            request_id=request_id.get(),
+        )
+
+
+@lru_cache(maxsize=1024)
+def _action(name: str, among: type[engine_operation.Operation] = engine_operation.Operation) -> str:
+    """Return the audit trail's name of a successful operation; its own name if it has no other."""
+    for kind in among.__subclasses__():
+        if kind.__dict__.get("name") == name:
+            return kind.action
+        action = _action(name, kind)
+        if action != name:
+            return action
+    return name
+
+
+def first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Serializers of requests, responses and query parameters, by resource."""
