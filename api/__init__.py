@@ -1,1 +1,1 @@
-"""The doors: one package a protocol, each thin. They never import each other."""
+"""The interfaces: one thin package for each protocol. They never import each other."""

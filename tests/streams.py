@@ -2,16 +2,16 @@
 
 import contextlib
 import json
-import threading
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
 
+from tests.background import Background
 from tests.live import LiveServer
 
 
-class Listener:
+class Listener(Background):
     """Follows the stream in a thread until it is left, and keeps what it got, in its order."""
 
     def __init__(self, server: LiveServer, *, last_id: str = "", **query: str) -> None:
@@ -24,22 +24,13 @@ class Listener:
         self._key = server.key
         self._http = urllib3.PoolManager(retries=False)
         self._response: urllib3.BaseHTTPResponse | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        super().__init__()
 
     @property
     def ids(self) -> list[str]:
         return [event["id"] for event in self.events]
 
-    def _run(self) -> None:
+    def work(self, number: int) -> None:
         while not self._stop.is_set():
             with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):
                 self._follow()

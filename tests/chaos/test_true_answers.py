@@ -8,14 +8,12 @@ import io
 import itertools
 import json
 import random
-import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Self
 
 import lance
 import psycopg
@@ -23,6 +21,7 @@ import pyarrow as pa
 import pytest
 import urllib3
 
+from tests.background import Background
 from tests.chaos.cutting import Proxy
 from tests.factories import ICEBERG_SCHEMA
 from tests.live import LiveServer
@@ -50,28 +49,17 @@ class Sent:
     answer: str
 
 
-class Clients:
+class Clients(Background):
     """Threads that send one request after the other, each with a mark of its own, to a namespace."""
 
     def __init__(self, server: LiveServer, seed: int, space: str) -> None:
         self._server, self._seed, self._space = server, seed, space
         self._http = urllib3.PoolManager(maxsize=CLIENTS, retries=False)
-        self._stop = threading.Event()
         self._versions = {name: itertools.count(2) for name in TABLES}
         self.sent: list[Sent] = []
-        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(CLIENTS)]
+        super().__init__(CLIENTS)
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _work(self, number: int) -> None:
+    def work(self, number: int) -> None:
         dice = random.Random(f"{self._seed} {self._space} {number}")
         kinds = ("version", "batch", "namespace", "insert", "keyed insert", "commit", "commits")
         while not self._stop.is_set():

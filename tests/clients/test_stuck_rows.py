@@ -1,15 +1,14 @@
 """A locked row blocks requests for its own table only."""
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Self
 
 import pytest
 import urllib3
 
+from tests.background import Background
 from tests.factories import ICEBERG_SCHEMA
 from tests.live import LiveServer
 
@@ -24,28 +23,17 @@ def server(live_template: None) -> Iterator[LiveServer]:
         yield server
 
 
-class Writers:
+class Writers(Background):
     """Threads that repeat one request and count the answers."""
 
     def __init__(self, server: LiveServer, path: str, body: bytes) -> None:
         self._server, self._path, self._body = server, path, body
-        self._stop = threading.Event()
         self._http = urllib3.PoolManager(maxsize=WRITERS, retries=False)
         self.answers: Counter[tuple[int, bool]] = Counter()
         """Counts by status and by whether Retry-After was present."""
-        self._threads = [threading.Thread(target=self._write) for _ in range(WRITERS)]
+        super().__init__(WRITERS)
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _write(self) -> None:
+    def work(self, number: int) -> None:
         headers = {"x-api-key": self._server.key, "content-type": "application/json"}
         while not self._stop.is_set():
             answer = self._http.request(
