@@ -9,8 +9,7 @@ from itertools import islice
 
 from django.db import transaction
 
-from catalog import access, models
-from catalog.access import SYSTEM, Principal
+from catalog import access
 from catalog.errors import ForeignFile, InvalidMetadata
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
@@ -33,7 +32,7 @@ def read_unread(renew: Callable[[], object] = lambda: None) -> None:
     """
     while (row := _first()) is not None:
         renew()
-        committer = _committer(row.principal)
+        committer = access.committer(row.principal, counts_inactive=True)
         sources: set[int] = set()
         # Where no table may lie any more, nobody reads one.
         if committer is not None and locations.is_below_any(
@@ -93,11 +92,3 @@ def _snapshots(row: UnreadSnapshot) -> list[Document]:
     if current is None:
         return []
     return metadata_files.read_answer(bytes(current.answer)).get("snapshots") or []
-
-
-def _committer(name: str) -> Principal | None:
-    """The principal that committed a snapshot, active or not; None if it no longer exists."""
-    if name == SYSTEM.name:
-        return SYSTEM
-    row = models.Principal.objects.filter(name=name).first()
-    return None if row is None else access.of_row(row)

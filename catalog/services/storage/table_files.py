@@ -20,9 +20,9 @@ from typing import Any, Protocol, Self
 
 from django.db.models import Q
 
-from catalog import access, models
-from catalog.access import SYSTEM, Principal
-from catalog.errors import CatalogError, ForeignFile
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
 from catalog.models import (
     FileReference,
@@ -190,7 +190,7 @@ class TableFiles:
         for source, principal in references.values_list("source_id", "principal"):
             by_principal.setdefault(principal, set()).add(source)
         for name, named_sources in by_principal.items():
-            committer = _committer(name)
+            committer = access.committer(name)
             if committer is not None:
                 readable |= access.readable_tables(committer, named_sources)
         return readable
@@ -372,14 +372,3 @@ def _is_regular_or_missing(path: str) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         return True
-
-
-def _committer(name: str) -> Principal | None:
-    """The principal that recorded a reference, with its present privileges."""
-    is_row = name not in {SYSTEM.name, "anonymous"}
-    if is_row and not models.Principal.objects.filter(name=name).exists():
-        return None
-    try:
-        return access.on_behalf_of(name)
-    except CatalogError:
-        return None

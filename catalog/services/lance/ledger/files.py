@@ -18,7 +18,7 @@ from django.db import transaction
 
 from catalog import access, models, regular_files
 from catalog.access import SYSTEM, Principal
-from catalog.errors import CatalogError, ForeignFile
+from catalog.errors import ForeignFile
 from catalog.formats.lance.manifest import BasePath, Contents
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat, TableVersion
@@ -316,14 +316,9 @@ def _reader(actor: Principal) -> Principal:
 
 
 def _committer(snapshot: Snapshot) -> Principal | None:
-    """The principal that entered a version, with its present privileges; None for the catalog."""
+    """The principal that added a version, with its current privileges; None for the catalog."""
     names = TableVersion.objects.filter(
         table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version
     ).values_list("transaction__actor", flat=True)
     name = names.first()
-    if name is None or not models.Principal.objects.filter(name=name).exists():
-        return None
-    try:
-        return access.on_behalf_of(name)
-    except CatalogError:
-        return None
+    return None if name is None or name == SYSTEM.name else access.committer(name)
