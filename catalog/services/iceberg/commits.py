@@ -134,13 +134,13 @@ def register_table(
     location = check_paths(actor, document)
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
+    sources = references.sources | files.foreign_sources([metadata_location])
     operation = RegisterFromMetadata(
         table=table,
         file=file,
         location=location,
         overwrite=overwrite,
-        sources=references.sources | files.foreign_sources([metadata_location]),
-        unread=references.unread,
+        references=replace(references, sources=sources),
     )
     row = commit([operation], actor=actor).results[0]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
@@ -358,8 +358,7 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
             table=change.table,
             file=file,
             location=location,
-            sources=references.sources,
-            unread=references.unread,
+            references=references,
         )
     else:
         operation = CommitMetadata(
@@ -369,8 +368,7 @@ def _prepare(actor: Principal, change: TableChange, base: LoadedTable | None) ->
             file=file,
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
-            sources=references.sources,
-            unread=references.unread,
+            references=references,
             expired_files=metadata_removal.expired_files(base.document, document),
         )
     pk = base.pk if base is not None else 0

@@ -11,7 +11,7 @@ server does not reach. They are checked before anything is planned, measured or 
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,13 @@ from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.models import JobKind
-from catalog.services.storage.table_files import NOBODY, Belonging, Holder, TableFiles
+from catalog.services.storage.table_files import (
+    NOBODY,
+    Belonging,
+    Holder,
+    References,
+    TableFiles,
+)
 from catalog.storage import local_files
 from catalog.storage import locations as storage_locations
 
@@ -39,16 +45,6 @@ _MAX_LISTS = 100
 
 
 # --- when metadata comes in --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """The results of checking the files that metadata names."""
-
-    sources: frozenset[int] = frozenset()
-    """The other tables to which some belong."""
-    unread: frozenset[int] = frozenset()
-    """Snapshots of which not every manifest was read."""
 
 
 def check_updates(
@@ -118,9 +114,11 @@ def _check(
         data.update(entries or ())
         if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
-    sources = files.foreign_sources({*real, *data})
-    readable = access.readable_tables(actor, sources) if sources else set()
-    return References(frozenset(readable), frozenset(unread))
+    references = files.references({*real, *data})
+    sources = references.sources
+    if sources:
+        sources = frozenset(access.readable_tables(actor, sources))
+    return replace(references, sources=sources, unread=frozenset(unread))
 
 
 def _listed(path: str) -> list[tuple[str, int | None]] | None:

@@ -61,6 +61,21 @@ class FileOwner:
     """True if it lies in the warehouse outside all tables. Only a registration reads it."""
 
 
+@dataclass(frozen=True, slots=True)
+class References:
+    """What a table refers to outside its own directories."""
+
+    sources: frozenset[int] = frozenset()
+    """The other tables to which files belong."""
+    free: frozenset[str] = frozenset()
+    """The directories of files that belong to no table; another table may get these directories."""
+    unread: frozenset[int] = frozenset()
+    """Snapshots of an Iceberg table of which not every manifest was read."""
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.free or self.unread)
+
+
 class Holder(Protocol):
     """A table, as far as its files are concerned: a row, or a loaded table."""
 
@@ -196,15 +211,24 @@ class TableFiles:
         return readable
 
     def foreign_sources(self, paths: Iterable[str]) -> set[int]:
-        """The other tables to which any of these files belong. See ``file_references``."""
+        """The other tables to which any of these files belong."""
+        return set(self.references(paths).sources)
+
+    def references(self, paths: Iterable[str]) -> References:
+        """What these files make the table refer to. See ``file_references``."""
         others = [path for path in paths if self._path_if_simple(path) is None]
-        return {
-            pk
-            for owner in self._classify(others).values()
-            if owner.belonging == Belonging.OTHER
-            for pk in owner.table_ids
-            if pk != self._table.pk
-        }
+        if not others:
+            return References()
+        sources: set[int] = set()
+        free: set[str] = set()
+        for owner in self._classify(others).values():
+            if owner.belonging == Belonging.OTHER:
+                sources |= owner.table_ids - {self._table.pk}
+            elif owner.path is not None and (
+                owner.belonging == Belonging.FREE or owner.is_unclaimed
+            ):
+                free.add(owner.path.rpartition("/")[0])
+        return References(frozenset(sources), frozenset(free))
 
     def prefixes(self) -> tuple[list[str], list[str]]:
         """The directories that this table holds, and those that others hold at or inside them.
