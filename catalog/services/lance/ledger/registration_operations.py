@@ -44,6 +44,12 @@ class DeclareTable(NewTableOperation):
             return self
         return replace(self, location=locations.check_location(self.location))
 
+    def locations(self) -> Iterable[str]:
+        return () if self.location is None else (self.location,)
+
+    def keeps_locations(self) -> bool:
+        return True
+
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
         access.require(batch.actor, Privilege.CREATE, namespace)

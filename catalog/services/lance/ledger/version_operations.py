@@ -59,6 +59,9 @@ class CreateVersion(TableOperation):
     """What the manifest showed before anything was locked, or the refusal that it deserves, and the
     location of the table by then."""
 
+    def keeps_locations(self) -> bool:
+        return True
+
     def prepare(self) -> "CreateVersion":
         check_table(self.table)
         if not 0 <= self.version <= lance_naming.MAX_NEW_VERSION:
@@ -241,6 +244,9 @@ class DeleteVersions(TableOperation):
 
     ranges: tuple[tuple[int, int], ...]
     branch: str = ""
+
+    def keeps_locations(self) -> bool:
+        return True
 
     def prepare(self) -> "DeleteVersions":
         check_table(self.table)
