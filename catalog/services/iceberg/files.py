@@ -96,7 +96,7 @@ def _check(
         for path in s.get("manifests") or ()
     }
     listed = set(added)
-    real = files.require_readable(actor, {*named, *lists, *listed})
+    real, references = files.check(actor, {*named, *lists, *listed})
     unread = set(islice(lists.values(), max(len(lists) - _MAX_LISTS, 0)))
     for location, snapshot_id in islice(reversed(lists.items()), _MAX_LISTS):
         manifests_in_list = _listed(real[location])
@@ -106,7 +106,8 @@ def _check(
             listed.add(path)
             if is_whole or added_by is None or added_by == snapshot_id:
                 added.setdefault(path, snapshot_id)
-    real |= files.require_readable(actor, listed)
+    real_listed, references_listed = files.check(actor, listed)
+    real |= real_listed
     data: set[str] = set()
     for path, snapshot_id in added.items():
         remaining = _MAX_ENTRIES - len(data)
@@ -114,7 +115,7 @@ def _check(
         data.update(entries or ())
         if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
-    references = files.references({*real, *data})
+    references |= references_listed | files.references(data)
     sources = references.sources
     if sources:
         sources = frozenset(access.readable_tables(actor, sources))

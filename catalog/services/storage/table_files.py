@@ -72,6 +72,11 @@ class References:
     unread: frozenset[int] = frozenset()
     """Snapshots of an Iceberg table of which not every manifest was read."""
 
+    def __or__(self, other: Self) -> Self:
+        return type(self)(
+            self.sources | other.sources, self.free | other.free, self.unread | other.unread
+        )
+
     def __bool__(self) -> bool:
         return bool(self.sources or self.free or self.unread)
 
@@ -124,7 +129,7 @@ class TableFiles:
         self._inside = tuple(directory.rstrip("/") + "/" for directory in self._own)
         self._real: dict[str, str | None] = {}
         self._owners: dict[str, FileOwner] = {}
-        self._simple: dict[str, bool] = {}
+        self._simple: dict[str, str] = {}
         self._deeper: dict[str, list[Claim]] | None = None
         self._roots: list[str] = []
         self._home = ""
@@ -151,6 +156,10 @@ class TableFiles:
         Files of another table may be read by those who may read every table that holds them, or if
         somebody who still may has recorded the reference. Raises ForeignFile. Nothing is opened.
         """
+        return self.check(actor, paths)[0]
+
+    def check(self, actor: Principal, paths: Iterable[str]) -> tuple[dict[str, str], References]:
+        """``require_readable`` and ``references`` of the same files."""
         real: dict[str, str] = {}
         others = []
         for text in paths:
@@ -160,7 +169,7 @@ class TableFiles:
             else:
                 real[text] = path
         if not others:
-            return real
+            return real, References()
         owners = self._classify(others)
         foreign = {
             pk
@@ -177,7 +186,7 @@ class TableFiles:
             ):
                 raise self.refusal(text)
             real[text] = owner.path
-        return real
+        return real, self._references(owners.values())
 
     def may_change(self, path: str) -> bool:
         """True if a file may be deleted, moved or rewritten for this table: only its own files may."""
@@ -217,11 +226,12 @@ class TableFiles:
     def references(self, paths: Iterable[str]) -> References:
         """What these files make the table refer to. See ``file_references``."""
         others = [path for path in paths if self._path_if_simple(path) is None]
-        if not others:
-            return References()
+        return self._references(self._classify(others).values()) if others else References()
+
+    def _references(self, owners: Iterable[FileOwner]) -> References:
         sources: set[int] = set()
         free: set[str] = set()
-        for owner in self._classify(others).values():
+        for owner in owners:
             if owner.belonging == Belonging.OTHER:
                 sources |= owner.table_ids - {self._table.pk}
             elif owner.path is not None and (
@@ -247,15 +257,13 @@ class TableFiles:
     def _path_if_simple(self, text: str) -> str | None:
         """The real path of a file below the table's own location; None: it takes a closer look."""
         directory, _, name = text.rpartition("/")
-        simple = self._simple.get(directory)
-        if simple is None:
-            real = self._real_directory(directory)
-            simple = self._simple[directory] = real is not None and f"{real}/".startswith(
-                self._inside
-            )
-        if not simple or not _is_plain_name(name) or len(text) >= _MAX_TEXT:
+        inside = self._simple.get(directory)
+        if inside is None:
+            real = f"{self._real_directory(directory) or ''}/"
+            inside = self._simple[directory] = real if real.startswith(self._inside) else ""
+        if not inside or not _is_plain_name(name) or len(text) >= _MAX_TEXT:
             return None
-        path = f"{self._real[directory]}/{name}"
+        path = inside + name
         return path if _is_regular_or_missing(path) else None
 
     def _classify(self, paths: Iterable[str]) -> dict[str, FileOwner]:
@@ -361,26 +369,9 @@ class TableFiles:
     def _real_directory(self, directory: str) -> str | None:
         """A directory without links; None if it is spelled in a way that no table's path is."""
         if directory not in self._real:
-            path = _local_directory(directory)
+            path = locations.literal_directory(directory)
             self._real[directory] = None if path is None else os.path.realpath(path)
         return self._real[directory]
-
-
-def _local_directory(text: str) -> str | None:
-    """The absolute local path that the text of a directory means, nothing of it decoded."""
-    path = text
-    for prefix in ("file://localhost/", "file:///", "file:/"):
-        if text.startswith(prefix):
-            path = "/" + text.removeprefix(prefix)
-            if prefix == "file:/" and path.startswith("//"):
-                return None  # the name of another host
-            break
-    else:
-        if text.startswith("//"):  # Java's file systems take what follows as a host
-            return None
-    if not path.startswith("/") or locations.path_fault(path) is not None:
-        return None
-    return path
 
 
 def _is_plain_name(name: str) -> bool:
