@@ -4,6 +4,7 @@ PyIceberg's compiled decoder trusts its input: a torn or garbled manifest makes 
 the file, or end the process. Its reader also accepts a torn file as a shorter one.
 """
 
+import bz2
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from pyiceberg.avro.codecs import KNOWN_CODECS
+import zstandard
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import IntegerReader, Reader, StringReader, StructReader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
@@ -25,6 +26,7 @@ _SYNC_BYTES = 16
 _INT_BYTES = 10  # the longest encoding of a 64-bit number
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
+_CHUNK = 64 * 1024
 # A writer uses one schema for all its files, and building a reader takes about 1 ms.
 _MAX_READERS = 128
 _MAX_SCHEMA_BYTES = 64 * 1024
@@ -292,18 +294,39 @@ def _header(decoder: _Decoder) -> dict[str, bytes]:
 
 
 def _codec(name: str) -> Callable[[bytes], bytes]:
-    if name == "deflate":
-        return _inflate
-    codec = KNOWN_CODECS[name]  # type: ignore[index]
-    return codec.decompress if codec is not None else lambda data: data
+    """The function that decompresses a block. Raises ValueError for a codec that is not supported."""
+    if name == "null":
+        return lambda data: data
+    decompress = _CODECS.get(name)
+    if decompress is None:
+        raise ValueError(f"codec {name[:100]!r} is not supported")
+
+    def limited(data: bytes) -> bytes:
+        content = decompress(data)
+        if len(content) >= _MAX_BLOCK:  # a small block may expand to a huge one
+            raise ValueError("a block is too large")
+        return content
+
+    return limited
 
 
 def _inflate(data: bytes) -> bytes:
-    """Decompress a deflate block, the codec of nearly all manifests.
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
 
-    The size is limited, because a small block may expand to a huge one.
-    """
-    content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
-    if len(content) == _MAX_BLOCK:
-        raise ValueError("a block is too large")
-    return content
+
+def _bunzip(data: bytes) -> bytes:
+    return bz2.BZ2Decompressor().decompress(data, _MAX_BLOCK)
+
+
+def _decompress_zstandard(data: bytes) -> bytes:
+    content = bytearray()
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+            while len(content) < _MAX_BLOCK and (chunk := reader.read(_CHUNK)):
+                content += chunk
+    except zstandard.ZstdError as error:
+        raise ValueError("a block is no zstandard data") from error
+    return bytes(content)
+
+
+_CODECS = {"deflate": _inflate, "bzip2": _bunzip, "zstandard": _decompress_zstandard}
