@@ -173,6 +173,13 @@ def dependents(table: Table) -> QuerySet[Table]:
     return not_purged(Table.objects.filter(Exists(references)))
 
 
+def with_dependents(tables: QuerySet[Table]) -> QuerySet[Table]:
+    """Those of these tables to whose files other tables refer, which are not yet purged."""
+    holders = not_purged(Table.objects.all())
+    references = FileReference.objects.filter(source=OuterRef("pk"), table__in=holders)
+    return tables.filter(Exists(references))
+
+
 def dependents_of(
     actor: Principal, tables: Collection[int], limit: int = _SHOWN
 ) -> dict[int, Dependents]:
