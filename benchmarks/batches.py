@@ -65,6 +65,11 @@ def _measure(batches: "_Batches", size: Size) -> list[tuple[Figure, Figure]]:
 
     pairs = [
         pair("declare", lambda n: [_declare(_name(n))]),
+        pair("declare at a location", lambda n: [_declare(f"own-{n}", f"own/{n}")]),
+        pair(
+            "declare at one with version",
+            lambda n: [_declare(f"more-{n}", f"more/{n}"), _create(f"more-{n}", 1)],
+        ),
         pair("first version", lambda n: [_create(_name(n), 1)]),
         pair("version", lambda n: [_create(_name(n), 2)]),
         pair("delete", lambda n: [_delete(_name(n), 1)]),
@@ -112,7 +117,7 @@ def _show(size: Size, pairs: list[tuple[Figure, Figure]]) -> bool:
     for failing, succeeding in pairs:
         ratio = failing.seconds / succeeding.seconds
         report_progress(
-            f"{succeeding.name:22} {succeeding.operations:6,} operations"
+            f"{succeeding.name:27} {succeeding.operations:6,} operations"
             f" {succeeding.seconds:7.2f} s {succeeding.each_ms:6.2f} ms each"
             f" ({succeeding.cpu_seconds / succeeding.operations * 1000:.2f} ms of the web process);"
             f" failing {ratio:.2f} times as long"
@@ -127,8 +132,9 @@ def _name(number: int) -> str:
     return f"t{number:05d}"
 
 
-def _declare(name: str) -> Operation:
-    return {"declare_table": {"id": ["bench", name]}}
+def _declare(name: str, location: str | None = None) -> Operation:
+    table = {"id": ["bench", name]}
+    return {"declare_table": table if location is None else {**table, "location": location}}
 
 
 def _create(name: str, version: int) -> Operation:

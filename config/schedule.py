@@ -23,6 +23,11 @@ SCHEDULE: dict[str, dict[str, Any]] = {
         "schedule": 600.0,
     },
     "refresh-views": {"task": "tasks.maintenance.refresh_views", "schedule": 30.0},
+    "read-unread-snapshots": {
+        "task": "tasks.maintenance.read_unread_snapshots",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
     "sweep-metadata-files": {"task": "tasks.maintenance.sweep_metadata_files", "schedule": 60.0},
     "measure-due": {
         "task": "tasks.maintenance.measure_due",

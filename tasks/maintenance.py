@@ -9,7 +9,7 @@ from catalog.services.audit import partitions as audit_partitions
 from catalog.services.engine import idempotency, jobs
 from catalog.services.events import webhook_dispatch
 from catalog.services.governance import approvals
-from catalog.services.iceberg import metadata_files, scans
+from catalog.services.iceberg import metadata_files, references, scans
 from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.materialized_views import refreshes
@@ -43,6 +43,11 @@ def reconcile_versions() -> int:
 @shared_task(name="tasks.maintenance.sweep_metadata_files", time_limit=300)
 def sweep_metadata_files() -> int:
     return metadata_files.sweep()
+
+
+@shared_task(name="tasks.maintenance.read_unread_snapshots", time_limit=1800)
+def read_unread_snapshots() -> int:
+    return references.read_unread()
 
 
 @shared_task(name="tasks.maintenance.delete_expired_idempotency_records", time_limit=300)

@@ -20,7 +20,7 @@ from catalog.access.authorization import (
     require,
     sees_all_in,
 )
-from catalog.access.identity import anonymous, named, of_row, of_user, on_behalf_of
+from catalog.access.identity import anonymous, committer, named, of_row, of_user, on_behalf_of
 from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
 from catalog.access.visibility import (
     readable_namespaces,
@@ -39,6 +39,7 @@ __all__ = [
     "Progress",
     "Target",
     "anonymous",
+    "committer",
     "held_on",
     "holds",
     "holds_somewhere",

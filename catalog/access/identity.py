@@ -43,19 +43,32 @@ def on_behalf_of(name: str) -> Principal:
     Only the reserved name yields the system principal. A principal that can no longer authenticate
     holds no privileges. Raises PermissionDenied for an empty or unknown name.
     """
+    principal = committer(name)
+    if principal is None:
+        raise PermissionDenied(
+            f"Nothing is done on behalf of '{name[:200]}': no principal has this name"
+            if name
+            else "Nothing is done on behalf of nobody: no principal is named"
+        )
+    return principal
+
+
+def committer(name: str, *, counts_inactive: bool = False) -> Principal | None:
+    """The principal that a commit names, with its current privileges; None: it no longer exists.
+
+    One that can no longer authenticate holds no privileges, unless ``counts_inactive``: then it
+    holds those that it would have if it were active.
+    """
     if name == SYSTEM.name:
         return SYSTEM
     if name == "anonymous":
         return anonymous() or Principal(name, ceiling=NOTHING)
     row = models.Principal.objects.filter(name=name).select_related("user").first()
     if row is None:
-        raise PermissionDenied(
-            f"Nothing is done on behalf of '{name[:200]}': no principal has this name"
-            if name
-            else "Nothing is done on behalf of nobody: no principal is named"
-        )
+        return None
     # An inactive principal holds no privileges on what it owns, either.
-    return of_row(row) if _can_authenticate(row) else Principal(name, ceiling=NOTHING)
+    may_act = counts_inactive or _can_authenticate(row)
+    return of_row(row) if may_act else Principal(name, ceiling=NOTHING)
 
 
 def anonymous() -> Principal | None:

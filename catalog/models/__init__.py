@@ -14,7 +14,7 @@ from catalog.models.annotations import (
 )
 from catalog.models.audit import AuditEvent
 from catalog.models.events import DeliveryStatus, Webhook, WebhookDelivery
-from catalog.models.files import FileReference, UnreadSnapshot
+from catalog.models.files import FileReference, FreeDirectory, UnreadSnapshot
 from catalog.models.iceberg import (
     Function,
     IcebergMetadata,
@@ -56,6 +56,7 @@ __all__ = [
     "DeliveryStatus",
     "Facts",
     "FileReference",
+    "FreeDirectory",
     "Function",
     "Grant",
     "GuardedAction",

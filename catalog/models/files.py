@@ -51,6 +51,11 @@ class UnreadSnapshot(models.Model):
     is_whole = models.BooleanField(
         help_text="Whether all manifests of the snapshot must be read, not only those it added."
     )
+    manifests_read = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text="How many of these manifests were read, in the order of the manifest list.",
+    )
     principal = models.TextField(help_text="Name of the principal that committed the snapshot.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -61,3 +66,39 @@ class UnreadSnapshot(models.Model):
 
     def __str__(self) -> str:
         return f"{self.table} @{self.snapshot_id}"
+
+
+class FreeDirectory(models.Model):
+    """A directory that belonged to no table when a table referred to files in it.
+
+    It may become another table's later, which must not remove these files then.
+    """
+
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="free_directories",
+        db_index=False,  # free_directory_unique serves
+    )
+    path = models.TextField(help_text="Canonical local path.")
+    is_prefix = models.BooleanField(
+        help_text="Whether it stands for directories below it, of which a commit named too many."
+    )
+    principal = models.TextField(help_text="The name of the principal who committed the reference.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        verbose_name_plural = "free directories"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["table", "path", "is_prefix"], name="free_directory_unique"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["path"], name="free_directory_prefix", opclasses=["text_pattern_ops"]
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.table} → {self.path}"

@@ -78,6 +78,7 @@ class IcebergPath(models.Model):
         db_index=False,  # iceberg_path_unique serves
     )
     path = models.TextField(help_text="Canonical local path.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     objects = IcebergPathQuerySet.as_manager()
 

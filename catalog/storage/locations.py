@@ -141,6 +141,26 @@ def _allowed(location: str, path: str) -> str:
     return canonical
 
 
+def literal_directory(text: str) -> str | None:
+    """The absolute local path of a directory as Iceberg's readers understand it, without decoding.
+
+    None if no table's path is spelled like that.
+    """
+    path = text
+    for prefix in ("file://localhost/", "file:///", "file:/"):
+        if text.startswith(prefix):
+            path = "/" + text.removeprefix(prefix)
+            if prefix == "file:/" and path.startswith("//"):
+                return None  # the name of another host
+            break
+    else:
+        if text.startswith("//"):  # Java's file systems take what follows as a host
+            return None
+    if not path.startswith("/") or path_fault(path) is not None:
+        return None
+    return path
+
+
 def uri(location: str) -> str:
     """A location as an encoded URI: ``file:///data/a%20b``."""
     return "file://" + quote(location)

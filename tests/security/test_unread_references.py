@@ -9,17 +9,26 @@ from catalog.access import SYSTEM
 from catalog.models import FileReference, Job, JobKind, JobStatus, Principal, UnreadSnapshot
 from catalog.models import Table as TableRow
 from catalog.privileges import Privilege, closure
+from catalog.services.engine import jobs
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import references as iceberg_references
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from tasks import maintenance as tasks
 from tests.factories import files
 from tests.factories import snapshot as picture
 from tests.security.foreign import COMMIT, MINE, World, snapshot, updates
 
 pytestmark = pytest.mark.django_db
 SOURCE = ("secret", "t")
+LIMITS = ["_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES", "_MAX_ENTRIES", "_MAX_LISTS"]
+
+
+@pytest.fixture(autouse=True)
+def _no_heartbeat(monkeypatch) -> None:
+    """Its thread has a connection of its own, which does not see the job of the test."""
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 3600.0)
 
 
 @pytest.fixture
@@ -30,7 +39,7 @@ def source(world: World) -> TableRow:
     return row
 
 
-@pytest.fixture(params=["_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES", "_MAX_ENTRIES", "_MAX_LISTS"])
+@pytest.fixture(params=LIMITS)
 def limited(request, source, monkeypatch) -> None:
     """A commit that looks at less than there is, for each of the reasons."""
     monkeypatch.setattr(iceberg_files, request.param, 0)
@@ -41,6 +50,25 @@ def commit_reference(world: World, attacker: Any) -> None:
     added = updates(snapshot("data", world.path("hidden", "data")))
     response = attacker.call("POST", COMMIT, {"requirements": [], "updates": added})
     assert response.status_code == 200, response.content
+
+
+def commit_references(world: World, attacker: Any, count: int) -> None:
+    """The same in several commits, each with a manifest of its own."""
+    for _ in range(count):
+        commit_reference(world, attacker)
+
+
+class Reads:
+    """Counts the manifests that are read, by path."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths: list[str] = []
+        self._data_files = iceberg_references.data_files
+        monkeypatch.setattr(iceberg_references, "data_files", self)
+
+    def __call__(self, reader: Any, path: str) -> Any:
+        self.paths.append(path)
+        return self._data_files(reader, path)
 
 
 def references() -> list[tuple[str, str, str]]:
@@ -155,3 +183,130 @@ def test_register_checks_manifests_of_older_snapshots(world, source, attacker, m
     assert attacker.call("POST", "namespaces/mine/register", body).status_code == 200
     assert added["snapshot-id"] != 1
     assert references() == [("again", "t", "who")]
+
+
+def test_a_manifest_that_many_snapshots_name_is_read_once(world, source, attacker, monkeypatch):
+    monkeypatch.setattr(iceberg_files, "_MAX_LIST_BYTES", 0)
+    commit_reference(world, attacker)
+    manifest = next(
+        path
+        for path in Path(world.mine, "metadata").glob("*.avro")
+        if not path.name.startswith("snap-")
+    )
+    added = [
+        snapshot("manifest", f"file://{manifest}", **{"sequence-number": number})
+        for number in range(2, 201)
+    ]
+    body = {"requirements": [], "updates": [update for one in added for update in updates(one)]}
+    assert attacker.call("POST", COMMIT, body).status_code == 200
+    assert UnreadSnapshot.objects.count() == 200
+    reads = Reads(monkeypatch)
+    job = clean_up()
+    assert "has dependents: 'mine.t'" in job.error
+    assert reads.paths == [f"file://{manifest}"]
+    assert references() == [("t", "t", "who")]
+    assert not UnreadSnapshot.objects.exists()
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_clean_up_does_not_read_what_cannot_refer_to_its_table(world, attacker, monkeypatch, limit):
+    """The attacker may not read the table, which has its location from the server."""
+    monkeypatch.setattr(iceberg_files, limit, 0)
+    commit_reference(world, attacker)
+    reads = Reads(monkeypatch)
+    before = files(world.victims["hidden"].data.parents[1])
+    job = clean_up()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "no snapshots to expire")
+    assert reads.paths == []
+    assert UnreadSnapshot.objects.count() == 1
+    assert files(world.victims["hidden"].data.parents[1]) == before
+
+
+def test_a_purge_does_not_read_what_cannot_refer_to_its_table(
+    world, attacker, monkeypatch, settings
+):
+    settings.MONODON_TRASH_SECONDS = 0
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    commit_reference(world, attacker)
+    reads = Reads(monkeypatch)
+    iceberg_tables.drop_table(actor=SYSTEM, table=SOURCE, purge=True)
+    job = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, reads.paths) == (JobStatus.SUCCEEDED, [])
+    assert UnreadSnapshot.objects.count() == 1
+
+
+def test_one_call_reads_a_limited_number_of_files(world, source, attacker, monkeypatch):
+    """Nothing is removed before everything is read; the next attempt continues."""
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    commit_references(world, attacker, 2)
+    monkeypatch.setattr(iceberg_references, "_MAX_FILES", 1)
+    before = files(source.location)
+    job = clean_up()
+    assert (job.status, "are still being read" in job.error) == (JobStatus.QUEUED, True)
+    assert UnreadSnapshot.objects.count() == 1
+    assert files(source.location) == before
+    Job.objects.filter(pk=job.pk).update(lease_until=None)
+    job_runner.run_job(job.pk, spark=NoSpark())
+    job.refresh_from_db()
+    assert (job.status, "has dependents: 'mine.t'" in job.error) == (JobStatus.FAILED, True)
+    assert not UnreadSnapshot.objects.exists()
+
+
+def test_reading_continues_within_a_snapshot(world, source, attacker, monkeypatch):
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    added = updates(snapshot("deletes", world.path("hidden", "data")))
+    body = {"requirements": [], "updates": added}
+    assert attacker.call("POST", COMMIT, body).status_code == 200
+    monkeypatch.setattr(iceberg_references, "_MAX_FILES", 1)
+    reads = Reads(monkeypatch)
+    assert iceberg_references.read_unread() == 1
+    assert (UnreadSnapshot.objects.get().manifests_read, references()) == (1, [("t", "t", "who")])
+    assert iceberg_references.read_unread() == 0
+    assert len(set(reads.paths)) == len(reads.paths) == 2
+
+
+def test_nobody_keeps_others_from_being_read(world, source, attacker, monkeypatch):
+    """The limit is one of each principal."""
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    commit_references(world, attacker, 4)
+    other = Principal.objects.create(name="other", kind="service")
+    last = UnreadSnapshot.objects.order_by("-pk").first()
+    UnreadSnapshot.objects.filter(pk=last.pk).update(principal=other.name)
+    monkeypatch.setattr(iceberg_references, "_MAX_FILES", 1)
+    assert iceberg_references.read_unread() == 2
+    assert set(UnreadSnapshot.objects.values_list("principal", flat=True)) == {"who"}
+
+
+def test_a_clean_up_that_reads_renews_its_lease_and_stops_on_request(
+    world, source, attacker, monkeypatch
+):
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    commit_references(world, attacker, 3)
+    reads = Reads(monkeypatch)
+    original = Reads.__call__
+    leases = []
+
+    def request_stop(self: Reads, reader: Any, path: str) -> Any:
+        leases.append(Job.objects.get().lease_until)
+        Job.objects.update(cancel_requested=len(leases) == 2)
+        return original(self, reader, path)
+
+    monkeypatch.setattr(Reads, "__call__", request_stop)
+    before = files(source.location)
+    job = clean_up()
+    assert (job.status, job.error) == (JobStatus.CANCELED, "canceled on request")
+    assert (len(reads.paths), UnreadSnapshot.objects.count()) == (2, 2)
+    assert leases[1] > leases[0]
+    assert files(source.location) == before
+
+
+def test_the_periodic_task_forgets_snapshots_of_purged_tables(world, attacker, monkeypatch):
+    monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
+    commit_reference(world, attacker)
+    iceberg_tables.drop_table(actor=SYSTEM, table=MINE, purge=True)
+    Job.objects.filter(kind=JobKind.PURGE_TABLE).update(status=JobStatus.SUCCEEDED)
+    reads = Reads(monkeypatch)
+    assert tasks.read_unread_snapshots() == 0
+    assert reads.paths == []

@@ -31,6 +31,7 @@ from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
 from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
 from catalog.admin.tables import namespace_tree
+from catalog.admin.tables.bulk import namespace_dependents_warning
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
@@ -221,7 +222,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
             request,
             title=f"Drop namespace '{row}'?",
             text="A namespace with contents is only dropped with “Cascade”. Dropped objects go to the trash, "
-            "and can be undropped until their retention ends.",
+            "and can be undropped until their retention ends."
+            + namespace_dependents_warning(actor(request), row),
             submit="Drop",
             danger=True,
             form=DropForm(sent(request)),

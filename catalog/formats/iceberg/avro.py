@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import Reader, StructReader
+from pyiceberg.avro.reader import IntegerReader, Reader, StringReader, StructReader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
@@ -89,7 +89,21 @@ class _Decoder(BinaryDecoder):
         return (number >> 1) ^ -(number & 1)
 
     def skip_int(self) -> None:
-        self.read_int()
+        self.skip_ints(1)
+
+    def skip_ints(self, n: int) -> None:
+        data, at = self._data, self._at
+        try:
+            for _ in range(n):
+                start = at
+                while data[at] >= 0x80:
+                    at += 1
+                at += 1
+                if at - start > _INT_BYTES:
+                    raise ValueError("a number is longer than 64 bits")
+        except IndexError:
+            raise EOFError from None
+        self._at = at
 
     def read_ints(self, n: int) -> tuple[int, ...]:
         self._check_count(n)
@@ -104,6 +118,9 @@ class _Decoder(BinaryDecoder):
 
     def read_bytes(self) -> bytes:
         return self.read(self.read_int())
+
+    def read_utf8(self) -> str:
+        return self.read(self.read_int()).decode()
 
     def read_float(self) -> float:
         number: float = _FLOAT.unpack(self.read(4))[0]
@@ -243,16 +260,28 @@ class _FieldsReader:
             else:
                 nested[field[0]] = (self._width, field[1])
                 self._width += len(field[1])
-        self._steps: list[tuple[int, Callable[[BinaryDecoder], Any], int]] = []
+        self._steps: list[tuple[int, Callable[[Any], Any], int]] = []
+        skipped = 0  # numbers before the field, which are skipped in one call
         for field_, (_, field_reader) in zip(written, reader.field_readers, strict=True):
+            is_read = field_.field_id in positions or field_.field_id in nested
+            if isinstance(field_reader, IntegerReader) and not is_read:
+                skipped += 1
+                continue
+            self._skip_numbers(skipped)
+            skipped = 0
             if field_.field_id in positions:
-                self._steps.append((positions[field_.field_id], field_reader.read, 1))
+                self._steps.append((positions[field_.field_id], _step(field_reader), 1))
             elif field_.field_id in nested and isinstance(field_.field_type, StructType):
                 position, inner = nested[field_.field_id]
                 sub = _FieldsReader(field_.field_type.fields, field_reader, inner)
                 self._steps.append((position, sub.read, len(inner)))
             else:
                 self._steps.append((-1, field_reader.skip, 0))
+        self._skip_numbers(skipped)
+
+    def _skip_numbers(self, count: int) -> None:
+        if count:
+            self._steps.append((-1, lambda decoder: decoder.skip_ints(count), 0))
 
     def read(self, decoder: BinaryDecoder) -> tuple[Any, ...]:
         values: list[Any] = [None] * self._width
@@ -265,6 +294,13 @@ class _FieldsReader:
             else:
                 values[position : position + width] = step(decoder)
         return tuple(values)
+
+
+def _step(reader: Reader) -> Callable[[Any], Any]:
+    """The function that reads a field; that of the decoder itself for the most frequent types."""
+    if isinstance(reader, IntegerReader):
+        return _Decoder.read_int
+    return _Decoder.read_utf8 if isinstance(reader, StringReader) else reader.read
 
 
 def _block(block: bytes, count: int, reader: Any) -> Iterator[Any]:

@@ -68,6 +68,8 @@ class NamedOperation(Protocol):
     name: ClassVar[str]
     action: ClassVar[str]
 
+    def keeps_locations(self) -> bool: ...
+
 
 class Batch:
     """The state of one commit while it is applied."""
@@ -79,8 +81,13 @@ class Batch:
         self.results: list[Any] = []
         self.is_one_statement = False
         self.pending_swap: Swap | None = None
+        self.locations: frozenset[str] = frozenset()
+        """The locations that clients chose for the new tables of the whole batch."""
+        self.location_checks: Any = None
+        """What was looked up about these; None once an operation may have changed that."""
         self.events: list[audit_records.NewEvent] = []
         self._index = 0
+        self._keeps_locations = True
         self._added_versions: list[tuple[int, NewVersion]] = []
         """The added versions, each with the index of its operation."""
         self._namespaces: dict[uuid.UUID, Namespace] = {}
@@ -155,6 +162,10 @@ class Batch:
     def begin(self, index: int, operation: NamedOperation) -> None:
         """Attribute the following changes to this operation."""
         self.current, self._index = operation, index
+        keeps_locations = operation.keeps_locations()
+        if not (keeps_locations and self._keeps_locations):
+            self.location_checks = None
+        self._keeps_locations = keeps_locations
 
     def add(self, row: models.Model | Record) -> None:
         """Insert a row together with the others of its class, at the latest before the commit."""

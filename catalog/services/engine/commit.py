@@ -216,6 +216,9 @@ def _lock(batch: Batch, operations: Sequence[Operation], *, with_parents: bool) 
 
 
 def _apply(batch: Batch, operations: Sequence[Operation]) -> None:
+    batch.locations = frozenset(
+        location for operation in operations for location in operation.locations()
+    )
     for index, operation in enumerate(operations):
         batch.begin(index, operation)
         try:

@@ -135,6 +135,12 @@ def renew(job: Job) -> bool:
     return mine.filter(cancel_requested=True).exists()
 
 
+def renew_or_stop(job: Job) -> None:
+    """Renew the lease. Raises JobCanceled if the job has to stop, and JobLost."""
+    if renew(job):
+        raise JobCanceled("canceled on request")
+
+
 def save_result(job: Job) -> None:
     """Store a job's intermediate result, for the attempt that continues it. Raises JobLost."""
     mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)

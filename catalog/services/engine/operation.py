@@ -42,6 +42,17 @@ class Operation(ABC):
         """The tables to lock, whether they exist or not."""
         return ()
 
+    def locations(self) -> Iterable[str]:
+        """The locations that clients chose for new tables, canonical; known after ``prepare``."""
+        return ()
+
+    def keeps_locations(self) -> bool:
+        """True if no location is taken by the operation, apart from ``locations``, nor any path.
+
+        Then locations of later operations of its batch need not be looked up again.
+        """
+        return False
+
     def only_adds(self) -> bool:
         """True if the operation only adds versions to a table that otherwise stays unchanged.
 

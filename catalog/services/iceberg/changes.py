@@ -140,8 +140,7 @@ def _draft(
             table=change.table,
             file=file,
             location=location,
-            sources=references.sources,
-            unread=references.unread,
+            references=references,
         )
     else:
         operation = CommitMetadata(
@@ -151,8 +150,7 @@ def _draft(
             file=file,
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
-            sources=references.sources,
-            unread=references.unread,
+            references=references,
             expired_files=metadata_removal.expired_files(base.document, document),
         )
     pk = base.pk if base is not None else 0

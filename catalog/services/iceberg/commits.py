@@ -13,6 +13,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from catalog import access
@@ -124,13 +125,13 @@ def register_table(
     location = check_paths(actor, document)
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
+    sources = references.sources | files.foreign_sources([metadata_location])
     operation = RegisterFromMetadata(
         table=table,
         file=file,
         location=location,
         overwrite=overwrite,
-        sources=references.sources | files.foreign_sources([metadata_location]),
-        unread=references.unread,
+        references=replace(references, sources=sources),
     )
     row = commit([operation], actor=actor).results[0]
     return loaded(table, row.pk, TableKind.TABLE, location, file)

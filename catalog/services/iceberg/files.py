@@ -11,7 +11,7 @@ server does not reach. They are checked before anything is planned, measured or 
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,13 @@ from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.maintenance_actions import IcebergFiles
-from catalog.services.storage.table_files import NOBODY, Belonging, Holder, TableFiles
+from catalog.services.storage.table_files import (
+    NOBODY,
+    Belonging,
+    Holder,
+    References,
+    TableFiles,
+)
 from catalog.storage import local_files
 from catalog.storage import locations as storage_locations
 
@@ -39,16 +45,6 @@ _MAX_LISTS = 100
 
 
 # --- when metadata comes in --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class References:
-    """The results of checking the files that metadata names."""
-
-    sources: frozenset[int] = frozenset()
-    """The other tables to which some belong."""
-    unread: frozenset[int] = frozenset()
-    """Snapshots of which not every manifest was read."""
 
 
 def check_updates(
@@ -100,7 +96,7 @@ def _check(
         for path in s.get("manifests") or ()
     }
     listed = set(added)
-    real = files.require_readable(actor, {*named, *lists, *listed})
+    real, references = files.check(actor, {*named, *lists, *listed})
     unread = set(islice(lists.values(), max(len(lists) - _MAX_LISTS, 0)))
     for location, snapshot_id in islice(reversed(lists.items()), _MAX_LISTS):
         manifests_in_list = _listed(real[location])
@@ -110,7 +106,8 @@ def _check(
             listed.add(path)
             if is_whole or added_by is None or added_by == snapshot_id:
                 added.setdefault(path, snapshot_id)
-    real |= files.require_readable(actor, listed)
+    real_listed, references_listed = files.check(actor, listed)
+    real |= real_listed
     data: set[str] = set()
     for path, snapshot_id in added.items():
         remaining = _MAX_ENTRIES - len(data)
@@ -118,9 +115,11 @@ def _check(
         data.update(entries or ())
         if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
-    sources = files.foreign_sources({*real, *data})
-    readable = access.readable_tables(actor, sources) if sources else set()
-    return References(frozenset(readable), frozenset(unread))
+    references |= references_listed | files.references(data)
+    sources = references.sources
+    if sources:
+        sources = frozenset(access.readable_tables(actor, sources))
+    return replace(references, sources=sources, unread=frozenset(unread))
 
 
 def _listed(path: str) -> list[tuple[str, int | None]] | None:

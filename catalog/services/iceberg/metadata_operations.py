@@ -1,6 +1,6 @@
 """The operations that make metadata files current: creating, registering and committing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from catalog import access
@@ -18,6 +18,7 @@ from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
 from catalog.services.storage import file_references, iceberg_paths
+from catalog.services.storage.table_files import References
 from catalog.services.tables.cleanup_operations import ranges
 from catalog.services.tables.table_operations import (
     NewTableOperation,
@@ -62,10 +63,8 @@ class CreateFromMetadata(NewTableOperation):
     overwrite: bool = False
     paths: frozenset[str] = frozenset()
     """The paths for files in its properties, from ``prepare``."""
-    sources: frozenset[int] = frozenset()
-    """Other tables whose files it refers to, with the actor's permission."""
-    unread: frozenset[int] = frozenset()
-    """Snapshots whose manifests were not all read."""
+    references: References = field(default_factory=References)
+    """What it refers to outside its directories; only sources that the actor may read."""
 
     is_whole: ClassVar[bool] = False
     """True if the older manifests of unread snapshots are unread too."""
@@ -99,13 +98,13 @@ class CreateFromMetadata(NewTableOperation):
         if self.paths:
             batch.flush()
             iceberg_paths.claim(batch.actor, row, self.paths)
-        if self.sources or self.unread:
+        if self.references:
             batch.flush()
-            file_references.record_references(
-                actor=batch.actor, table_id=row.pk, sources=self.sources
-            )
-            file_references.record_unread(
-                actor=batch.actor, table_id=row.pk, snapshots=self.unread, is_whole=self.is_whole
+            file_references.record(
+                actor=batch.actor,
+                table_id=row.pk,
+                references=self.references,
+                is_whole=self.is_whole,
             )
         if self.is_staged:
             metadata_files.unstage(self.file)
@@ -155,10 +154,8 @@ class CommitMetadata(TableOperation):
     """Metadata files to remove after the commit, if the table's properties request it."""
     paths: frozenset[str] = frozenset()
     """The paths for files in its properties, if the commit sets properties; from ``prepare``."""
-    sources: frozenset[int] = frozenset()
-    """Other tables whose files the commit refers to, with the actor's permission."""
-    unread: frozenset[int] = frozenset()
-    """Snapshots whose manifests were not all read."""
+    references: References = field(default_factory=References)
+    """What it refers to outside the table's directories; only sources that the actor may read."""
 
     def prepare(self) -> "CommitMetadata":
         check_table(self.table)
@@ -168,7 +165,10 @@ class CommitMetadata(TableOperation):
 
     def only_adds(self) -> bool:
         return (
-            self.location is None and not self.paths and not self.sources and not self.expired_files
+            self.location is None
+            and not self.paths
+            and not self.references
+            and not self.expired_files
         )
 
     def apply(self, batch: Batch) -> Table:
@@ -202,11 +202,8 @@ class CommitMetadata(TableOperation):
         if self.paths:
             batch.flush()
             iceberg_paths.claim(batch.actor, row, self.paths)
-        if self.sources or self.unread:
-            file_references.record_references(
-                actor=batch.actor, table_id=row.pk, sources=self.sources
-            )
-            file_references.record_unread(actor=batch.actor, table_id=row.pk, snapshots=self.unread)
+        if self.references:
+            file_references.record(actor=batch.actor, table_id=row.pk, references=self.references)
         enter_version(batch, row, self.file)
         if self.expired_files:
             removed = metadata_removal.retire(batch, row, self.expired_files)

@@ -1,103 +1,265 @@
 """Reading the manifests that a commit did not read to the end, for the references in them.
 
-A commit looks at so much of what it brings in, and notes the snapshots of which there is more. They are
-read before files of any table are removed: until then nobody knows whose files they name.
+A commit reads a limited part of what it brings in, and notes the snapshots of which there is more.
+A periodic task reads them. Before files of a table are removed, those are read that may name its
+files: snapshots committed by principals that may read the table, and, if files in its directories
+may have been free once, snapshots committed before it had them.
+
+One call reads a limited number of files for each principal, those with the fewest snapshots first.
+Whatever is left keeps the files of the tables that it may name. So a principal delays removals from
+tables that it may read, whose files it could refer to anyway, and from no others.
 """
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from django.db import transaction
+from django.db.models import Count, QuerySet
 
-from catalog import access, models
-from catalog.access import SYSTEM, Principal
-from catalog.errors import ForeignFile, InvalidMetadata
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import ForeignFile, InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
-from catalog.models import IcebergMetadata, UnreadSnapshot
+from catalog.models import IcebergMetadata, Table, UnreadSnapshot
+from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files
 from catalog.services.storage import file_references
-from catalog.services.storage.table_files import TableFiles
+from catalog.services.storage.table_files import References, TableFiles
 from catalog.storage import local_directories, locations
 
 _AT_ONCE = 10_000
+# What one call reads for one principal; the manifest that exceeds it is read to its end.
+_MAX_FILES = 200_000
+_MAX_MANIFESTS = 200_000
+_MAX_SECONDS = 300
+_MAX_REMEMBERED = 10_000
+"""The most manifests whose references a call remembers, and the most directories of each."""
+
+Renew = Callable[[], object]
+"""Called repeatedly; renews the lease of a job, and may raise to stop. The next call continues."""
 
 
-def read_unread(renew: Callable[[], object] = lambda: None) -> None:
-    """Read all snapshots that are noted as unread, and record the references in them.
+def require_read(table: Table, renew: Renew) -> None:
+    """Record all references to files of a table that commits left unread, before files are removed.
 
-    ``renew`` is called again and again, and may raise to stop; the next call goes on. A manifest that
-    is torn, or may not be read, names nothing: nobody reads the table by it. Raises OSError and
-    ServiceUnavailable when the storage cannot be reached.
+    Raises ServiceUnavailable if more is left than one call reads, and OSError while the storage of
+    another table cannot be reached.
     """
-    while (row := _first()) is not None:
-        renew()
-        committer = _committer(row.principal)
-        sources: set[int] = set()
+    notes = _leading_to(table)
+    _read(notes, renew)
+    if _leading_to(table).exists():
+        raise ServiceUnavailable(
+            f"Snapshots that may refer to files of '{table}' are still being read, so no files are"
+            " removed yet"
+        )
+    file_references.record_claimed(table)
+
+
+def read_unread(renew: Renew = lambda: None) -> int:
+    """Read noted snapshots, and record the references in them; returns the number that is left.
+
+    Raises OSError if the storage of a table cannot be reached; the others were read then.
+    """
+    with locks.advisory_lock("read unread snapshots") as is_acquired:
+        if is_acquired:
+            purged = Table.objects.exclude(pk__in=file_references.not_purged(Table.objects.all()))
+            UnreadSnapshot.objects.filter(table__in=purged).delete()
+            _read(UnreadSnapshot.objects.all(), renew)
+    return UnreadSnapshot.objects.count()
+
+
+def _leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
+    """The notes of snapshots that may name files of a table."""
+    notes = UnreadSnapshot.objects.exclude(table=table)
+    names = set(notes.values_list("principal", flat=True).distinct())
+    readers = []
+    for name in names:
+        committer = access.committer(name, counts_inactive=True)
+        if committer is not None and access.readable_tables(committer, [table.pk]):
+            readers.append(name)
+    leading = notes.filter(principal__in=readers)
+    free_until = file_references.was_free_before([table.pk]).get(table.pk)
+    if free_until is not None:
+        leading |= notes.filter(created_at__lt=free_until)
+    return leading
+
+
+def _read(notes: QuerySet[UnreadSnapshot], renew: Renew) -> None:
+    counts = notes.values_list("principal").annotate(number=Count("pk")).order_by("number")
+    cache = _Cache(renew, time.monotonic() + _MAX_SECONDS)
+    unreachable: OSError | None = None
+    for name, _ in list(counts):
+        committer = access.committer(name, counts_inactive=True)
+        own = notes.filter(principal=name).select_related("table__namespace")
+        reading = _Reading(committer, cache)
+        for row in own.order_by("table", "pk").iterator(chunk_size=100):
+            if reading.is_over:
+                break
+            renew()
+            try:
+                reading.read(row)
+            except OSError as error:
+                unreachable = error
+    if unreachable is not None:
+        raise unreachable
+
+
+class _Cache:
+    """The references in manifests, each read once in a call, for whichever table and snapshot."""
+
+    def __init__(self, renew: Renew, ends_at: float) -> None:
+        self.renew = renew
+        self._ends_at = ends_at
+        self._references: OrderedDict[str, References] = OrderedDict()
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self._ends_at
+
+    def get(self, path: str) -> References | None:
+        return self._references.get(path)
+
+    def read(self, path: str, reader: TableFileIO, location: str) -> tuple[References, int]:
+        """The references in a manifest, and the number of files that it names.
+
+        They are the same for every table, except that a table does not refer to itself. A manifest
+        that is torn, or may not be read, names nothing: nobody reads the table by it.
+        """
+        sources: frozenset[int] = frozenset()
+        free: frozenset[str] = frozenset()
+        number = 0
+        for batch in _batches(reader, location):
+            self.renew()
+            number += len(batch)
+            references = TableFiles.of_nobody(reader.files.table.identifier).references(batch)
+            sources |= references.sources
+            free |= references.free
+        references = References(sources, free)
+        if len(free) <= _MAX_REMEMBERED:
+            self._references[path] = references
+            if len(self._references) > _MAX_REMEMBERED:
+                self._references.popitem(last=False)
+        return references, number
+
+
+def _batches(reader: TableFileIO, location: str) -> Iterator[list[str]]:
+    try:
+        files = data_files(reader, location)
+        while batch := list(islice(files, _AT_ONCE)):
+            yield batch
+    except (InvalidMetadata, ForeignFile):
+        return
+
+
+class _Reading:
+    """Reads the snapshots that one principal committed, ordered by table."""
+
+    def __init__(self, committer: Principal | None, cache: _Cache) -> None:
+        self._committer = committer
+        self._cache = cache
+        self._files_read = self._manifests_listed = 0
+        self._table_id = 0
+        self._snapshots: dict[int, Document] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """True if no further snapshot may be read, not even one whose manifests were read."""
+        return self._manifests_listed >= _MAX_MANIFESTS or self._cache.is_over
+
+    def read(self, row: UnreadSnapshot) -> None:
+        """Read a snapshot, or as much of it as the limits leave. Raises OSError."""
+        committer = self._committer
         # Where no table may lie any more, nobody reads one.
-        if committer is not None and locations.is_below_any(
+        if committer is None or not locations.is_below_any(
             row.table.location, locations.allowed_roots()
         ):
-            local_directories.require_reachable(row.table.location)
-            files = TableFiles(row.table)
-            paths = _paths(row, TableFileIO(files, committer))
-            while batch := list(islice(paths, _AT_ONCE)):
-                renew()
-                sources |= files.foreign_sources(batch)
-            sources = access.readable_tables(committer, sources)
-        with transaction.atomic():
-            if committer is not None:
-                file_references.record_references(
-                    actor=committer, table_id=row.table_id, sources=sources
-                )
+            row.delete()
+            return
+        local_directories.require_reachable(row.table.location)
+        reader = TableFileIO(TableFiles(row.table), committer)
+        listed, paths = self._paths(row, reader)
+        references = reader.files.references([*listed, *paths])
+        sources, free = set(references.sources), set(references.free)
+        position = min(row.manifests_read, len(paths))
+        for path in paths[position:]:
+            in_manifest = self._references(reader, path)
+            if in_manifest is None:
+                break
+            sources |= in_manifest.sources
+            free |= in_manifest.free
+            position += 1
+        sources.discard(row.table_id)
+        _record(row, committer, References(frozenset(sources), frozenset(free)))
+        if position < len(paths):
+            row.manifests_read = position
+            row.save(update_fields=["manifests_read"])
+        else:
             row.delete()
 
+    def _references(self, reader: TableFileIO, path: str) -> References | None:
+        """The references in a manifest; None if the limits do not permit to read it."""
+        try:
+            real = reader.real_path(path)
+        except ForeignFile:
+            return References()
+        cached = self._cache.get(real)
+        if cached is not None:
+            return cached
+        if self._files_read >= _MAX_FILES or self._cache.is_over:
+            return None
+        references, number = self._cache.read(real, reader, path)
+        self._files_read += max(number, 1)
+        return references
 
-def _first() -> UnreadSnapshot | None:
-    return UnreadSnapshot.objects.select_related("table__namespace").order_by("pk").first()
-
-
-def _paths(row: UnreadSnapshot, reader: TableFileIO) -> Iterator[str]:
-    """The files of a snapshot, and of those the manifests that it brought in."""
-    snapshot = next(
-        (candidate for candidate in _snapshots(row) if candidate["snapshot-id"] == row.snapshot_id),
-        None,
-    )
-    if snapshot is None:  # it was removed meanwhile
-        return
-    location = snapshot.get("manifest-list")
-    if location:
-        yield location
+    def _paths(self, row: UnreadSnapshot, reader: TableFileIO) -> tuple[list[str], list[str]]:
+        """The manifest list of a snapshot, if there is one, and the manifests that it brought in."""
+        snapshot = self._snapshots_of(row).get(row.snapshot_id)
+        if snapshot is None:  # it was removed meanwhile
+            return [], []
+        location = snapshot.get("manifest-list")
+        self._manifests_listed += 1
+        if not location:
+            return [], list(snapshot.get("manifests") or ())
         try:
             listed = manifests.read_list(reader, location)
         except (InvalidMetadata, ForeignFile):
-            return
-        manifest_paths = [
+            return [location], []
+        self._manifests_listed += len(listed)
+        return [location], [
             manifest.manifest_path
             for manifest in listed
             if row.is_whole or manifest.added_snapshot_id in {None, row.snapshot_id}
         ]
-    else:
-        manifest_paths = list(snapshot.get("manifests") or ())
-    for path in manifest_paths:
-        yield path
-        try:
-            yield from data_files(reader, path)
-        except (InvalidMetadata, ForeignFile):
-            continue
+
+    def _snapshots_of(self, row: UnreadSnapshot) -> dict[int, Document]:
+        if self._table_id != row.table_id:
+            current = IcebergMetadata.objects.filter(table=row.table_id).first()
+            document: Document = (
+                {} if current is None else metadata_files.read_answer(bytes(current.answer))
+            )
+            self._table_id = row.table_id
+            self._snapshots = {
+                snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []
+            }
+        return self._snapshots
 
 
-def _snapshots(row: UnreadSnapshot) -> list[Document]:
-    current = IcebergMetadata.objects.filter(table=row.table_id).first()
-    if current is None:
-        return []
-    return metadata_files.read_answer(bytes(current.answer)).get("snapshots") or []
-
-
-def _committer(name: str) -> Principal | None:
-    """The principal that committed a snapshot, active or not; None if it no longer exists."""
-    if name == SYSTEM.name:
-        return SYSTEM
-    row = models.Principal.objects.filter(name=name).first()
-    return None if row is None else access.of_row(row)
+def _record(row: UnreadSnapshot, committer: Principal, references: References) -> None:
+    """Record the references of a snapshot, before its note is changed."""
+    sources = access.readable_tables(committer, references.sources)
+    unreadable = references.sources - sources
+    if unreadable:
+        # The files belonged to no table when they were committed: no privilege was needed.
+        free_until = file_references.was_free_before(unreadable)
+        sources |= {pk for pk in free_until if row.created_at < free_until[pk]}
+    with transaction.atomic():
+        file_references.record(
+            actor=committer,
+            table_id=row.table_id,
+            references=replace(references, sources=frozenset(sources)),
+        )

@@ -147,8 +147,8 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, document)
     files = files_of(FutureTable(view, location), document)
-    sources = frozenset(files.foreign_sources([metadata_location]))
-    register = RegisterView(table=view, file=file, location=location, sources=sources)
+    references = files.references([metadata_location])
+    register = RegisterView(table=view, file=file, location=location, references=references)
     row = commit([register], actor=actor).results[0]
     return loaded(view, row.pk, TableKind.VIEW, location, file)
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,10 @@ def _require_gc(document: Document) -> None:
 def require_no_dependents(job: Job) -> None:
     """Raise Unsupported if other tables may refer to the table's files.
 
-    Raises OSError while manifests that have not been read yet cannot be reached.
+    Raises ServiceUnavailable and OSError while unread snapshots may refer to them
+    (``references.require_read``).
     """
-    references.read_unread()
+    references.require_read(job.table, partial(jobs.renew_or_stop, job))
     names = file_references.names_of_dependents(jobs.principal(job), job.table)
     if names:
         raise Unsupported(

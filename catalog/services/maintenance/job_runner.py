@@ -85,7 +85,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
 
     Raises OSError when the storage fails.
     """
-    references.read_unread(partial(jobs.renew, job))
+    references.require_read(job.table, partial(jobs.renew_or_stop, job))
     with transaction.atomic():
         table = locks.lock_table_row(job.table_id)
         if table.state != TableState.DROPPED:
@@ -97,8 +97,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
             raise JobCanceled("its files also belong to another table")
         if file_references.dependents(table).exists():
             raise JobCanceled("other tables refer to its files")
-        if jobs.renew(job):
-            raise JobCanceled("canceled on request")
+        jobs.renew_or_stop(job)
         # From here on the table cannot be undropped.
         TrashItem.objects.filter(table=table, purge_begun_at=None).update(purge_begun_at=Now())
     if table.format == TableFormat.ICEBERG:

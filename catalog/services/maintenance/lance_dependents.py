@@ -22,6 +22,7 @@ def needed_files(table: Table) -> frozenset[str]:
     A dependent whose versions cannot be read needs what it cannot say; such a version is passed over,
     as nobody can read it.
     """
+    file_references.record_claimed(table)
     prefix = f"{table.location}/"
     needed: set[str] = set()
     for dependent in file_references.dependents(table).filter(format=TableFormat.LANCE):

@@ -8,14 +8,18 @@ source looks for its dependents first.
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models.functions import Greatest
 
 from catalog import access
 from catalog.access import Principal
 from catalog.identifiers import Identifier, label
 from catalog.models import (
     FileReference,
+    FreeDirectory,
     Job,
     JobKind,
     JobStatus,
@@ -23,8 +27,14 @@ from catalog.models import (
     TableState,
     UnreadSnapshot,
 )
+from catalog.services.storage.table_files import References
+from catalog.storage import locations
 
 _SHOWN = 100
+_MAX_DIRECTORIES = 100
+"""The most free directories of one commit; of more, those above them are recorded."""
+_COMMIT_TIME = timedelta(minutes=1)
+"""Longer than a commit needs from the check of its files to the record of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +55,20 @@ class Dependents:
         return ", ".join([*names, f"{self.others} more"] if self.others else names)
 
 
-def record_references(*, actor: Principal, table_id: int, sources: Collection[int]) -> None:
-    """Note that a table refers to files of other tables, inside the commit that brings them in.
+def record(
+    *, actor: Principal, table_id: int, references: References, is_whole: bool = False
+) -> None:
+    """Record what a table refers to, inside the commit that brings it in.
 
-    Call it with sources that ``actor`` may read, as ``require_readable`` has found.
+    ``actor`` may read the sources. ``is_whole``: of its unread snapshots, all manifests are unread.
     """
+    record_references(actor=actor, table_id=table_id, sources=references.sources)
+    record_free(actor=actor, table_id=table_id, directories=references.free)
+    _record_unread(actor=actor, table_id=table_id, snapshots=references.unread, is_whole=is_whole)
+
+
+def record_references(*, actor: Principal, table_id: int, sources: Collection[int]) -> None:
+    """Record that a table refers to files of other tables, which ``actor`` may read."""
     FileReference.objects.bulk_create(
         [
             FileReference(table_id=table_id, source_id=source, principal=actor.name)
@@ -61,10 +80,28 @@ def record_references(*, actor: Principal, table_id: int, sources: Collection[in
     )
 
 
-def record_unread(
-    *, actor: Principal, table_id: int, snapshots: Collection[int], is_whole: bool = False
+def record_free(*, actor: Principal, table_id: int, directories: Collection[str]) -> None:
+    """Record that a table refers to files in directories of no table (``record_claimed``)."""
+    paths, prefixes = set(directories), set[str]()
+    while len(paths) + len(prefixes) > _MAX_DIRECTORIES:
+        depth = max(path.count("/") for path in paths | prefixes)
+        deepest = {path for path in paths | prefixes if path.count("/") == depth}
+        paths -= deepest
+        prefixes = (prefixes - deepest) | {path.rpartition("/")[0] for path in deepest}
+    FreeDirectory.objects.bulk_create(
+        [
+            FreeDirectory(table_id=table_id, path=path, is_prefix=is_prefix, principal=actor.name)
+            for is_prefix, directories_ in ((False, paths), (True, prefixes))
+            for path in sorted(directories_)
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def _record_unread(
+    *, actor: Principal, table_id: int, snapshots: Collection[int], is_whole: bool
 ) -> None:
-    """Note snapshots whose manifests may name files of other tables: ``iceberg_references`` reads them."""
+    """Note snapshots whose manifests may name files of other tables: ``iceberg.references`` reads them."""
     UnreadSnapshot.objects.bulk_create(
         [
             UnreadSnapshot(
@@ -76,17 +113,78 @@ def record_unread(
     )
 
 
+def record_claimed(table: Table) -> None:
+    """Record the references to files of a table that belonged to no table when they were committed.
+
+    Call it before files of the table are removed. Files that lay in the warehouse could not be read
+    then, so they count only if the principal that committed the reference may read the table.
+    """
+    inside, above = Q(), set[str]()
+    for directory in (table.location, *table.paths.values_list("path", flat=True)):
+        inside |= Q(path=directory) | Q(path__startswith=directory + "/")
+        above.update(locations.parents(directory))
+    claimed_at = was_free_before([table.pk]).get(table.pk)
+    in_prefix = Q(is_prefix=True, path__in=above)
+    if claimed_at is None:
+        in_prefix = Q(pk__in=[])
+    else:
+        in_prefix &= Q(created_at__lt=claimed_at)
+    warehouse = locations.allowed_roots()[0]
+    rows = FreeDirectory.objects.exclude(table=table).filter(inside | in_prefix)
+    by_principal: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for holder, path, name in rows.values_list("table", "path", "principal"):
+        by_principal[name].append((holder, path))
+    for name, directories in by_principal.items():
+        committer = access.committer(name, counts_inactive=True)
+        may_read = committer is not None and bool(access.readable_tables(committer, [table.pk]))
+        holders = {
+            holder
+            for holder, path in directories
+            if may_read or not locations.is_below_any(path, [warehouse])
+        }
+        FileReference.objects.bulk_create(
+            [FileReference(table_id=pk, source=table, principal=name) for pk in sorted(holders)],
+            ignore_conflicts=True,
+        )
+
+
+def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
+    """For tables with directories outside the warehouse, the time before which these may have been free.
+
+    Directories in the warehouse were no table's either, but nobody could read files there.
+    """
+    warehouse = locations.allowed_roots()[0]
+    rows = Table.objects.filter(pk__in=tables).annotate(
+        claimed_at=Greatest("created_at", Max("paths__created_at")),
+        directories=ArrayAgg("paths__path", default=[], filter=Q(paths__isnull=False)),
+    )
+    return {
+        pk: claimed_at + _COMMIT_TIME
+        for pk, location, claimed_at, directories in rows.values_list(
+            "pk", "location", "claimed_at", "directories"
+        )
+        if any(not locations.is_below(path, warehouse) for path in (location, *directories))
+    }
+
+
 def dependents(table: Table) -> QuerySet[Table]:
     """The tables, not yet purged, that refer to files of this one."""
     references = FileReference.objects.filter(source=table, table=OuterRef("pk"))
-    return _not_purged(Table.objects.filter(Exists(references)))
+    return not_purged(Table.objects.filter(Exists(references)))
+
+
+def with_dependents(tables: QuerySet[Table]) -> QuerySet[Table]:
+    """Those of these tables to whose files other tables refer, which are not yet purged."""
+    holders = not_purged(Table.objects.all())
+    references = FileReference.objects.filter(source=OuterRef("pk"), table__in=holders)
+    return tables.filter(Exists(references))
 
 
 def dependents_of(
     actor: Principal, tables: Collection[int], limit: int = _SHOWN
 ) -> dict[int, Dependents]:
     """The dependents of each of these tables that has some. One statement, or two."""
-    holders = _not_purged(Table.objects.all())
+    holders = not_purged(Table.objects.all())
     rows = FileReference.objects.filter(source__in=tables, table__in=holders)
     pairs = list(rows.order_by("table").values_list("source", "table"))
     if not pairs:
@@ -108,7 +206,8 @@ def names_of_dependents(actor: Principal, table: Table, limit: int = 10) -> str:
     return str(dependents_of(actor, [table.pk], limit).get(table.pk, ""))
 
 
-def _not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:
+def not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:
+    """Those of these tables whose files were not removed by a purge."""
     purged = Job.objects.filter(
         table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
     )

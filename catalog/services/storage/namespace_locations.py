@@ -89,20 +89,32 @@ def without_location(properties: dict[str, str]) -> dict[str, str]:
 
 def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Namespace]]:
     """The namespaces whose locations are this path or hold it, with these, the innermost first."""
-    directories = [path, *locations.parents(path)]
-    uuids = {uuid.UUID(match[1]) for name in path.split("/") if (match := _UUID.search(name))}
+    return holding_each([path], apart_from=apart_from)[path]
+
+
+def holding_each(
+    paths: Collection[str], *, apart_from: int | None = None
+) -> dict[str, list[tuple[str, Namespace]]]:
+    """The same for each of several paths. One statement, or two."""
+    lines = {path: [path, *locations.parents(path)] for path in paths}
+    directories = {directory for line_ in lines.values() for directory in line_}
+    names = {directory.rpartition("/")[2] for directory in directories}
+    uuids = {uuid.UUID(match[1]) for name in names if (match := _UUID.search(name))}
     rows = Namespace.objects.holding_locations().exclude(pk=apart_from or 0)
     rows = rows.filter(Q(location__in=directories) | Q(uuid__in=uuids))
-    explicit: list[tuple[str, Namespace]] = []
+    held: dict[str, list[tuple[str, Namespace]]] = {}
     unplaced: list[Namespace] = []
     for row in rows:
         if row.location is None:
             unplaced.append(row)
         else:
-            explicit.append((row.location, row))
-    candidates = [*explicit, *_with_defaults(unplaced)]
-    inside = [(location, row) for location, row in candidates if location in directories]
-    return sorted(inside, key=lambda each: -len(each[0]))
+            held.setdefault(row.location, []).append((row.location, row))
+    for location, row in _with_defaults(unplaced):
+        held.setdefault(location, []).append((location, row))
+    return {
+        path: [each for directory in line_ for each in held.get(directory, ())]
+        for path, line_ in lines.items()
+    }
 
 
 def _with_defaults(rows: Collection[Namespace]) -> list[tuple[str, Namespace]]:
@@ -143,11 +155,19 @@ def require_path(actor: Principal, path: str, *, apart_from: int | None = None) 
 
 
 def _require_create(actor: Principal, path: str, found: list[tuple[str, Namespace]]) -> None:
-    if not found or actor.holds_everywhere(Privilege.CREATE):
-        return
-    innermost = [row for directory, row in found if directory == found[0][0]]
-    if not any(access.holds(actor, Privilege.CREATE, row) for row in innermost):
+    if not may_create(actor, innermost := _innermost(found)):
         raise taken(actor, path, innermost[0])
+
+
+def may_create(actor: Principal, innermost: Sequence[Namespace]) -> bool:
+    """True if the actor may have tables in a location of which these namespaces are the innermost."""
+    if not innermost or actor.holds_everywhere(Privilege.CREATE):
+        return True
+    return any(access.holds(actor, Privilege.CREATE, row) for row in innermost)
+
+
+def _innermost(found: Sequence[tuple[str, Namespace]]) -> list[Namespace]:
+    return [row for directory, row in found if directory == found[0][0]]
 
 
 def taken(actor: Principal, location: str, holder: Namespace) -> LocationTaken:

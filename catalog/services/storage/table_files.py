@@ -20,9 +20,9 @@ from typing import Any, Protocol, Self
 
 from django.db.models import Q
 
-from catalog import access, models
-from catalog.access import SYSTEM, Principal
-from catalog.errors import CatalogError, ForeignFile
+from catalog import access
+from catalog.access import Principal
+from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
 from catalog.models import (
     FileReference,
@@ -59,6 +59,26 @@ class FileOwner:
     path: str | None = None
     is_unclaimed: bool = False
     """True if it lies in the warehouse outside all tables. Only a registration reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What a table refers to outside its own directories."""
+
+    sources: frozenset[int] = frozenset()
+    """The other tables to which files belong."""
+    free: frozenset[str] = frozenset()
+    """The directories of files that belong to no table; another table may get these directories."""
+    unread: frozenset[int] = frozenset()
+    """Snapshots of an Iceberg table of which not every manifest was read."""
+
+    def __or__(self, other: Self) -> Self:
+        return type(self)(
+            self.sources | other.sources, self.free | other.free, self.unread | other.unread
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.free or self.unread)
 
 
 class Holder(Protocol):
@@ -109,7 +129,7 @@ class TableFiles:
         self._inside = tuple(directory.rstrip("/") + "/" for directory in self._own)
         self._real: dict[str, str | None] = {}
         self._owners: dict[str, FileOwner] = {}
-        self._simple: dict[str, bool] = {}
+        self._simple: dict[str, str] = {}
         self._deeper: dict[str, list[Claim]] | None = None
         self._roots: list[str] = []
         self._home = ""
@@ -136,6 +156,10 @@ class TableFiles:
         Files of another table may be read by those who may read every table that holds them, or if
         somebody who still may has recorded the reference. Raises ForeignFile. Nothing is opened.
         """
+        return self.check(actor, paths)[0]
+
+    def check(self, actor: Principal, paths: Iterable[str]) -> tuple[dict[str, str], References]:
+        """``require_readable`` and ``references`` of the same files."""
         real: dict[str, str] = {}
         others = []
         for text in paths:
@@ -145,7 +169,7 @@ class TableFiles:
             else:
                 real[text] = path
         if not others:
-            return real
+            return real, References()
         owners = self._classify(others)
         foreign = {
             pk
@@ -162,7 +186,7 @@ class TableFiles:
             ):
                 raise self.refusal(text)
             real[text] = owner.path
-        return real
+        return real, self._references(owners.values())
 
     def may_change(self, path: str) -> bool:
         """True if a file may be deleted, moved or rewritten for this table: only its own files may."""
@@ -190,21 +214,31 @@ class TableFiles:
         for source, principal in references.values_list("source_id", "principal"):
             by_principal.setdefault(principal, set()).add(source)
         for name, named_sources in by_principal.items():
-            committer = _committer(name)
+            committer = access.committer(name)
             if committer is not None:
                 readable |= access.readable_tables(committer, named_sources)
         return readable
 
     def foreign_sources(self, paths: Iterable[str]) -> set[int]:
-        """The other tables to which any of these files belong. See ``file_references``."""
+        """The other tables to which any of these files belong."""
+        return set(self.references(paths).sources)
+
+    def references(self, paths: Iterable[str]) -> References:
+        """What these files make the table refer to. See ``file_references``."""
         others = [path for path in paths if self._path_if_simple(path) is None]
-        return {
-            pk
-            for owner in self._classify(others).values()
-            if owner.belonging == Belonging.OTHER
-            for pk in owner.table_ids
-            if pk != self._table.pk
-        }
+        return self._references(self._classify(others).values()) if others else References()
+
+    def _references(self, owners: Iterable[FileOwner]) -> References:
+        sources: set[int] = set()
+        free: set[str] = set()
+        for owner in owners:
+            if owner.belonging == Belonging.OTHER:
+                sources |= owner.table_ids - {self._table.pk}
+            elif owner.path is not None and (
+                owner.belonging == Belonging.FREE or owner.is_unclaimed
+            ):
+                free.add(owner.path.rpartition("/")[0])
+        return References(frozenset(sources), frozenset(free))
 
     def prefixes(self) -> tuple[list[str], list[str]]:
         """The directories that this table holds, and those that others hold at or inside them.
@@ -223,15 +257,13 @@ class TableFiles:
     def _path_if_simple(self, text: str) -> str | None:
         """The real path of a file below the table's own location; None: it takes a closer look."""
         directory, _, name = text.rpartition("/")
-        simple = self._simple.get(directory)
-        if simple is None:
-            real = self._real_directory(directory)
-            simple = self._simple[directory] = real is not None and f"{real}/".startswith(
-                self._inside
-            )
-        if not simple or not _is_plain_name(name) or len(text) >= _MAX_TEXT:
+        inside = self._simple.get(directory)
+        if inside is None:
+            real = f"{self._real_directory(directory) or ''}/"
+            inside = self._simple[directory] = real if real.startswith(self._inside) else ""
+        if not inside or not _is_plain_name(name) or len(text) >= _MAX_TEXT:
             return None
-        path = f"{self._real[directory]}/{name}"
+        path = inside + name
         return path if _is_regular_or_missing(path) else None
 
     def _classify(self, paths: Iterable[str]) -> dict[str, FileOwner]:
@@ -337,26 +369,9 @@ class TableFiles:
     def _real_directory(self, directory: str) -> str | None:
         """A directory without links; None if it is spelled in a way that no table's path is."""
         if directory not in self._real:
-            path = _local_directory(directory)
+            path = locations.literal_directory(directory)
             self._real[directory] = None if path is None else os.path.realpath(path)
         return self._real[directory]
-
-
-def _local_directory(text: str) -> str | None:
-    """The absolute local path that the text of a directory means, nothing of it decoded."""
-    path = text
-    for prefix in ("file://localhost/", "file:///", "file:/"):
-        if text.startswith(prefix):
-            path = "/" + text.removeprefix(prefix)
-            if prefix == "file:/" and path.startswith("//"):
-                return None  # the name of another host
-            break
-    else:
-        if text.startswith("//"):  # Java's file systems take what follows as a host
-            return None
-    if not path.startswith("/") or locations.path_fault(path) is not None:
-        return None
-    return path
 
 
 def _is_plain_name(name: str) -> bool:
@@ -372,14 +387,3 @@ def _is_regular_or_missing(path: str) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:
         return True
-
-
-def _committer(name: str) -> Principal | None:
-    """The principal that recorded a reference, with its present privileges."""
-    is_row = name not in {SYSTEM.name, "anonymous"}
-    if is_row and not models.Principal.objects.filter(name=name).exists():
-        return None
-    try:
-        return access.on_behalf_of(name)
-    except CatalogError:
-        return None

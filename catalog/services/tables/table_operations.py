@@ -35,6 +35,7 @@ from catalog.services.engine import jobs, locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
 from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.services.storage.location_checks import LocationChecks
 from catalog.services.tables import trash
 
 
@@ -120,6 +121,9 @@ class DeregisterTable(TableOperation):
     action = "table.deregister"
     privilege = Privilege.MANAGE
 
+    def keeps_locations(self) -> bool:
+        return True
+
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
         mark_dropped(batch, [row])
@@ -136,6 +140,9 @@ class DropTable(TableOperation):
     privilege = Privilege.MANAGE
 
     purge: bool = True
+
+    def keeps_locations(self) -> bool:
+        return True
 
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
@@ -309,11 +316,20 @@ def claim_location(
     only to actors who may manage it. Dropping a Lance table removes everything at its location, so
     no paths of Iceberg tables may be there either.
     """
-    batch.flush()
-    locks.lock_locations()
-    require_free_location(batch.actor, location, pk=pk)
-    if format == TableFormat.LANCE:
-        iceberg_paths.require_free(batch.actor, location)
+    if batch.location_checks is None:
+        batch.flush()
+        locks.lock_locations()
+        if not pk:
+            requested = batch.locations | {location}
+            batch.location_checks = LocationChecks(batch.actor, requested)
+    checks: LocationChecks | None = batch.location_checks
+    if pk or checks is None or not checks.is_free(location):
+        batch.flush()
+        require_free_location(batch.actor, location, pk=pk)
+        if format == TableFormat.LANCE:
+            iceberg_paths.require_free(batch.actor, location)
+    if checks is not None:
+        checks.take(location)
 
 
 def require_free_location(

@@ -3,6 +3,7 @@
 import pytest
 
 from catalog.access import SYSTEM, credentials
+from catalog.admin.tables import bulk
 from catalog.models import ApiKey, FileReference, Grant, Job, JobKind, JobStatus, Table
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege, closure
@@ -103,3 +104,27 @@ def test_the_admin_names_dependents_before_a_drop(sources, browser):
     FileReference.objects.all().delete()
     page = browser.get(f"/admin/catalog/table/{row.pk}/drop/").content.decode()
     assert "refer to" not in page
+
+
+def test_the_admin_names_dependents_before_a_namespace_is_dropped(sources, browser):
+    """Those of all tables below the namespace."""
+    namespace = sources["lance"].namespace
+    before = snapshot()
+    page = browser.get(f"/admin/catalog/namespace/{namespace.pk}/drop/").content.decode()
+    names = "&#x27;other.d0&#x27;, &#x27;other.d1&#x27;, &#x27;other.d2&#x27;"
+    for format_ in sources:
+        assert f"refer to files of &#x27;ns.{format_}&#x27;: {names}." in page
+    assert page.count(REFERS) == 1
+    other = Table.objects.filter(namespace__path=["other"]).first().namespace
+    page = browser.get(f"/admin/catalog/namespace/{other.pk}/drop/").content.decode()
+    assert "refer to" not in page
+    assert snapshot() == before
+
+
+def test_the_admin_limits_the_tables_whose_dependents_it_names(sources, browser, monkeypatch):
+    monkeypatch.setattr(bulk, "_MAX_SOURCES", 1)
+    namespace = sources["lance"].namespace
+    page = browser.get(f"/admin/catalog/namespace/{namespace.pk}/drop/").content.decode()
+    assert "refer to files of &#x27;ns.iceberg&#x27;" in page
+    assert "refer to files of &#x27;ns.lance&#x27;" not in page
+    assert f" 1 more tables have dependents. {REFERS}" in page

@@ -18,7 +18,7 @@ from django.db import transaction
 
 from catalog import access, models, regular_files
 from catalog.access import SYSTEM, Principal
-from catalog.errors import CatalogError, ForeignFile
+from catalog.errors import ForeignFile
 from catalog.formats.lance.manifest import BasePath, Contents
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat, TableVersion
@@ -26,7 +26,7 @@ from catalog.privileges import NOTHING
 from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
-from catalog.services.storage.table_files import TableFiles
+from catalog.services.storage.table_files import References, TableFiles
 from catalog.storage import locations
 
 _MOST_KEPT = 10_000
@@ -155,24 +155,24 @@ def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
             yield f"{directory}/{path}"
 
 
-def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) -> set[int]:
-    """The other tables to which the base paths of a new version lead, if the actor may read them.
+def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) -> References:
+    """What the base paths of a new version refer to, if the actor may read it.
 
     Raises ForeignFile.
     """
     paths = [_representative(table, base) for base in bases]
     files = TableFiles(table)
     files.require_readable(_reader(actor), paths)
-    return files.foreign_sources(paths)
+    return files.references(paths)
 
 
-def record_sources(actor: Principal, table: models.Table, sources: set[int]) -> None:
-    """Note the tables to which a new version leads, inside its commit.
+def record_references(actor: Principal, table: models.Table, references: References) -> None:
+    """Record what a new version refers to, inside its commit.
 
     The catalog itself notes nothing: what it writes leads only where an older version led.
     """
     if _reader(actor) is actor:
-        file_references.record_references(actor=actor, table_id=table.pk, sources=sources)
+        file_references.record(actor=actor, table_id=table.pk, references=references)
 
 
 def _representative(table: Table, base: BasePath) -> str:
@@ -316,14 +316,9 @@ def _reader(actor: Principal) -> Principal:
 
 
 def _committer(snapshot: Snapshot) -> Principal | None:
-    """The principal that entered a version, with its present privileges; None for the catalog."""
+    """The principal that added a version, with its current privileges; None for the catalog."""
     names = TableVersion.objects.filter(
         table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version
     ).values_list("transaction__actor", flat=True)
     name = names.first()
-    if name is None or not models.Principal.objects.filter(name=name).exists():
-        return None
-    try:
-        return access.on_behalf_of(name)
-    except CatalogError:
-        return None
+    return None if name is None or name == SYSTEM.name else access.committer(name)

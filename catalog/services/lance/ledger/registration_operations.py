@@ -44,6 +44,12 @@ class DeclareTable(NewTableOperation):
             return self
         return replace(self, location=locations.check_location(self.location))
 
+    def locations(self) -> Iterable[str]:
+        return () if self.location is None else (self.location,)
+
+    def keeps_locations(self) -> bool:
+        return True
+
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
         access.require(batch.actor, Privilege.CREATE, namespace)
@@ -96,12 +102,12 @@ class RegisterTable(NewTableOperation):
             )
             yield from look.foreign_bases(location)
 
-    def _record_sources(self, batch: Batch, row: Table) -> None:
+    def _record_references(self, batch: Batch, row: Table) -> None:
         if not self.bases:
             return
         batch.flush()
-        sources = files.require_bases(actor=batch.actor, table=row, bases=self.bases)
-        files.record_sources(batch.actor, row, sources)
+        references = files.require_bases(actor=batch.actor, table=row, bases=self.bases)
+        files.record_references(batch.actor, row, references)
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
@@ -119,7 +125,7 @@ class RegisterTable(NewTableOperation):
         row = self.add_table(
             batch, self.location, TableState.LIVE if self.manifests else TableState.DECLARED
         )
-        self._record_sources(batch, row)
+        self._record_references(batch, row)
         self._enter(batch, row, known=set())
         return row
 
@@ -128,7 +134,7 @@ class RegisterTable(NewTableOperation):
         batch.flush()
         before = {"properties": row.properties}
         row.properties = dict(self.properties)
-        self._record_sources(batch, row)
+        self._record_references(batch, row)
         entered = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
         self._enter(batch, row, known=entered)
         if self.manifests:

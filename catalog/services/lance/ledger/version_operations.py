@@ -59,6 +59,9 @@ class CreateVersion(TableOperation):
     """What the manifest showed before anything was locked, or the refusal that it deserves, and the
     location of the table by then."""
 
+    def keeps_locations(self) -> bool:
+        return True
+
     def prepare(self) -> "CreateVersion":
         check_table(self.table)
         if not 0 <= self.version <= lance_naming.MAX_NEW_VERSION:
@@ -105,7 +108,7 @@ class CreateVersion(TableOperation):
         if not batch.claim("version", row.uuid, self.branch, self.version):
             raise self._refused()
         look = self._manifest(row)
-        self._record_sources(batch, row, look)
+        self._record_references(batch, row, look)
         final = None if look is None else self._final_path(row, look)
         if row.state == TableState.DECLARED:
             row.state = TableState.LIVE
@@ -206,16 +209,16 @@ class CreateVersion(TableOperation):
             branch=self.branch,
         )
 
-    def _record_sources(self, batch: Batch, row: Table, look: Look | None) -> None:
+    def _record_references(self, batch: Batch, row: Table, look: Look | None) -> None:
         """Record the tables to which the manifest's base paths lead. Raises ForeignFile."""
         bases = () if look is None else look.foreign_bases(row.location)
         if not bases:
             return
         batch.require_locks()
-        sources = files.require_bases(actor=batch.actor, table=row, bases=bases)
-        if sources:
+        references = files.require_bases(actor=batch.actor, table=row, bases=bases)
+        if references:
             batch.flush()
-            files.record_sources(batch.actor, row, sources)
+            files.record_references(batch.actor, row, references)
 
     def _final_path(self, row: Table, look: Look) -> str | None:
         """Where the staged manifest goes (as an object store names it); None if it stays put."""
@@ -241,6 +244,9 @@ class DeleteVersions(TableOperation):
 
     ranges: tuple[tuple[int, int], ...]
     branch: str = ""
+
+    def keeps_locations(self) -> bool:
+        return True
 
     def prepare(self) -> "DeleteVersions":
         check_table(self.table)

@@ -140,3 +140,26 @@ def test_every_truncated_file_is_refused():
     for end in set(range(len(content))) - {header}:
         with pytest.raises(InvalidMetadata):
             manifests.paths_in_list(content[:end], 10)
+
+
+@pytest.mark.parametrize("codec", [b"deflate", b"bzip2", b"zstandard", b"snappy", b"none-such"])
+def test_a_block_that_cannot_be_decompressed_is_refused(codec):
+    content = file(STRING, b"garbage", codec=codec)
+    with pytest.raises(InvalidMetadata):
+        manifests.paths_in_list(content, 10)
+
+
+@pytest.mark.parametrize("count", [0, 10])
+def test_a_skipped_number_of_more_than_64_bits_is_refused(count):
+    decoder = avro._Decoder(b"\x80" * count + b"\x00" + b"\x80" * 10 + b"\x00")
+    if count == 0:
+        decoder.skip_ints(1)
+    with pytest.raises(ValueError, match="longer than 64 bits"):
+        decoder.skip_ints(1)
+
+
+def test_skipping_stops_at_the_end():
+    decoder = avro._Decoder(b"\x01\x80")
+    decoder.skip_ints(1)
+    with pytest.raises(EOFError):
+        decoder.skip_int()

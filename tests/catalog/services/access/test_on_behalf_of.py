@@ -14,6 +14,7 @@ from catalog.models import (
     JobKind,
     JobStatus,
     MaterializedView,
+    Principal,
     PrincipalKind,
     PrincipalLevel,
     Table,
@@ -184,3 +185,27 @@ def test_only_administrators_change_the_owner_of_a_view(view):
     assert Table.objects.get(name="v").owner == "group:team"
     give("root", SYSTEM)
     assert Table.objects.get(name="v").owner == "root"
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@pytest.mark.parametrize("counts_inactive", [False, True])
+def test_an_unknown_committer_does_not_exist(name, counts_inactive):
+    assert access.committer(name, counts_inactive=counts_inactive) is None
+
+
+def test_an_inactive_committer_holds_privileges_only_where_it_counts():
+    committer = make_principal("etl", PrincipalKind.SERVICE, PrincipalLevel.READ)
+    Principal.objects.filter(name="etl").update(is_active=False)
+    inactive = access.committer("etl")
+    assert inactive is not None
+    assert (inactive.everywhere, inactive.ceiling, inactive.ids) == (NOTHING, NOTHING, ())
+    assert access.committer("etl", counts_inactive=True) == committer
+
+
+@pytest.mark.parametrize(("setting", "held"), [("none", NOTHING), ("read", READ_ONLY)])
+def test_anonymous_commits_count_as_far_as_the_setting_allows(settings, setting, held):
+    settings.MONODON_ANONYMOUS = setting
+    for counts_inactive in (False, True):
+        committer = access.committer("anonymous", counts_inactive=counts_inactive)
+        assert committer is not None
+        assert (committer.everywhere, committer.ceiling) == (held, held)

@@ -6,20 +6,38 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog import access
 from catalog.access import SYSTEM
 from catalog.errors import (
     CatalogError,
     InvalidManifestPath,
     InvalidTableState,
+    LocationTaken,
     TableNotFound,
     VersionAlreadyExists,
 )
-from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion
+from catalog.models import (
+    AuditEvent,
+    Branch,
+    Namespace,
+    Principal,
+    Table,
+    TableState,
+    TableVersion,
+)
+from catalog.privileges import Privilege, closure
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation
 from catalog.services.lance.ledger import registration_operations, version_operations
-from catalog.services.tables import table_operations
-from tests.factories import make_namespace, make_root, manifest, unchanged
+from catalog.services.tables import namespace_operations, table_operations
+from tests.factories import (
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    manifest,
+    unchanged,
+)
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -40,6 +58,11 @@ def name(number: int) -> tuple[str, str]:
 
 def declare(number: int) -> registration_operations.DeclareTable:
     return registration_operations.DeclareTable(table=name(number))
+
+
+def declare_at(number: int, location: str | None = None) -> registration_operations.DeclareTable:
+    location = location or f"own/{number}"
+    return registration_operations.DeclareTable(table=name(number), location=location)
 
 
 def create(number: int, version: int, branch: str = "") -> version_operations.CreateVersion:
@@ -79,6 +102,10 @@ KINDS = {
     # Maximum number of statements that each operation adds to its batch.
     "declare": (lambda n: [declare(100 + n)], 0),
     "first version": (lambda n: [declare(100 + n), create(100 + n, 1)], 0),
+    "declare at a location": (lambda n: [declare_at(100 + n)], 0),
+    "declare at a location with version": (lambda n: [declare_at(100 + n), create(100 + n, 1)], 0),
+    "declare in a namespace": (lambda n: [declare_at(100 + n, f"located/{n}")], 0),
+    "delete and declare at a location": (lambda n: [delete(n, 1), declare_at(100 + n)], 2),
     "version": (lambda n: [create(n, 3)], 0),
     "branch": (lambda n: [create(n, 1, "dev")], 2),
     "delete": (lambda n: [delete(n, 1)], 1),
@@ -91,8 +118,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_number_of_statements_per_batched_operation(kind):
+def test_the_number_of_statements_per_batched_operation(kind, warehouse):
     build, per_item = KINDS[kind]
+    make_namespace("located", properties={"location": f"file://{warehouse}/located"})
     make(SMALL + LARGE, versions=2)
     small = statements([op for n in range(SMALL) for op in build(n)])
     large = statements([op for n in range(SMALL, SMALL + LARGE) for op in build(n)])
@@ -174,6 +202,72 @@ def test_a_batch_creates_each_branch_once():
     make(2)
     commit([create(n, v, "dev") for v in (1, 2) for n in range(2)], actor=SYSTEM)
     assert Branch.objects.count() == 2
+
+
+# --- locations --------------------------------------------------------------------------------
+
+OVERLAPPING = [("a/b", "a/b"), ("a/b", "a/b/c"), ("a/b/c", "a/b"), ("a/b", "a")]
+
+
+@pytest.mark.parametrize(("first", "second"), OVERLAPPING)
+def test_tables_of_a_batch_do_not_overlap(first, second, warehouse):
+    batch = [declare_at(0, "beside"), declare_at(1, first), create(1, 1), declare_at(2, second)]
+    with unchanged(), pytest.raises(LocationTaken) as met:
+        commit(batch, actor=SYSTEM)
+    assert (met.value.operation, met.value.location) == (3, f"{warehouse}/{second}")
+    assert "ns.t001" in str(met.value)
+
+
+@pytest.mark.parametrize("location", ["x", "x/t", "x/t/inside", "y/data", "y"])
+def test_a_batch_refuses_the_locations_that_are_refused_alone(location, warehouse):
+    make_table("ns", "present", location="x/t")
+    properties = {"write.data.path": f"file://{warehouse}/y/data"}
+    make_iceberg_table("ns", "iceberg", properties=properties)
+    messages = []
+    for batch in ([declare_at(1, location)], [declare_at(0), declare_at(1, location)]):
+        with unchanged(), pytest.raises(LocationTaken) as met:
+            commit(batch, actor=SYSTEM)
+        assert met.value.operation == len(batch) - 1
+        messages.append(str(met.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_batch_may_use_a_location_again_that_it_frees():
+    new = commit([declare_at(0), deregister(0), declare_at(0)], actor=SYSTEM)
+    assert new.results[0].location == new.results[2].location
+    assert new.results[0].pk != new.results[2].pk
+
+
+def test_locations_are_looked_up_again_after_an_operation_that_takes_some(warehouse):
+    taken = {"location": f"file://{warehouse}/own"}
+    with unchanged(), pytest.raises(LocationTaken) as met:
+        commit(
+            [
+                declare_at(0, "beside"),
+                namespace_operations.CreateNamespace(namespace=("own",), properties=taken),
+                declare_at(1, "own"),
+            ],
+            actor=SYSTEM,
+        )
+    assert met.value.operation == 2
+
+
+@pytest.mark.parametrize("privilege", [Privilege.BROWSE, Privilege.CREATE])
+def test_a_batch_needs_create_on_the_namespace_of_a_location(privilege, warehouse):
+    namespace = make_namespace("located", properties={"location": f"file://{warehouse}/located"})
+    principal = Principal.objects.create(name="etl", kind="service")
+    principal.grants.create(
+        mask=closure(Privilege.CREATE).value, namespace=Namespace.objects.named(("ns",)).get()
+    )
+    principal.grants.create(mask=closure(privilege).value, namespace=namespace)
+    actor = access.of_row(principal)
+    batch = [declare_at(n, f"located/{n}") for n in range(3)]
+    if privilege == Privilege.CREATE:
+        assert len(commit(batch, actor=actor).results) == 3
+        return
+    with unchanged(), pytest.raises(LocationTaken) as met:
+        commit([declare_at(9), *batch], actor=actor)
+    assert met.value.operation == 1
 
 
 # --- staged manifests -------------------------------------------------------------------------
