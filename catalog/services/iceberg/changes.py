@@ -24,12 +24,11 @@ from catalog.services.engine import table_cache
 from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, metadata_removal
-from catalog.services.iceberg.files import References
 from catalog.services.iceberg.locations import check_paths, files_of
 from catalog.services.iceberg.metadata_files import Document, MetadataFile
 from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateFromMetadata
 from catalog.services.iceberg.tables import LoadedTable, find, require_kind
-from catalog.services.storage.table_files import FutureTable
+from catalog.services.storage.table_files import FutureTable, References
 from catalog.services.tables.table_operations import already_exists, require_free_location
 
 
