@@ -18,7 +18,13 @@ LIST = "/admin/catalog/auditevent/"
 
 
 def make(**facts) -> AuditEvent:
-    values = {"actor": "ada", "action": "tag.create", "target": "ws.t", "interface": "lance", **facts}
+    values = {
+        "actor": "ada",
+        "action": "tag.create",
+        "target": "ws.t",
+        "interface": "lance",
+        **facts,
+    }
     return AuditEvent.objects.create(**values)
 
 

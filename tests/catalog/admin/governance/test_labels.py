@@ -42,7 +42,11 @@ def test_a_label_is_defined_changed_and_deleted(browser):
     assert "was created" in text(answer)
     assert "<strong>people</strong>" in text(answer)
     row = LabelDefinition.objects.get()
-    assert (row.values, row.applies_to, row.is_multiple) == (["yes", "no"], ["table", "column"], False)
+    assert (row.values, row.applies_to, row.is_multiple) == (
+        ["yes", "no"],
+        ["table", "column"],
+        False,
+    )
     assert AuditEvent.objects.get(action="label.create").actor == "user:ada"
     assert "pii" in text(browser.get(LABELS))
     assert 'value="red" selected' in text(browser.get(action("edit", row)))

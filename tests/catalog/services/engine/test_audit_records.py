@@ -20,7 +20,13 @@ def test_a_row_tells_door_key_outcome_and_the_databases_transaction(db):
         cursor.execute("SELECT pg_current_xact_id()::text::bigint")
         (xid,) = cursor.fetchone()
     row = AuditEvent.objects.get(action="tag.create")
-    assert (row.xid, row.outcome, row.error, row.interface, row.key) == (xid, "done", "", "system", "")
+    assert (row.xid, row.outcome, row.error, row.interface, row.key) == (
+        xid,
+        "done",
+        "",
+        "system",
+        "",
+    )
     assert AuditEvent.objects.filter(xid__lte=xid).contains(row)
     assert AuditEvent.objects.filter(xid=xid).contains(row)
     assert not AuditEvent.objects.filter(xid__lt=row.xid, pk=row.pk).exists()
