@@ -1,1 +1,1 @@
-"""The doors: one package a protocol, each thin. They never import each other."""
+"""The interfaces over HTTP: a thin package per protocol. They never import each other."""
