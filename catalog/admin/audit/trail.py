@@ -179,7 +179,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
                 *((("Reason for refusal", row.error),) if row.error else ()),
                 ("Actor", row.actor),
                 ("API key", row.key or cells.NOTHING),
-                ("Interface", row.get_door_display() or cells.NOTHING),
+                ("Interface", row.get_interface_display() or cells.NOTHING),
                 ("Time", cells.moment(row.at)),
                 ("Transaction", cells.link(transaction)),
                 ("Request ID", cells.code(row.request_id)),
