@@ -1,1 +1,1 @@
-"""The interfaces: one thin package for each protocol. They never import each other."""
+"""The interfaces over HTTP: a thin package per protocol. They never import each other."""

@@ -1,1 +1,1 @@
-"""The management API: maintenance of tables of either format, under ``/management/v1``."""
+"""The management API under ``/management/v1``: operations that neither protocol defines."""

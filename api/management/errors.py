@@ -1,7 +1,7 @@
-"""The form of every refusal here, problem details (RFC 9457): one table from class to status and title.
+"""Problem details (RFC 9457): the status and the title of each class of refusals.
 
-A problem's type is a URN made of its title, such as ``urn:monodon:table-not-found``. Clients decide
-by it, or by the status.
+The type of a problem is a URN made of its title, such as ``urn:monodon:table-not-found``. Clients
+decide by the type or by the status.
 """
 
 import orjson
@@ -107,7 +107,7 @@ _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
 
 
 def answer(error: errors.CatalogError, instance: str) -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and extra headers that tell a refusal. ``instance`` is the request's path."""
+    """Return the status, the body and the extra headers of a refusal. ``instance``: the request's path."""
     status, title = STATUS_AND_TITLE[type(error)]
     headers = dict(_EXTRA_HEADERS.get(type(error), {}))
     if isinstance(error, MethodNotAllowed):
@@ -135,5 +135,5 @@ def kind(title: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Without halves of surrogate pairs, which a path may bring along and JSON cannot."""
+    """Replace halves of surrogate pairs, which a path may contain and JSON may not."""
     return text.encode("utf-8", "replace").decode()

@@ -77,9 +77,8 @@ class _Stream:
 
     def _run(self) -> Iterator[str]:
         yield f"retry: {_RETRY_MILLISECONDS}\n\n"
-        if (
-            not self._page.rows
-        ):  # so that a client that is cut off before the first event can resume
+        if not self._page.rows:
+            # A client that is cut off before the first event can resume here.
             yield f"id: {self._page.position}\n\n"
         ends = time.monotonic() + _STREAM_SECONDS
         spoke = checked = time.monotonic()

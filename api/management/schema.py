@@ -11,6 +11,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
 from api.management import errors
+from api.management.serializers.base import ProblemSerializer
 
 FAILURES = {
     "400": "Malformed request",
@@ -90,8 +91,6 @@ class ManagementSchema(AutoSchema):
         return paginator
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
-        from api.management.serializers.base import ProblemSerializer
-
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
         for status, text in FAILURES.items():
             body = self._get_response_for_code(  # type: ignore[no-untyped-call]

@@ -74,11 +74,11 @@ def test_each_parameter(management: Management, warehouse):
     ("query", "text"),
     [
         ("interface=window", "use lance, iceberg"),
-        ("outcome=done,refused", "takes one value"),
+        ("outcome=done,refused", "use done, refused"),
         ("transaction=1", "use a UUID"),
         ("since=yesterday", "use a time such as"),
         ("page_token=x", "Page token 'x'"),
-        ("actor=%00", "NUL"),
+        ("actor=%00", "Null characters"),
         ("limit=0", "positive integer"),
     ],
 )

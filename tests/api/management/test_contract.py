@@ -126,3 +126,52 @@ def test_the_document_needs_no_key_and_has_a_page(db, settings):
     assert page.status_code == 200
     assert b'src="/docs/management?script="' in page.content
     assert b"/schema/management" in Management().call("GET", "/docs/management?script=").content
+
+
+def test_examples_of_responses_have_all_properties(document):
+    checked = 0
+    for name, described in by_operation(document).items():
+        for status, response in described["responses"].items():
+            for content in response.get("content", {}).values():
+                schema = resolve(document, content["schema"])
+                if not status.startswith("2") or "properties" not in schema:
+                    continue
+                if name != "GetGovernance":  # docs/governance-files.md
+                    (example,) = content["examples"].values()
+                    assert set(example["value"]) == set(schema["properties"]), name
+                    checked += 1
+    assert checked > 60
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"name": 5, "kind": "service"}, "name: Not a valid string."),
+        ({"name": "a", "kind": "robot"}, "kind: Use "),
+        ({"name": "a", "kind": "service", "level": None}, "level: This field may not be null."),
+        ({"name": "a", "kind": "service", "admin": True}, "admin: Unknown field."),
+        ({"name": True, "kind": "service"}, "name: Not a valid string."),
+    ],
+)
+def test_values_of_another_type_are_refused(management: Management, body, text):
+    management.refused(400, "invalid-input", text, "POST principals", body)
+
+
+@pytest.mark.parametrize("seconds", ["60", 60.0, 60.5, True, [60]])
+def test_text_is_no_number(management: Management, seconds):
+    make_catalog()
+    request = "POST keys/known/rotate"
+    text = "overlap_seconds: A valid integer is required."
+    management.refused(400, "invalid-input", text, request, {"overlap_seconds": seconds})
+
+
+def test_fields_of_nested_objects_are_named(management: Management):
+    make_catalog()
+    request, column = "PATCH tables/ws$t/annotations", {"sensitivity": "high"}
+    for body, text in (
+        ({"columns": {"id": column}}, "columns.id.sensitivity: Use public, internal"),
+        ({"columns": {"id": {"sense": 1}}}, "columns.id.sense: Unknown field."),
+        ({"links": [{"title": "a", "url": "https://b"}, {}]}, "links.1.title: This field is"),
+        ({"labels": {"known": ["a", 1]}}, "labels.known.1: Not a valid string."),
+    ):
+        management.refused(400, "invalid-input", text, request, body)
