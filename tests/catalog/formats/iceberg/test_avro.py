@@ -71,7 +71,7 @@ def test_blocks_of_every_codec_are_read(codec):
     assert list(avro.read_fields(content, (500,))) == [(path,) for path in paths]
 
 
-@pytest.mark.parametrize("codec", CODECS.keys() - {b"null"})
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != b"null"])
 def test_a_block_that_expands_beyond_the_limit_is_refused(codec, monkeypatch):
     monkeypatch.setattr(avro, "_MAX_BLOCK", 1 << 20)
     block = text(bytes((1 << 20) - 10))
