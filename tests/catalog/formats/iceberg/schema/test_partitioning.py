@@ -109,6 +109,13 @@ def test_v2_uses_the_id_of_an_equal_field_again_and_counts_on():
     assert numbered(new, old, other, last=1003) == [1003, 1004, 1000]
 
 
+def test_new_fields_get_consecutive_ids():
+    old = known((1000, 2, "day", "d"))
+    new = spec((1, "bucket[4]", "b4"), (1, "bucket[8]", "b8"), (3, "identity", "n"))
+    assert numbered(new, old) == [1001, 1002, 1003]
+    assert numbered(new, old, last=1010) == [1011, 1012, 1013]
+
+
 def test_ids_that_the_client_gives_are_kept():
     assert numbered(known((1001, 1, "identity", "a")), known((1000, 2, "day", "d"))) == [1001]
     assert numbered(known((1500, 1, "identity", "a"), (1501, 3, "void", "v"))) == [1500, 1501]
