@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -217,6 +218,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):  # stop with a summary, also in the background
+        signal.signal(number, signal.default_int_handler)
     logging.getLogger("mutmut").propagate = False  # tests close the stream of the root's handler
     warnings.filterwarnings("ignore", "lance is not fork-safe")  # it is forked before it is used
     started = time.monotonic()

@@ -79,6 +79,8 @@ def test_what_may_not_be_browsed_is_missing(table):
     assert missing(actor, On.namespace(("hr",))) == no_hr
     assert missing(actor, On.table(("hr", "people"))) == no_hr
     assert missing(actor, On.namespace(("gone",)))[0] is NamespaceNotFound
+    no_parent = (NamespaceNotFound, "Namespace 'gone' does not exist")
+    assert missing(actor, On.table(("gone", "t"))) == no_parent
     assert missing(actor, namespace("hr")) == no_hr
     other = make_table("sales", "customers")
     no_customers = (TableNotFound, "Table 'sales.customers' does not exist")

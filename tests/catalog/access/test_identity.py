@@ -1,6 +1,7 @@
 """The principal of a user, of a stored name and of a row."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -57,6 +58,11 @@ def test_a_user_has_the_privileges_of_its_row():
 
 def test_nobody_is_a_user_without_privileges():
     assert access.of_user(AnonymousUser()) == access.Principal("user:")
+
+
+def test_a_user_of_a_model_without_superusers_is_none():
+    user = SimpleNamespace(get_username=lambda: "ann", is_active=True)
+    assert access.of_user(user) == access.Principal("user:ann")
 
 
 # -- names
