@@ -282,3 +282,20 @@ def test_a_refusal_spells_names_as_the_request_does():
     with unchanged(), pytest.raises(NamespaceNotFound) as refusal:
         engine.commit([create], actor=SYSTEM)
     assert refusal.value.identifier == ("c",)
+
+
+def test_a_stored_name_is_spelled_as_the_request_does():
+    class Spelled(Probe):
+        def tables(self):
+            return [("a+b", "t")]
+
+    for error, identifier in (
+        (NamespaceNotFound(("a b",)), ("a+b",)),
+        (TableNotFound(("a b", "t")), ("a+b", "t")),
+    ):
+        error.detail = "a detail"
+        refusal = engine._in_requested_spelling(error, Spelled())
+        assert (type(refusal), refusal.identifier) == (type(error), identifier)
+        assert refusal.detail == "a detail"
+    for error in (NamespaceNotFound(("a+b",)), NamespaceNotFound(("c",)), InvalidInput("no")):
+        assert engine._in_requested_spelling(error, Spelled()) is error
