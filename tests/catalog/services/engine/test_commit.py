@@ -18,11 +18,14 @@ from catalog.errors import (
     TableNotFound,
     VersionAlreadyExists,
 )
-from catalog.models import Transaction, TransactionStatus
+from catalog.identifiers import digest
+from catalog.models import Table, Transaction, TransactionStatus
 from catalog.postgresql.outcomes import TransactionLost
+from catalog.services.engine import audit_records, commit_outcomes
 from catalog.services.engine import commit as engine
-from catalog.services.engine.batch import RowReplaced
+from catalog.services.engine.batch import Batch, RowReplaced
 from catalog.services.engine.operation import Operation
+from catalog.services.engine.table_cache import TableCache
 from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_namespace, make_root, unchanged
 
@@ -299,3 +302,55 @@ def test_a_stored_name_is_spelled_as_the_request_does():
         assert refusal.detail == "a detail"
     for error in (NamespaceNotFound(("a+b",)), NamespaceNotFound(("c",)), InvalidInput("no")):
         assert engine._in_requested_spelling(error, Spelled()) is error
+
+
+def test_an_unknown_outcome_names_the_transaction():
+    row = Transaction(actor="etl")
+    refusal = commit_outcomes.unknown(row)
+    assert refusal.message == "The database was lost during the commit, so its outcome is not known"
+    assert refusal.detail == (
+        "Read what the request was to change before you send it again. Transaction"
+        f" '{row.pk}' exists if the commit stands."
+    )
+
+
+def test_rows_that_a_batch_did_not_lock_may_be_forgotten():
+    batch = Batch(SYSTEM)
+    row = make_root()
+    batch.enter_namespace(row)
+    assert batch.find_namespace(()) == row
+    for _ in range(2):
+        batch.forget_namespace(row)
+        assert batch.find_namespace(()) is None
+    table = Table(namespace=row, name="t", digest=digest(("t",)))
+    for _ in range(2):
+        batch.forget_table(table)
+        assert batch.find_table(("t",)) is None
+
+
+def test_the_cache_of_tables_is_emptied_when_it_is_full():
+    cache = TableCache()
+    cache._rows = dict.fromkeys(range(19_999))
+    cache.get({digest(TABLE)})
+    assert len(cache._rows) == 19_999
+    cache._rows[19_999] = None
+    cache.get({digest(TABLE)})
+    assert cache._rows == {}
+
+
+def test_an_audit_row_names_the_interface_and_the_key():
+    actor = replace(SYSTEM, interface="lance", key="nightly", request_id="r1", context={"a": "b"})
+    row = audit_records.event(actor, "a.b", "ws.t", after={"x": 1}, before={"password": "p"})
+    assert vars(row) == {
+        "actor": "system",
+        "action": "a.b",
+        "target": "ws.t",
+        "table_uuid": None,
+        "before": {"password": "***"},
+        "after": {"x": 1},
+        "context": {"a": "b"},
+        "request_id": "r1",
+        "transaction_id": None,
+        "door": "lance",
+        "key": "nightly",
+    }

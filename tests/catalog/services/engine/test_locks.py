@@ -29,7 +29,7 @@ from catalog.services.engine import locks
 from tests.factories import make_namespace, make_root, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
-NO_KEY = re.compile(r"FOR NO KEY UPDATE( OF (\w+|\"\w+\"))?\s*$")
+NO_KEY = re.compile(r"FOR NO KEY UPDATE OF (\w+|\"\w+\")\s*$")
 ORDERED = re.compile(
     r"ORDER BY (\"\w+\"\.\"id\" ASC|\d ASC|t\.id)(\s+LIMIT 1)?\s+FOR NO KEY UPDATE"
 )
