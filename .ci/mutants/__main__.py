@@ -203,7 +203,8 @@ def summarise(outcomes: list[tuple[Mutant, str]]) -> int:
         columns = [count.pop(k, 0) for k in ("killed", "timeout", "survived", "equivalent")]
         other = count.total()
         killed = columns[0] + columns[1]
-        score = killed / max(killed + columns[2] + other, 1)
+        relevant = killed + columns[2] + other
+        score = killed / relevant if relevant else 1.0
         if score < LEAST_SHARE:
             status = 1
         widths = zip((8, 9, 10, 12), columns, strict=True)
