@@ -8,13 +8,16 @@ in its process. Exits with 1 if fewer than 90 % of a package's mutants are kille
 
 import argparse
 import contextlib
+import logging
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import tomllib
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,10 +25,10 @@ from typing import Any
 
 import pytest
 from copied_database import CopiedDatabase
+from line_map import LineMap, Recorder
 from mutations import Mutant, activate, mutants_of
 from mutmut.runners.harness import TestRunner
-from mutmut.workers.isolation import ForkServerRunner
-from test_map import Recorder, TestMap
+from mutmut.workers.isolation import ForkServerRunner, run_in_fork_with_result
 
 from server.postgres import Postgres
 from server.valkey import Valkey
@@ -33,11 +36,14 @@ from server.valkey import Valkey
 # The packages, each with the tests that mirror it. These run first.
 PACKAGES = {
     "catalog/services/engine": ("tests/catalog/services/engine/",),
-    "catalog/access": ("tests/access/", "tests/catalog/services/access/"),
+    "catalog/access": ("tests/catalog/access/", "tests/catalog/services/access/", "tests/access/"),
     "catalog/formats/iceberg": ("tests/catalog/formats/iceberg/",),
 }
 # Further tests that reach them.
-OTHERS = ("tests/catalog/formats", "tests/catalog/services", "tests/access", "tests/api")
+OTHERS = (
+    *("tests/catalog/access", "tests/catalog/formats", "tests/catalog/services", "tests/access"),
+    *("tests/api/iceberg", "tests/api/lance", "tests/api/management"),
+)
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 MAP = Path(".mutants.json")
 LEAST_SHARE = 0.9
@@ -56,7 +62,7 @@ class Tests(TestRunner):
     def warm_up(self) -> None:
         self._run([*PYTEST, "--collect-only", *self._folders])
 
-    def measure(self) -> TestMap:
+    def measure(self) -> LineMap:
         """The lines of each test. Tests that fail without a mutant are left out."""
         recorder = Recorder(f"{package}/*" for package in PACKAGES)
         self._run([*PYTEST, *self._folders], recorder)
@@ -114,23 +120,33 @@ def choose(packages: list[str], sample: int, seed: int) -> list[Mutant]:
 
 
 def by_name(names: list[str]) -> list[Mutant]:
-    """Single mutants, as a summary names them."""
-    files = {file for package in PACKAGES for file in Path(package).rglob("*.py")}
-    modules = {".".join(file.with_suffix("").parts) + ".": file for file in files}
-    wanted = {modules[m] for m in modules if any(name.startswith(m) for name in names)}
-    rendered = (render() for file in sorted(wanted) for render in mutants_of(file))
-    return [mutant for mutant in rendered if mutant.name in names]
+    """Single mutants, as a summary names them. Exits for a name that no mutant has."""
+    files = [file for package in PACKAGES for file in sorted(Path(package).rglob("*.py"))]
+    chosen = []
+    for file in files:
+        module = ".".join(file.with_suffix("").parts) + "."
+        numbers = {name: name.partition("#")[2] for name in names if name.startswith(module)}
+        rendered = mutants_of(file) if numbers else []
+        for name, number in numbers.items():
+            is_index = number.isdecimal() and int(number) < len(rendered)
+            mutant = rendered[int(number)]() if is_index else None
+            if mutant is not None and mutant.name == name:
+                chosen.append(mutant)
+    missing = set(names) - {mutant.name for mutant in chosen}
+    if missing:
+        sys.exit(f"There is no mutant {', '.join(sorted(missing))}")
+    return chosen
 
 
-def tests_of(mutant: Mutant, test_map: TestMap, seconds: float) -> list[str]:
+def tests_of(mutant: Mutant, line_map: LineMap, seconds: float) -> list[str]:
     """The package's own tests that reach the mutant, then others while time remains."""
-    reaching = test_map.reaching(mutant.path, mutant.lines())
+    reaching = line_map.reaching(mutant.path, mutant.lines())
     own_folders = PACKAGES[package_of(mutant.path)]
     tests = [test for test in reaching if test.startswith(own_folders)]
-    seconds -= sum(test_map.seconds[test] for test in tests)
+    seconds -= sum(line_map.seconds[test] for test in tests)
     for test in reaching:
         if not test.startswith(own_folders):
-            seconds -= test_map.seconds[test]
+            seconds -= line_map.seconds[test]
             if seconds < 0:
                 break
             tests.append(test)
@@ -138,12 +154,12 @@ def tests_of(mutant: Mutant, test_map: TestMap, seconds: float) -> list[str]:
 
 
 def run(
-    runner: ForkServerRunner, mutants: list[Mutant], test_map: TestMap, options: argparse.Namespace
+    runner: ForkServerRunner, mutants: list[Mutant], line_map: LineMap, options: argparse.Namespace
 ) -> Iterator[tuple[Mutant, str]]:
     work = []
     for mutant in mutants:
-        tests = tests_of(mutant, test_map, options.tests_seconds)
-        work.append((sum(test_map.seconds[test] for test in tests), mutant, tests))
+        tests = tests_of(mutant, line_map, options.tests_seconds)
+        work.append((sum(line_map.seconds[test] for test in tests), mutant, tests))
     runner.startup()
     try:
         for expected, mutant, tests in sorted(work, key=lambda entry: entry[0]):
@@ -187,7 +203,8 @@ def summarise(outcomes: list[tuple[Mutant, str]]) -> int:
         columns = [count.pop(k, 0) for k in ("killed", "timeout", "survived", "equivalent")]
         other = count.total()
         killed = columns[0] + columns[1]
-        score = killed / max(killed + columns[2] + other, 1)
+        relevant = killed + columns[2] + other
+        score = killed / relevant if relevant else 1.0
         if score < LEAST_SHARE:
             status = 1
         widths = zip((8, 9, 10, 12), columns, strict=True)
@@ -212,6 +229,10 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):  # stop with a summary, also in the background
+        signal.signal(number, signal.default_int_handler)
+    logging.getLogger("mutmut").propagate = False  # tests close the stream of the root's handler
+    warnings.filterwarnings("ignore", "lance is not fork-safe")  # it is forked before it is used
     started = time.monotonic()
     seed = options.seed if options.seed is not None else random.randrange(10**6)  # noqa: S311
     print(f"seed {seed}", flush=True)
@@ -224,17 +245,17 @@ def main() -> int:
         by_mutant = {mutant.name: mutant for mutant in mutants}
         runner = ForkServerRunner(1, Tests, {"folders": folders, "mutants": by_mutant})
         if options.keep:
-            test_map = TestMap.load(MAP)
+            line_map = LineMap.load(MAP)
             if options.update:
-                again = Tests(options.update, {})
-                test_map = test_map.updated(runner._run_in_child(lambda _: again.measure()))
+                measure = Tests(options.update, {}).measure
+                line_map = line_map.updated(run_in_fork_with_result(measure))
         else:
-            test_map = runner._run_in_child(Tests.measure)
-        test_map.save(MAP)
-        print(f"{len(test_map.seconds)} tests, {time.monotonic() - started:.0f} s", flush=True)
+            line_map = run_in_fork_with_result(Tests(folders, {}).measure)
+        line_map.save(MAP)
+        print(f"{len(line_map.seconds)} tests, {time.monotonic() - started:.0f} s", flush=True)
         outcomes: list[tuple[Mutant, str]] = []
         with contextlib.suppress(KeyboardInterrupt):
-            outcomes.extend(run(runner, mutants, test_map, options))
+            outcomes.extend(run(runner, mutants, line_map, options))
     status = summarise(outcomes)
     print(f"seed {seed}, {time.monotonic() - started:.0f} s")
     return status

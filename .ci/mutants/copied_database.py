@@ -13,7 +13,7 @@ class CopiedDatabase:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> None:
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> None:  # noqa: ARG001
     from django.conf import settings
     from django.db import connection
     from django.test.utils import setup_databases

@@ -94,6 +94,43 @@ def test_a_document_is_checked(change, message):
     assert caught.value.message == message
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "last-column-id",
+        "current-schema-id",
+        "last-partition-id",
+        "default-spec-id",
+        "default-sort-order-id",
+    ],
+)
+def test_ids_of_a_document_are_whole_numbers_of_31_bits(name):
+    for number in (-1, 2**31):
+        with pytest.raises(InvalidMetadata) as caught:
+            metadata_documents.check({**written(1), name: number})
+        assert caught.value.message == f"{name} must be between 0 and 2147483647"
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "path"),
+    [
+        ("partition-specs", lambda spec, id_: spec | {"spec-id": id_}, "spec-id"),
+        (
+            "partition-specs",
+            lambda spec, id_: {**spec, "fields": [{**spec["fields"][0], "field-id": id_}]},
+            "fields[0].field-id",
+        ),
+        ("sort-orders", lambda order, id_: order | {"order-id": id_}, "order-id"),
+    ],
+)
+def test_ids_of_specs_and_orders_are_whole_numbers_of_31_bits(key, change, path):
+    document = written(1)
+    for number in (-1, 2**31):
+        with pytest.raises(InvalidMetadata) as caught:
+            metadata_documents.check({**document, key: [change(document[key][0], number)]})
+        assert caught.value.message == f"{key}[0].{path} must be between 0 and 2147483647"
+
+
 def test_a_document_is_an_object():
     with pytest.raises(InvalidMetadata, match="The document must be an object, not an array"):
         metadata_documents.check([])

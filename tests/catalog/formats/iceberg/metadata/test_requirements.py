@@ -128,3 +128,9 @@ def test_creations_are_recognized():
     assert requirements.is_create([{"type": "assert-create"}])
     assert not requirements.is_create([{"type": "assert-table-uuid", "uuid": UUID}])
     assert not requirements.is_create([])
+
+
+def test_a_requirement_is_an_object():
+    with pytest.raises(InvalidMetadata) as caught:
+        requirements.check([{"type": "assert-create"}, None], None)
+    assert caught.value.message == "requirements[1] must be an object, not null"

@@ -119,6 +119,13 @@ def test_field_ids_of_the_client_are_kept():
     ]
 
 
+def test_new_fields_get_consecutive_ids():
+    old = spec_with_ids((1000, 2, "day", "d"))
+    new = spec((1, "bucket[4]", "b4"), (1, "bucket[8]", "b8"), (3, "identity", "n"))
+    assert numbered(new, old) == [1001, 1002, 1003]
+    assert numbered(new, old, last=1010) == [1011, 1012, 1013]
+
+
 def test_a_field_id_means_the_same_field_in_all_specs():
     old = spec_with_ids((1000, 2, "day", "d"))
     assert numbered(spec_with_ids((1000, 2, "void", "d")), old) == [1000]

@@ -10,13 +10,11 @@ from coverage import Coverage
 
 
 @dataclass(frozen=True)
-class TestMap:
+class LineMap:
     tests: dict[str, dict[int, list[str]]]
     """By file and line."""
     seconds: dict[str, float]
     """Of each test, without its fixtures."""
-
-    __test__ = False
 
     def reaching(self, path: Path, lines: Iterable[int]) -> list[str]:
         """The tests that execute one of these lines, the fastest first."""
@@ -28,7 +26,7 @@ class TestMap:
         file.write_text(json.dumps([self.tests, self.seconds]))
 
     @classmethod
-    def load(cls, file: Path) -> "TestMap":
+    def load(cls, file: Path) -> "LineMap":
         tests, seconds = json.loads(file.read_text())
         numbered = {
             path: {int(line): names for line, names in by_line.items()}
@@ -36,7 +34,7 @@ class TestMap:
         }
         return cls(numbered, seconds)
 
-    def updated(self, other: "TestMap") -> "TestMap":
+    def updated(self, other: "LineMap") -> "LineMap":
         """This map, with the tests of another instead of its own of the same names."""
         tests = {
             path: {
@@ -48,7 +46,7 @@ class TestMap:
         for path, by_line in other.tests.items():
             for line, names in by_line.items():
                 tests.setdefault(path, {}).setdefault(line, []).extend(names)
-        return TestMap(tests, self.seconds | other.seconds)
+        return LineMap(tests, self.seconds | other.seconds)
 
 
 class Recorder:
@@ -75,7 +73,7 @@ class Recorder:
         elif report.when == "call":
             self._seconds[report.nodeid] = report.duration
 
-    def result(self) -> TestMap:
+    def result(self) -> LineMap:
         self._coverage.stop()
         data = self._coverage.get_data()
         tests = {
@@ -85,4 +83,4 @@ class Recorder:
             }
             for file in data.measured_files()
         }
-        return TestMap(tests, self._seconds)
+        return LineMap(tests, self._seconds)

@@ -1,0 +1,134 @@
+"""The tables and namespaces among given ones that a principal may read, and the conditions of lists."""
+
+from dataclasses import replace
+
+import pytest
+
+from catalog import access
+from catalog.access import Principal
+from catalog.models import Grant, Job, Namespace, Table
+from catalog.models import Principal as Row
+from catalog.privileges import NOTHING, READ_ONLY, Privilege
+from tests.factories import make_namespace, make_root, make_table
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+
+
+@pytest.fixture
+def tables():
+    """Three tables in two namespaces, by name."""
+    make_root()
+    make_namespace("empty")
+    return {path[-1]: make_table(*path) for path in (("a", "t1"), ("a", "t2"), ("b", "t3"))}
+
+
+@pytest.fixture
+def actor(tables):
+    """May read t1, and browse t2."""
+    row = Row.objects.create(name="etl", kind="service")
+    Grant.objects.create(principal=row, table=tables["t1"], mask=READ_ONLY.value)
+    Grant.objects.create(principal=row, table=tables["t2"], mask=Privilege.BROWSE.value)
+    return access.of_row(row)
+
+
+def names(tables, keys):
+    return {name for name, row in tables.items() if row.pk in keys}
+
+
+def readable(tables, actor):
+    return names(tables, access.readable_tables(actor, [row.pk for row in tables.values()]))
+
+
+def namespaces():
+    return {row.name: row for row in Namespace.objects.exclude(name="")}
+
+
+def readable_namespaces(actor):
+    pks = [row.pk for row in namespaces().values()]
+    return names(namespaces(), access.readable_namespaces(actor, pks))
+
+
+def test_tables_are_readable_by_grant_ownership_level_and_job(tables, actor):
+    assert readable(tables, actor) == {"t1"}
+    assert readable(tables, replace(actor, tables=(tables["t3"].pk, 10**6))) == {"t1", "t3"}
+    assert readable(tables, replace(actor, everywhere=READ_ONLY)) == {"t1", "t2", "t3"}
+    Table.objects.filter(name="t2").update(owner="etl")
+    assert readable(tables, actor) == {"t1", "t2"}
+    assert access.readable_tables(actor, []) == set()
+
+
+def test_a_key_limits_the_readable_tables(tables, actor):
+    scoped = replace(actor, ceiling=Privilege.BROWSE)
+    assert readable(tables, scoped) == set()
+    assert readable(tables, replace(scoped, tables=(tables["t3"].pk,))) == {"t3"}
+    a, b = (namespaces()[name].pk for name in "ab")
+    assert readable(tables, replace(actor, within=a)) == {"t1"}
+    assert readable(tables, replace(actor, within=b)) == set()
+    assert readable(tables, replace(actor, within=b, everywhere=READ_ONLY)) == {"t3"}
+
+
+def test_namespaces_are_readable_by_grant_and_level(tables, actor):
+    assert readable_namespaces(actor) == set()
+    assert readable_namespaces(replace(actor, everywhere=READ_ONLY)) == {"a", "b", "empty"}
+    a, b = (namespaces()[name] for name in "ab")
+    Grant.objects.create(principal_id=actor.ids[0], namespace=a, mask=READ_ONLY.value)
+    Grant.objects.create(principal_id=actor.ids[0], namespace=b, mask=Privilege.BROWSE.value)
+    assert readable_namespaces(actor) == {"a"}
+    assert readable_namespaces(replace(actor, ceiling=Privilege.BROWSE)) == set()
+    assert readable_namespaces(replace(actor, within=b.pk)) == set()
+    assert readable_namespaces(replace(actor, within=b.pk, everywhere=READ_ONLY)) == {"b"}
+    assert access.readable_namespaces(actor, []) == set()
+
+
+def seen(actor):
+    """The names of the tables, jobs and namespaces in the lists of a principal."""
+    return (
+        set(Table.objects.filter(access.visible_tables(actor)).values_list("name", flat=True)),
+        set(
+            Job.objects.filter(access.visible_tables(actor, "table__")).values_list(
+                "table__name", flat=True
+            )
+        ),
+        set(
+            Namespace.objects.filter(access.visible_namespaces(actor))
+            .exclude(name="")
+            .values_list("name", flat=True)
+        ),
+    )
+
+
+def test_lists_show_what_may_be_browsed(tables, actor):
+    for row in tables.values():
+        Job.objects.create(kind="compact", table=row)
+    assert seen(actor) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
+    every = {"t1", "t2", "t3"}
+    reader = replace(actor, everywhere=READ_ONLY)
+    assert seen(reader) == (every, every, {"a", "b", "empty"})
+    job = replace(actor, tables=(tables["t3"].pk,))
+    assert seen(job) == (every, every, {"a", "b"})
+    a, b = (namespaces()[name].pk for name in "ab")
+    assert seen(replace(actor, within=a)) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
+    assert seen(replace(actor, within=b)) == (set(), set(), {"b"})
+    assert seen(replace(reader, within=b)) == ({"t3"}, {"t3"}, {"b"})
+    powerless = replace(actor, ceiling=NOTHING)
+    assert seen(powerless)[:2] == (set(), set())
+    assert seen(replace(reader, ceiling=NOTHING))[:2] == (set(), set())
+
+
+def test_the_contents_of_a_namespace_are_seen_by_who_may_browse_it(tables, actor):
+    def contents(actor):
+        rows = Table.objects.filter(access.visible_contents(actor))
+        return set(rows.values_list("name", flat=True))
+
+    assert contents(actor) == set()  # it may only traverse the namespace
+    a, b = (namespaces()[name] for name in "ab")
+    Grant.objects.create(principal_id=actor.ids[0], namespace=a, mask=Privilege.BROWSE.value)
+    assert contents(actor) == {"t1", "t2"}
+    assert contents(replace(actor, ceiling=NOTHING)) == set()
+    assert contents(replace(actor, within=a.pk)) == {"t1", "t2"}
+    assert contents(replace(actor, within=b.pk)) == set()
+    everyone = Principal("reader", READ_ONLY)
+    assert contents(everyone) == {"t1", "t2", "t3"}
+    assert contents(replace(everyone, within=b.pk)) == {"t3"}
+    in_namespaces = Namespace.objects.filter(access.visible_contents(actor, ""))
+    assert set(in_namespaces.values_list("name", flat=True)) == {"a"}
