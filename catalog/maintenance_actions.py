@@ -14,6 +14,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from django.utils.module_loading import import_string
+
 from catalog import policies
 from catalog.errors import InvalidInput
 from catalog.planning import Planned, Proposal, Statistics
@@ -64,14 +66,20 @@ class Occasion:
 class Implementation:
     """An action's work on tables of one format, and its row in docs/maintenance.md."""
 
-    run: Callable[..., Mapping[str, Any]]
-    """Function of the job and ``report``, and of the keyword ``spark`` if ``takes_spark``. Returns
-    the result as JSON; ``note`` in it is shown as a remark. See ``job_runner.Work`` for errors."""
+    run: str
+    """Dotted path of a function of the job and ``report``, and of the keyword ``spark`` if
+    ``takes_spark``. It returns the result as JSON; ``note`` in it is shown as a remark. See
+    ``job_runner.Work`` for errors. It is imported by the worker, with the libraries that it needs."""
     takes_spark: bool = False
     help: str
     """What the job does, as Markdown."""
     settings: str = ""
     """The settings of the policy that the job follows, as Markdown."""
+
+    def load(self) -> Callable[..., Mapping[str, Any]]:
+        """Import the function. Raises ImportError."""
+        function: Callable[..., Mapping[str, Any]] = import_string(self.run)
+        return function
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

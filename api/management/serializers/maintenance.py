@@ -17,14 +17,26 @@ from catalog.services.maintenance.measurements import Measurement
 _NAMESPACE = "Only this namespace and everything below it; spelled as in a path."
 
 # --- kinds of jobs ---------------------------------------------------------------------------------
-# A serializer creates its fields anew from their arguments, so these know every registered action.
+# Their choices and texts come from the registry of actions.
 
 
 class JobKindField(serializers.ChoiceField):
     """A kind of job: any maintenance action, or another job."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(choices=[(kind, kind) for kind in job_kinds()], **options)
+        super().__init__(choices=[], **options)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The kinds of this moment: the lists of jobs keep one field for the life of the process."""
+        return {kind: kind for kind in job_kinds()}
+
+    @choices.setter
+    def choices(self, choices: Any) -> None:
+        pass
+
+    def to_representation(self, value: Any) -> str:
+        return str(value)
 
 
 @extend_schema_field(OpenApiTypes.STR)

@@ -174,7 +174,7 @@ def dependents_warning(principal: Principal, rows: Sequence[Table], others: int 
     ]
     if others:
         sentences.append(f" {others} more tables have dependents.")
-    remark = " These files are remark as long as the references exist."
+    remark = " These files are kept as long as the references exist."
     return "".join(sentences) + remark if sentences else ""
 
 

@@ -76,7 +76,7 @@ def _work(job: Job, spark: Spark | None) -> Work:
     if action is None or job.table.format not in action.formats:
         raise Unsupported(f"This worker cannot {job.label}")
     implementation = action.implementations[job.table.format]
-    run = implementation.run
+    run = implementation.load()
     return partial(run, spark=spark) if implementation.takes_spark else run
 
 

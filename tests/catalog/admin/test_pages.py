@@ -138,7 +138,7 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
 @pytest.mark.parametrize(
     ("noun", "title", "teaches"),
     [
-        ("table", "Tables", "The overview shows an example"),
+        ("table", "Tables", "the overview shows an example"),
         ("materializedview", "Materialized views", "from a query on a Lance table"),
         ("labeldefinition", "Labels", "Define a label such as"),
         ("trashitem", "Trash", "kept here until their retention ends"),

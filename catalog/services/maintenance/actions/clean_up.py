@@ -3,7 +3,6 @@
 from catalog.maintenance_actions import IcebergFiles, Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics
 from catalog.policies import DAY, HOUR, EffectivePolicy, Mode, Rule, Unit
-from catalog.services.maintenance import iceberg_cleanup, lance_cleanup
 from catalog.services.maintenance.actions.results import removed_files
 
 
@@ -40,12 +39,12 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "lance": Implementation(
-            run=lance_cleanup.clean_up,
+            run="catalog.services.maintenance.lance_cleanup.clean_up",
             help="removes old versions, and the files that no other version refers to",
             settings="`keep_for`, `keep_versions`",
         ),
         "iceberg": Implementation(
-            run=iceberg_cleanup.clean_up,
+            run="catalog.services.maintenance.iceberg_cleanup.clean_up",
             takes_spark=True,
             help="removes old snapshots and their files (the action of `expire_snapshots`, without "
             "its deletion of files)",

@@ -3,7 +3,6 @@
 from catalog.maintenance_actions import Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, has_many_equality_deletes
 from catalog.policies import ICEBERG, LANCE, MB, EffectivePolicy, Mode, Rule, Unit
-from catalog.services.maintenance import iceberg_actions, lance_compaction
 from catalog.services.maintenance.actions.results import change_of
 
 
@@ -85,14 +84,14 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "lance": Implementation(
-            run=lance_compaction.compact,
+            run="catalog.services.maintenance.lance_compaction.compact",
             takes_spark=True,
             help="rewrites small adjacent fragments, and fragments with many deleted rows",
             settings="`target_rows`; fragments below `small_ratio` of it, or with more than "
             "`deleted_ratio` deleted rows",
         ),
         "iceberg": Implementation(
-            run=iceberg_actions.compact,
+            run="catalog.services.maintenance.iceberg_actions.compact",
             takes_spark=True,
             help="rewrites small files, and files with many deleted rows (`rewrite_data_files`)",
             settings="`target_bytes`; files below `small_ratio` of it, or above 1.8 times it, in "

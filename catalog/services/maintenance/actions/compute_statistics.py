@@ -6,7 +6,6 @@ from typing import Any
 
 from catalog.maintenance_actions import Implementation, MaintenanceAction, Occasion
 from catalog.policies import ICEBERG, Mode, Rule, Unit
-from catalog.services.maintenance import iceberg_actions
 from catalog.services.maintenance.actions.results import number
 
 _EVERY = timedelta(days=1)
@@ -41,7 +40,7 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "iceberg": Implementation(
-            run=iceberg_actions.compute_statistics,
+            run="catalog.services.maintenance.iceberg_actions.compute_statistics",
             takes_spark=True,
             help="computes the number of distinct values of each column (`compute_table_stats`)",
         ),

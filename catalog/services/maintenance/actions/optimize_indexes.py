@@ -3,7 +3,6 @@
 from catalog.maintenance_actions import Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, degraded_indexes
 from catalog.policies import LANCE, EffectivePolicy, Mode, Rule, Unit
-from catalog.services.maintenance import lance_actions
 from catalog.services.maintenance.actions import rebuild_indexes
 from catalog.services.maintenance.actions.results import change_of
 
@@ -47,7 +46,7 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "lance": Implementation(
-            run=lance_actions.optimize_indexes,
+            run="catalog.services.maintenance.lance_actions.optimize_indexes",
             help="adds unindexed rows to the indexes",
             settings="`unindexed_rows` is the threshold",
         ),

@@ -3,7 +3,6 @@
 from catalog.maintenance_actions import Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, degraded_indexes, rebuild_reason
 from catalog.policies import LANCE, EffectivePolicy, Mode, Rule, Unit
-from catalog.services.maintenance import lance_rebuilds
 from catalog.services.maintenance.actions.results import change_of
 
 _MAX_REASONS = 3  # indexes that a reason names
@@ -54,7 +53,7 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "lance": Implementation(
-            run=lance_rebuilds.rebuild_indexes,
+            run="catalog.services.maintenance.lance_rebuilds.rebuild_indexes",
             help="rebuilds indexes from all rows",
             settings="`index_segments` and `untrained_ratio` are the thresholds",
         ),

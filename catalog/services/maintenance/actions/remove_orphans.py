@@ -7,7 +7,6 @@ from catalog.maintenance_actions import (
     Occasion,
 )
 from catalog.policies import DAY, Mode, Rule, Unit
-from catalog.services.maintenance import iceberg_cleanup, lance_orphans
 from catalog.services.maintenance.actions.results import removed_files
 
 
@@ -38,12 +37,12 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "lance": Implementation(
-            run=lance_orphans.remove_orphans,
+            run="catalog.services.maintenance.lance_orphans.remove_orphans",
             help="removes files that no version refers to",
             settings="`orphan_age`, at least one day",
         ),
         "iceberg": Implementation(
-            run=iceberg_cleanup.remove_orphans,
+            run="catalog.services.maintenance.iceberg_cleanup.remove_orphans",
             takes_spark=True,
             help="removes files that the metadata does not refer to (`remove_orphan_files`)",
             settings="`orphan_age`, at least one day",

@@ -3,7 +3,6 @@
 from catalog.maintenance_actions import IcebergFiles, Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, is_worth_rewriting
 from catalog.policies import ICEBERG, EffectivePolicy, Mode, Rule, Unit
-from catalog.services.maintenance import iceberg_actions
 from catalog.services.maintenance.actions.results import change_of
 
 
@@ -39,7 +38,7 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "iceberg": Implementation(
-            run=iceberg_actions.rewrite_manifests,
+            run="catalog.services.maintenance.iceberg_actions.rewrite_manifests",
             takes_spark=True,
             help="merges small manifests (`rewrite_manifests`)",
             settings="`min_manifests`, if the rewrite saves at least a quarter of them",

@@ -3,7 +3,6 @@
 from catalog.maintenance_actions import Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, is_worth_rewriting
 from catalog.policies import ICEBERG, EffectivePolicy, Mode, Rule, Unit
-from catalog.services.maintenance import iceberg_actions
 from catalog.services.maintenance.actions.results import change_of
 
 
@@ -47,7 +46,7 @@ ACTION = MaintenanceAction(
     ),
     implementations={
         "iceberg": Implementation(
-            run=iceberg_actions.rewrite_position_deletes,
+            run="catalog.services.maintenance.iceberg_actions.rewrite_position_deletes",
             takes_spark=True,
             help="merges position delete files, and drops deletes of removed files "
             "(`rewrite_position_delete_files`)",

@@ -24,7 +24,7 @@ def test_dropping_a_table_asks_whether_its_data_goes_too(browser):
     with unchanged():
         page = browser.get(url(row, "drop")).content.decode()
     assert "Drop table &#x27;prod.t&#x27;?" in page
-    assert f"Its data stays at {row.location}" in page
+    assert f"The data at {row.location} is kept" in page
     assert 'name="purge"' in page
 
 
