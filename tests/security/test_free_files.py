@@ -88,7 +88,7 @@ def test_orphans_are_not_removed_either(lake, attacker):
     refer(attacker, lake / "x" / "data" / "rows.parquet")
     make_other("iceberg", lake / "x")
     before = files(lake)
-    job = maintenance_scheduler.start(actor=SYSTEM, table=OTHER, kind=JobKind.REMOVE_ORPHANS)
+    job = maintenance_scheduler.start(actor=SYSTEM, table=OTHER, kind="remove_orphans")
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (job.status, "has dependents: 'mine.t'" in job.error) == (JobStatus.FAILED, True)
