@@ -46,6 +46,8 @@ class Cluster:
             "MONODON_WORKER_CONCURRENCY": "1",
             "MONODON_LOG_LEVEL": "warning",
             **(clock.environment if clock is not None else {}),
+            # setproctitle, which a tool of the tests brings, would overwrite what environ() reads.
+            "SPT_NOENV": "1",
             **({"DATABASE_URL": pair.url} if pair is not None else {}),
             **settings,
         }
