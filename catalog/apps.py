@@ -8,6 +8,8 @@ class CatalogConfig(AppConfig):
     def ready(self) -> None:
         from catalog.services.access import users
         from catalog.services.maintenance import actions
+        from catalog.services.storage import profiles
 
         users.connect()
+        profiles.connect()
         actions.register()

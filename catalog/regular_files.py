@@ -92,6 +92,17 @@ def read(path: str, limit: int) -> tuple[bytes, Status]:
     return read_end(path, lambda tail, size: 0, limit)
 
 
+def read_range(path: str, start: int, length: int) -> bytes:
+    """A part of a file; shorter if the file ends before. Raises NotRegular and OSError."""
+    parent, _, name = path.rpartition("/")
+    with directory(parent) as above:
+        handle = _open(name, above)
+    try:
+        return _pread(handle, start, length)
+    finally:
+        os.close(handle)
+
+
 def status(path: str) -> Status:
     """The status of a regular file. Raises NotRegular and OSError; the file is not opened."""
     parent, _, name = path.rpartition("/")

@@ -36,7 +36,7 @@ class InvalidLocation(InvalidInput):
         fault: LocationFault = LocationFault.OTHER,
         detail: str | None = None,
     ) -> None:
-        self.location, self.fault = location, fault
+        self.location, self.cause, self.fault = location, cause, fault
         super().__init__(
             "Location {location!r} {cause}", detail=detail, location=location, cause=cause
         )

@@ -43,6 +43,7 @@ from catalog.models.protection import (
     TrashState,
 )
 from catalog.models.refs import Branch
+from catalog.models.storage import StorageProfile
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
 from catalog.models.versions import LedgerCheck, TableVersion
@@ -85,6 +86,7 @@ __all__ = [
     "SearchWord",
     "Sensitivity",
     "StagedFile",
+    "StorageProfile",
     "Table",
     "TableFormat",
     "TableHealth",

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from catalog.identifiers import Identifier, digest, label
+from catalog.models.storage import StorageProfile
 
 
 class NamespaceQuerySet(models.QuerySet["Namespace"]):
@@ -58,7 +59,15 @@ class Namespace(models.Model):
     location = models.TextField(
         null=True,
         editable=False,
-        help_text="Canonical local path of the property 'location'; null: not set.",
+        help_text="Canonical form of the property 'location'; null: not set.",
+    )
+    storage_profile = models.ForeignKey(
+        StorageProfile,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="namespaces",
+        help_text="Storage of new tables, here and below; null: inherited.",
     )
     owner = models.TextField(blank=True, help_text="Name of the principal that owns the namespace.")
     is_protected = models.BooleanField(

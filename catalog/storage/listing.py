@@ -2,19 +2,11 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from catalog import regular_files
 from catalog.storage.locations import is_below
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file in a directory of a table."""
-
-    name: str
-    size: int
+from catalog.storage.stores import StoredFile
 
 
 def list_files(location: str, directory: str) -> Iterator[StoredFile]:
@@ -27,9 +19,26 @@ def list_files(location: str, directory: str) -> Iterator[StoredFile]:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    yield StoredFile(entry.name, status.st_size)
+                    yield StoredFile(entry.name, status.st_size, status.st_mtime)
     except (FileNotFoundError, NotADirectoryError):
         return
+
+
+def list_tree(directory: str) -> Iterator[StoredFile]:
+    """All files below a directory, without links and what is behind them; none if it does not exist."""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        try:
+            with os.scandir(f"{directory}/{below}") as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{below}{entry.name}/")
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        yield StoredFile(f"{below}{entry.name}", status.st_size, status.st_mtime)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
 
 
 def list_directories(location: str, directory: str) -> list[str]:

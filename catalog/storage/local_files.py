@@ -1,17 +1,13 @@
 """Single files on a local file system: read, write, move and remove them."""
 
 import contextlib
-import errno
 import os
 import stat
 import uuid
-from enum import Enum
 
 from catalog import regular_files
 from catalog.errors import InvalidLocation
-
-IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
-"""Errors that mean that no file can exist at the path."""
+from catalog.storage.stores import Move, is_missing
 
 
 def write_new_file(path: str, content: bytes) -> None:
@@ -162,19 +158,6 @@ def _is_open_at(handle: int, directory: str) -> bool:
         with contextlib.suppress(OSError):
             return os.readlink(f"/proc/self/fd/{handle}") == directory
     return os.path.realpath(directory) == directory
-
-
-def is_missing(error: OSError) -> bool:
-    """True if an error means that a file does not exist."""
-    return error.errno == errno.ENOENT or error.errno in IMPOSSIBLE
-
-
-class Move(Enum):
-    """The outcome of moving a staged manifest."""
-
-    DONE = "done"
-    MISSING = "missing"
-    OCCUPIED = "occupied"
 
 
 def move_manifest(location: str, staged: str, final: str) -> Move:

@@ -1,8 +1,8 @@
 """Locations: checking and resolving the paths and URIs that callers name.
 
-A location is stored as an absolute local path without a trailing slash. Every location and every
-path from a caller is normalised and checked here before anything is opened. Locations in object
-stores are not served yet and are refused.
+A location is stored in its canonical form, without a slash at its end: an absolute local path, or a
+URI such as ``s3://bucket/key`` (``object_locations``). Every location and every path from a caller is
+normalised and checked here before anything is opened.
 """
 
 import os
@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote, urlsplit
 from django.conf import settings
 
 from catalog.errors import InvalidLocation, InvalidManifestPath, LocationFault
+from catalog.storage import object_locations, stores
+from catalog.storage.object_locations import is_object
 
 _TRAVERSAL = "holds '..'"
 _MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
@@ -22,16 +24,16 @@ _NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
 
 
 def allowed_roots() -> list[str]:
-    """The directories that may hold tables, the warehouse first."""
+    """The local directories that may hold tables, the warehouse first."""
     return [
         os.path.realpath(root)
         for root in (settings.MONODON_WAREHOUSE, *settings.MONODON_ALLOWED_ROOTS)
     ]
 
 
-def new_location(stem: str) -> str:
-    """A unique location for a new table."""
-    return f"{allowed_roots()[0]}/{stem}-{uuid.uuid4().hex}"
+def new_location(stem: str, base: str | None = None) -> str:
+    """A unique location for a new table: below a canonical directory, by default the warehouse."""
+    return f"{base or allowed_roots()[0]}/{stem}-{uuid.uuid4().hex}"
 
 
 def is_directly_in_warehouse(location: str) -> bool:
@@ -43,8 +45,10 @@ def check_location(location: str) -> str:
     """The canonical form of a table location from a caller.
 
     A path without a scheme or a leading slash is relative to the warehouse. Raises InvalidLocation
-    unless the location is strictly below an allowed root.
+    unless the location is strictly below an allowed root or a root of a storage profile.
     """
+    if object_locations.scheme_of(location):
+        return _allowed_object(location, object_locations.canonical_directory(location))
     path, cause = _read_path(location)
     if cause:
         fault = LocationFault.TRAVERSAL if cause == _TRAVERSAL else LocationFault.OTHER
@@ -63,14 +67,16 @@ def is_relative(location: str) -> bool:
 
 
 def iceberg_path(location: str) -> str:
-    """The canonical local path of a location or file that Iceberg metadata names.
+    """The canonical path of a location or file that Iceberg metadata names.
 
     Iceberg's readers do not decode such text, so neither does this function: ``file:///a%20b`` is a
     name with a percent sign. Raises InvalidLocation, before anything is opened, unless the path is
-    strictly below an allowed root.
+    strictly below an allowed root or a root of a storage profile.
     """
     if not isinstance(location, str):
         raise InvalidLocation(str(location), "is not a text")
+    if object_locations.scheme_of(location):
+        return _allowed_object(location, object_locations.canonical_directory(location))
     path = location
     for prefix in ("file://localhost/", "file:///", "file:/"):
         if location.startswith(prefix):
@@ -93,8 +99,8 @@ def is_relative_iceberg_path(location: str) -> bool:
 
 
 def iceberg_uri(path: str) -> str:
-    """A local path as Iceberg metadata names it: a URI without encoding."""
-    return "file://" + path
+    """A canonical path as Iceberg metadata names it: a URI without encoding."""
+    return path if is_object(path) else "file://" + path
 
 
 def home() -> str:
@@ -107,13 +113,24 @@ def path_fault(path: str) -> str | None:
     return _fault(path)
 
 
-def local_path(text: str) -> str | None:
-    """The path that Lance reads for a text: URIs are decoded.
+def lance_path(text: str) -> str | None:
+    """The path that Lance reads for a text: URIs of local files are decoded.
 
-    None if the path is invalid or in another storage.
+    It may be relative, and end with slashes. None if the path is invalid or in a storage that is not
+    served.
     """
+    if object_locations.scheme_of(text):
+        try:
+            return object_locations.canonical_directory(text)
+        except InvalidLocation:
+            return None
     path, fault = _read_path(text)
     return None if fault else path
+
+
+def is_absolute(path: str) -> bool:
+    """True if a path is a local path from the root, or in an object store."""
+    return path.startswith("/") or is_object(path)
 
 
 def is_below_any(path: str, directories: Iterable[str]) -> bool:
@@ -141,11 +158,28 @@ def _allowed(location: str, path: str) -> str:
     return canonical
 
 
+def _allowed_object(location: str, path: str) -> str:
+    """A canonical path in an object store. Raises InvalidLocation if it may not hold tables."""
+    if not any(is_below(path, root) for root in stores.object_roots()):
+        raise InvalidLocation(
+            location,
+            "is outside the roots of all storage profiles",
+            fault=LocationFault.OUTSIDE,
+            detail="A storage profile must have a root above it.",
+        )
+    return path
+
+
 def literal_directory(text: str) -> str | None:
-    """The absolute local path of a directory as Iceberg's readers understand it, without decoding.
+    """The canonical path of a directory as Iceberg's readers understand it, without decoding.
 
     None if no table's path is spelled like that.
     """
+    if object_locations.scheme_of(text):
+        try:
+            return object_locations.canonical_file(text)
+        except InvalidLocation:
+            return None
     path = text
     for prefix in ("file://localhost/", "file:///", "file:/"):
         if text.startswith(prefix):
@@ -162,14 +196,18 @@ def literal_directory(text: str) -> str | None:
 
 
 def uri(location: str) -> str:
-    """A location as an encoded URI: ``file:///data/a%20b``."""
-    return "file://" + quote(location)
+    """A location as an encoded URI: ``file:///data/a%20b``. Locations in object stores need no encoding."""
+    return location if is_object(location) else "file://" + quote(location)
 
 
 def parents(location: str) -> list[str]:
-    """Every directory above a location, nearest first, without the root of the file system."""
+    """Every directory above a location, nearest first, without the root of the file system.
+
+    Of a location in an object store, the last one is the bucket.
+    """
+    first = object_locations.bucket_of(location) if is_object(location) else ""
     above = []
-    while (location := location.rpartition("/")[0]) != "":
+    while location != first and (location := location.rpartition("/")[0]) != "":
         above.append(location)
     return above
 
@@ -243,6 +281,8 @@ def path_in_table(location: str, path: str) -> str | None:
     a URI. A relative path that is not in this table, if read relative to the store, is relative to
     the table. Raises InvalidManifestPath for an empty path, ``..`` and control characters.
     """
+    if is_object(location):
+        return _path_in_object_table(location, path)
     if len(path) < _MAX_PATH_BYTES // 4 and path.isprintable() and not _NEEDS_CARE.search(path):
         # Nearly all paths: nothing to decode, to normalise or to refuse.
         absolute = "/" + path.lstrip("/")
@@ -269,13 +309,29 @@ def path_in_table(location: str, path: str) -> str | None:
     return os.path.normpath(local)
 
 
+def _path_in_object_table(location: str, path: str) -> str | None:
+    bucket = object_locations.bucket_of(location)
+    try:
+        if object_locations.scheme_of(path):
+            absolute = object_locations.canonical_file(path)
+        else:
+            absolute = object_locations.canonical_file(f"{bucket}/{path.removeprefix('/')}")
+    except InvalidLocation as error:
+        raise InvalidManifestPath(path, error.cause) from None
+    if is_below(absolute, location):
+        return absolute[len(location) + 1 :]
+    # Relative to the table, or to the bucket; the latter does not exist in the table.
+    return None if path.startswith("/") or "://" in path else path
+
+
 def is_surely_in_table(location: str, relative: str) -> bool:
     """True if a relative path is certainly relative to this table, not to the store."""
-    return relative.split("/", maxsplit=1)[0] in {"_versions", "tree"} or os.path.lexists(
-        f"{location}/{relative}"
-    )
+    if relative.split("/", maxsplit=1)[0] in {"_versions", "tree"}:
+        return True
+    return not is_object(location) and os.path.lexists(f"{location}/{relative}")
 
 
 def store_path(location: str, relative: str) -> str:
-    """The path of a table's file relative to the store: no scheme, no leading slash."""
-    return f"{location}/{relative}".lstrip("/")
+    """The path of a table's file relative to its store: no scheme, no bucket, no leading slash."""
+    path = f"{location}/{relative}"
+    return object_locations.key_of(path) if is_object(location) else path.lstrip("/")

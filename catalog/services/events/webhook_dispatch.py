@@ -23,6 +23,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from catalog import encryption
 from catalog.access import SYSTEM
 from catalog.errors import (
     NamespaceNotFound,
@@ -30,7 +31,7 @@ from catalog.errors import (
 )
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.services.engine import audit_records, locks
-from catalog.services.events import encryption, feed, webhook_delivery
+from catalog.services.events import feed, webhook_delivery
 
 log = logging.getLogger(__name__)
 

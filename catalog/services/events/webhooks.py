@@ -7,7 +7,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from catalog import access
+from catalog import access, encryption
 from catalog.access import Principal
 from catalog.errors import (
     InvalidInput,
@@ -17,7 +17,7 @@ from catalog.identifiers import Identifier, label
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.privileges import Privilege
 from catalog.services.engine import audit_records, locks
-from catalog.services.events import encryption, feed, webhook_delivery
+from catalog.services.events import feed, webhook_delivery
 from catalog.services.tables import namespaces
 
 

@@ -33,7 +33,7 @@ from catalog.models import StagedFile, TableVersion
 from catalog.models.versions import file_name
 from catalog.postgresql import outcomes
 from catalog.postgresql.cursors import hot_cursor
-from catalog.storage import local_directories, local_files, locations
+from catalog.storage import local_directories, local_files, locations, stores
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +195,7 @@ def _write(files: Sequence[MetadataFile]) -> None:
 
 
 def _unwritable(location: str, problem: str, error: OSError) -> CatalogError:
-    if error.errno in local_files.IMPOSSIBLE:  # a retry does not help
+    if error.errno in stores.IMPOSSIBLE:  # a retry does not help
         return InvalidLocation(location, f"cannot be: {error.strerror}")
     return ServiceUnavailable(f"{problem}: {error.strerror or error}")
 

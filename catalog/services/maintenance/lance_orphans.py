@@ -34,7 +34,7 @@ from catalog.services.maintenance import lance_cleanup, lance_dependents, lance_
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.recovery import purge
 from catalog.services.tables import cleanup_operations
-from catalog.storage import listing, local_directories, local_files, locations
+from catalog.storage import listing, local_directories, local_files, locations, stores
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def _remove(path: str) -> bool:
     except NotRegular:
         return False
     except OSError as error:
-        if local_files.is_missing(error):
+        if stores.is_missing(error):
             return False
         raise
     return True

@@ -22,7 +22,7 @@ from catalog.services.iceberg.files import TableFileIO
 from catalog.services.iceberg.shared_files import foreign_files, path_of
 from catalog.services.storage import iceberg_paths
 from catalog.services.storage.table_files import NOBODY, Belonging, FileOwner, TableFiles
-from catalog.storage import local_directories, local_files
+from catalog.storage import local_directories, local_files, stores
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def _read(reader: TableFileIO, location: str) -> bytes | None:
     except (InvalidLocation, IsADirectoryError):
         return b""  # not a manifest
     except OSError as error:
-        if not local_files.is_missing(error):
+        if not stores.is_missing(error):
             raise
         local_directories.require_reachable(path)
         return None

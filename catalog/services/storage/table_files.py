@@ -359,7 +359,7 @@ class TableFiles:
         """The local paths that a reader may understand: they must all be the same file."""
         if not self._is_lance:
             return {text}
-        local = locations.local_path(text)
+        local = locations.lance_path(text)
         if local is None:
             return {"//"}
         if not local.startswith("/"):

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from catalog.storage import local_files
-from catalog.storage.local_files import Move
+from catalog.storage.stores import Move
 from tests.factories import files
 
 

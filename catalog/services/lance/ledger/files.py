@@ -185,7 +185,7 @@ def _representative(table: Table, base: BasePath) -> str:
 
 def _directory(base: BasePath) -> str | None:
     """The local directory of a base path as Lance reads it; None for another storage's."""
-    directory = locations.local_path(base.path)
+    directory = locations.lance_path(base.path)
     if directory is None or not directory.startswith("/") or "//" in directory:
         return None
     return directory.rstrip("/")

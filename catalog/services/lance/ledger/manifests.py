@@ -24,7 +24,7 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.regular_files import NotRegular, TooLarge
-from catalog.storage import local_directories, local_files, locations
+from catalog.storage import local_directories, locations, stores
 
 _MAX_MANIFEST = 512 * 1024**2
 
@@ -45,14 +45,14 @@ class Look:
 
 def is_location(base: BasePath, location: str) -> bool:
     """True if a base path is the table's own location, as on every branch."""
-    directory = locations.local_path(base.path)
+    directory = locations.lance_path(base.path)
     return base.is_root and directory is not None and directory.rstrip("/") == location
 
 
 def may_only_be_recorded(path: str) -> bool:
     """True if a manifest path has a prefix at which manifests are recorded and never read."""
     prefixes: Sequence[str] = settings.MONODON_MANIFEST_PATHS
-    spellings = {path.lstrip("/"), (locations.local_path(path) or path).lstrip("/")}
+    spellings = {path.lstrip("/"), (locations.lance_path(path) or path).lstrip("/")}
     return any(
         spelling.startswith(prefix.strip("/") + "/")
         for prefix in prefixes
@@ -98,7 +98,7 @@ def _refusal(error: OSError, table: Identifier, path: str, version: int) -> Cata
         )
     if isinstance(error, TooLarge):
         return InvalidManifestPath(path, f"is larger than {_MAX_MANIFEST} bytes")
-    if local_files.is_missing(error):
+    if stores.is_missing(error):
         return ManifestNotFound(table, version, path)
     return ServiceUnavailable(f"Manifest {path!r} cannot be read: {error.strerror}; try again")
 
@@ -184,7 +184,7 @@ def is_gone(location: str, manifest_path: str) -> bool:
     try:
         os.lstat("/" + manifest_path.lstrip("/"))
     except OSError as error:
-        if not local_files.is_missing(error):
+        if not stores.is_missing(error):
             return False
         relative = locations.path_in_table(location, manifest_path)
         if (

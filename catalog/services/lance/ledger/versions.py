@@ -21,7 +21,7 @@ from catalog.privileges import Privilege
 from catalog.services.lance.ledger import manifests
 from catalog.services.tables import tables
 from catalog.storage import local_directories, local_files, locations
-from catalog.storage.local_files import Move
+from catalog.storage.stores import Move
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from catalog.services.engine.commit_queue import turns
 from catalog.services.lance import datasets
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.tables import tables
-from catalog.storage import listing, local_files
+from catalog.storage import listing, stores
 
 PAGE_SIZE = 10_000
 _MAX_FILE = 1024 * 1024  # metadata included
@@ -75,7 +75,7 @@ def _read(location: str, directory: str, name: str) -> bytes | None:
     except (NotRegular, TooLarge):  # not a file of the table, or too large for a tag
         return None
     except OSError as error:
-        if local_files.is_missing(error):
+        if stores.is_missing(error):
             return None
         raise
     return content

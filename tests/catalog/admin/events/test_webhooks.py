@@ -8,9 +8,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from catalog import encryption
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
-from catalog.services.events import encryption, webhooks
+from catalog.services.events import webhooks
 from tests.factories import make_namespace
 
 LIST = "/admin/catalog/webhook/"

@@ -1,0 +1,88 @@
+"""The store of local file systems. No symbolic link is followed on the way to a file."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from catalog import regular_files
+from catalog.storage import listing, local_directories, local_files
+from catalog.storage.stores import FileStatus, Move, Store, StoredFile
+
+
+class LocalStore(Store):
+    """Files below the allowed roots of this machine, which may be on volumes of several machines."""
+
+    def read(self, path: str, limit: int) -> tuple[bytes, FileStatus]:
+        content, status = regular_files.read(path, limit)
+        return content, _status(status)
+
+    def read_end(
+        self, path: str, start_of: Callable[[bytes, int], int], limit: int
+    ) -> tuple[bytes, FileStatus]:
+        content, status = regular_files.read_end(path, start_of, limit)
+        return content, _status(status)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        return regular_files.read_range(path, start, length)
+
+    def status(self, path: str) -> FileStatus:
+        return _status(regular_files.status(path))
+
+    def write_new(self, path: str, content: bytes) -> None:
+        local_files.write_new_file(path, content)
+
+    def move_manifest(self, location: str, staged: str, final: str) -> Move:
+        return local_files.move_manifest(location, staged, final)
+
+    def make_directory(self, path: str) -> None:
+        local_directories.make_directory(path)
+
+    def remove(self, path: str) -> bool:
+        return local_files.remove_file_in_place(path)
+
+    def remove_many(self, paths: Iterable[str]) -> Iterator[str]:
+        for path in paths:
+            local_files.remove_file_in_place(path)
+            yield path
+
+    def set_aside(self, location: str, name: str) -> str | None:
+        return local_directories.set_aside(location, name)
+
+    def remove_tree(self, directory: str) -> Iterator[int]:
+        return local_directories.remove_tree(directory)
+
+    def remove_empty_directories(self, directory: str) -> Iterator[str]:
+        return local_directories.remove_empty_directories(directory)
+
+    def list_files(self, location: str, directory: str) -> Iterator[StoredFile]:
+        return listing.list_files(location, directory)
+
+    def list_tree(self, directory: str) -> Iterator[StoredFile]:
+        return listing.list_tree(directory)
+
+    def list_directories(self, location: str, directory: str) -> list[str]:
+        return listing.list_directories(location, directory)
+
+    def list_branches(self, location: str) -> list[str]:
+        return listing.list_branches(location)
+
+    def can_see(self, location: str) -> bool:
+        return Path(location).is_dir()
+
+    def require_reachable(self, path: str) -> None:
+        local_directories.require_reachable(path)
+
+    def find_link(self, directory: str) -> str | None:
+        return regular_files.find_link(directory)
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
+
+
+def _status(status: os.stat_result) -> FileStatus:
+    return FileStatus(
+        status.st_size,
+        status.st_mtime,
+        (status.st_ino, status.st_size, status.st_mtime_ns),
+        status.st_nlink,
+    )

@@ -1,0 +1,279 @@
+"""The interface to files: a store for each kind of storage, and the store of a location.
+
+Paths are canonical locations (``locations``): ``/warehouse/t/data/1.lance`` or ``s3://lake/t/data/1.lance``.
+Nothing outside this package opens a file of a table. The caller has checked that the path may be used;
+the store makes sure that it opens that path and no other.
+
+Stores raise OSError and its subclasses: FileNotFoundError, FileExistsError, ``NotRegular``, ``TooLarge``,
+``AccessDenied`` and ``StorageUnavailable``. Any other OSError also means that the storage failed.
+"""
+
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from django.utils.module_loading import import_string
+
+from catalog.storage import object_locations
+from catalog.storage.configuration import StoreConfiguration, StoreKind
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """The status of a file."""
+
+    size: int
+    """In bytes."""
+    modified_at: float
+    """Seconds since 1970, by the clock of the storage."""
+    identity: Hashable
+    """Differs between two files that were at the same path: an ETag, or inode, size and time."""
+    names: int = 1
+    """The number of names of the file, which is above 1 only for hard links."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a directory."""
+
+    name: str
+    """Relative to the listed directory."""
+    size: int
+    modified_at: float = 0.0
+    """Seconds since 1970."""
+
+
+class Move(Enum):
+    """The outcome of moving a staged manifest."""
+
+    DONE = "done"
+    MISSING = "missing"
+    OCCUPIED = "occupied"
+
+
+class AccessDenied(PermissionError):
+    """The store refuses the server's own credentials. The message names the profile, not the key."""
+
+    def __init__(self, profile: str, cause: str) -> None:
+        super().__init__(errno.EACCES, f"storage profile '{profile}' has no access: {cause}")
+
+
+class StorageUnavailable(OSError):
+    """The store does not answer, or asks for fewer requests, after several attempts."""
+
+    def __init__(self, profile: str, cause: str) -> None:
+        super().__init__(errno.EIO, f"storage profile '{profile}' is unavailable: {cause}")
+
+
+class Store(ABC):
+    """The files of one local file system, or of one bucket of an object store."""
+
+    # -- reading
+
+    @abstractmethod
+    def read(self, path: str, limit: int) -> tuple[bytes, FileStatus]:
+        """A whole file and its status. Raises NotRegular, TooLarge above ``limit`` bytes, OSError."""
+
+    @abstractmethod
+    def read_end(
+        self, path: str, start_of: Callable[[bytes, int], int], limit: int
+    ) -> tuple[bytes, FileStatus]:
+        """The end of a file, from the position that ``start_of`` returns, and the file's status.
+
+        ``start_of`` gets the file's last bytes and its size. Raises as ``read`` does.
+        """
+
+    @abstractmethod
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """A part of a file; shorter if the file ends before. Raises NotRegular and OSError."""
+
+    @abstractmethod
+    def status(self, path: str) -> FileStatus:
+        """The status of a file, which is not opened. Raises NotRegular and OSError."""
+
+    def size(self, path: str) -> int | None:
+        """The size of a file in bytes; None if there is no such file. Raises OSError."""
+        try:
+            return self.status(path).size
+        except OSError as error:
+            if is_missing(error):
+                return None
+            raise
+
+    # -- writing
+
+    @abstractmethod
+    def write_new(self, path: str, content: bytes) -> None:
+        """Write a file durably that must not exist, and the directories above it.
+
+        Raises FileExistsError, and OSError: then the file may exist all the same.
+        """
+
+    @abstractmethod
+    def move_manifest(self, location: str, staged: str, final: str) -> Move:
+        """Move a table's staged manifest to its final name; both are relative to the table.
+
+        Safe to repeat and to run concurrently. DONE: the final name holds the manifest, possibly
+        moved by another process. MISSING: neither file exists. OCCUPIED: the final name holds
+        another file, which stays. Raises OSError if the storage fails; the manifest then still has
+        one of the names.
+        """
+
+    @abstractmethod
+    def make_directory(self, path: str) -> None:
+        """Create a directory and those above it, if the storage has directories. Raises OSError."""
+
+    # -- removing
+
+    @abstractmethod
+    def remove(self, path: str) -> bool:
+        """Remove a file by its canonical path. Returns True if it existed. Raises OSError."""
+
+    @abstractmethod
+    def remove_many(self, paths: Iterable[str]) -> Iterator[str]:
+        """Remove files; yields the path of each that is gone afterwards. Raises OSError."""
+
+    @abstractmethod
+    def set_aside(self, location: str, name: str) -> str | None:
+        """Take a table's directory from its location before it is removed; returns where it is then.
+
+        ``name`` identifies the owner: another call with the same name returns the same path. Returns
+        None if there is nothing at the location. Object stores cannot rename and return the location
+        itself: the caller must keep it reserved until the removal has ended. Raises OSError.
+        """
+
+    @abstractmethod
+    def remove_tree(self, directory: str) -> Iterator[int]:
+        """Remove a directory, yielding the number of removed files so far.
+
+        May be interrupted and called again for the remaining files. Removes only what was written
+        before the call. Raises OSError.
+        """
+
+    @abstractmethod
+    def remove_empty_directories(self, directory: str) -> Iterator[str]:
+        """Remove the empty directories among a directory and those below it; yields each visited one."""
+
+    # -- listing
+
+    @abstractmethod
+    def list_files(self, location: str, directory: str) -> Iterator[StoredFile]:
+        """The files directly in a directory of a table; none if it does not exist. Raises OSError."""
+
+    @abstractmethod
+    def list_tree(self, directory: str) -> Iterator[StoredFile]:
+        """All files below a directory; none if it does not exist. Raises OSError."""
+
+    @abstractmethod
+    def list_directories(self, location: str, directory: str) -> list[str]:
+        """The names of the directories directly in a directory of a table. Raises OSError."""
+
+    @abstractmethod
+    def list_branches(self, location: str) -> list[str]:
+        """The branches of a Lance table in storage; their names may contain slashes."""
+
+    # -- what only some storages have
+
+    @abstractmethod
+    def can_see(self, location: str) -> bool:
+        """True if this process sees a table's directory; a volume may be mounted only elsewhere."""
+
+    @abstractmethod
+    def require_reachable(self, path: str) -> None:
+        """Raise OSError if the storage of a path is missing, so that nothing can be removed there."""
+
+    @abstractmethod
+    def find_link(self, directory: str) -> str | None:
+        """A symbolic link below a directory, relative to it; None if there is none.
+
+        The empty path if a link is on the path of the directory itself. Raises OSError.
+        """
+
+    @abstractmethod
+    def resolve(self, path: str) -> str:
+        """The path without symbolic links."""
+
+
+def is_missing(error: OSError) -> bool:
+    """True if an error means that a file does not exist."""
+    return error.errno in _MISSING
+
+
+IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+"""Errors that mean that no file can exist at the path."""
+_MISSING = {errno.ENOENT, *IMPOSSIBLE}
+
+
+# --- the store of a location -------------------------------------------------------------------
+
+_LOCAL = "catalog.storage.local_store.LocalStore"
+_OBJECT = "catalog.storage.object_store.ObjectStore"
+# By dotted path, and imported at the first use: processes without tables in object stores, such as
+# beat and most commands, start without their client.
+
+
+def store_of(path: str) -> Store:
+    """The store that holds a canonical path.
+
+    Raises StorageUnavailable if no storage profile has the path any more.
+    """
+    if path.startswith("/"):
+        return _local()
+    configuration = configuration_of(path)
+    if configuration is None:
+        raise StorageUnavailable("", f"no profile has {object_locations.bucket_of(path)}")
+    return _open(configuration, object_locations.bucket_of(path))
+
+
+def configuration_of(path: str) -> StoreConfiguration | None:
+    """The configuration of the object store below whose roots a canonical path is."""
+    for configuration in _configurations():
+        for root in configuration.roots:
+            if path == root or path.startswith(root + "/"):
+                return configuration
+    return None
+
+
+def object_roots() -> list[str]:
+    """The roots of all profiles of object stores."""
+    return [
+        root
+        for configuration in _configurations()
+        if configuration.kind != StoreKind.FILE
+        for root in configuration.roots
+    ]
+
+
+Source = Callable[[], Iterable[StoreConfiguration]]
+
+
+def _no_configurations() -> Iterable[StoreConfiguration]:
+    return ()
+
+
+_source: Source = _no_configurations
+
+
+def connect(source: Source) -> None:
+    """Set the function that returns the present configurations; the start of Django calls this."""
+    global _source  # noqa: PLW0603 -- one source for the process
+    _source = source
+
+
+def _configurations() -> Iterable[StoreConfiguration]:
+    return _source()
+
+
+@lru_cache(maxsize=1)
+def _local() -> Store:
+    store: Store = import_string(_LOCAL)()
+    return store
+
+
+@lru_cache(maxsize=64)
+def _open(configuration: StoreConfiguration, bucket: str) -> Store:
+    store: Store = import_string(_OBJECT)(configuration, bucket)
+    return store
