@@ -8,8 +8,10 @@ from tests.stores.fixtures import (
     make_live_profile,
     make_profile,
     moto_s3,
+    proxied_s3,
     s3,
     s3_profile,
+    s3_proxy,
     storage,
     versitygw,
 )
@@ -18,8 +20,10 @@ __all__ = [
     "make_live_profile",
     "make_profile",
     "moto_s3",
+    "proxied_s3",
     "s3",
     "s3_profile",
+    "s3_proxy",
     "storage",
     "versitygw",
 ]

@@ -16,7 +16,8 @@ import pytest
 
 from tests import optional
 from tests.live import LiveServer
-from tests.stores.s3 import GivenStore, Moto, S3Store, Versitygw
+from tests.stores.faults import FaultProxy
+from tests.stores.s3 import GivenStore, Moto, Proxied, S3Store, Versitygw
 
 REQUIRE = "MONODON_REQUIRE_STORES"
 _numbers = itertools.count(1)
@@ -58,6 +59,23 @@ def s3(request: pytest.FixtureRequest) -> Iterator[S3Store]:
     else:
         built = True
     yield request.getfixturevalue("versitygw" if built else "moto_s3")
+
+
+@pytest.fixture
+def s3_proxy(s3: S3Store) -> Iterator[FaultProxy]:
+    """A proxy before `s3` that fails on purpose; `proxied_s3` is the store behind it."""
+    try:
+        proxy = FaultProxy(s3.endpoint)
+    except ValueError as error:
+        pytest.skip(str(error))
+    with proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied_s3(s3: S3Store, s3_proxy: FaultProxy) -> Proxied:
+    """`s3` through `s3_proxy`; its `profile_fields()` name the proxy as endpoint."""
+    return Proxied(s3, s3_proxy.url)
 
 
 MakeProfile = Callable[..., Any]
