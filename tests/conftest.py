@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stores.fixtures import (
+    azurite,
+    fake_gcs,
     make_live_profile,
     make_profile,
     moto_s3,
@@ -17,6 +19,8 @@ from tests.stores.fixtures import (
 )
 
 __all__ = [
+    "azurite",
+    "fake_gcs",
     "make_live_profile",
     "make_profile",
     "moto_s3",
