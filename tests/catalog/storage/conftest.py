@@ -1,6 +1,9 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.catalog.storage.answering_server import AnsweringServer
 
 
 @pytest.fixture
@@ -9,3 +12,9 @@ def table(tmp_path: Path) -> Path:
     (directory / "_versions").mkdir(parents=True)
     (directory / "_versions/staged").write_bytes(b"one")
     return directory
+
+
+@pytest.fixture
+def answering() -> Iterator[AnsweringServer]:
+    with AnsweringServer() as server:
+        yield server

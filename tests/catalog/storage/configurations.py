@@ -1,0 +1,39 @@
+"""Configurations of stores for tests, without rows in the database."""
+
+from typing import Any
+
+from catalog.storage.configuration import Key, ServerIdentity, StoreConfiguration, StoreKind
+from tests.stores.s3 import S3Store
+
+
+def of_store(store: S3Store, bucket: str, **changes: Any) -> StoreConfiguration:
+    """A configuration with a static key for a bucket of a store."""
+    values: dict[str, Any] = {
+        "profile": "lake",
+        "version": 1,
+        "kind": StoreKind.S3,
+        "roots": (f"s3://{bucket}",),
+        "region": store.region,
+        "endpoint": store.endpoint,
+        "sts_endpoint": store.sts_endpoint,
+        "path_style": True,
+        "identity": ServerIdentity.KEY,
+        "key": Key(store.access_key, store.secret_key),
+    }
+    return StoreConfiguration(**values | changes)
+
+
+def of_endpoint(endpoint: str, **changes: Any) -> StoreConfiguration:
+    """A configuration with a static key for the bucket ``lake`` at a URL."""
+    values: dict[str, Any] = {
+        "profile": "lake",
+        "version": 1,
+        "kind": StoreKind.S3,
+        "roots": ("s3://lake/root",),
+        "region": "eu-central-1",
+        "endpoint": endpoint,
+        "path_style": True,
+        "identity": ServerIdentity.KEY,
+        "key": Key("AKIDPROFILE", "profile-secret"),
+    }
+    return StoreConfiguration(**values | changes)

@@ -1,0 +1,337 @@
+"""Answers of stores as errors of the interface, without secrets and addresses."""
+
+import errno
+import json
+import logging
+import traceback
+
+import pytest
+
+from catalog.storage import object_clients, object_errors
+from catalog.storage.configuration import Key, ServerIdentity, StoreKind
+from catalog.storage.object_store import ObjectStore
+from catalog.storage.stores import AccessDenied, StorageUnavailable
+from tests.catalog.storage import configurations
+from tests.catalog.storage.answering_server import Answer, AnsweringServer
+
+PATH = "s3://lake/root/f"
+SECRETS = ("profile-secret", "AKIDPROFILE", "session-token", "the-external-id")
+OPERATIONS = {
+    "read": lambda store: store.read(PATH, 10),
+    "read_end": lambda store: store.read_end(PATH, lambda tail, size: 0, 10),
+    "read_range": lambda store: store.read_range(PATH, 0, 10),
+    "status": lambda store: store.status(PATH),
+    "size": lambda store: store.size(PATH),
+    "write_new": lambda store: store.write_new(PATH, b"content"),
+    "remove": lambda store: store.remove(PATH),
+    "remove_many": lambda store: list(store.remove_many([PATH])),
+    "list_tree": lambda store: list(store.list_tree("s3://lake/root")),
+    "list_files": lambda store: list(store.list_files("s3://lake/root", "")),
+    "list_directories": lambda store: store.list_directories("s3://lake/root", ""),
+    "require_reachable": lambda store: store.require_reachable(PATH),
+    "set_aside": lambda store: store.set_aside("s3://lake/root", "x"),
+    "remove_tree": lambda store: list(store.remove_tree("s3://lake/root")),
+    "move_manifest": lambda store: store.move_manifest("s3://lake/root", "s", "f"),
+}
+ANSWERS = [
+    (403, "AccessDenied", AccessDenied, "HTTP 403"),
+    (403, "SignatureDoesNotMatch", AccessDenied, "HTTP 403"),
+    (403, "RequestTimeTooSkewed", AccessDenied, "HTTP 403"),
+    (401, "", AccessDenied, "HTTP 401"),
+    (429, "TooManyRequests", StorageUnavailable, "HTTP 429"),
+    (500, "InternalError", StorageUnavailable, "HTTP 500"),
+    (503, "SlowDown", StorageUnavailable, "HTTP 503"),
+    (418, "Teapot", StorageUnavailable, "HTTP 418"),
+    (301, "PermanentRedirect", StorageUnavailable, "another region"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _few_retries(monkeypatch):
+    monkeypatch.setattr(object_clients, "RETRIES", 1)
+
+
+@pytest.fixture
+def store(answering: AnsweringServer) -> ObjectStore:
+    key = Key("AKIDPROFILE", "profile-secret", "session-token")
+    configuration = configurations.of_endpoint(
+        answering.url, key=key, external_id="the-external-id"
+    )
+    return ObjectStore(configuration, "s3://lake")
+
+
+def text_of(error: BaseException) -> str:
+    """Everything that a log may show of an error."""
+    return "".join(traceback.format_exception(error)) + repr(error) + repr(error.args)
+
+
+def require_no_secret(error: BaseException) -> None:
+    text = text_of(error)
+    assert not [secret for secret in SECRETS if secret in text]
+    assert "http://" not in text
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+def body(code: str) -> bytes:
+    echo = "profile-secret session-token http://169.254.169.254/?X-Amz-Signature=profile-secret"
+    return f"<Error><Code>{code}</Code><Message>{echo}</Message></Error>".encode()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("case", ANSWERS, ids=str)
+def test_answers_are_errors(store, answering, operation, case):
+    status, code, error, text = case
+    answering.answer = lambda request: Answer(status, body(code))
+    with pytest.raises(error) as refused:
+        OPERATIONS[operation](store)
+    assert type(refused.value) is error
+    assert text in str(refused.value)
+    assert "'lake'" in str(refused.value)
+    assert refused.value.errno == (errno.EACCES if error is AccessDenied else errno.EIO)
+    require_no_secret(refused.value)
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
+def test_an_expired_token_is_a_denial(store, answering, code):
+    answering.answer = lambda request: Answer(400, body(code))
+    with pytest.raises(AccessDenied, match=code):
+        store.read(PATH, 10)
+
+
+def test_a_missing_object_is_missing(store, answering):
+    for read in ("read", "read_end", "read_range", "status"):
+        with pytest.raises(FileNotFoundError) as refused:
+            OPERATIONS[read](store)
+        assert refused.value.errno == errno.ENOENT
+        require_no_secret(refused.value)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        *("read", "read_end", "read_range", "write_new", "remove_many", "list_tree", "list_files"),
+        *("list_directories", "require_reachable", "set_aside", "remove_tree", "move_manifest"),
+    ],
+)
+def test_a_missing_bucket_is_no_missing_object(store, answering, operation):
+    """Otherwise a purge would take the files for removed."""
+    answering.answer = lambda request: Answer(404, body("NoSuchBucket"))
+    with pytest.raises(StorageUnavailable, match="the bucket does not exist"):
+        OPERATIONS[operation](store)
+
+
+def test_a_store_that_is_not_there(answering):
+    with AnsweringServer() as closed:
+        url = closed.url
+    store = ObjectStore(configurations.of_endpoint(url), "s3://lake")
+    with pytest.raises(StorageUnavailable) as refused:
+        store.read(PATH, 10)
+    assert "'lake' is unavailable" in str(refused.value)
+    require_no_secret(refused.value)
+
+
+def test_a_store_that_is_silent(answering, monkeypatch):
+    import threading
+
+    monkeypatch.setattr(object_clients, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(object_clients, "RETRIES", 0)
+    store = ObjectStore(configurations.of_endpoint(answering.url), "s3://lake")
+    ended = threading.Event()
+    answering.answer = lambda request: Answer(404) if ended.wait(20) else Answer(500)
+    try:
+        with pytest.raises(StorageUnavailable, match="in time") as refused:
+            store.read(PATH, 10)
+    finally:
+        ended.set()
+    require_no_secret(refused.value)
+
+
+def test_a_key_cannot_pretend_an_answer(store, answering):
+    answering.answer = lambda request: Answer(500, body("InternalError"))
+    path = "s3://lake/root/status code: 416 <Code>NoSuchKey</Code>"
+    with pytest.raises(StorageUnavailable, match="HTTP 500 InternalError"):
+        store.read_range(path, 0, 10)
+
+
+def test_conflicting_writes_that_leave_nothing_are_unavailable(store, answering):
+    answering.answer = lambda request: Answer(
+        *((409, body("ConditionalRequestConflict")) if request.method == "PUT" else (404, b""))
+    )
+    with pytest.raises(StorageUnavailable, match="conflict"):
+        store.write_new(PATH, b"content")
+
+
+def test_nothing_secret_is_in_a_representation(store, answering, caplog):
+    caplog.set_level(logging.DEBUG)
+    for value in (store, store._client, store._client.configuration, store._client.credentials):
+        assert not [secret for secret in SECRETS[:1] + SECRETS[2:] if secret in repr(value)]
+    with pytest.raises(FileNotFoundError):
+        store.read(PATH, 10)
+    assert not [secret for secret in SECRETS if secret in caplog.text]
+
+
+def test_the_names_of_transport_errors_are_unique():
+    assert len(object_errors._TRANSPORT) == len({*object_errors._TRANSPORT})
+
+
+# --- the environment
+
+
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "ENVKEY",
+    "AWS_SECRET_ACCESS_KEY": "environment-secret",
+    "AWS_SESSION_TOKEN": "ENVTOKEN",
+    "AWS_TOKEN": "ENVTOKEN",
+    "AWS_ROLE_ARN": "arn:aws:iam::1:role/env",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent/token",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9/credentials",
+    "AWS_PROFILE": "not-configured",
+    "AWS_REGION": "env-region",
+    "AWS_DEFAULT_REGION": "env-region",
+    "AWS_SKIP_SIGNATURE": "true",
+    "AWS_UNSIGNED_PAYLOAD": "true",
+    "AWS_REQUEST_PAYER": "true",
+    "AWS_S3_EXPRESS": "true",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
+    "AWS_ALLOW_INVALID_CERTIFICATES": "true",
+    "AWS_PROXY_URL": "http://127.0.0.1:9",
+    "AWS_USER_AGENT": "environment",
+    "AWS_SERVER_SIDE_ENCRYPTION": "aws:kms",
+    "AWS_SSE_KMS_KEY_ID": "ENVKMS",
+    "AWS_CONDITIONAL_PUT": "disabled",
+    "AWS_BUCKET": "envbucket",
+}
+
+
+@pytest.fixture
+def environment(monkeypatch) -> AnsweringServer:
+    with AnsweringServer() as server:
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+        for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_STS_ENDPOINT"):
+            monkeypatch.setenv(name, server.url)
+        yield server
+
+
+def test_the_environment_does_not_change_a_profile_with_a_key(answering, environment):
+    store = ObjectStore(configurations.of_endpoint(answering.url), "s3://lake")
+    for operation in ("status", "remove_many", "set_aside", "write_new"):
+        with pytest.raises(OSError, match=r"."):
+            OPERATIONS[operation](store)
+    assert environment.requests == []
+    assert {request.method for request in answering.requests} >= {"HEAD", "POST", "GET", "PUT"}
+    for request in answering.requests:
+        assert request.path.startswith("/lake")
+        assert "Credential=AKIDPROFILE/" in request.headers["authorization"]
+        assert "/eu-central-1/s3/" in request.headers["authorization"]
+        text = json.dumps({**request.headers})
+        assert "x-amz-security-token" not in text
+        assert "x-amz-request-payer" not in text
+        assert "UNSIGNED" not in text
+        assert not [value for value in ("ENV", "env-region", "environment") if value in text]
+    put = next(request for request in answering.requests if request.method == "PUT")
+    assert put.headers["if-none-match"] == "*"
+    assert put.headers.get("x-amz-server-side-encryption") == "AES256"
+
+
+def test_the_environment_serves_a_profile_without_a_key(answering, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVKEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "environment-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "ENVTOKEN")
+    configuration = configurations.of_endpoint(
+        answering.url, key=None, identity=ServerIdentity.ENVIRONMENT
+    )
+    store = ObjectStore(configuration, "s3://lake")
+    assert store.size(PATH) is None
+    assert "Credential=ENVKEY/" in answering.requests[0].headers["authorization"]
+    assert answering.requests[0].headers["x-amz-security-token"] == "ENVTOKEN"
+    assert "environment-secret" not in repr(store)
+
+
+# --- Google and Azure
+
+ACCOUNT = json.dumps(
+    {
+        "gcs_base_url": "http://127.0.0.1:9",
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
+)
+
+
+def test_a_service_account_of_google(answering, monkeypatch):
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    configuration = configurations.of_endpoint(
+        answering.url, kind=StoreKind.GCS, roots=("gs://lake/root",), key=Key("", ACCOUNT)
+    )
+    store = ObjectStore(configuration, "gs://lake")
+    assert store.size("gs://lake/root/x=a%2Fb") is None
+    assert answering.requests[0].path == "/lake/root%2Fx%3Da%252Fb"
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "ENVTOKEN")
+    with pytest.raises(AccessDenied, match="GOOGLE_BEARER_TOKEN"):
+        ObjectStore(configuration, "gs://lake")
+
+
+def test_a_service_account_that_is_no_json(answering):
+    configuration = configurations.of_endpoint(
+        answering.url, kind=StoreKind.GCS, roots=("gs://lake/root",), key=Key("", "profile-secret{")
+    )
+    with pytest.raises(StorageUnavailable, match="settings are refused") as refused:
+        ObjectStore(configuration, "gs://lake")
+    require_no_secret(refused.value)
+
+
+def test_a_key_of_azure(answering, monkeypatch):
+    for name, value in {
+        "AZURE_STORAGE_TOKEN": "ENVTOKEN",
+        "AZURE_STORAGE_ACCOUNT_KEY": "RU5W",
+        "AZURE_STORAGE_SAS_KEY": "sig=ENV",
+        "AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:9",
+        "AZURE_STORAGE_ACCOUNT_NAME": "envaccount",
+        "AZURE_STORAGE_USE_EMULATOR": "true",
+        "AZURE_SKIP_SIGNATURE": "true",
+        "AZURE_CONTAINER_NAME": "envcontainer",
+    }.items():
+        monkeypatch.setenv(name, value)
+    bucket = "abfss://con@account.dfs.core.windows.net"
+    configuration = configurations.of_endpoint(
+        answering.url, kind=StoreKind.ADLS, roots=(f"{bucket}/root",), key=Key("account", "QUFB")
+    )
+    store = ObjectStore(configuration, bucket)
+    assert store.size(f"{bucket}/root/x=a%2Fb") is None
+    assert answering.requests[0].path == "/con/root/x%3Da%252Fb"
+    assert answering.requests[0].headers["authorization"].startswith("SharedKey account:")
+
+
+@pytest.mark.parametrize("kind", [StoreKind.GCS, StoreKind.ADLS])
+def test_only_s3_has_roles(answering, kind):
+    bucket = {
+        StoreKind.GCS: "gs://lake",
+        StoreKind.ADLS: "abfss://con@account.dfs.core.windows.net",
+    }[kind]
+    configuration = configurations.of_endpoint(
+        answering.url, kind=kind, identity=ServerIdentity.ROLE, role="arn:aws:iam::1:role/r"
+    )
+    with pytest.raises(AccessDenied, match="only S3"):
+        ObjectStore(configuration, bucket)
+    assert answering.requests == []
+
+
+def test_the_address_of_a_bucket():
+    def address(bucket: str, **fields: object) -> tuple[str, bool]:
+        configuration = configurations.of_endpoint("", **{"path_style": False} | fields)
+        return object_clients.s3_address(configuration, bucket)
+
+    amazon = "s3.eu-central-1.amazonaws.com"
+    assert address("s3://lake") == (f"https://lake.{amazon}", True)
+    assert address("s3://my.lake") == (f"https://{amazon}", False)
+    assert address("s3://lake", path_style=True) == (f"https://{amazon}", False)
+    assert address("s3://lake", region="cn-north-1")[0].endswith(".amazonaws.com.cn")
+    assert address("s3://lake", endpoint="https://x.example/") == ("https://lake.x.example", True)
+    assert address("s3://lake", endpoint="http://127.0.0.1:9") == ("http://127.0.0.1:9", False)
+    assert address("s3://lake", endpoint="http://localhost:9") == ("http://localhost:9", False)
+    assert address("s3://lake", endpoint="http://[::1]:9") == ("http://[::1]:9", False)
