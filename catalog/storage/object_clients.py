@@ -38,6 +38,10 @@ _GCS = "https://storage.googleapis.com"
 _ADDRESS = re.compile(r"\[|\d+\.\d+\.\d+\.\d+(?::|/|$)|localhost(?::|/|$)")
 # Variables that replace a profile's service account, and that no option overrides.
 GCS_IDENTITIES = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH")
+_S3_ENCRYPTION = (
+    *("AWS_SERVER_SIDE_ENCRYPTION", "AWS_SSE_KMS_KEY_ID", "AWS_SSE_BUCKET_KEY_ENABLED"),
+    "AWS_SSE_CUSTOMER_KEY_BASE64",
+)
 
 
 class ObjectClient:
@@ -201,11 +205,14 @@ def _s3(configuration: StoreConfiguration, bucket: str, *, bulk: bool) -> S3Stor
 
 
 def s3_encryption(configuration: StoreConfiguration) -> dict[str, str]:
-    """Options for the encryption of new objects."""
+    """Options for the encryption of new objects.
+
+    Raises AccessDenied if the environment would add another one to what the profile states.
+    """
     if configuration.kms_key:
         return {"server_side_encryption": "aws:kms", "sse_kms_key_id": configuration.kms_key}
-    if os.environ.get("AWS_SERVER_SIDE_ENCRYPTION"):
-        return {"server_side_encryption": "AES256"}  # S3's default, instead of the environment's
+    if configuration.identity != ServerIdentity.ENVIRONMENT:
+        _refuse_variables(configuration, _S3_ENCRYPTION, "would change how it encrypts")
     return {}
 
 
@@ -247,13 +254,19 @@ def _azure(configuration: StoreConfiguration, bucket: str) -> AzureStore:
 
 def secret_of(configuration: StoreConfiguration, overriding: Iterable[str] = ()) -> str:
     """The secret of a profile's key. Raises AccessDenied if a variable of the environment overrides it."""
-    for variable in overriding:
-        if os.environ.get(variable):
-            cause = f"{variable} is set in the environment of the server and would replace its key"
-            raise AccessDenied(configuration.profile, cause)
+    _refuse_variables(configuration, overriding, "would replace its key")
     if configuration.key is None or not configuration.key.secret:
         raise AccessDenied(configuration.profile, "it has no key")
     return configuration.key.secret
+
+
+def _refuse_variables(
+    configuration: StoreConfiguration, variables: Iterable[str], effect: str
+) -> None:
+    for variable in variables:
+        if os.environ.get(variable):
+            cause = f"{variable} is set in the environment of the server and {effect}"
+            raise AccessDenied(configuration.profile, cause)
 
 
 def _refuse_role(configuration: StoreConfiguration) -> None:

@@ -15,6 +15,7 @@ from catalog.storage.stores import AccessDenied, StorageUnavailable
 RANGE_NOT_SATISFIABLE = 416
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>|\(code: ([A-Za-z0-9]{1,64})\)")
+_DENIED = {401, 403}
 _MISSING_BUCKETS = {"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"}
 _DENIALS = {
     "AccessDenied",
@@ -29,7 +30,7 @@ _TRANSPORT: Mapping[str, str] = {
     "dns error": "its host name is unknown",
     "failed to lookup address": "its host name is unknown",
     "timed out": "it does not answer in time",
-    "timeout": "it does not answer in time",
+    "timedout": "it does not answer in time",
     "connection refused": "it refuses connections",
     "connection reset": "it closed the connection",
     "connection closed": "it closed the connection",
@@ -67,18 +68,19 @@ def translate(error: Exception, profile: str, key: str, *, of_file: bool = True)
     status = status_of(error, key)
     code = _code(text)
     name = f"HTTP {status}{f' {code}' if code else ''}" if status else code
-    if isinstance(error, FileNotFoundError):
-        if of_file and code not in _MISSING_BUCKETS:
-            return FileNotFoundError(errno.ENOENT, "No such object", key)
+    if code in _MISSING_BUCKETS or (isinstance(error, FileNotFoundError) and not of_file):
         return StorageUnavailable(profile, f"the bucket does not exist ({name})")
     match error:
+        case FileNotFoundError():
+            return FileNotFoundError(errno.ENOENT, "No such object", key)
         case exceptions.AlreadyExistsError():
             return FileExistsError(errno.EEXIST, "Object exists", key)
         case exceptions.InvalidPathError():
             return Unlistable(errno.EINVAL, "a name in the list is not canonical")
         case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
             return AccessDenied(profile, name or "the credentials are refused")
-    if code in _DENIALS:
+    # Errors of lists have no class of their own.
+    if status in _DENIED or code in _DENIALS:
         return AccessDenied(profile, name)
     return StorageUnavailable(profile, name or _transport_cause(text))
 
