@@ -54,6 +54,10 @@ class ObjectClient:
         self.profile = configuration.profile
         if object_locations.SCHEMES.get(bucket.partition("://")[0]) != configuration.kind:
             raise StorageUnavailable(self.profile, f"it is not for locations such as {bucket}")
+        self.credentials: role_sessions.CredentialSource | None = None
+        """The source of the credentials; None if obstore gets them itself."""
+        if configuration.kind == StoreKind.S3:
+            self.credentials = role_sessions.credential_source(configuration)
         self.store: ObjectStore = _store(configuration, bucket)
 
     def __repr__(self) -> str:
@@ -63,13 +67,6 @@ class ObjectClient:
     def bulk_store(self) -> "ObjectStore":
         """The same bucket, for removing many objects by one request."""
         return _store(self.configuration, self.bucket, bulk=True)
-
-    @property
-    def credentials(self) -> role_sessions.CredentialSource | None:
-        """The source of the credentials; None if obstore gets them itself."""
-        if self.configuration.kind != StoreKind.S3:
-            return None
-        return role_sessions.credential_source(self.configuration)
 
     def key(self, path: str) -> str:
         """The key of a canonical path. Raises OSError if no request can name exactly this key."""
