@@ -166,6 +166,8 @@ class Versitygw(S3Store):
         objects, sidecar = directory / "objects", directory / "metadata"
         for each in (objects, sidecar):
             each.mkdir(parents=True, exist_ok=True)
+        if self._port and listens(self._port):
+            raise NotReady(f"Port {self._port} is in use; choose another one")
         for attempt in range(_ATTEMPTS):
             port = self._port or free_port()
             self._server = ServerProcess(
