@@ -10,7 +10,7 @@ be valid for less than 900 seconds, and bucket policies are moto's.
 """
 
 import json
-import sys
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -47,6 +47,7 @@ def main() -> None:
     ActionAuthenticatorMixin._authenticate_and_authorize_s3_action = _authorize_s3
     IAMRequestBase.check_action_permitted = _check_session(IAMRequestBase.check_action_permitted)
     STSBackend.assume_role = _check_policy_size(STSBackend.assume_role)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for every request otherwise
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
@@ -200,4 +201,4 @@ def _check_policy_size(original: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
