@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 import xmltodict
 from moto import settings
@@ -101,7 +101,7 @@ def _authorize_s3(
     """Replaces moto's method, which every operation of S3 calls first."""
     if "Authorization" not in self.headers:
         raise S3AccessDeniedError
-    query = urlsplit(self.uri).query
+    query = self.request.query_string.decode()  # as it was signed
     request = S3IAMRequest(
         account_id=self.current_account,
         method=self.method,
