@@ -118,12 +118,12 @@ class PreviewStorageProfileSerializer(StorageProfileChangesSerializer):
 
     delete = fields.FlagField(default=False, help_text="Preview the deletion; without changes.")
 
-    def validate(self, attrs: Any) -> Changes | None:
+    def validate(self, attrs: Any) -> dict[str, Changes | None]:
         is_deletion = attrs.pop("delete")
         changes = Changes(**attrs)
         if is_deletion and changes != Changes():
             raise serializers.ValidationError("Use either 'delete' or changes.")
-        return None if is_deletion else changes
+        return {"changes": None if is_deletion else changes}
 
 
 class StorageProfileSerializer(Serializer):

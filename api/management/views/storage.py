@@ -72,7 +72,7 @@ class StorageProfileViewSet(ManagementViewSet):
     @action(detail=True, methods=["post"])
     def preview(self, request: Request, profile: str) -> Response:
         """Show what a change of a storage profile, or its deletion, would mean."""
-        changes = self.read_body(s.PreviewStorageProfileSerializer)
+        changes = self.read_body(s.PreviewStorageProfileSerializer)["changes"]
         if changes is None:
             impact = profiles.preview_deletion(actor=self.principal, name=profile)
         else:
