@@ -7,6 +7,7 @@ minus ``refresh_offset_millis``.
 from django.http import HttpResponse
 
 from catalog.access import Principal
+from catalog.errors import NotFound, PermissionDenied
 from catalog.identifiers import Identifier
 from catalog.privileges import Privilege
 from catalog.services.storage import credentials
@@ -39,13 +40,16 @@ def of_table(
 def of_new_table(
     actor: Principal, table: Identifier, location: str, *, vend: bool | None = None
 ) -> dict[str, str] | None:
-    """The storage options for a table that was just created here; None for local files.
+    """The storage options for a table that was created at a location; None for local files.
 
-    None also if another table has the name by now.
+    None also if the actor may not read it, or another table has the name by now.
     """
     if location.startswith("/"):
         return None
-    description = tables.describe_table(actor=actor, table=table)
+    try:
+        description = tables.describe_table(actor=actor, table=table)
+    except (NotFound, PermissionDenied):
+        return None
     if description.location != location:
         return None
     return of_table(actor, description, held=description.held, vend=vend)

@@ -19,7 +19,7 @@ from api.lance.once import OnceOperation
 from api.lance.operation import choose
 from api.operation import complaint
 from catalog.access import Principal
-from catalog.errors import InvalidInput, NotFound, OutcomeUnknown, PermissionDenied
+from catalog.errors import InvalidInput, OutcomeUnknown
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import data as lance_data
@@ -91,10 +91,7 @@ class CreateTable(OnceOperation, ArrowOperation):
             return response
         answer = orjson.loads(response.content)
         table = self.identify(self.kwargs["id"])
-        try:
-            options = storage_options.of_new_table(actor, table, answer["location"])
-        except (NotFound, PermissionDenied):
-            return response  # the change stands, whatever became of the table
+        options = storage_options.of_new_table(actor, table, answer["location"])
         if options is not None:
             answer["storage_options"] = options
             response.content = orjson.dumps(answer)

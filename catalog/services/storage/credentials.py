@@ -61,15 +61,17 @@ class TableAccess:
         """True if the profile gives clients credentials, rather than only the address of the store."""
         return self.configuration.client_access in {ClientAccess.STS, ClientAccess.STATIC}
 
-    @property
-    def tag(self) -> str:
-        """A text without secrets that differs for other directories, principals and profiles."""
+    def tag(self, *, secrets: bool) -> str:
+        """A text that differs for other directories, principals and profiles; it reveals nothing.
+
+        ``secrets``: the answer for which it stands has credentials.
+        """
         configuration = self.configuration
         key = configuration.key
         parts = (
             *(configuration.profile, configuration.version, configuration.client_access.value),
             *(configuration.endpoint, configuration.role, key.id if key else ""),
-            *(self.table_id, self.directories, self.write, self.principal),
+            *(self.table_id, self.directories, self.write, self.principal, secrets),
         )
         return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
