@@ -92,6 +92,17 @@ def of_created(request: HttpRequest, actor: Principal, table: LoadedTable) -> De
     return Delegation(actor, table, opens, has_secrets)
 
 
+def require_available(
+    request: HttpRequest, actor: Principal, table: Identifier, location: str | None
+) -> None:
+    """Require that a request gets credentials for a new table, before it is created.
+
+    Raises ServiceUnavailable.
+    """
+    if _requests_credentials(request):
+        credentials.require_available(actor, table, location)
+
+
 def of_credentials_request(actor: Principal, table: LoadedTable) -> Delegation | None:
     """The same for a request that is one for credentials; None if there are none."""
     opens = credentials.table_access(actor, table, held=table.held, state=table.etag)

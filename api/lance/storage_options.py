@@ -55,6 +55,17 @@ def of_new_table(
     return of_table(actor, description, held=description.held, vend=vend)
 
 
+def require_available(
+    actor: Principal, table: Identifier, location: str | None = None, *, vend: bool | None = None
+) -> None:
+    """Require that there will be storage options for a new table, before it is created.
+
+    Raises ServiceUnavailable.
+    """
+    if vend is not False:
+        credentials.require_available(actor, table, location)
+
+
 def has_secrets(options: dict[str, str] | None) -> bool:
     return options is not None and not _SECRETS.isdisjoint(options)
 

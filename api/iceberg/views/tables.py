@@ -60,9 +60,11 @@ class CreateTable(IcebergOperation):
     response_model = "LoadTableResult"
 
     def handle(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
+        identifier = self.identify(namespace, body.name)
+        delegation.require_available(self.request, actor, identifier, body.location)
         created = iceberg_commits.create_table(
             actor=actor,
-            table=self.identify(namespace, body.name),
+            table=identifier,
             schema=body.table_schema,
             partition_spec=body.partition_spec,
             write_order=body.write_order,
@@ -196,9 +198,11 @@ class RegisterTable(IcebergOperation):
     def handle(
         self, actor: Principal, body: RegisterTableRequest, *, namespace: str
     ) -> HttpResponse:
+        identifier = self.identify(namespace, body.name)
+        delegation.require_available(self.request, actor, identifier, body.metadata_location)
         registered = iceberg_commits.register_table(
             actor=actor,
-            table=self.identify(namespace, body.name),
+            table=identifier,
             metadata_location=body.metadata_location,
             overwrite=bool(body.overwrite),
         )

@@ -60,6 +60,7 @@ class CreateTable(OnceOperation, ArrowOperation):
     def handle(self, actor: Principal, body: lance_data.Data, *, id: Identifier) -> HttpResponse:
         mode = choose(CreateTableMode, self.query_values.get("mode"), CreateTableMode.CREATE)
         self._strings("storage_options")  # checked only: the server writes with options of its own
+        storage_options.require_available(actor, id)
         created = lance_data.create_table(
             actor=actor,
             table=id,

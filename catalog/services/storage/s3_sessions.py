@@ -4,7 +4,6 @@ import hashlib
 import logging
 import re
 import threading
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,9 +12,10 @@ from typing import Any
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from cachetools import TTLCache
 
 from catalog.errors import ServiceUnavailable
-from catalog.services.storage import s3_policies
+from catalog.storage import s3_policies
 from catalog.storage.configuration import Key, StoreConfiguration
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ _DEFAULT_REGION = "us-east-1"
 _CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 2, 5, 2
 _PAUSE_SECONDS = 2.0
 """After a failure, requests fail at once for this time: they would all wait for the token service."""
+_TRUSTED_SECONDS = 30.0
 _NOT_IN_SESSION_NAMES = re.compile(r"[^A-Za-z0-9_=,.@-]+")
 _LONGEST_SESSION_NAME = 64
 _OF_ONE_TABLE = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument"})
@@ -53,29 +54,30 @@ class Session:
     """The directories that they open."""
 
 
-class _Failures:
-    """The last failures of token services, which are not asked again at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._until: dict[StoreConfiguration, tuple[float, str]] = {}
-
-    def add(self, configuration: StoreConfiguration, cause: str) -> None:
-        with self._lock:
-            now = time.monotonic()
-            self._until = {each: until for each, until in self._until.items() if until[0] > now}
-            self._until[configuration] = (now + _PAUSE_SECONDS, cause)
-
-    def cause(self, configuration: StoreConfiguration) -> str | None:
-        until = self._until.get(configuration)
-        return until[1] if until is not None and until[0] > time.monotonic() else None
-
-    def clear(self) -> None:
-        with self._lock:
-            self._until = {}
+_lock = threading.Lock()
+_failures: Any = TTLCache(1000, _PAUSE_SECONDS)
+"""The causes of the last failures, by configuration."""
+_successes: Any = TTLCache(1000, _TRUSTED_SECONDS)
 
 
-failures = _Failures()
+def forget() -> None:
+    """Forget what is known about token services: they are asked again at once."""
+    with _lock:
+        _failures.clear()
+        _successes.clear()
+
+
+def require_available(configuration: StoreConfiguration) -> None:
+    """Require that the token service of a profile issues credentials; some are discarded, if necessary.
+
+    Nothing is requested if it has issued some within half a minute. Raises ServiceUnavailable.
+    """
+    with _lock:
+        is_trusted = configuration in _successes
+    if not is_trusted:
+        # Below a root, which no client chose.
+        directory = f"{configuration.roots[0]}/monodon"
+        assume_role(configuration, [directory], write=False, principal="monodon")
 
 
 def assume_role(
@@ -86,7 +88,8 @@ def assume_role(
     If they are too many for a policy, the credentials open the first one only. ``principal`` is shown
     in the provider's logs. Raises ServiceUnavailable, which names the profile and the cause.
     """
-    cause = failures.cause(configuration)
+    with _lock:
+        cause: str | None = _failures.get(configuration)
     if cause is not None:
         raise unavailable(configuration, cause)
     if not configuration.role:
@@ -102,10 +105,10 @@ def assume_role(
         )
         parts = answer["Credentials"]
         key = Key(parts["AccessKeyId"], parts["SecretAccessKey"], parts["SessionToken"])
-        return Session(key, parts["Expiration"].timestamp(), opened)
+        session = Session(key, parts["Expiration"].timestamp(), opened)
     except ClientError as error:
         details = error.response.get("Error", {})
-        code = str(details.get("Code", "unknown"))
+        code = str(details.get("Code", "unknown"))[:80]
         log_text = _without_secrets(configuration, str(details.get("Message", "")))
         raise _refused(
             configuration,
@@ -129,6 +132,9 @@ def assume_role(
             f"the token service does not answer as expected: {type(error).__name__}",
             "Check the profile's sts_endpoint and region, and that the server reaches it",
         ) from None
+    with _lock:
+        _successes[configuration] = True
+    return session
 
 
 def session_name(principal: str) -> str:
@@ -171,7 +177,9 @@ def _refused(
     configuration: StoreConfiguration, code: str, cause: str, remedy: str, details: str = ""
 ) -> ServiceUnavailable:
     if code not in _OF_ONE_TABLE:
-        failures.add(configuration, cause)
+        with _lock:
+            _failures[configuration] = cause
+            _successes.pop(configuration, None)
     log.error(
         "Storage profile '%s' cannot issue credentials: %s. %s.%s",
         configuration.profile,
