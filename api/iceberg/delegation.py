@@ -28,6 +28,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.storage import credentials
 from catalog.services.storage.credentials import Credentials, TableAccess
+from catalog.storage import object_clients, object_locations
 from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration, StoreKind
 
 NOT_STORED = "private, no-store"
@@ -151,7 +152,7 @@ def _config(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> d
     configuration, key = issued.configuration, issued.key
     config: dict[str, str] = {}
     if configuration.kind is StoreKind.S3:
-        config |= _address_of_s3(configuration)
+        config |= _address_of_s3(configuration, issued.location)
         if configuration.client_access is ClientAccess.SIGNING:
             config["s3.remote-signing-enabled"] = "true"
             config["s3.signer.endpoint"] = f"{_path(table.identifier, warehouse)}/sign"
@@ -167,11 +168,13 @@ def _config(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> d
     return config
 
 
-def _address_of_s3(configuration: StoreConfiguration) -> dict[str, str]:
+def _address_of_s3(configuration: StoreConfiguration, location: str) -> dict[str, str]:
+    bucket = object_locations.bucket_of(location)
+    _, is_virtual_hosted = object_clients.s3_address(configuration, bucket)
     config = {
-        "s3.path-style-access": "true" if configuration.path_style else "false",
+        "s3.path-style-access": "false" if is_virtual_hosted else "true",
         # PyIceberg's name for the contrary.
-        "s3.force-virtual-addressing": "false" if configuration.path_style else "true",
+        "s3.force-virtual-addressing": "true" if is_virtual_hosted else "false",
     }
     if configuration.region:
         config |= {"s3.region": configuration.region, "client.region": configuration.region}
