@@ -48,7 +48,7 @@ def chosen_location(actor: Principal, table: Identifier, location: str | None) -
 
 
 def check_paths(actor: Principal, document: Document, base: LoadedTable | None = None) -> str:
-    """Check the location and the paths of a document; returns the location's canonical local path.
+    """Check the location and the paths of a document; returns the location's canonical path.
 
     Paths that ``base`` has already are not checked again. Raises InvalidLocation, LocationTaken.
     """
