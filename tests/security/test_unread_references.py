@@ -67,9 +67,9 @@ class Reads:
         self._data_files = iceberg_references.data_files
         monkeypatch.setattr(iceberg_references, "data_files", self)
 
-    def __call__(self, reader: Any, path: str) -> Any:
-        self.paths.append(path)
-        return self._data_files(reader, path)
+    def __call__(self, reader: Any, paths: list[str]) -> Any:
+        self.paths += paths
+        return self._data_files(reader, paths)
 
 
 def references() -> list[tuple[str, str, str]]:
