@@ -4,6 +4,30 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.stores.fixtures import (
+    make_live_profile,
+    make_profile,
+    moto_s3,
+    proxied_s3,
+    s3,
+    s3_profile,
+    s3_proxy,
+    storage,
+    versitygw,
+)
+
+__all__ = [
+    "make_live_profile",
+    "make_profile",
+    "moto_s3",
+    "proxied_s3",
+    "s3",
+    "s3_profile",
+    "s3_proxy",
+    "storage",
+    "versitygw",
+]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _admin_pages() -> None:
@@ -21,6 +45,7 @@ def _nothing_kept() -> Iterator[None]:
     from catalog.services.access.throttle import throttle
     from catalog.services.audit import refusals
     from catalog.services.engine import table_cache
+    from catalog.services.storage import profiles
 
     limits.requests = None  # a test that loads config.wsgi makes this a web process
     known_keys.forget_keys()
@@ -28,10 +53,12 @@ def _nothing_kept() -> Iterator[None]:
     table_cache.tables.clear()
     table_cache.documents.clear()
     refusals.ledger.forget()
+    profiles.discard_cache()
     # Its thread would write into the database of a later test; who tests refusals takes them here.
     refusals.ledger.deliver = lambda due: None
     yield
     known_keys.forget_keys()
     table_cache.tables.clear()
     table_cache.documents.clear()
+    profiles.discard_cache()
     refusals.ledger.forget()  # its database is gone when the process ends
