@@ -194,12 +194,14 @@ def _open(snapshot: Snapshot) -> LanceDataset:
             snapshot.version,
             session=session_for(snapshot),
             storage_options=options,
+            base_store_params=lance_files.base_options(snapshot),
         )
     return LanceDataset(
         snapshot.uri,
         snapshot.version,
         session=session_for(snapshot),
         storage_options=options,
+        base_store_params=lance_files.base_options(snapshot),
         namespace_client=_OneVersion(snapshot),
         table_id=list(snapshot.table),
         namespace_client_managed_versioning=not snapshot.is_in_place,

@@ -24,14 +24,26 @@ from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import References, TableFiles
-from catalog.storage import locations, stores
+from catalog.storage import lance_options, locations, stores
 
 _MOST_KEPT = 10_000
 _WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
 _READ = ("data", "_deletions", "_indices")
 
 _lock = threading.Lock()
-_checked: OrderedDict[Hashable, tuple[Hashable, tuple[str, ...]]] = OrderedDict()
+_checked: OrderedDict[Hashable, "_Verdict"] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What the check of a version found."""
+
+    identity: Hashable
+    """Of its manifest."""
+    foreign: tuple[str, ...]
+    """A file in each directory of other tables."""
+    bases: tuple[tuple[str, str], ...]
+    """The base paths in object stores: as the manifest spells them, and canonical."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +74,9 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     )
     with _lock:
         verdict = _checked.get(snapshot.key)
-    if verdict is not None and verdict[0] == status.identity and is_plain(snapshot):
-        require_rights(snapshot, verdict[1])
-        return verdict[1]
+    if verdict is not None and verdict.identity == status.identity and is_plain(snapshot):
+        require_rights(snapshot, verdict.foreign)
+        return verdict.foreign
     contents = manifests.read(
         table=snapshot.table,
         location=snapshot.location,
@@ -89,10 +101,36 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     others += linked
     foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
     with _lock:
-        _checked[snapshot.key] = (status.identity, foreign)
+        _checked[snapshot.key] = _Verdict(status.identity, foreign, _object_bases(contents))
         while len(_checked) > _MOST_KEPT:
             _checked.popitem(last=False)
     return foreign
+
+
+def base_options(snapshot: Snapshot) -> dict[str, dict[str, str]] | None:
+    """The storage options of a checked version's base paths that are in other stores than the table.
+
+    By base path, for Lance's ``base_store_params``; None if there are no such base paths.
+    """
+    with _lock:
+        verdict = _checked.get(snapshot.key)
+    if verdict is None or not verdict.bases:
+        return None
+    own = stores.configuration_of(snapshot.location)
+    return {
+        text: lance_options.storage_options(directory) or {}
+        for text, directory in verdict.bases
+        if stores.configuration_of(directory) != own
+    } or None
+
+
+def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
+    directories = ((base.path, _directory(base)) for base in contents.needed_bases().values())
+    return tuple(
+        (text, directory)
+        for text, directory in directories
+        if directory is not None and locations.is_object(directory)
+    )
 
 
 def is_plain(snapshot: Snapshot) -> bool:
