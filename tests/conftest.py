@@ -6,6 +6,8 @@ import pytest
 
 from tests.stores.fixtures import (
     Storage,
+    azurite,
+    fake_gcs,
     make_live_profile,
     make_profile,
     moto_s3,
@@ -18,6 +20,8 @@ from tests.stores.fixtures import (
 )
 
 __all__ = [
+    "azurite",
+    "fake_gcs",
     "make_live_profile",
     "make_profile",
     "moto_s3",

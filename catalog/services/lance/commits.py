@@ -325,7 +325,7 @@ class _OpenVersion:
             None if snapshot.branch else snapshot.version,
             session=datasets.session_for(snapshot),
             storage_options=lance_options.storage_options(snapshot.location),
-            base_store_params=lance_files.base_options(snapshot),
+            base_store_params=datasets.base_options(snapshot),
             namespace_client=self._catalog,
             table_id=list(snapshot.table),
             namespace_client_managed_versioning=True,

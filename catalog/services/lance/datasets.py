@@ -194,23 +194,39 @@ def _open(snapshot: Snapshot) -> LanceDataset:
             snapshot.version,
             session=session_for(snapshot),
             storage_options=options,
-            base_store_params=lance_files.base_options(snapshot),
+            base_store_params=base_options(snapshot),
         )
     return LanceDataset(
         snapshot.uri,
         snapshot.version,
         session=session_for(snapshot),
         storage_options=options,
-        base_store_params=lance_files.base_options(snapshot),
+        base_store_params=base_options(snapshot),
         namespace_client=_OneVersion(snapshot),
         table_id=list(snapshot.table),
         namespace_client_managed_versioning=not snapshot.is_in_place,
     )
 
 
+def base_options(snapshot: Snapshot) -> dict[str, dict[str, str]] | None:
+    """Return the storage options of a checked version's base paths in other stores than its table.
+
+    By base path, for Lance's ``base_store_params``; None if there are no such base paths.
+    """
+    bases = lance_files.object_bases(snapshot)
+    if not bases:
+        return None
+    own = stores.configuration_of(snapshot.location)
+    return {
+        base_path: lance_options.storage_options(directory) or {}
+        for base_path, directory in bases
+        if stores.configuration_of(directory) != own
+    } or None
+
+
 def expires(options: Mapping[str, str] | None) -> bool:
     """True if storage options hold credentials that Lance must renew during its work."""
-    return options is not None and "expires_at_millis" in options
+    return options is not None and lance_options.EXPIRES_AT in options
 
 
 def _missing(

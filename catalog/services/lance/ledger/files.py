@@ -24,7 +24,7 @@ from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import References, TableFiles
-from catalog.storage import lance_options, locations, stores
+from catalog.storage import locations, stores
 
 _MOST_KEPT = 10_000
 _WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
@@ -107,21 +107,11 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     return foreign
 
 
-def base_options(snapshot: Snapshot) -> dict[str, dict[str, str]] | None:
-    """The storage options of a checked version's base paths that are in other stores than the table.
-
-    By base path, for Lance's ``base_store_params``; None if there are no such base paths.
-    """
+def object_bases(snapshot: Snapshot) -> tuple[tuple[str, str], ...]:
+    """The base paths of a checked version in object stores: as its manifest spells them, and canonical."""
     with _lock:
         verdict = _checked.get(snapshot.key)
-    if verdict is None or not verdict.bases:
-        return None
-    own = stores.configuration_of(snapshot.location)
-    return {
-        text: lance_options.storage_options(directory) or {}
-        for text, directory in verdict.bases
-        if stores.configuration_of(directory) != own
-    } or None
+    return () if verdict is None else verdict.bases
 
 
 def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
