@@ -42,7 +42,7 @@ class LoadedTable:
     format: TableFormat
     kind: TableKind
     location: str
-    """Canonical local path."""
+    """Canonical."""
     metadata_location: str
     sequence: int
     etag: str
