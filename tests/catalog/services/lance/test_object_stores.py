@@ -34,8 +34,8 @@ from catalog.services.lance.ledger import (
     versions,
 )
 from catalog.services.lance.refs import tags as lance_tags
-from catalog.services.maintenance import job_runner
-from catalog.services.tables import table_operations
+from catalog.services.maintenance import job_runner, lance_orphans
+from catalog.services.tables import job_operations, table_operations
 from catalog.storage import lance_options, locations, object_store, stores
 from tests.factories import (
     files,
@@ -55,6 +55,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 T = ("w", "t")
 ROWS = pa.table({"id": [1, 2]})
 ADA = Principal("ada", Privilege.ALL)
+DAY = 86_400
 
 
 @pytest.fixture
@@ -369,6 +370,38 @@ def test_a_base_path_in_another_profile(lake, make_profile: MakeProfile, s3):
     assert FileReference.objects.get(table=row).source == source
     lance_data.insert(actor=ADA, table=("v", "clone"), data=ROWS.to_reader())
     assert lance_datasets.read(actor=ADA, table=("v", "clone")).count_rows() == 4
+
+
+# --- orphans -------------------------------------------------------------------------------------
+
+
+def remove_orphans() -> dict[str, Any]:
+    operation = job_operations.StartMaintenance(
+        table=T, kind_of_job="remove_orphans", parameters={"policy": {"orphan_age": 3 * DAY}}
+    )
+    job = commit([operation], actor=ADA).results[0]
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    result: dict[str, Any] = job.result
+    return result
+
+
+def test_orphans_are_as_old_as_the_store_says(lake, table, monkeypatch):
+    make_administrator("ada")
+    insert(3)
+    before = lake.files(table.location)
+    dead = ["_versions/00000000000000000001.manifest-x", "data/dead.lance"]
+    for name in dead:
+        lake.write(f"{table.location}/{name}", b"x" * 100)
+    assert remove_orphans()["plan"]["orphans"] == 0  # they were written just now
+    assert lake.files(table.location) == sorted([*before, *dead])
+    now = time.time()
+    monkeypatch.setattr(lance_orphans.time, "time", lambda: now + 10 * DAY)
+    result = remove_orphans()
+    assert result["plan"] == {"orphans": 2, "bytes": 200, "paths": dead}
+    assert lake.files(table.location) == before
+    assert read() == [1, 2, 3]
 
 
 # --- purge ---------------------------------------------------------------------------------------
