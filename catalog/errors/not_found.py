@@ -125,6 +125,12 @@ class WebhookNotFound(NotFound):
         self.name = name
 
 
+class StorageProfileNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Storage profile '{name}' does not exist")
+        self.name = name
+
+
 class PrincipalNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"Principal '{name}' does not exist")

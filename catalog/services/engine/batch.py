@@ -85,6 +85,8 @@ class Batch:
         """The locations that clients chose for the new tables of the whole batch."""
         self.location_checks: Any = None
         """What was looked up about these; None once an operation may have changed that."""
+        self.placements: dict[int, Any] = {}
+        """What was looked up about the object storage of namespaces; emptied in the same way."""
         self.events: list[audit_records.NewEvent] = []
         self._index = 0
         self._keeps_locations = True
@@ -165,6 +167,7 @@ class Batch:
         keeps_locations = operation.keeps_locations()
         if not (keeps_locations and self._keeps_locations):
             self.location_checks = None
+            self.placements.clear()
         self._keeps_locations = keeps_locations
 
     def add(self, row: models.Model | Record) -> None:

@@ -89,7 +89,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
     """
     started = time.perf_counter()
     try:
-        prepared = _prepare(operations)
+        prepared = _prepare(operations, actor)
         with admission.enter(_locked_names(prepared), lambda: _first_target(prepared)):
             batch = _commit(prepared, actor)
     except Conflict as error:
@@ -123,10 +123,11 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
 # --- before the locks ----------------------------------------------------------------------------
 
 
-def _prepare(operations: Sequence[Operation]) -> list[Operation]:
+def _prepare(operations: Sequence[Operation], actor: Principal) -> list[Operation]:
     prepared = []
     for index, operation in enumerate(operations):
         try:
+            operation.admit(actor)
             prepared.append(operation.prepare())
         except CatalogError as error:
             error.operation = index

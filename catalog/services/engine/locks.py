@@ -22,6 +22,7 @@ from catalog.models import (
     LabelDefinition,
     Namespace,
     SearchDocument,
+    StorageProfile,
     Table,
     Transaction,
     TrashItem,
@@ -178,6 +179,12 @@ def lock_label(key: str) -> LabelDefinition | None:
 def lock_webhook(**which: int | str) -> Webhook | None:
     """Lock a webhook by its primary key or its name; the first lock of its transaction."""
     rows = Webhook.objects.select_related("namespace").filter(**which)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_storage_profile(name: str) -> StorageProfile | None:
+    """Lock a storage profile; lock namespaces and then the locations first."""
+    rows = StorageProfile.objects.filter(name=name)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 

@@ -30,7 +30,8 @@ _NAME_LENGTH = 60
 def line(namespace: Identifier) -> list[Namespace]:
     """The live namespaces from the root down to this one, as far as they exist. One statement."""
     paths = [namespace[:length] for length in range(len(namespace) + 1)]
-    return sorted(Namespace.objects.named(*paths), key=lambda row: len(row.path))
+    rows = Namespace.objects.named(*paths).select_related("storage_profile")
+    return sorted(rows.defer("storage_profile__secret"), key=lambda row: len(row.path))
 
 
 def location_of(rows: Sequence[Namespace]) -> str:
@@ -44,8 +45,20 @@ def explicit_location_of(rows: Sequence[Namespace]) -> str | None:
     own = row.properties.get(PROPERTY)
     if own:
         return str(own)
-    base = next((above.location for above in reversed(rows[:-1]) if above.location), None)
+    base = next(filter(None, map(_base, reversed(rows))), None)
     return locations.iceberg_uri(_default(row, base)) if base else None
+
+
+def bound_to_profile(rows: Sequence[Namespace]) -> Namespace | None:
+    """The nearest of these namespaces that is bound to a storage profile, the last one first."""
+    return next((row for row in reversed(rows) if row.storage_profile_id is not None), None)
+
+
+def _base(row: Namespace) -> str | None:
+    """Where the default locations at and below a namespace begin, if it says so itself."""
+    if row.location:
+        return row.location
+    return row.storage_profile.roots[0] if row.storage_profile is not None else None
 
 
 def _default(row: Namespace, base: str | None) -> str:

@@ -65,7 +65,7 @@ def configuration(row: StorageProfile) -> StoreConfiguration:
         path_style=row.path_style,
         kms_key=row.kms_key,
         identity=ServerIdentity(row.identity),
-        key=_key(row),
+        key=key_of(row),
         role=row.role,
         external_id=row.external_id,
         client_access=ClientAccess(row.client_access),
@@ -79,7 +79,8 @@ def sealed(secret: str, token: str = "") -> bytes:
     return encryption.encrypt(orjson.dumps({"secret": secret, "token": token}).decode())
 
 
-def _key(row: StorageProfile) -> Key | None:
+def key_of(row: StorageProfile) -> Key | None:
+    """The key of a profile; None if it has none. Raises ServiceUnavailable if it cannot be decrypted."""
     if row.secret is None:
         return None
     parts = orjson.loads(encryption.decrypt(bytes(row.secret)))
