@@ -7,12 +7,18 @@ style is wrong, it is repeated with the right one, so that one mistake fails one
 import urllib3
 
 from catalog.services.storage.profile_checks.results import CheckFailed, CheckSkipped
-from catalog.services.storage.profile_checks.s3_client import DEFAULT_REGION, Answer, S3Client
+from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
 from catalog.services.storage.profile_checks.trial import Trial
-from catalog.storage.configuration import Key
+from catalog.storage import role_sessions
+from catalog.storage.configuration import Key, ServerIdentity
 from catalog.storage.object_locations import key_of
 
-_UNKNOWN_KEY = {"InvalidAccessKeyId", "InvalidClientTokenId", "InvalidAccessKey", "UnrecognizedClientException"}
+_UNKNOWN_KEY = {
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidAccessKey",
+    "UnrecognizedClientException",
+}
 _WRONG_SECRET = {"SignatureDoesNotMatch"}
 _BAD_TOKEN = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
 _WRONG_REGION = {
@@ -25,18 +31,19 @@ _WRONG_REGION = {
     "TemporaryRedirect",
 }
 _PATH_STYLE_FORBIDDEN = {"PathStyleDomainForbidden", "SecondLevelDomainForbidden"}
+_FIX_IDENTITY = {
+    ServerIdentity.KEY: "Store a key in the profile.",
+    ServerIdentity.ENVIRONMENT: "Give the server's processes credentials: environment variables, a shared"
+    " credentials file or an instance profile. Otherwise store a key in the profile.",
+    ServerIdentity.ROLE: "Check the role, its trust policy and external ID, the profile's key, and the endpoint of"
+    " the token service. The server needs sts:AssumeRole for the role.",
+}
 _SKEWED = {"RequestTimeTooSkewed", "RequestExpired"}
 
 
-def check_credentials(trial: Trial, key: Key | None) -> str:
+def check_credentials(trial: Trial) -> str:
     """Send the signed request that the checks of this module share, and check that the key is accepted."""
-    if key is None:
-        raise CheckFailed(
-            "The server has no credentials for this profile",
-            "Store a key in the profile, or give the server's processes credentials: environment variables, a"
-            " shared credentials file, or an instance profile.",
-        )
-    trial.key = key
+    key = _server_key(trial)
     trial.requests, trial.answer = _reach(trial, key)
     answer = trial.answer
     if answer.code in _SKEWED:
@@ -64,7 +71,8 @@ def check_credentials(trial: Trial, key: Key | None) -> str:
         raise CheckSkipped("The store does not look at the key before the region is right")
     if answer.status == 401:
         raise CheckFailed(
-            f"The store does not accept the key ({answer.summary})", "Correct the key of the profile."
+            f"The store does not accept the key ({answer.summary})",
+            "Correct the key of the profile.",
         )
     return f"key {key.id}" if key.id else ""
 
@@ -95,14 +103,20 @@ def check_bucket(trial: Trial) -> str:
 def check_region(trial: Trial) -> str:
     """Compare the region of the profile with that of the bucket."""
     answer = _answer(trial)
-    configured = trial.configuration.region or DEFAULT_REGION
+    configured = trial.configuration.region or role_sessions.DEFAULT_REGION
     first = trial.first_answer or answer
     actual = first.region or answer.region
     if _is_region_error(first) or (actual and actual != configured):
         raise CheckFailed(
             f"The profile states region '{configured}'"
-            + (f", the bucket is in '{actual}'" if actual else f"; the store answers {first.summary}"),
-            f"Set the region to '{actual}'." if actual else "Set the region that the bucket was created in.",
+            + (
+                f", the bucket is in '{actual}'"
+                if actual
+                else f"; the store answers {first.summary}"
+            ),
+            f"Set the region to '{actual}'."
+            if actual
+            else "Set the region that the bucket was created in.",
         )
     return f"{configured}, as the store states" if actual else f"{configured}; the store accepts it"
 
@@ -123,6 +137,17 @@ def check_path_style(trial: Trial) -> str:
         f"The store does not serve the bucket '{trial.bucket}' as part of the host name",
         "Switch path style on. Otherwise the store needs a domain with wildcard DNS and certificate.",
     )
+
+
+def _server_key(trial: Trial) -> Key:
+    """The key with which the server signs its requests. Raises CheckFailed."""
+    try:
+        current = role_sessions.credential_source(trial.configuration).current()
+    except OSError as error:
+        raise CheckFailed(
+            str(error.strerror or error), _FIX_IDENTITY[trial.configuration.identity]
+        ) from error
+    return Key(current.key_id, current.secret, current.token)
 
 
 def _answer(trial: Trial) -> Answer:

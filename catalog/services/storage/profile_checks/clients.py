@@ -23,6 +23,11 @@ Mint = Callable[[str, bool], Key]
 """``mint(location, write)``: credentials of a client for one table. Raises CatalogError, OSError."""
 
 _OWN, _SIBLING, _TWIN, _PARENT = "A/object", "B/object", "A2/object", "object-beside"
+NAMES = (
+    *(_OWN, _SIBLING, _TWIN, _PARENT),
+    *("A/written", "B/written", "A2/written", "written-beside", "A/read-only"),
+)
+"""The objects that the checks of this module write, or try to."""
 _TOO_WIDE = (
     "Do not let clients use “sts” with this store: it does not limit credentials to the session policy, so each"
     " client can reach all that the role can. Use “signing” instead, or a role of a store that evaluates"
@@ -36,11 +41,7 @@ _ROLE_TOO_NARROW = (
 
 def prepare(trial: Trial, mint: Mint) -> str:
     """Write the objects, and get credentials for ``A``: one to write, one to read."""
-    for name in (_OWN, _SIBLING, _TWIN, _PARENT):
-        try:
-            trial.store.write_new(trial.path(name), name.encode())
-        except OSError as error:
-            raise CheckSkipped(f"The server cannot write: {error.strerror or error}") from error
+    _write(trial, _OWN, _SIBLING, _TWIN, _PARENT)
     for access, write in (("write", True), ("read", False)):
         try:
             key = mint(trial.path("A"), write)
@@ -141,6 +142,27 @@ def check_read_only(trial: Trial) -> str:
     return "reads, and is refused to write and to delete"
 
 
+def check_signing(trial: Trial) -> str:
+    """Check that a signature opens the object that it was made for, and no other."""
+    if trial.requests is None:
+        raise CheckSkipped("No request reached the store")
+    requests = trial.requests
+    _write(trial, _OWN, _SIBLING)
+    own, sibling = trial.object_key(_OWN), trial.object_key(_SIBLING)
+    answer = _send(lambda: requests.send_with_signature_of(own, own))
+    if not answer.is_success:
+        raise CheckFailed(
+            f"The store refuses a request that the server signed ({answer.summary})",
+            "Grant the server's key s3:GetObject below the root; proxies must not change the host of requests.",
+        )
+    if _send(lambda: requests.send_with_signature_of(own, sibling)).is_success:
+        raise CheckFailed(
+            "The store answers a request for another object than the signature is for",
+            "Do not use this store: it does not check signatures, so that everybody can read everything.",
+        )
+    return "a signed request works, and its signature is refused for another table"
+
+
 def warn_static(_trial: Trial) -> str:
     raise CheckWarned(
         "Every client that may read one table gets the server's own key, and with it all tables below the"
@@ -155,6 +177,14 @@ def skip_own_credentials(_trial: Trial) -> str:
 
 def skip_other_kinds(_trial: Trial) -> str:
     raise CheckSkipped("The test can check the credentials of clients only for S3")
+
+
+def _write(trial: Trial, *names: str) -> None:
+    for name in names:
+        try:
+            trial.store.write_new(trial.path(name), name.encode())
+        except OSError as error:
+            raise CheckSkipped(f"The server cannot write: {error.strerror or error}") from error
 
 
 def _client(trial: Trial, access: str) -> S3Client:

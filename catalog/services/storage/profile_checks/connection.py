@@ -5,7 +5,7 @@ import socket
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import urllib3
 
@@ -46,7 +46,9 @@ def check_endpoint(trial: Trial) -> str:
     try:
         host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
     except ValueError as error:
-        raise CheckFailed(f"The endpoint '{url.geturl()}' is not a URL: {error}", _FIX_ENDPOINT) from None
+        raise CheckFailed(
+            f"The endpoint '{url.geturl()}' is not a URL: {error}", _FIX_ENDPOINT
+        ) from None
     if url.scheme not in {"http", "https"} or not host:
         raise CheckFailed(
             f"The endpoint '{url.geturl()}' is not a URL that begins with https:// or http://",
@@ -105,15 +107,6 @@ def check_clock(trial: Trial) -> str:
     if abs(skew) > _NOTABLE_SKEW_SECONDS:
         raise CheckWarned(text, _FIX_CLOCK)
     return f"{abs(skew):.0f} seconds apart"
-
-
-def can_connect(url: SplitResult) -> bool:
-    """True if the host of a URL has an address."""
-    try:
-        _resolve(url.hostname or "", url.port or 443)
-    except (CheckFailed, ValueError):
-        return False
-    return True
 
 
 def _resolve(host: str, port: int) -> str:

@@ -1,7 +1,8 @@
 """Checks of objects, through the store that the server itself uses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
+from xml.sax.saxutils import escape
 
 import urllib3
 
@@ -21,6 +22,14 @@ CONTENT = bytes(range(256)) * 16
 """Content of a small test object: 4 KiB, in which every range differs from its neighbors."""
 _FIRST_PART, _LAST_PART = 8 * 1024 * 1024, 4 * 1024 * 1024
 _BULK = 3
+NAMES = (
+    "object",
+    "conditional",
+    "large",
+    "aborted",
+    *(f"bulk/{number}" for number in range(_BULK)),
+)
+"""The objects that the checks of this module write."""
 _FIX_CONDITIONS = (
     "Clear “conditional writes” in the profile: the catalog then decides between writers. Writers that do not"
     " use the catalog can replace each other's files in such a store."
@@ -54,7 +63,9 @@ _RIGHTS = {
 
 
 def check_list(trial: Trial) -> str:
-    names = _do(trial, "list", lambda: [file.name for file in trial.store.list_tree(trial.directory)])
+    names = _do(
+        trial, "list", lambda: [file.name for file in trial.store.list_tree(trial.directory)]
+    )
     if names:
         raise CheckFailed(
             f"A directory that was just named holds {len(names)} objects",
@@ -69,7 +80,9 @@ def check_write(trial: Trial) -> str:
 
 
 def check_read(trial: Trial) -> str:
-    content, status = _do(trial, "read", lambda: trial.store.read(trial.path("object"), len(CONTENT)))
+    content, status = _do(
+        trial, "read", lambda: trial.store.read(trial.path("object"), len(CONTENT))
+    )
     if content != CONTENT or status.size != len(CONTENT):
         raise CheckFailed(
             f"The store returned {len(content):,} bytes that differ from what was written",
@@ -140,32 +153,25 @@ def check_multipart(trial: Trial) -> str:
         content = bytes(_FIRST_PART + _LAST_PART)
         _do(trial, "write", lambda: trial.store.write_new(trial.path("large"), content))
         return f"{len(content):,} bytes"
-    requests = _requests(trial)
-    key = trial.object_key("large")
-    upload = _upload_part(trial, requests, key, 1, bytes(_FIRST_PART), None)
-    upload = _upload_part(trial, requests, key, 2, bytes(_LAST_PART), upload)
-    parts = "".join(
-        f"<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"
-        for number, tag in upload.tags.items()
-    )
-    body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-    _accepted(trial, _send(lambda: requests.send("POST", key, query={"uploadId": upload.id}, body=body)))
+    upload = _Upload(trial, "large")
+    upload.add_part(bytes(_FIRST_PART))
+    upload.add_part(bytes(_LAST_PART))
+    upload.complete()
     size = _do(trial, "read", lambda: trial.store.size(trial.path("large")))
     if size != _FIRST_PART + _LAST_PART:
         raise CheckFailed(
             f"The uploaded object has {size} bytes instead of {_FIRST_PART + _LAST_PART:,}",
             "The store does not implement multipart uploads, which writers of large files need.",
         )
-    _abort(trial, requests)
+    _abort(trial)
     return f"{size:,} bytes in two parts; an aborted upload left nothing"
 
 
-def _abort(trial: Trial, requests: S3Client) -> None:
-    key = trial.object_key("aborted")
-    upload = _upload_part(trial, requests, key, 1, CONTENT, None)
-    _accepted(trial, _send(lambda: requests.send("DELETE", key, query={"uploadId": upload.id})))
-    parts = _send(lambda: requests.send("GET", key, query={"uploadId": upload.id}))
-    if parts.is_success:
+def _abort(trial: Trial) -> None:
+    upload = _Upload(trial, "aborted")
+    upload.add_part(CONTENT)
+    upload.abort()
+    if upload.has_parts():
         raise CheckFailed(
             "The store keeps the parts of an aborted upload",
             "Set a lifecycle rule that removes incomplete multipart uploads after some days.",
@@ -177,24 +183,51 @@ def _abort(trial: Trial, requests: S3Client) -> None:
 
 
 class _Upload:
-    """A multipart upload: its id, and the tags of its parts by number."""
+    """A multipart upload of an object. Its methods raise CheckFailed."""
 
-    def __init__(self, upload_id: str) -> None:
-        self.id = upload_id
-        self.tags: dict[int, str] = {}
+    def __init__(self, trial: Trial, name: str) -> None:
+        self._trial = trial
+        self._key = trial.object_key(name)
+        self._requests = _requests(trial)
+        self._tags: list[str] = []
+        self._id = self._accepted(lambda: self._requests.create_upload(self._key)).text("UploadId")
+        trial.uploads.append((self._key, self._id))
 
+    def add_part(self, content: bytes) -> None:
+        query = {"partNumber": str(len(self._tags) + 1), "uploadId": self._id}
+        answer = self._accepted(
+            lambda: self._requests.send("PUT", self._key, query=query, body=content)
+        )
+        self._tags.append(answer.headers.get("etag", ""))
 
-def _upload_part(
-    trial: Trial, requests: S3Client, key: str, number: int, body: bytes, upload: _Upload | None
-) -> _Upload:
-    if upload is None:
-        created = _accepted(trial, _send(lambda: requests.create_upload(key)))
-        upload = _Upload(created.text("UploadId"))
-        trial.uploads.append((key, upload.id))
-    query = {"partNumber": str(number), "uploadId": upload.id}
-    answer = _accepted(trial, _send(lambda: requests.send("PUT", key, query=query, body=body)))
-    upload.tags[number] = answer.headers.get("etag", "")
-    return upload
+    def complete(self) -> None:
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag></Part>"
+            for number, tag in enumerate(self._tags, 1)
+        )
+        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        self._accepted(lambda: self._send("POST", body))
+
+    def abort(self) -> None:
+        self._accepted(lambda: self._send("DELETE"))
+
+    def has_parts(self) -> bool:
+        return _send(lambda: self._send("GET")).is_success
+
+    def _send(self, method: str, body: bytes = b"") -> Answer:
+        return self._requests.send(method, self._key, query={"uploadId": self._id}, body=body)
+
+    def _accepted(self, request: Callable[[], Answer]) -> Answer:
+        answer = _send(request)
+        # A completion that fails late is answered with 200 and an error.
+        if answer.is_success and b"<Error>" not in answer.body:
+            return answer
+        if answer.is_refusal:
+            raise CheckFailed(f"Access denied ({answer.summary})", _grant(self._trial, "upload"))
+        raise CheckFailed(
+            f"The store refuses a multipart upload ({answer.summary})",
+            "The store must implement multipart uploads, which writers of large files need.",
+        )
 
 
 def check_delete(trial: Trial) -> str:
@@ -222,17 +255,16 @@ def check_bulk_delete(trial: Trial) -> str:
     return f"{_BULK} objects in one request"
 
 
-def remove_objects(trial: Trial) -> int:
-    """Remove everything that the test wrote; returns the number of objects. Raises OSError."""
+def remove(trial: Trial, names: Collection[str]) -> int:
+    """Remove objects of the test, and parts of uploads; returns the number of objects. Raises OSError."""
     for key, upload in trial.uploads:
         if trial.requests is not None:
             trial.requests.send("DELETE", key, query={"uploadId": upload})
-    paths = [trial.path(file.name) for file in trial.store.list_tree(trial.directory)]
-    removed = len(list(trial.store.remove_many(paths)))
-    remaining = [file.name for file in trial.store.list_tree(trial.directory)]
+    paths = {trial.path(name) for name in names}
+    remaining = paths - set(trial.store.remove_many(paths))
     if remaining:
         raise OSError(f"{len(remaining)} objects remain")
-    return removed
+    return len(paths)
 
 
 def _requests(trial: Trial) -> S3Client:
@@ -249,17 +281,6 @@ def _send(request: Callable[[], Answer]) -> Answer:
             f"The store broke the connection: {type(error).__name__}",
             "Check proxies and load balancers between the server and the store: body size and time limits.",
         ) from error
-
-
-def _accepted(trial: Trial, answer: Answer) -> Answer:
-    if answer.is_success and b"<Error>" not in answer.body:
-        return answer
-    if answer.is_refusal:
-        raise CheckFailed(f"Access denied ({answer.summary})", _grant(trial, "upload"))
-    raise CheckFailed(
-        f"The store refuses a multipart upload ({answer.summary})",
-        "The store must implement multipart uploads, which writers of large files need.",
-    )
 
 
 def _do(trial: Trial, right: str, call: Callable[[], T]) -> T:

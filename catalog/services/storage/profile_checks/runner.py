@@ -1,6 +1,7 @@
 """Run the checks of a storage profile in order, each within a time limit, and remove their objects."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -29,9 +30,6 @@ CHECK_SECONDS = 20.0
 TEST_SECONDS = 90.0
 """Time after which no further check starts."""
 
-ReadKey = Callable[[StoreConfiguration], Key | None]
-"""The key with which the server signs requests. Raises CatalogError, OSError."""
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -50,7 +48,7 @@ class Check:
 _S3_ACCESS = ("credentials", "bucket", "region", "path_style")
 
 
-def checks_of(configuration: StoreConfiguration, read_key: ReadKey, mint: Mint) -> list[Check]:
+def checks_of(configuration: StoreConfiguration, mint: Mint) -> list[Check]:
     """The checks of a profile, in order."""
     store_access = ("endpoint", "list")
     checks = [
@@ -58,9 +56,8 @@ def checks_of(configuration: StoreConfiguration, read_key: ReadKey, mint: Mint) 
         Check("clock", "Clocks agree", connection.check_clock, ("endpoint",)),
     ]
     if configuration.kind == "s3":
-        signed = lambda trial: access.check_credentials(trial, read_key(configuration))  # noqa: E731
         checks += [
-            Check("credentials", "Credentials accepted", signed, ("endpoint",)),
+            Check("credentials", "Credentials accepted", access.check_credentials, ("endpoint",)),
             Check("bucket", "Bucket exists", access.check_bucket, ("endpoint", "credentials")),
             Check("region", "Region right", access.check_region, ("endpoint",)),
             Check("path_style", "URL style right", access.check_path_style, ("endpoint",)),
@@ -89,24 +86,29 @@ def _client_checks(
         case ClientAccess.NONE:
             return [Check("client_access", "Access of clients", clients.skip_own_credentials)]
         case ClientAccess.SIGNING:
-            return [Check("client_access", "Access of clients", clients.skip_signing)]
+            return [Check("client_access", "Signed requests", clients.check_signing, written)]
     if configuration.kind != "s3":
         return [Check("client_access", "Access of clients", clients.skip_other_kinds)]
     vended = (*written, "client_credentials")
     return [
-        Check("client_credentials", "Credentials of clients", partial(clients.prepare, mint=mint), written),
+        Check(
+            "client_credentials",
+            "Credentials of clients",
+            partial(clients.prepare, mint=mint),
+            written,
+        ),
         Check("client_own", "A client reaches its table", clients.check_own, vended),
         Check("client_sibling", "A client is refused another table", clients.check_sibling, vended),
         Check("client_twin", "A client of A is refused A2", clients.check_twin, vended),
-        Check("client_list", "A client is refused foreign lists", clients.check_foreign_list, vended),
+        Check(
+            "client_list", "A client is refused foreign lists", clients.check_foreign_list, vended
+        ),
         Check("client_parent", "A client is refused the parent", clients.check_parent, vended),
         Check("client_read_only", "A reader cannot write", clients.check_read_only, vended),
     ]
 
 
-def run_checks(
-    configuration: StoreConfiguration, read_key: ReadKey, mint: Mint
-) -> Iterator[CheckResult]:
+def run_checks(configuration: StoreConfiguration, mint: Mint) -> Iterator[CheckResult]:
     """Run all checks, yielding the result of each when it ends.
 
     All objects of the test are below one directory of the profile's first root. They are removed at the
@@ -121,16 +123,19 @@ def run_checks(
     )
     ends_at = time.monotonic() + TEST_SECONDS
     failed: set[str] = set()
+    writing = CheckStatus.SKIPPED
     try:
-        for check in checks_of(configuration, read_key, mint):
+        for check in checks_of(configuration, mint):
             result = _perform(check, trial, failed, ends_at)
             if result.status == CheckStatus.FAILED or (
                 result.status == CheckStatus.SKIPPED and failed.intersection(check.requires)
             ):
                 failed.add(check.key)
+            if check.key == "write":
+                writing = result.status
             yield result
     finally:
-        removal = _remove_objects(trial, was_written="write" not in failed)
+        removal = _remove_objects(trial, writing)
     yield removal
 
 
@@ -140,16 +145,18 @@ def _perform(check: Check, trial: Trial, failed: set[str], ends_at: float) -> Ch
     try:
         missing = [key for key in check.requires if key in failed]
         if missing:
-            raise CheckSkipped(f"The check “{missing[0]}” did not pass")  # noqa: TRY301
+            raise CheckSkipped(f"The check “{missing[0]}” did not pass")
         if started_at > ends_at:
-            raise CheckSkipped(f"The test ended after {TEST_SECONDS:.0f} seconds")  # noqa: TRY301
+            raise CheckSkipped(f"The test ended after {TEST_SECONDS:.0f} seconds")
         cause = _within_limit(partial(check.perform, trial))
     except CheckEnded as ended:
         status, cause, remedy = ended.status, ended.cause, ended.remedy
     except (CatalogError, OSError) as error:
         status, cause = CheckStatus.FAILED, str(error)
         remedy = "Look into the log of the server."
-        log.warning("Check '%s' of %s failed", check.key, trial.configuration.profile, exc_info=True)
+        log.warning(
+            "Check '%s' of %s failed", check.key, trial.configuration.profile, exc_info=True
+        )
     return CheckResult(
         key=check.key,
         title=check.title,
@@ -183,16 +190,21 @@ def _within_limit(call: Callable[[], str]) -> str:
     return outcome[0]
 
 
-def _remove_objects(trial: Trial, *, was_written: bool) -> CheckResult:
-    """Remove the objects of the test, as a check of its own."""
+def _remove_objects(trial: Trial, writing: CheckStatus) -> CheckResult:
+    """Remove the objects of the test, as a check of its own. ``writing``: the outcome of the write."""
 
     def remove(trial: Trial) -> str:
-        if not was_written:
+        if writing == CheckStatus.SKIPPED:
             raise CheckSkipped("The test wrote nothing")
-        return f"{objects.remove_objects(trial)} objects removed"
+        try:
+            names = [file.name for file in trial.store.list_tree(trial.directory)]
+        except OSError as error:
+            if writing == CheckStatus.FAILED:
+                raise CheckSkipped("The server can neither write nor list") from error
+            names = [*objects.NAMES, *clients.NAMES]
+        return f"{objects.remove(trial, names)} objects removed"
 
-    check = Check("cleanup", "Test objects removed", remove)
-    result = _perform(check, trial, set(), time.monotonic())
+    result = _perform(Check("cleanup", "Test objects removed", remove), trial, set(), math.inf)
     if result.status == CheckStatus.FAILED:
         return replace(result, remedy=f"Remove the objects below {trial.directory} yourself.")
     return result

@@ -7,8 +7,8 @@ region and its clock.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from urllib.parse import quote, urlsplit
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
 
 import urllib3
 from botocore.auth import S3SigV4Auth
@@ -16,8 +16,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from catalog.storage.configuration import Key, StoreConfiguration
+from catalog.storage.object_clients import s3_address
+from catalog.storage.role_sessions import DEFAULT_REGION
 
-DEFAULT_REGION = "us-east-1"
 _TIMEOUT = urllib3.Timeout(connect=5, read=10)
 _MAX_BYTES = 64 * 1024  # of an answer; more than any error
 _TEXT = "<{0}>([^<]{{1,2000}})</{0}>"
@@ -33,7 +34,7 @@ class Answer:
 
     @property
     def is_success(self) -> bool:
-        return 200 <= self.status < 300  # noqa: PLR2004
+        return 200 <= self.status < 300
 
     @property
     def is_refusal(self) -> bool:
@@ -81,8 +82,9 @@ class S3Client:
         """``region`` and ``path_style`` replace those of the configuration."""
         self._key = key
         self._region = region or configuration.region or DEFAULT_REGION
-        is_path_style = configuration.path_style if path_style is None else path_style
-        self.base = bucket_url(configuration, bucket, path_style=is_path_style)
+        if path_style is not None:
+            configuration = replace(configuration, path_style=path_style)
+        self.base = bucket_url(configuration, bucket)
         self._encryption = (
             {
                 "x-amz-server-side-encryption": "aws:kms",
@@ -108,15 +110,14 @@ class S3Client:
         ``unsigned`` headers are not part of the signature, so that a proxy that removes them does not
         invalidate it.
         """
-        url = f"{self.base}/{quote(key, safe='/~')}"
-        if query:
-            pairs = (f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in query)
-            url = f"{url}?{'&'.join(pairs)}"
-        request = AWSRequest(method=method, url=url, data=body, headers=dict(headers or {}))
-        credentials = Credentials(self._key.id, self._key.secret, self._key.token or None)
-        S3SigV4Auth(credentials, "s3", self._region).add_auth(request)
-        signed = dict(request.headers.items())
+        url = self._url(key, query)
+        signed = self._signed(method, url, headers, body)
         return fetch(self._pool, method, url, {**signed, **(unsigned or {})}, body)
+
+    def send_with_signature_of(self, signed_key: str, key: str) -> Answer:
+        """Read one object with the signature of a request for another."""
+        headers = self._signed("GET", self._url(signed_key), None, b"")
+        return fetch(self._pool, "GET", self._url(key), headers)
 
     def list_keys(self, prefix: str) -> Answer:
         """List up to one key below a prefix."""
@@ -129,6 +130,22 @@ class S3Client:
     def create_upload(self, key: str) -> Answer:
         """Begin a multipart upload; the answer holds its ``UploadId``."""
         return self.send("POST", key, query={"uploads": ""}, headers=self._encryption)
+
+    def _url(self, key: str, query: Mapping[str, str] | None = None) -> str:
+        url = f"{self.base}/{quote(key, safe='/~')}"
+        if not query:
+            return url
+        pairs = (f"{quote(name, safe='')}={quote(query[name], safe='')}" for name in query)
+        return f"{url}?{'&'.join(pairs)}"
+
+    def _signed(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes
+    ) -> dict[str, str]:
+        """The headers with those of the signature."""
+        request = AWSRequest(method=method, url=url, data=body, headers=dict(headers or {}))
+        credentials = Credentials(self._key.id, self._key.secret, self._key.token or None)
+        S3SigV4Auth(credentials, "s3", self._region).add_auth(request)
+        return dict(request.headers.items())
 
 
 def fetch(
@@ -153,16 +170,10 @@ def fetch(
 
 def endpoint_url(configuration: StoreConfiguration) -> str:
     """URL of the store, without a slash at its end."""
-    if configuration.endpoint:
-        return configuration.endpoint.rstrip("/")
-    region = configuration.region or DEFAULT_REGION
-    suffix = ".cn" if region.startswith("cn-") else ""
-    return f"https://s3.{region}.amazonaws.com{suffix}"
+    return s3_address(replace(configuration, path_style=True), "s3://bucket")[0]
 
 
-def bucket_url(configuration: StoreConfiguration, bucket: str, *, path_style: bool) -> str:
+def bucket_url(configuration: StoreConfiguration, bucket: str) -> str:
     """URL of a bucket, without a slash at its end."""
-    url = urlsplit(endpoint_url(configuration))
-    if path_style:
-        return f"{url.geturl()}/{bucket}"
-    return url._replace(netloc=f"{bucket}.{url.netloc}").geturl()
+    address, has_bucket = s3_address(configuration, f"s3://{bucket}")
+    return address if has_bucket else f"{address}/{bucket}"

@@ -5,7 +5,7 @@ import ssl
 from dataclasses import dataclass, field
 
 from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
-from catalog.storage.configuration import Key, StoreConfiguration, StoreKind
+from catalog.storage.configuration import StoreConfiguration, StoreKind
 from catalog.storage.object_locations import bucket_of, key_of
 from catalog.storage.stores import Store
 
@@ -22,8 +22,6 @@ class Trial:
     root: str
     directory: str
     """Location below which the test writes."""
-    key: Key | None = None
-    """The key that signs the server's requests, once it is known. S3 only."""
     answer: Answer | None = None
     """Answer to the list of the root, with the right region and URL style if they are known. S3 only."""
     first_answer: Answer | None = None
