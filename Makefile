@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check lint fmt screens chaos engines mutants bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo stores test check lint fmt screens chaos engines mutants bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
 DEPTRY := .venv/bin/deptry --config .ci/deptry.toml
@@ -16,6 +16,7 @@ OPERATIONS ?= 0
 REPLICA ?=
 ENGINE ?=
 MUTANTS ?=
+STORES ?=
 PYTEST ?=
 # Parts of the project that exist; the demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
@@ -32,7 +33,11 @@ up: install ## start Monodon in the foreground: database, broker, web, worker, b
 demo: install-dev ## load real tables into a running Monodon
 	@exec $(PY) -m examples.demo
 
+stores: install-dev ## start an S3 store on this machine, to try object storage (STORES="--moto --azurite --gcs" adds others)
+	@exec $(PY) -m tests.stores $(STORES)
+
 test: install-dev ## run all tests (PYTEST="-k name" chooses)
+	@$(PY) -m tests.stores.components || echo "The tests of object stores run with moto alone."
 	@exec $(PY) -m pytest -n auto --dist loadgroup $(PYTEST)
 
 check: lint test ## the gate: formatter, linter, imports, types, migrations, compose file, tests

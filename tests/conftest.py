@@ -5,21 +5,29 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stores.fixtures import (
+    azurite,
+    fake_gcs,
     make_live_profile,
     make_profile,
     moto_s3,
+    proxied_s3,
     s3,
     s3_profile,
+    s3_proxy,
     storage,
     versitygw,
 )
 
 __all__ = [
+    "azurite",
+    "fake_gcs",
     "make_live_profile",
     "make_profile",
     "moto_s3",
+    "proxied_s3",
     "s3",
     "s3_profile",
+    "s3_proxy",
     "storage",
     "versitygw",
 ]

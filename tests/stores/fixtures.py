@@ -10,16 +10,20 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests import optional
 from tests.live import LiveServer
-from tests.stores.s3 import GivenStore, Moto, S3Store, Versitygw
+from tests.stores import components
+from tests.stores.emulators import Azurite, FakeGcs
+from tests.stores.faults import FaultProxy
+from tests.stores.s3 import GivenStore, Moto, Proxied, S3Store, Versitygw
 
 REQUIRE = "MONODON_REQUIRE_STORES"
 _numbers = itertools.count(1)
+Store = TypeVar("Store", bound=contextlib.AbstractContextManager[Any])
 
 
 @pytest.fixture(scope="session")
@@ -32,21 +36,38 @@ def moto_s3() -> Iterator[Moto]:
 @pytest.fixture(scope="session")
 def versitygw() -> Iterator[Versitygw]:
     """S3 on a directory, without a token service."""
-    from tests.stores import components
+    with _started(Versitygw(), required_by=REQUIRE) as store:
+        yield store
 
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """Azure's blob service."""
+    with _started(Azurite()) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[FakeGcs]:
+    """Google Cloud Storage, without authorization."""
+    with _started(FakeGcs()) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _started(store: Store, *, required_by: str = "") -> Iterator[Store]:
+    """Start a store; without its program, skip the test, or fail where the variable is set."""
     with contextlib.ExitStack() as stack:
         try:
-            store = stack.enter_context(Versitygw())
+            stack.enter_context(store)
         except components.Missing as error:
-            optional.require(str(error), REQUIRE)
+            optional.require(str(error), required_by)
         yield store
 
 
 @pytest.fixture(scope="session")
 def s3(request: pytest.FixtureRequest) -> Iterator[S3Store]:
     """The store of MONODON_TEST_S3_ENDPOINT, or else versitygw, or else moto."""
-    from tests.stores import components
-
     if os.environ.get("MONODON_TEST_S3_ENDPOINT"):
         with GivenStore() as store:
             yield store
@@ -58,6 +79,23 @@ def s3(request: pytest.FixtureRequest) -> Iterator[S3Store]:
     else:
         built = True
     yield request.getfixturevalue("versitygw" if built else "moto_s3")
+
+
+@pytest.fixture
+def s3_proxy(s3: S3Store) -> Iterator[FaultProxy]:
+    """A proxy before `s3` that fails on purpose; `proxied_s3` is the store behind it."""
+    try:
+        proxy = FaultProxy(s3.endpoint)
+    except ValueError as error:
+        pytest.skip(str(error))
+    with proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied_s3(s3: S3Store, s3_proxy: FaultProxy) -> Proxied:
+    """`s3` through `s3_proxy`; its `profile_fields()` name the proxy as endpoint."""
+    return Proxied(s3, s3_proxy.url)
 
 
 MakeProfile = Callable[..., Any]

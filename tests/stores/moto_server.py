@@ -30,7 +30,7 @@ from moto.sts.models import AssumedRole, STSBackend, sts_backends
 from tests.stores import policies
 
 ACCOUNT = "123456789012"
-EXTERNAL_ID = "monodon tests"
+EXTERNAL_ID = "monodon-tests"
 _USER, _ROLE, _ROLE_WITH_EXTERNAL_ID = "server", "lake", "lake-with-external-id"
 _MAX_POLICY_CHARACTERS = 2048
 _EVERYTHING = json.dumps(

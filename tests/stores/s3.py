@@ -166,6 +166,8 @@ class Versitygw(S3Store):
         objects, sidecar = directory / "objects", directory / "metadata"
         for each in (objects, sidecar):
             each.mkdir(parents=True, exist_ok=True)
+        if self._port and listens(self._port):
+            raise NotReady(f"Port {self._port} is in use; choose another one")
         for attempt in range(_ATTEMPTS):
             port = self._port or free_port()
             self._server = ServerProcess(
@@ -191,6 +193,25 @@ class Versitygw(S3Store):
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class Proxied(S3Store):
+    """Another store, reached through a proxy. Buckets are created and read directly."""
+
+    def __init__(self, store: S3Store, url: str) -> None:
+        super().__init__()
+        self._store = store
+        self.name = store.name
+        self.endpoint, self.sts_endpoint, self.region = url, store.sts_endpoint, store.region
+        self.access_key, self.secret_key = store.access_key, store.secret_key
+        self.role, self.external_id = store.role, store.external_id
+        self.role_with_external_id = store.role_with_external_id
+
+    def client(self, service: str = "s3") -> Any:
+        return self._store.client(service)
+
+    def new_bucket(self) -> str:
+        return self._store.new_bucket()
 
 
 class GivenStore(S3Store):

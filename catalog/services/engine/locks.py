@@ -45,7 +45,10 @@ def _lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace
     if not paths:
         return {}
     rows = (
-        Namespace.objects.named(*paths).order_by("pk").select_for_update(of=("self",), no_key=True)
+        Namespace.objects.named(*paths)
+        .with_object_storage()
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
     )
     return {row.digest: row for row in rows}
 

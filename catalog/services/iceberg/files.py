@@ -25,6 +25,7 @@ from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.maintenance_actions import IcebergFiles
+from catalog.services.storage import namespace_locations, object_placement
 from catalog.services.storage.table_files import (
     NOBODY,
     Belonging,
@@ -163,6 +164,9 @@ def require_registrable(actor: Principal, table: Identifier, metadata_location: 
     owner = files.classify([metadata_location])[metadata_location]
     if owner.path is not None:
         if owner.belonging == Belonging.FREE or owner.is_unclaimed:
+            if storage_locations.is_object(owner.path):
+                rows = namespace_locations.line(table[:-1])
+                object_placement.require_usable(actor, rows, owner.path)
             return owner.path
         if owner.belonging == Belonging.OTHER:
             holders = set(owner.table_ids)

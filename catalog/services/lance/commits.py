@@ -39,7 +39,8 @@ from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.lance.ledger_namespace import ForwardingNamespace, LedgerNamespace
-from catalog.storage import local_directories, locations
+from catalog.services.storage import object_placement
+from catalog.storage import local_directories
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -197,7 +198,7 @@ def create(
     recorded before (StagedFile), so that its files are removed if this process dies.
     """
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    location = locations.new_location(slug(table[-1:], 60))
+    location = object_placement.new_location(actor, table[:-1], slug(table[-1:], 60))
     note = f"{location}/"
     outcomes.repeated(
         lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)

@@ -1,8 +1,10 @@
 """Locations of namespaces: the default place of their tables, and whose place a path is.
 
 A namespace lies where its property ``location`` says. Without one it has a directory of its own,
-named after its UUID, below the location of the nearest ancestor that has the property, else in the
-warehouse. A place belongs to the innermost namespace whose location holds it.
+named after its UUID, below the location of the nearest of itself and its ancestors that has the
+property or is bound to a storage profile, whose first root counts then; else in the warehouse. A
+place belongs to the innermost namespace whose location holds it. ``object_placement`` decides who may
+choose a location in an object store.
 """
 
 import re
@@ -32,6 +34,12 @@ def line(namespace: Identifier) -> list[Namespace]:
     paths = [namespace[:length] for length in range(len(namespace) + 1)]
     rows = Namespace.objects.named(*paths).select_related("storage_profile")
     return sorted(rows.defer("storage_profile__secret"), key=lambda row: len(row.path))
+
+
+def path_of(rows: Sequence[Namespace]) -> str:
+    """The same as ``location_of``, as a canonical location."""
+    row = rows[-1]
+    return row.location or _default(row, next(filter(None, map(_base, reversed(rows))), None))
 
 
 def location_of(rows: Sequence[Namespace]) -> str:
@@ -134,15 +142,18 @@ def _with_defaults(rows: Collection[Namespace]) -> list[tuple[str, Namespace]]:
     if not rows:
         return []
     pks = {pk for row in rows for pk in row.ancestors}
-    bases = dict(
-        Namespace.objects.filter(pk__in=pks, location__isnull=False).values_list("pk", "location")
+    above = Namespace.objects.filter(
+        Q(location__isnull=False) | Q(storage_profile__isnull=False), pk__in=pks
     )
+    # Of a profile all roots count: another may have been the first when a table was placed.
+    bases: dict[int, list[str]] = {
+        pk: [location] if location else roots
+        for pk, location, roots in above.values_list("pk", "location", "storage_profile__roots")
+    }
     return [
-        (
-            _default(row, next((bases[pk] for pk in reversed(row.ancestors) if pk in bases), None)),
-            row,
-        )
+        (_default(row, base), row)
         for row in rows
+        for base in next((bases[pk] for pk in reversed(row.ancestors) if pk in bases), [None])
     ]
 
 

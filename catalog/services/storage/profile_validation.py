@@ -244,8 +244,13 @@ def _check_service_account(key: Key) -> None:
 def _check_client_access(profile: StorageProfile, kind: StoreKind, key: Key | None) -> None:
     client_access = _member(ClientAccess, "client_access", profile.client_access)
     if client_access is ClientAccess.SIGNING and kind is not StoreKind.S3:
-        raise _invalid("client_access", "signing", "is only for kind s3", "use sts or none")
-    if client_access is ClientAccess.STS and kind is StoreKind.S3 and not profile.role:
+        raise _invalid("client_access", "signing", "is only served for kind s3", "use none")
+    remedy = "use none: clients then have credentials of their own"
+    if client_access is ClientAccess.STS and kind is not StoreKind.S3:
+        raise _invalid("client_access", "sts", "is only served for kind s3", remedy)
+    if client_access is ClientAccess.STATIC and kind is StoreKind.GCS:
+        raise _invalid("client_access", "static", "is only served for kinds s3 and adls", remedy)
+    if client_access is ClientAccess.STS and not profile.role:
         raise _invalid(
             "role",
             "",
@@ -263,7 +268,7 @@ def _check_client_access(profile: StorageProfile, kind: StoreKind, key: Key | No
         )
     shortest = MIN_LIFETIME
     is_aws = not (profile.endpoint or profile.sts_endpoint)
-    if client_access is ClientAccess.STS and kind is StoreKind.S3 and is_aws:
+    if client_access is ClientAccess.STS and is_aws:
         shortest = AWS_MIN_LIFETIME
     if not shortest <= profile.lifetime_seconds <= MAX_LIFETIME:
         raise _invalid(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from catalog import access
+from catalog.access import Principal
 from catalog.errors import (
     InvalidLocation,
 )
@@ -20,6 +21,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests
+from catalog.services.storage import object_placement
 from catalog.services.tables.table_operations import (
     NewTableOperation,
     already_exists,
@@ -37,6 +39,10 @@ class DeclareTable(NewTableOperation):
     action = "table.declare"
 
     location: str | None = None
+
+    def admit(self, actor: Principal) -> None:
+        if self.location is not None:
+            object_placement.admit(actor, self.table, self.location)
 
     def prepare(self) -> "DeclareTable":
         check_table(self.table)
@@ -58,7 +64,9 @@ class DeclareTable(NewTableOperation):
             raise already_exists(self.table, holder)
         if self.location is not None:
             claim_location(batch, self.location)
-        location = self.location or locations.new_location(slug(self.table[-1:], 60))
+        location = self.location or object_placement.new_location_in(
+            batch, namespace, slug(self.table[-1:], 60)
+        )
         return self.add_table(batch, location, TableState.DECLARED)
 
 
@@ -78,6 +86,9 @@ class RegisterTable(NewTableOperation):
     """(branch, version, path relative to the table, size), from ``prepare``."""
     bases: tuple[BasePath, ...] = ()
     """The directories outside the table in which its newest versions have files, from ``prepare``."""
+
+    def admit(self, actor: Principal) -> None:
+        object_placement.admit(actor, self.table, self.location)
 
     def prepare(self) -> "RegisterTable":
         check_table(self.table)
