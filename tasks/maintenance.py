@@ -17,7 +17,8 @@ from catalog.services.maintenance import job_runner, measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
 from catalog.services.search import documents as search_documents
-from catalog.services.storage import profile_tests
+from catalog.services.storage.profile_checks import tests as profile_tests
+from catalog.storage import object_store  # noqa: F401 -- before the pool's processes start
 from tasks import spark
 
 
