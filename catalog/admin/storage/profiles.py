@@ -27,7 +27,9 @@ from catalog.errors import CatalogError
 from catalog.models import Namespace, StorageProfile, StorageTest
 from catalog.models.storage import CLIENT_ACCESS, IDENTITIES, KINDS
 from catalog.privileges import Privilege
-from catalog.services.storage import profile_operations, profile_sizes, profile_tests
+from catalog.services.storage import profile_operations, profile_sizes
+from catalog.services.storage.profile_checks import tests as profile_tests
+from catalog.services.storage.profile_presets import PRESETS
 from catalog.services.storage.profile_usage import Impact
 from catalog.storage.configuration import ClientAccess
 
@@ -172,8 +174,8 @@ class StorageProfileAdmin(ReadOnlyAdmin):
     # -- actions
 
     def add_page(self, request: HttpRequest) -> HttpResponseBase:
-        preset = presets.find(request.GET.get("preset", ""))
-        form = CreateForm(sent(request), initial=preset.values if preset else _EMPTY)
+        preset = PRESETS.get(request.GET.get("preset", ""))
+        form = CreateForm(sent(request), initial=presets.values(preset))
         if form.is_valid():
             try:
                 row = profile_operations.create_profile(
@@ -195,11 +197,9 @@ class StorageProfileAdmin(ReadOnlyAdmin):
             title="Create a storage profile",
             submit_text="Create",
             back=cells.list_url(StorageProfile),
-            presets=presets.PRESETS,
-            chosen=preset,
-            preset_values={
-                each.key: {"values": each.values, "hint": each.hint} for each in presets.PRESETS
-            },
+            presets=PRESETS.values(),
+            hints=presets.hints(preset) if preset else (),
+            preset_data=presets.data(),
         )
 
     @button("Test", permission="manage", icon="network_check")
@@ -290,14 +290,6 @@ class StorageProfileAdmin(ReadOnlyAdmin):
         return self.render(
             request, "admin/catalog/storage_profile_form.html", {"form": form, **context}
         )
-
-
-_EMPTY = {
-    "identity": "environment",
-    "client_access": "none",
-    "lifetime_seconds": 3600,
-    "conditional_writes": True,
-}
 
 
 def _digest(warnings: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from catalog.admin import cells
 from catalog.admin.pages import Panel
 from catalog.admin.paging import query
 from catalog.models import StorageProfile, StorageTest, StorageTestStatus
-from catalog.services.storage import profile_tests
+from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.storage.profile_checks.results import CheckResult, CheckStatus
 
 _COLOURS = {
