@@ -4,6 +4,8 @@ One signed request, a list of the root, answers all of them. If it fails because
 style is wrong, it is repeated with the right one, so that one mistake fails one check.
 """
 
+import contextlib
+
 import urllib3
 
 from catalog.services.storage.profile_checks.results import CheckFailed, CheckSkipped
@@ -174,10 +176,10 @@ def _reach(trial: Trial, key: Key) -> tuple[S3Client, Answer]:
         other = S3Client(
             trial.configuration, trial.bucket, key, path_style=not trial.configuration.path_style
         )
-        try:
-            second = other.list_keys(prefix)
-        except urllib3.exceptions.HTTPError:
-            second = None
+        second: Answer | None = None
+        if other.base != requests.base:  # otherwise the style makes no difference
+            with contextlib.suppress(urllib3.exceptions.HTTPError):
+                second = other.list_keys(prefix)
         if second is not None and (_is_list(second) or answer is None):
             trial.is_other_style = True
             requests, answer = other, second
