@@ -7,13 +7,14 @@ minus ``refresh_offset_millis``.
 from django.http import HttpResponse
 
 from catalog.access import Principal
+from catalog.errors import NotFound, PermissionDenied
 from catalog.identifiers import Identifier
 from catalog.privileges import Privilege
 from catalog.services.storage import credentials
 from catalog.services.storage.credentials import Credentials
 from catalog.services.storage.table_files import Holder
 from catalog.services.tables import tables
-from catalog.storage import object_locations
+from catalog.storage import object_clients, object_locations
 from catalog.storage.configuration import Key, StoreConfiguration, StoreKind
 
 NOT_STORED = "private, no-store"
@@ -39,16 +40,30 @@ def of_table(
 def of_new_table(
     actor: Principal, table: Identifier, location: str, *, vend: bool | None = None
 ) -> dict[str, str] | None:
-    """The storage options for a table that was just created here; None for local files.
+    """The storage options for a table that was created at a location; None for local files.
 
-    None also if another table has the name by now.
+    None also if the actor may not read it, or another table has the name by now.
     """
     if location.startswith("/"):
         return None
-    description = tables.describe_table(actor=actor, table=table)
+    try:
+        description = tables.describe_table(actor=actor, table=table)
+    except (NotFound, PermissionDenied):
+        return None
     if description.location != location:
         return None
     return of_table(actor, description, held=description.held, vend=vend)
+
+
+def require_available(
+    actor: Principal, table: Identifier, location: str | None = None, *, vend: bool | None = None
+) -> None:
+    """Require that there will be storage options for a new table, before it is created.
+
+    Raises ServiceUnavailable.
+    """
+    if vend is not False:
+        credentials.require_available(actor, table, location)
 
 
 def has_secrets(options: dict[str, str] | None) -> bool:
@@ -85,27 +100,20 @@ _SECRETS = frozenset(
 
 
 def _address_of_s3(configuration: StoreConfiguration, location: str) -> dict[str, str]:
+    bucket = object_locations.bucket_of(location)
+    endpoint, is_virtual_hosted = object_clients.s3_address(configuration, bucket)
     options = {
-        "aws_virtual_hosted_style_request": "false" if configuration.path_style else "true",
+        "aws_virtual_hosted_style_request": "true" if is_virtual_hosted else "false",
         "allow_http": "true" if configuration.allow_http else "false",
     }
     if configuration.region:
         options["aws_region"] = configuration.region
     if configuration.endpoint:
-        options["aws_endpoint"] = _endpoint(configuration, location)
+        options["aws_endpoint"] = endpoint
     if configuration.kms_key:
         options["aws_server_side_encryption"] = "aws:kms"
         options["aws_sse_kms_key_id"] = configuration.kms_key
     return options
-
-
-def _endpoint(configuration: StoreConfiguration, location: str) -> str:
-    """The endpoint as Lance expects it: with the bucket, unless that is part of the path."""
-    if configuration.path_style:
-        return configuration.endpoint
-    scheme, _, address = configuration.endpoint.partition("://")
-    bucket = object_locations.bucket_of(location).partition("://")[2]
-    return f"{scheme}://{bucket}.{address}"
 
 
 def _key_of_s3(key: Key) -> dict[str, str]:

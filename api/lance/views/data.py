@@ -19,7 +19,7 @@ from api.lance.once import OnceOperation
 from api.lance.operation import choose
 from api.operation import complaint
 from catalog.access import Principal
-from catalog.errors import InvalidInput, NotFound, OutcomeUnknown, PermissionDenied
+from catalog.errors import InvalidInput, OutcomeUnknown
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import data as lance_data
@@ -60,6 +60,7 @@ class CreateTable(OnceOperation, ArrowOperation):
     def handle(self, actor: Principal, body: lance_data.Data, *, id: Identifier) -> HttpResponse:
         mode = choose(CreateTableMode, self.query_values.get("mode"), CreateTableMode.CREATE)
         self._strings("storage_options")  # checked only: the server writes with options of its own
+        storage_options.require_available(actor, id)
         created = lance_data.create_table(
             actor=actor,
             table=id,
@@ -91,10 +92,7 @@ class CreateTable(OnceOperation, ArrowOperation):
             return response
         answer = orjson.loads(response.content)
         table = self.identify(self.kwargs["id"])
-        try:
-            options = storage_options.of_new_table(actor, table, answer["location"])
-        except (NotFound, PermissionDenied):
-            return response  # the change stands, whatever became of the table
+        options = storage_options.of_new_table(actor, table, answer["location"])
         if options is not None:
             answer["storage_options"] = options
             response.content = orjson.dumps(answer)

@@ -143,6 +143,7 @@ class DeclareTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DeclareTableRequest, *, id: Identifier
     ) -> HttpResponse:
+        storage_options.require_available(actor, id, body.location, vend=body.vend_credentials)
         committed = commit([declare_operation(id, body)], actor=actor)
         answer = declare_response(committed.results[0], committed.id)
         answer.storage_options = storage_options.of_new_table(

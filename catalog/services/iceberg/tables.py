@@ -42,7 +42,7 @@ class LoadedTable:
     format: TableFormat
     kind: TableKind
     location: str
-    """Canonical local path."""
+    """Canonical."""
     metadata_location: str
     sequence: int
     etag: str
@@ -105,18 +105,18 @@ def load_table(
 _ETAG = """
     SELECT m.etag FROM catalog_table t JOIN catalog_icebergmetadata m ON m.table_id = t.id
     WHERE t.digest = %s::uuid AND t.state <> 'dropped' AND t.format = 'iceberg' AND t.kind = 'table'
-      AND (t.location ^@ '/' OR NOT %s::boolean)
+      AND t.location ^@ '/'
 """
 
 
-def find_etag(*, actor: Principal, table: Identifier, only_local: bool = False) -> str | None:
-    """The ETag of the current answer to loadTable; None: there is no such table. One statement.
+def find_etag(*, actor: Principal, table: Identifier) -> str | None:
+    """The ETag of the current answer to loadTable; None: there is no such table in local files.
 
-    ``only_local``: None also for a table in an object store.
+    Answers for tables in object stores have credentials, which their ETags include. One statement.
     """
     access.require(actor, Privilege.READ, on(table))
     cursor = hot_cursor()
-    cursor.execute(_ETAG, [str(digest(table)), only_local])
+    cursor.execute(_ETAG, [str(digest(table))])
     row = cursor.fetchone()
     return None if row is None else row[0]
 

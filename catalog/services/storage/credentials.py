@@ -1,8 +1,8 @@
 """Credentials with which clients open the files of one table, and of no other.
 
-    table_access   what a principal gets for a table: the store, and the directories; None: local files
-    issue          the credentials themselves, cached until shortly before they expire
-    prepare        issue them before a table is created, so that a failure changes nothing
+    table_access        what a principal gets for a table: the store, and the directories; None: local files
+    issue               the credentials themselves, cached until shortly before they expire
+    require_available   before a table is created, so that a failure changes nothing
 
 How clients get access is a choice of the storage profile (``ClientAccess``). Access is checked before
 each call of ``issue``, and again whenever credentials are made; only then the audit trail records it.
@@ -22,11 +22,12 @@ from prometheus_client import Counter
 from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import CatalogError, ServiceUnavailable, TableNotFound
-from catalog.identifiers import label
+from catalog.identifiers import Identifier, label
 from catalog.models import Table
 from catalog.privileges import Privilege
 from catalog.services.engine import audit_records
-from catalog.services.storage.credential_cache import CredentialCache
+from catalog.services.engine.expiring_cache import ExpiringCache
+from catalog.services.storage import object_placement
 from catalog.services.storage.table_files import Holder, TableFiles
 from catalog.storage import locations, object_locations, stores
 from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration, StoreKind
@@ -35,11 +36,11 @@ ISSUED = Counter("monodon_credentials", "Credentials issued to clients, by resul
 
 # By dotted path: its library takes 150 ms to load, and only processes that issue credentials need it.
 _ASSUME_ROLE = "catalog.services.storage.s3_sessions.assume_role"
+_REQUIRE_AVAILABLE = "catalog.services.storage.s3_sessions.require_available"
 _MAX_CACHED = 10_000
 _LONGEST_MARGIN = 300.0
 """Seconds before the expiry at which credentials are renewed. Iceberg's Java clients ask that early."""
 _DIRECTORIES_FRESH_SECONDS = 30
-_PREPARED_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,17 @@ class TableAccess:
         """True if the profile gives clients credentials, rather than only the address of the store."""
         return self.configuration.client_access in {ClientAccess.STS, ClientAccess.STATIC}
 
-    @property
-    def tag(self) -> str:
-        """A text without secrets that differs for other directories, principals and profiles."""
+    def tag(self, *, secrets: bool) -> str:
+        """A text that differs for other directories, principals and profiles; it reveals nothing.
+
+        ``secrets``: the answer for which it stands has credentials.
+        """
         configuration = self.configuration
         key = configuration.key
         parts = (
             *(configuration.profile, configuration.version, configuration.client_access.value),
             *(configuration.endpoint, configuration.role, key.id if key else ""),
-            *(self.table_id, self.directories, self.write, self.principal),
+            *(self.table_id, self.directories, self.write, self.principal, secrets),
         )
         return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
@@ -107,10 +110,9 @@ class _Session(Protocol):
     def directories(self) -> tuple[str, ...]: ...
 
 
-_cache: CredentialCache[TableAccess, Credentials] = CredentialCache(_MAX_CACHED)
+_cache: ExpiringCache[TableAccess, Credentials] = ExpiringCache(_MAX_CACHED)
 _lock = threading.Lock()
 _directories: Any = TTLCache(_MAX_CACHED, _DIRECTORIES_FRESH_SECONDS)
-_prepared: Any = TTLCache(_MAX_CACHED, _PREPARED_SECONDS)
 
 
 def margin_of(configuration: StoreConfiguration) -> float:
@@ -160,24 +162,24 @@ def address(opens: TableAccess) -> Credentials:
     return Credentials(opens.configuration, opens.location)
 
 
-def prepare(actor: Principal, location: str) -> None:
-    """Have credentials ready for a table that is about to be created at a canonical location.
+def require_available(actor: Principal, table: Identifier, location: str | None) -> None:
+    """Require that credentials can be issued for a table that is about to be created.
 
-    So a token service that is unavailable refuses the creation, rather than the answer to it. Nobody
-    gets them before ``issue`` has checked access to the created table. Raises ServiceUnavailable.
+    So a token service that is unavailable refuses the creation, rather than the answer to it.
+    ``location`` is the client's choice, None: the server chooses one in the namespace. No statement
+    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound.
     """
-    if location.startswith("/"):
+    if not stores.object_roots() or (location and location.startswith(("/", "file:"))):
         return
-    configuration = stores.configuration_of(location)
+    if location is None or not object_locations.scheme_of(location):
+        location = object_placement.base_of(actor, table[:-1])
+        if location is None:
+            return
+    configuration = stores.configuration_of(location.removesuffix("/"))
     if configuration is None or configuration.client_access is not ClientAccess.STS:
         return
-    key = (configuration, (location,), True, actor.narrowed_name)
-    with _lock:
-        is_ready = key in _prepared
-    if not is_ready:
-        session = _assume_role(actor, configuration, (location,), write=True)
-        with _lock:
-            _prepared[key] = session
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    import_string(_REQUIRE_AVAILABLE)(configuration)
 
 
 def discard_cache() -> None:
@@ -185,7 +187,6 @@ def discard_cache() -> None:
     _cache.clear()
     with _lock:
         _directories.clear()
-        _prepared.clear()
 
 
 # --- issuing -----------------------------------------------------------------------------------
@@ -236,12 +237,11 @@ def _make(actor: Principal, opens: TableAccess) -> Credentials:
             raise _unavailable(configuration, "the profile has no key of its own")
         renew_at = time.time() + configuration.lifetime
         return Credentials(configuration, opens.location, configuration.key, renew_at=renew_at)
-    with _lock:
-        session: _Session | None = _prepared.pop(
-            (configuration, opens.directories, opens.write, opens.principal), None
-        )
-    if session is None:
-        session = _assume_role(actor, configuration, opens.directories, write=opens.write)
+    if configuration.kind is not StoreKind.S3:
+        raise _unavailable(configuration, f"'{configuration.kind}' has no token service here")
+    session: _Session = import_string(_ASSUME_ROLE)(
+        configuration, opens.directories, write=opens.write, principal=actor.name
+    )
     return Credentials(
         configuration,
         opens.location,
@@ -250,20 +250,6 @@ def _make(actor: Principal, opens: TableAccess) -> Credentials:
         renew_at=session.expires_at - margin_of(configuration),
         has_several_directories=len(session.directories) > 1,
     )
-
-
-def _assume_role(
-    actor: Principal,
-    configuration: StoreConfiguration,
-    directories: tuple[str, ...],
-    *,
-    write: bool,
-) -> _Session:
-    if configuration.kind is not StoreKind.S3:
-        raise _unavailable(configuration, f"'{configuration.kind}' has no token service here")
-    assume_role = import_string(_ASSUME_ROLE)
-    session: _Session = assume_role(configuration, directories, write=write, principal=actor.name)
-    return session
 
 
 def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:

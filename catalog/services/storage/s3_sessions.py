@@ -1,5 +1,6 @@
 """Temporary credentials for S3, from the token service of AWS or of a compatible store (STS AssumeRole)."""
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -7,25 +8,23 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-import botocore.session
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from cachetools import TTLCache
 
 from catalog.errors import ServiceUnavailable
-from catalog.services.storage import s3_policies
+from catalog.storage import role_sessions, s3_policies
 from catalog.storage.configuration import Key, StoreConfiguration
 
 log = logging.getLogger(__name__)
 # At its debug level botocore logs answers, and with them the credentials.
 logging.getLogger("botocore").setLevel(logging.WARNING)
 
-_DEFAULT_REGION = "us-east-1"
-_CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 2, 5, 2
-_PAUSE_SECONDS = 2.0
-"""After a failure, requests fail at once for this time: they would all wait for the token service."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
+"""After a failure, requests fail at once for as many seconds as it took, within these limits: they would
+all wait for the token service."""
+_TRUSTED_SECONDS = 30.0
 _NOT_IN_SESSION_NAMES = re.compile(r"[^A-Za-z0-9_=,.@-]+")
 _LONGEST_SESSION_NAME = 64
 _OF_ONE_TABLE = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument"})
@@ -53,29 +52,43 @@ class Session:
     """The directories that they open."""
 
 
-class _Failures:
-    """The last failures of token services, which are not asked again at once."""
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why there are no credentials."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._until: dict[StoreConfiguration, tuple[float, str]] = {}
-
-    def add(self, configuration: StoreConfiguration, cause: str) -> None:
-        with self._lock:
-            now = time.monotonic()
-            self._until = {each: until for each, until in self._until.items() if until[0] > now}
-            self._until[configuration] = (now + _PAUSE_SECONDS, cause)
-
-    def cause(self, configuration: StoreConfiguration) -> str | None:
-        until = self._until.get(configuration)
-        return until[1] if until is not None and until[0] > time.monotonic() else None
-
-    def clear(self) -> None:
-        with self._lock:
-            self._until = {}
+    cause: str
+    """For clients."""
+    remedy: str
+    details: str = ""
+    """The message of the token service, for operators."""
+    is_of_one_table: bool = False
+    """True if it says nothing about credentials for other tables."""
 
 
-failures = _Failures()
+_lock = threading.Lock()
+_failures: dict[StoreConfiguration, tuple[float, str]] = {}
+"""The last failures: until when they count, and their causes."""
+_successes: Any = TTLCache(1000, _TRUSTED_SECONDS)
+
+
+def forget() -> None:
+    """Forget what is known about token services: they are asked again at once."""
+    with _lock:
+        _failures.clear()
+        _successes.clear()
+
+
+def require_available(configuration: StoreConfiguration) -> None:
+    """Require that the token service of a profile issues credentials; some are discarded, if necessary.
+
+    Nothing is requested if it has issued some within half a minute. Raises ServiceUnavailable.
+    """
+    with _lock:
+        is_trusted = configuration in _successes
+    if not is_trusted:
+        # Below a root, which no client chose.
+        directory = f"{configuration.roots[0]}/monodon"
+        assume_role(configuration, [directory], write=False, principal="monodon")
 
 
 def assume_role(
@@ -86,14 +99,45 @@ def assume_role(
     If they are too many for a policy, the credentials open the first one only. ``principal`` is shown
     in the provider's logs. Raises ServiceUnavailable, which names the profile and the cause.
     """
-    cause = failures.cause(configuration)
-    if cause is not None:
-        raise unavailable(configuration, cause)
+    started = time.monotonic()
+    until, cause = _failures.get(configuration, (0.0, ""))
+    if until > started:
+        raise _unavailable(configuration, cause)
+    answer = _request(configuration, tuple(directories), write=write, principal=principal)
+    if isinstance(answer, Session):
+        with _lock:
+            _successes[configuration] = True
+        return answer
+    if not answer.is_of_one_table:
+        now = time.monotonic()
+        pause = min(max(now - started, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        with _lock:
+            _successes.pop(configuration, None)
+            for past in [each for each, (end, _) in _failures.items() if end <= now]:
+                del _failures[past]
+            _failures[configuration] = (now + pause, answer.cause)
+    log.error(
+        "Storage profile '%s' cannot issue credentials: %s. %s.%s",
+        configuration.profile,
+        answer.cause,
+        answer.remedy,
+        f" The token service says: {answer.details}" if answer.details else "",
+    )
+    raise _unavailable(configuration, answer.cause)
+
+
+def _request(
+    configuration: StoreConfiguration, directories: tuple[str, ...], *, write: bool, principal: str
+) -> "Session | _Failure":
+    """Credentials, or why there are none. The library's errors end here: they may quote the request."""
     if not configuration.role:
-        raise _refused(configuration, "NoRole", "the profile has no role", "Set the profile's role")
-    opened, policy = _policy(configuration, tuple(directories), write=write)
+        return _Failure("the profile has no role", "Set the role of the profile")
+    opened, policy = _policy(configuration, directories, write=write)
+    if not policy:
+        cause = "the table's location is too long for a session policy"
+        return _Failure(cause, _REMEDIES["PackedPolicyTooLarge"], is_of_one_table=True)
     try:
-        answer = _client(configuration).assume_role(
+        answer = role_sessions.sts_client(configuration).assume_role(
             RoleArn=configuration.role,
             RoleSessionName=session_name(principal),
             Policy=policy,
@@ -105,30 +149,23 @@ def assume_role(
         return Session(key, parts["Expiration"].timestamp(), opened)
     except ClientError as error:
         details = error.response.get("Error", {})
-        code = str(details.get("Code", "unknown"))
-        log_text = _without_secrets(configuration, str(details.get("Message", "")))
-        raise _refused(
-            configuration,
-            code,
+        code = str(details.get("Code", "unknown"))[:80]
+        return _Failure(
             f"the token service refuses: {code}",
-            _REMEDIES.get(code, "See the token service's message"),
-            log_text,
-        ) from None
+            _REMEDIES.get(code, "See the message of the token service"),
+            _without_secrets(configuration, str(details.get("Message", ""))),
+            is_of_one_table=code in _OF_ONE_TABLE,
+        )
     except NoCredentialsError:
-        raise _refused(
-            configuration,
-            "NoCredentials",
+        return _Failure(
             "the server has no credentials in its environment",
             "Give the server's environment credentials, or the profile a key",
-        ) from None
+        )
     except (BotoCoreError, KeyError, AttributeError) as error:
-        # The class only: texts of these errors may quote the request.
-        raise _refused(
-            configuration,
-            type(error).__name__,
+        return _Failure(
             f"the token service does not answer as expected: {type(error).__name__}",
             "Check the profile's sts_endpoint and region, and that the server reaches it",
-        ) from None
+        )
 
 
 def session_name(principal: str) -> str:
@@ -140,46 +177,24 @@ def session_name(principal: str) -> str:
     return f"{text[: _LONGEST_SESSION_NAME - 11]}-{digest}"
 
 
-def unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:
-    return ServiceUnavailable(
-        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}"
-    )
-
-
 def _policy(
     configuration: StoreConfiguration, directories: tuple[str, ...], *, write: bool
 ) -> tuple[tuple[str, ...], str]:
-    options: dict[str, Any] = {
-        "write": write,
-        "partition": s3_policies.partition_of(configuration.role),
-        "kms_key": configuration.kms_key,
-    }
+    """The directories that fit into a policy, and the policy; an empty one if none fits."""
+    partition = s3_policies.partition_of(configuration.role)
     for opened in (directories, directories[:1]):
-        try:
-            return opened, s3_policies.session_policy(opened, **options)
-        except s3_policies.PolicyTooLong:
-            continue
-    raise _refused(
-        configuration,
-        "PackedPolicyTooLarge",
-        "the table's location is too long for a session policy",
-        _REMEDIES["PackedPolicyTooLarge"],
-    )
+        with contextlib.suppress(s3_policies.PolicyTooLong):
+            policy = s3_policies.session_policy(
+                opened, write=write, partition=partition, kms_key=configuration.kms_key
+            )
+            return opened, policy
+    return (), ""
 
 
-def _refused(
-    configuration: StoreConfiguration, code: str, cause: str, remedy: str, details: str = ""
-) -> ServiceUnavailable:
-    if code not in _OF_ONE_TABLE:
-        failures.add(configuration, cause)
-    log.error(
-        "Storage profile '%s' cannot issue credentials: %s. %s.%s",
-        configuration.profile,
-        cause,
-        remedy,
-        f" The token service says: {details}" if details else "",
+def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:
+    return ServiceUnavailable(
+        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}"
     )
-    return unavailable(configuration, cause)
 
 
 def _without_secrets(configuration: StoreConfiguration, text: str) -> str:
@@ -188,25 +203,3 @@ def _without_secrets(configuration: StoreConfiguration, text: str) -> str:
         if secret:
             text = text.replace(secret, "***")
     return text[:500]
-
-
-# Loading the description of the service takes 100 ms, and a connection is worth keeping.
-@lru_cache(maxsize=16)
-def _client(configuration: StoreConfiguration) -> Any:
-    """The client of a profile's token service; threads may share it."""
-    key = configuration.key
-    return botocore.session.Session().create_client(
-        "sts",
-        region_name=configuration.region or _DEFAULT_REGION,
-        endpoint_url=configuration.sts_endpoint or configuration.endpoint or None,
-        aws_access_key_id=key.id if key else None,
-        aws_secret_access_key=key.secret if key else None,
-        aws_session_token=(key.token or None) if key else None,
-        config=Config(
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_READ_SECONDS,
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-            # Compatible stores accept shorter lifetimes and other role names than AWS.
-            parameter_validation=False,
-        ),
-    )

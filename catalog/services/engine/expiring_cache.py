@@ -1,4 +1,4 @@
-"""A cache of credentials: bounded, until each is to be renewed, and with one issuer for each key."""
+"""A bounded cache of values that are to be renewed at some time, made once for each key."""
 
 import threading
 import time
@@ -21,10 +21,10 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Renewable)
 
 
-class CredentialCache(Generic[K, V]):
-    """Credentials by a key that says what they open, and for whom.
+class ExpiringCache(Generic[K, V]):
+    """Values by key, until their ``renew_at``.
 
-    Threads that need the same credentials at the same time wait for the first one, which issues them,
+    Threads that need the same missing value at the same time wait for the first one, which makes it,
     and share its result or its failure.
     """
 
@@ -33,8 +33,8 @@ class CredentialCache(Generic[K, V]):
         self._values = TLRUCache(size, ttu=_renew_at, timer=time.time)
         self._running: dict[K, Future[V]] = {}
 
-    def get(self, key: K, issue: Callable[[], V]) -> V:
-        """The credentials of a key; ``issue`` makes them if none are cached. Raises its errors."""
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key; ``make`` makes it if none is cached. Raises the errors of ``make``."""
         with self._lock:
             cached: V | None = self._values.get(key)
             if cached is not None:
@@ -45,7 +45,7 @@ class CredentialCache(Generic[K, V]):
         if running is not None:
             return _result_of(running)
         try:
-            value = issue()
+            value = make()
         except BaseException as error:
             with self._lock:
                 del self._running[key]
