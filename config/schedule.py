@@ -14,6 +14,11 @@ SCHEDULE: dict[str, dict[str, Any]] = {
         "options": {"expires": 60.0},
     },
     "send-queued-jobs": {"task": "tasks.maintenance.send_queued_jobs", "schedule": 15.0},
+    "send-waiting-storage-tests": {
+        "task": "tasks.maintenance.send_waiting_storage_tests",
+        "schedule": 15.0,
+        "options": {"expires": 15.0},
+    },
     "delete-expired-idempotency-records": {
         "task": "tasks.maintenance.delete_expired_idempotency_records",
         "schedule": 3600.0,

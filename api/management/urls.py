@@ -48,6 +48,7 @@ for _router, _prefix, _viewset in (
     (_singletons, f"{_NAMESPACE}/retention", protection.RetentionViewSet),
     (_singletons, f"{_NAMESPACE}/approval-rule", protection.ApprovalRuleViewSet),
     (_resources, "storage-profiles", storage.StorageProfileViewSet),
+    (_resources, r"storage-profiles/(?P<profile>[^/]+)/tests", storage.StorageTestViewSet),
     (_singletons, f"{_NAMESPACE}/storage-profile", storage.NamespaceStorageViewSet),
     (_resources, "trash", trash.TrashViewSet),
     (_resources, "approvals", approvals.ApprovalViewSet),
