@@ -21,6 +21,7 @@ def _nothing_kept() -> Iterator[None]:
     from catalog.services.access.throttle import throttle
     from catalog.services.audit import refusals
     from catalog.services.engine import table_cache
+    from catalog.services.storage import profiles
 
     limits.requests = None  # a test that loads config.wsgi makes this a web process
     known_keys.forget_keys()
@@ -28,6 +29,7 @@ def _nothing_kept() -> Iterator[None]:
     table_cache.tables.clear()
     table_cache.documents.clear()
     refusals.ledger.forget()
+    profiles.discard_cache()
     # Its thread would write into the database of a later test; who tests refusals takes them here.
     refusals.ledger.deliver = lambda due: None
     yield
