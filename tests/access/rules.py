@@ -146,6 +146,7 @@ ICEBERG: dict[str, Rule] = {
     "unregisterTable": MANAGE,
     "renameTable": Rule(_namespace, P.MANAGE),
     "loadCredentials": READ,
+    "signRequest": READ,  # its example reads an object; other requests take WRITE
     "planTableScan": READ,
     "fetchPlanningResult": READ,
     "cancelPlanning": READ,
