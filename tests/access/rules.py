@@ -263,6 +263,8 @@ MANAGEMENT: dict[str, Rule] = {
     "ListDeliveries": ADMIN,
     "ReplayWebhook": ADMIN,
     "GetGovernance": ADMIN,
+    "PlanRegistrations": Rule(Place.EVERYWHERE, P.MANAGE, Unseen.REFUSED),
+    "RegisterStoredTables": Rule(Place.EVERYWHERE, P.MANAGE, Unseen.REFUSED),
     "PlanGovernance": ADMIN,
     "ApplyGovernance": ADMIN,
 }
