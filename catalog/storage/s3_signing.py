@@ -6,7 +6,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from catalog.storage.configuration import Key
+from catalog.storage.role_sessions import SessionCredentials
 from catalog.storage.s3_requests import S3Request
 
 _SIGNED = ("content-type", "content-md5", "content-encoding")
@@ -21,7 +21,7 @@ class _Signature(S3SigV4Auth):  # type: ignore[misc]
         return payload
 
 
-def sign(request: S3Request, key: Key, region: str) -> dict[str, str]:
+def sign(request: S3Request, key: SessionCredentials, region: str) -> dict[str, str]:
     """The headers to send with a request: its own, and those of the signature.
 
     Every header of S3 is signed, so that a store that follows the specification refuses the request
@@ -34,6 +34,6 @@ def sign(request: S3Request, key: Key, region: str) -> dict[str, str]:
     }
     message = AWSRequest(method=request.method, url=request.url, headers=signed)
     message.context["payload"] = request.payload
-    credentials = Credentials(key.id, key.secret, key.token or None)
+    credentials = Credentials(key.key_id, key.secret, key.token or None)
     _Signature(credentials, "s3", region).add_auth(message)
     return {**request.headers, **{name.lower(): value for name, value in message.headers.items()}}

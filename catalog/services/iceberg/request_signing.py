@@ -16,8 +16,8 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.storage.table_files import Belonging, Holder, TableFiles
 from catalog.storage import s3_requests, s3_signing, stores
 from catalog.storage.configuration import ClientAccess, StoreConfiguration, StoreKind
+from catalog.storage.role_sessions import credential_source
 from catalog.storage.s3_requests import Action, S3Request
-from catalog.storage.server_keys import server_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def sign(*, actor: Principal, table: Identifier, request: ClientRequest) -> dict
     if s3_request.is_write:
         access.require(actor, Privilege.WRITE, iceberg_tables.on(table))
     _require_own(actor, loaded, s3_request)
-    return s3_signing.sign(s3_request, server_key(configuration), request.region)
+    return s3_signing.sign(s3_request, credential_source(configuration).current(), request.region)
 
 
 def _configuration(location: str, provider: str) -> StoreConfiguration:

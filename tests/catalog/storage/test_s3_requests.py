@@ -6,7 +6,8 @@ import pytest
 
 from catalog.errors import InvalidInput
 from catalog.storage import s3_requests, s3_signing
-from catalog.storage.configuration import Key, StoreConfiguration, StoreKind
+from catalog.storage.configuration import StoreConfiguration, StoreKind
+from catalog.storage.role_sessions import SessionCredentials
 from catalog.storage.s3_requests import Action
 
 AWS = StoreConfiguration(
@@ -317,7 +318,7 @@ def test_all_headers_of_s3_are_signed_and_the_clients_own_signature_is_replaced(
         "User-Agent": ["client"],
     }
     signed = s3_signing.sign(
-        read("PUT", headers=headers), Key("id", "secret", "token"), "eu-central-1"
+        read("PUT", headers=headers), SessionCredentials("id", "secret", "token"), "eu-central-1"
     )
     assert signed["authorization"].startswith("AWS4-HMAC-SHA256 Credential=id/")
     assert (
