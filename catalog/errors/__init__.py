@@ -33,6 +33,8 @@ families: ``base``, ``inputs``, ``not_found``, ``conflicts``, ``access``, ``avai
     │   ├── FunctionNotFound
     │   ├── LabelNotFound
     │   ├── WebhookNotFound
+    │   ├── StorageProfileNotFound
+    │   ├── StorageTestNotFound
     │   ├── PrincipalNotFound
     │   ├── KeyNotFound
     │   ├── TrashItemNotFound
@@ -48,6 +50,8 @@ families: ``base``, ``inputs``, ``not_found``, ``conflicts``, ``access``, ``avai
     │   ├── FunctionAlreadyExists
     │   ├── LabelAlreadyExists
     │   ├── LabelInUse
+    │   ├── StorageProfileAlreadyExists
+    │   ├── StorageProfileInUse     tables or namespaces need it as it is
     │   ├── PrincipalAlreadyExists
     │   ├── LastAdministrator       the change would leave no administrator
     │   ├── VersionAlreadyExists
@@ -106,6 +110,8 @@ from catalog.errors.conflicts import (
     PrincipalAlreadyExists,
     PropertyAlreadySet,
     RequirementFailed,
+    StorageProfileAlreadyExists,
+    StorageProfileInUse,
     TableAlreadyExists,
     TableHasNoData,
     TagAlreadyExists,
@@ -143,6 +149,8 @@ from catalog.errors.not_found import (
     PlanNotFound,
     PlanTaskNotFound,
     PrincipalNotFound,
+    StorageProfileNotFound,
+    StorageTestNotFound,
     TableNotFound,
     TagNotFound,
     TransactionNotFound,
@@ -208,6 +216,10 @@ __all__ = [
     "RequirementFailed",
     "SchemaMismatch",
     "ServiceUnavailable",
+    "StorageProfileAlreadyExists",
+    "StorageProfileInUse",
+    "StorageProfileNotFound",
+    "StorageTestNotFound",
     "TableAlreadyExists",
     "TableHasNoData",
     "TableNotFound",

@@ -85,6 +85,22 @@ class LabelInUse(Conflict):
         self.key = key
 
 
+class StorageProfileAlreadyExists(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Storage profile '{name}' exists already")
+        self.name = name
+
+
+class StorageProfileInUse(Conflict):
+    """Tables or namespaces need what the change would take away."""
+
+    def __init__(self, name: str, cause: str, *, detail: str) -> None:
+        super().__init__(
+            "Storage profile '{name}' is in use: {cause}", detail=detail, name=name, cause=cause
+        )
+        self.name = name
+
+
 class PrincipalAlreadyExists(Conflict):
     def __init__(self, name: str, *, detail: str | None = None) -> None:
         text = f"Principal '{name}' exists already, or another has its subject"

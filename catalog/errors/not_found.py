@@ -125,6 +125,18 @@ class WebhookNotFound(NotFound):
         self.name = name
 
 
+class StorageProfileNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Storage profile '{name}' does not exist")
+        self.name = name
+
+
+class StorageTestNotFound(NotFound):
+    def __init__(self, test: object) -> None:
+        super().__init__(f"Test {test} of the storage profile does not exist")
+        self.test = test
+
+
 class PrincipalNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"Principal '{name}' does not exist")

@@ -5,6 +5,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from catalog.identifiers import Identifier, digest, label
@@ -18,6 +19,18 @@ class NamespaceQuerySet(models.QuerySet["Namespace"]):
     def named(self, *paths: Identifier) -> Self:
         """Live namespaces with these paths."""
         return self.live().filter(digest__in=[digest(path) for path in paths])
+
+    def with_object_storage(self) -> Self:
+        """Annotate ``has_object_storage``, from the namespace and its ancestors."""
+        return self.annotate(
+            has_object_storage=RawSQL(
+                "EXISTS (SELECT FROM catalog_namespace above"
+                " WHERE above.id = ANY(catalog_namespace.ancestors)"
+                " AND (above.storage_profile_id IS NOT NULL OR above.location LIKE '%%://%%'))",
+                [],
+                output_field=models.BooleanField(),
+            )
+        )
 
     def holding_locations(self) -> Self:
         """Namespaces whose locations are reserved: live ones, and those in the trash."""
@@ -90,6 +103,9 @@ class Namespace(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)
     dropped_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    has_object_storage: bool | None = None
+    """Whether new tables may go to an object store; None: it was not read."""
 
     objects = NamespaceQuerySet.as_manager()
 

@@ -161,13 +161,18 @@ def _allowed(location: str, path: str) -> str:
 def _allowed_object(location: str, path: str) -> str:
     """A canonical path in an object store. Raises InvalidLocation if it may not hold tables."""
     if not any(is_below(path, root) for root in stores.object_roots()):
-        raise InvalidLocation(
-            location,
-            "is outside the roots of all storage profiles",
-            fault=LocationFault.OUTSIDE,
-            detail="A storage profile must have a root above it.",
-        )
+        raise outside_profiles(location)
     return path
+
+
+def outside_profiles(location: str) -> InvalidLocation:
+    """The refusal of a location in an object store, in the same words wherever it is."""
+    return InvalidLocation(
+        location,
+        "is outside the object storage that may be used here",
+        fault=LocationFault.OUTSIDE,
+        detail="Use a location below that of the namespace, or leave it out.",
+    )
 
 
 def literal_directory(text: str) -> str | None:

@@ -22,6 +22,7 @@ from catalog.models import (
     LabelDefinition,
     Namespace,
     SearchDocument,
+    StorageProfile,
     Table,
     Transaction,
     TrashItem,
@@ -44,7 +45,10 @@ def _lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace
     if not paths:
         return {}
     rows = (
-        Namespace.objects.named(*paths).order_by("pk").select_for_update(of=("self",), no_key=True)
+        Namespace.objects.named(*paths)
+        .with_object_storage()
+        .order_by("pk")
+        .select_for_update(of=("self",), no_key=True)
     )
     return {row.digest: row for row in rows}
 
@@ -178,6 +182,12 @@ def lock_label(key: str) -> LabelDefinition | None:
 def lock_webhook(**which: int | str) -> Webhook | None:
     """Lock a webhook by its primary key or its name; the first lock of its transaction."""
     rows = Webhook.objects.select_related("namespace").filter(**which)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_storage_profile(name: str) -> StorageProfile | None:
+    """Lock a storage profile; lock namespaces and then the locations first."""
+    rows = StorageProfile.objects.filter(name=name)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 

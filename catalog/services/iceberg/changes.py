@@ -116,7 +116,7 @@ def _locate(
 
     Raises InvalidLocation, LocationTaken, ForeignFile.
     """
-    location = check_paths(actor, document, base)
+    location = check_paths(actor, change.table, document, base)
     if base is None or location != base.location:
         require_free_location(actor, location, pk=base.pk if base is not None else 0)
     holder = base if base is not None else FutureTable(change.table, location)

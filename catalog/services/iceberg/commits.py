@@ -87,7 +87,7 @@ def create_table(
         properties=properties,
         now_ms=now_ms(),
     )
-    path = check_paths(actor, document)
+    path = check_paths(actor, table, document)
     if location is not None:
         require_free_location(actor, path)
     if stage:
@@ -122,7 +122,7 @@ def register_table(
     path = iceberg_files.require_registrable(actor, table, metadata_location)
     document = metadata_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
-    location = check_paths(actor, document)
+    location = check_paths(actor, table, document)
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
     sources = references.sources | files.foreign_sources([metadata_location])

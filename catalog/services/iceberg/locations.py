@@ -7,7 +7,7 @@ from catalog.identifiers import Identifier, slug
 from catalog.models import Table
 from catalog.services.iceberg.metadata_files import Document
 from catalog.services.iceberg.tables import LoadedTable
-from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
 from catalog.services.storage.table_files import Holder, TableFiles
 from catalog.services.tables.table_operations import require_free_location
 from catalog.storage import locations as storage_locations
@@ -44,11 +44,13 @@ def chosen_location(actor: Principal, table: Identifier, location: str | None) -
         return new_location(actor, table)
     if storage_locations.is_relative_iceberg_path(location):
         return namespace_locations.resolve(table[:-1], location)
-    return location
+    return location  # check_paths checks it
 
 
-def check_paths(actor: Principal, document: Document, base: LoadedTable | None = None) -> str:
-    """Check the location and the paths of a document; returns the location's canonical local path.
+def check_paths(
+    actor: Principal, table: Identifier, document: Document, base: LoadedTable | None = None
+) -> str:
+    """Check the location and the paths of a table's document; returns the canonical location.
 
     Paths that ``base`` has already are not checked again. Raises InvalidLocation, LocationTaken.
     """
@@ -63,11 +65,26 @@ def check_paths(actor: Principal, document: Document, base: LoadedTable | None =
         location = base.location
     else:
         location = storage_locations.iceberg_path(document["location"])
+        _require_usable(actor, table, {location})
+    outside = {path for path in new if not storage_locations.is_below_any(path, [location])}
+    _require_usable(actor, table, outside)
     _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
     for path in sorted(new):
         if location not in (path, *storage_locations.parents(path)):
             namespace_locations.require_path(actor, path)
     return location
+
+
+def _require_usable(actor: Principal, table: Identifier, paths: set[str]) -> None:
+    """Refuse new locations and paths in object stores that the actor may not choose.
+
+    One statement if there is any. Raises InvalidLocation.
+    """
+    in_object_stores = {path for path in paths if storage_locations.is_object(path)}
+    if in_object_stores:
+        rows = namespace_locations.line(table[:-1])
+        for path in sorted(in_object_stores):
+            object_placement.require_usable(actor, rows, path)
 
 
 def files_of(table: Holder, document: Document, *locations: str) -> TableFiles:

@@ -17,7 +17,7 @@ from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
-from catalog.services.storage import file_references, iceberg_paths
+from catalog.services.storage import file_references, iceberg_paths, object_placement
 from catalog.services.storage.table_files import References
 from catalog.services.tables.cleanup_operations import ranges
 from catalog.services.tables.table_operations import (
@@ -193,6 +193,7 @@ class CommitMetadata(TableOperation):
             "updates": list(self.updates),
         }
         if self.location is not None and self.location != row.location:
+            object_placement.require_usable_in(batch, batch.parent(row), self.location)
             claim_location(batch, self.location, format=self.format, pk=row.pk)
             before["location"], after["location"] = row.location, self.location
             row.location = self.location

@@ -123,7 +123,7 @@ def create_view(
         properties=properties,
         now_ms=now_ms(),
     )
-    path = check_paths(actor, document)
+    path = check_paths(actor, view, document)
     if location is not None:
         require_free_location(actor, path)
     file = metadata_files.draft(document, 0)
@@ -145,7 +145,7 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     path = iceberg_files.require_registrable(actor, view, metadata_location)
     document = view_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
-    location = check_paths(actor, document)
+    location = check_paths(actor, view, document)
     files = files_of(FutureTable(view, location), document)
     references = files.references([metadata_location])
     register = RegisterView(table=view, file=file, location=location, references=references)
@@ -186,7 +186,7 @@ def _attempt(
     document = view_documents.apply(current, updates, now_ms=now_ms())
     if document is current:
         return base
-    location = check_paths(actor, document, base)
+    location = check_paths(actor, view, document, base)
     is_moved = location != base.location
     if is_moved:
         require_free_location(actor, location, pk=base.pk)

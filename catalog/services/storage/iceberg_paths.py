@@ -19,7 +19,7 @@ from catalog.formats.iceberg.files import PATH_PROPERTIES
 from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableState
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
-from catalog.services.storage import namespace_locations
+from catalog.services.storage import namespace_locations, object_placement
 from catalog.storage import locations
 
 
@@ -52,6 +52,10 @@ def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
     locks.lock_locations()
     _require_outside(actor, table, new)
     require_unheld(actor, table.pk, new)
+    if any(map(locations.is_object, new)):
+        rows = namespace_locations.line(table.identifier[:-1])
+        for path in sorted(new):
+            object_placement.require_usable(actor, rows, path)
     for path in sorted(new):
         namespace_locations.require_path(actor, path)
     enter(table, new)

@@ -6,6 +6,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from catalog import access
 from catalog.access import Principal
+from catalog.identifiers import Identifier
 from catalog.models import (
     IcebergPath,
     Job,
@@ -18,15 +19,20 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
-from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
 from catalog.storage import locations
 
 _Keys = QuerySet[Any, Any]
 """A subquery of the primary keys of namespaces."""
 
 
-def claim(actor: Principal, location: str, *, namespace: int | None = None) -> str:
+def claim(
+    actor: Principal, location: str, *, within: Identifier, namespace: int | None = None
+) -> str:
     """The canonical path of a namespace's new location, inside the commit that sets it.
+
+    ``within`` is the namespace itself, or of a new one its parent: in an object store the location
+    must be where tables of that may be (``object_placement``).
 
     A location may not be inside a table. What it holds of others, tables, directories of tables and
     namespaces, must be the actor's to manage; inside another namespace's location the actor must
@@ -35,6 +41,10 @@ def claim(actor: Principal, location: str, *, namespace: int | None = None) -> s
     """
     path = locations.iceberg_path(location)
     locks.lock_locations()
+    if locations.is_object(path):
+        rows = namespace_locations.line(within)
+        if namespace is None or path != namespace_locations.path_of(rows):
+            object_placement.require_usable(actor, rows, path)
     _require_no_tables(actor, path, namespace)
     _require_no_paths(actor, path, namespace)
     _require_no_namespaces(actor, path, namespace)

@@ -1,8 +1,10 @@
 """Locations of namespaces: the default place of their tables, and whose place a path is.
 
 A namespace lies where its property ``location`` says. Without one it has a directory of its own,
-named after its UUID, below the location of the nearest ancestor that has the property, else in the
-warehouse. A place belongs to the innermost namespace whose location holds it.
+named after its UUID, below the location of the nearest of itself and its ancestors that has the
+property or is bound to a storage profile, whose first root counts then; else in the warehouse. A
+place belongs to the innermost namespace whose location holds it. ``object_placement`` decides who may
+choose a location in an object store.
 """
 
 import re
@@ -30,7 +32,14 @@ _NAME_LENGTH = 60
 def line(namespace: Identifier) -> list[Namespace]:
     """The live namespaces from the root down to this one, as far as they exist. One statement."""
     paths = [namespace[:length] for length in range(len(namespace) + 1)]
-    return sorted(Namespace.objects.named(*paths), key=lambda row: len(row.path))
+    rows = Namespace.objects.named(*paths).select_related("storage_profile")
+    return sorted(rows.defer("storage_profile__secret"), key=lambda row: len(row.path))
+
+
+def path_of(rows: Sequence[Namespace]) -> str:
+    """The same as ``location_of``, as a canonical location."""
+    row = rows[-1]
+    return row.location or _default(row, next(filter(None, map(_base, reversed(rows))), None))
 
 
 def location_of(rows: Sequence[Namespace]) -> str:
@@ -44,8 +53,20 @@ def explicit_location_of(rows: Sequence[Namespace]) -> str | None:
     own = row.properties.get(PROPERTY)
     if own:
         return str(own)
-    base = next((above.location for above in reversed(rows[:-1]) if above.location), None)
+    base = next(filter(None, map(_base, reversed(rows))), None)
     return locations.iceberg_uri(_default(row, base)) if base else None
+
+
+def bound_to_profile(rows: Sequence[Namespace]) -> Namespace | None:
+    """The nearest of these namespaces that is bound to a storage profile, the last one first."""
+    return next((row for row in reversed(rows) if row.storage_profile_id is not None), None)
+
+
+def _base(row: Namespace) -> str | None:
+    """Where the default locations at and below a namespace begin, if it says so itself."""
+    if row.location:
+        return row.location
+    return row.storage_profile.roots[0] if row.storage_profile is not None else None
 
 
 def _default(row: Namespace, base: str | None) -> str:
@@ -121,15 +142,18 @@ def _with_defaults(rows: Collection[Namespace]) -> list[tuple[str, Namespace]]:
     if not rows:
         return []
     pks = {pk for row in rows for pk in row.ancestors}
-    bases = dict(
-        Namespace.objects.filter(pk__in=pks, location__isnull=False).values_list("pk", "location")
+    above = Namespace.objects.filter(
+        Q(location__isnull=False) | Q(storage_profile__isnull=False), pk__in=pks
     )
+    # Of a profile all roots count: another may have been the first when a table was placed.
+    bases: dict[int, list[str]] = {
+        pk: [location] if location else roots
+        for pk, location, roots in above.values_list("pk", "location", "storage_profile__roots")
+    }
     return [
-        (
-            _default(row, next((bases[pk] for pk in reversed(row.ancestors) if pk in bases), None)),
-            row,
-        )
+        (_default(row, base), row)
         for row in rows
+        for base in next((bases[pk] for pk in reversed(row.ancestors) if pk in bases), [None])
     ]
 
 

@@ -1,7 +1,8 @@
 """The configurations of stores, from the storage profiles in the database.
 
 Each process keeps them for a second, so that looking up a store costs no statement, and a change of a
-profile reaches every process soon.
+profile reaches every process soon. What decides whether a location may be used reads the rows instead
+(``object_placement``), so no table is created by an outdated profile.
 """
 
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 import orjson
+from django.db import transaction
 
 from catalog import encryption
 from catalog.models import StorageProfile
@@ -52,6 +54,12 @@ def discard_cache() -> None:
         _cached = None
 
 
+def discard_cache_and_after_commit() -> None:
+    """Discard now, for the rest of the transaction, and again once other threads can see its changes."""
+    discard_cache()
+    transaction.on_commit(discard_cache)
+
+
 def configuration(row: StorageProfile) -> StoreConfiguration:
     """The configuration in a profile's row. Raises ServiceUnavailable if its key cannot be decrypted."""
     return StoreConfiguration(
@@ -65,7 +73,7 @@ def configuration(row: StorageProfile) -> StoreConfiguration:
         path_style=row.path_style,
         kms_key=row.kms_key,
         identity=ServerIdentity(row.identity),
-        key=_key(row),
+        key=key_of(row),
         role=row.role,
         external_id=row.external_id,
         client_access=ClientAccess(row.client_access),
@@ -79,7 +87,8 @@ def sealed(secret: str, token: str = "") -> bytes:
     return encryption.encrypt(orjson.dumps({"secret": secret, "token": token}).decode())
 
 
-def _key(row: StorageProfile) -> Key | None:
+def key_of(row: StorageProfile) -> Key | None:
+    """The key of a profile; None if it has none. Raises ServiceUnavailable if it cannot be decrypted."""
     if row.secret is None:
         return None
     parts = orjson.loads(encryption.decrypt(bytes(row.secret)))

@@ -79,7 +79,7 @@ class CreateNamespace(Operation):
             access.require(batch.actor, Privilege.MANAGE, existing)
             drop_subtree(batch, existing)
         row = Namespace(
-            location=_claim(batch, self.properties),
+            location=_claim(batch, self.properties, within=parent.identifier),
             path=list(self.namespace),
             digest=digest(self.namespace),
             parent=parent,
@@ -225,7 +225,7 @@ class UpdateNamespaceProperties(Operation):
             batch.flush()
             row.properties = after
             if after.get(_LOCATION) != before.get(_LOCATION):
-                row.location = _claim(batch, after, namespace=row.pk)
+                row.location = _claim(batch, after, within=row.identifier, namespace=row.pk)
             row.save(update_fields=["properties", "location", "updated_at"])
             batch.record(str(row), before={"properties": before}, after={"properties": after})
         missing = [key for key in self.removals if key not in before]
@@ -233,7 +233,11 @@ class UpdateNamespaceProperties(Operation):
 
 
 def _claim(
-    batch: Batch, properties: Mapping[str, str], *, namespace: int | None = None
+    batch: Batch,
+    properties: Mapping[str, str],
+    *,
+    within: Identifier,
+    namespace: int | None = None,
 ) -> str | None:
     """Claim the location that the properties name and return its canonical path.
 
@@ -243,7 +247,7 @@ def _claim(
     if not location:
         return None
     batch.flush()
-    return namespace_claims.claim(batch.actor, location, namespace=namespace)
+    return namespace_claims.claim(batch.actor, location, within=within, namespace=namespace)
 
 
 def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = False) -> None:

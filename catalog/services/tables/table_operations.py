@@ -34,7 +34,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
-from catalog.services.storage import iceberg_paths, namespace_locations
+from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
 from catalog.services.storage.location_checks import LocationChecks
 from catalog.services.tables import trash
 
@@ -92,8 +92,10 @@ class NewTableOperation(TableOperation):
         state: TableState,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> Table:
+        namespace = batch.namespace(self.table[:-1])
+        object_placement.require_usable_in(batch, namespace, location)
         row = Table(
-            namespace=batch.namespace(self.table[:-1]),
+            namespace=namespace,
             name=self.table[-1],
             digest=digest(self.table),
             format=self.format,

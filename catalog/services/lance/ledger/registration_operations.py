@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from catalog import access
+from catalog.access import Principal
 from catalog.errors import (
     InvalidLocation,
 )
@@ -20,13 +21,14 @@ from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests
+from catalog.services.storage import object_placement
 from catalog.services.tables.table_operations import (
     NewTableOperation,
     already_exists,
     claim_location,
     replace_table,
 )
-from catalog.storage import listing, locations
+from catalog.storage import locations, stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,10 @@ class DeclareTable(NewTableOperation):
     action = "table.declare"
 
     location: str | None = None
+
+    def admit(self, actor: Principal) -> None:
+        if self.location is not None:
+            object_placement.admit(actor, self.table, self.location)
 
     def prepare(self) -> "DeclareTable":
         check_table(self.table)
@@ -58,7 +64,9 @@ class DeclareTable(NewTableOperation):
             raise already_exists(self.table, holder)
         if self.location is not None:
             claim_location(batch, self.location)
-        location = self.location or locations.new_location(slug(self.table[-1:], 60))
+        location = self.location or object_placement.new_location_in(
+            batch, namespace, slug(self.table[-1:], 60)
+        )
         return self.add_table(batch, location, TableState.DECLARED)
 
 
@@ -78,6 +86,9 @@ class RegisterTable(NewTableOperation):
     """(branch, version, path relative to the table, size), from ``prepare``."""
     bases: tuple[BasePath, ...] = ()
     """The directories outside the table in which its newest versions have files, from ``prepare``."""
+
+    def admit(self, actor: Principal) -> None:
+        object_placement.admit(actor, self.table, self.location)
 
     def prepare(self) -> "RegisterTable":
         check_table(self.table)
@@ -175,9 +186,10 @@ def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
     """The manifests in storage, one for each version. Raises InvalidLocation."""
     newest: dict[tuple[str, int], tuple[str, int, str, int]] = {}
     try:
-        for branch in ("", *listing.list_branches(location)):
+        store = stores.store_of(location)
+        for branch in ("", *store.list_branches(location)):
             directory = lance_naming.versions_directory(branch)
-            for file in sorted(listing.list_files(location, directory), key=lambda f: f.name):
+            for file in sorted(store.list_files(location, directory), key=lambda f: f.name):
                 manifest = lance_naming.parse_manifest_name(file.name)
                 if manifest is not None:
                     entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)
