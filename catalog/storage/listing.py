@@ -12,7 +12,8 @@ from catalog.storage.stores import StoredFile
 def list_files(location: str, directory: str) -> Iterator[StoredFile]:
     """The files directly in a directory of a table; none if the directory does not exist."""
     path = os.path.realpath(f"{location}/{directory}")
-    if not is_below(path, os.path.realpath(location)):
+    root = os.path.realpath(location)
+    if path != root and not is_below(path, root):
         return  # a symbolic link leads out of the table
     try:
         with os.scandir(path) as entries:

@@ -318,6 +318,15 @@ def test_the_files_of_a_directory(store, table, files):
     assert list(store.list_files(table, "dat")) == []
 
 
+def test_the_location_itself_is_a_directory(storage, store, table, files):
+    storage.write(f"{table}/f", b"x")
+    storage.write(storage.location("g"), b"x")
+    assert [file.name for file in store.list_files(table, "")] == ["f"]
+    assert sorted(store.list_directories(table, "")) == ["_versions", "data", "data2"]
+    assert [file.name for file in store.list_files(storage.root, "")] == ["g"]
+    assert sorted(store.list_directories(storage.root, "")) == ["t", "t2"]
+
+
 def test_all_files_below_a_directory(store, table, files):
     names = sorted(file.name for file in store.list_tree(table))
     assert names == sorted([*files, "data2/9.bin"])
