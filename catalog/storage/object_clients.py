@@ -103,7 +103,7 @@ class ObjectClient:
             if (
                 attempt == attempts
                 or time.monotonic() - begin > _REPEAT_SECONDS
-                or not object_errors.is_transport(failure, key)
+                or not object_errors.is_lost(failure, key)
             ):
                 break
             time.sleep(random.uniform(0.05, 0.2) * attempt)  # noqa: S311 -- jitter

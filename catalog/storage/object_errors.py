@@ -26,20 +26,18 @@ _DENIALS = {
 }
 # What obstore says about a request without an answer, and the cause that a message names.
 _TRANSPORT: Mapping[str, str] = {
-    "certificate": "its certificate is not trusted",
-    "dns error": "its host name is unknown",
-    "failed to lookup address": "its host name is unknown",
-    "timed out": "it does not answer in time",
-    "timedout": "it does not answer in time",
-    "connection refused": "it refuses connections",
-    "connection reset": "it closed the connection",
-    "connection closed": "it closed the connection",
-    "incompletemessage": "it closed the connection",
-    "error sending request": "the connection failed",
-    "error decoding response": "it closed the connection",
-    "request or response body error": "it closed the connection",
     "without location": "the bucket is in another region, or the endpoint is wrong",
+    "certificate": "its certificate is not trusted",
+    "tls handshake": "it does not speak TLS",
+    "dns error": "its host name is unknown",
+    "connectionrefused": "it refuses connections",
+    "kind: timeout": "it does not answer in time",
+    "kind: connect": "no connection",
+    "kind: interrupted": "it closed the connection",
+    "kind: request": "it closed the connection",
+    "kind: decode": "its answer is incomplete",
 }
+_LOST = re.compile(r"HttpError \{\s*kind: (?:Interrupted|Timeout|Request|Decode)\b")
 
 
 class Unlistable(OSError):
@@ -53,9 +51,9 @@ def status_of(error: Exception, key: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def is_transport(error: Exception, key: str) -> bool:
-    """True if a request got no answer, so that it may have been executed."""
-    return type(error) is exceptions.GenericError and status_of(error, key) is None
+def is_lost(error: Exception, key: str) -> bool:
+    """True if a request was sent and got no answer, so that it may have been executed."""
+    return status_of(error, key) is None and _LOST.search(_text(error, key)) is not None
 
 
 def translate(error: Exception, profile: str, key: str, *, of_file: bool = True) -> OSError:
