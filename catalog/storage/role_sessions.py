@@ -4,6 +4,7 @@ Clients of object stores and of Lance get them from here, so that a profile has 
 process. The variables of the environment never change what a profile with a key states.
 """
 
+import logging
 import os
 import threading
 import time
@@ -20,6 +21,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from catalog.storage.configuration import ServerIdentity, StoreConfiguration
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
+# At its debug level botocore logs answers, and with them the credentials.
+logging.getLogger("botocore").setLevel(logging.WARNING)
 T = TypeVar("T")
 DEFAULT_REGION = "us-east-1"
 _ROLE_REFUSED = "the role cannot be assumed"

@@ -1,5 +1,6 @@
 """The server's own credentials for S3: keys, the environment, and roles of a real token service."""
 
+import logging
 import threading
 import time
 import traceback
@@ -46,6 +47,13 @@ def test_the_server_assumes_a_role_with_an_external_id(moto_s3, bucket):
     role = moto_s3.role_with_external_id
     configuration = with_role(moto_s3, bucket, role=role, external_id=moto_s3.external_id)
     assert CredentialSource(configuration).current().token
+
+
+def test_no_session_is_logged(moto_s3, bucket, caplog):
+    caplog.set_level(logging.DEBUG)
+    credentials = CredentialSource(with_role(moto_s3, bucket)).current()
+    for secret in (credentials.secret, credentials.token, moto_s3.secret_key):
+        assert secret not in caplog.text
 
 
 def test_a_role_that_may_not_be_assumed(moto_s3, bucket):
