@@ -13,6 +13,7 @@ from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUn
 from catalog.postgresql import outcomes
 from catalog.services.audit import refusals
 from catalog.services.engine import operation as engine_operation
+from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> C
         refusal = InvalidInput(f"A value cannot be stored: {first_line(error)}")
     elif isinstance(error, (DatabaseError, InterfaceError)):
         refusal = _database_refusal(error, changes=changes)
+    elif isinstance(error, (AccessDenied, StorageUnavailable)):
+        log.error("An object store failed: %s", error.strerror)
+        refusal = ServiceUnavailable(f"The {error.strerror}; try again later")
     has_committed = actor is not None and actor.progress.committed
     if isinstance(refusal, ServiceUnavailable) and has_committed:
         refusal = OutcomeUnknown(

@@ -86,6 +86,7 @@ from api.iceberg import unchanged  # noqa: E402
 from api.iceberg import urls as iceberg_urls  # noqa: E402
 from api.lance import urls as lance_urls  # noqa: E402
 from api.lance.arrow import STREAM_TYPE  # noqa: E402
+from catalog.storage import object_store  # noqa: E402, F401 -- before the first request
 
 application = Handler()
 # Load every view now: the first caller would wait seconds for it.

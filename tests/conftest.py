@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.stores.fixtures import (
+    Storage,
     azurite,
     fake_gcs,
     make_live_profile,
@@ -31,6 +32,15 @@ __all__ = [
     "storage",
     "versitygw",
 ]
+
+
+@pytest.fixture
+def everywhere(db: None, storage: Storage) -> Storage:
+    """The new tables of the test are in local files; then it runs with tables in an object store."""
+    from tests.factories import make_root
+
+    storage.bind(make_root())
+    return storage
 
 
 @pytest.fixture(scope="session", autouse=True)

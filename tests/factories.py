@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 from lance import write_dataset
+from lance.dataset import LanceDataset
 
 from catalog.access import SYSTEM
 from catalog.formats.lance import naming as lance_naming
@@ -59,7 +61,7 @@ from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.lance import data as lance_data
 from catalog.services.lance.ledger import registration_operations, version_operations
 from catalog.services.tables import namespace_operations
-from catalog.storage import locations
+from catalog.storage import lance_options, locations, stores
 
 _MODELS = (
     Namespace,
@@ -141,6 +143,10 @@ def unchanged() -> Iterator[None]:
 
 def files(directory: str | Path) -> dict[str, bytes]:
     """The files below a directory with their content; links are named, not followed."""
+    if locations.is_object(str(directory)):
+        store = stores.store_of(str(directory))
+        names = sorted(file.name for file in store.list_tree(str(directory)))
+        return {name: store.read(f"{directory}/{name}", 1 << 30)[0] for name in names}
     root = Path(directory)
     return {
         str(path.relative_to(root)): b"-> link" if path.is_symlink() else path.read_bytes()
@@ -292,6 +298,11 @@ def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
     data = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}) if data is None else data
     lance_data.create_table(actor=SYSTEM, table=table, data=data.to_reader())
     return Table.objects.named(table).get()
+
+
+def open_lance(location: str, version: int | str | None = None) -> LanceDataset:
+    """A table as Lance sees it in storage, past the catalog."""
+    return lance.dataset(location, version, storage_options=lance_options.storage_options(location))
 
 
 def register_lance_table(table: Identifier, data: pa.Table) -> Table:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from catalog import regular_files
-from catalog.storage import listing, local_directories, local_files
+from catalog.storage import listing, local_directories, local_files, local_links
 from catalog.storage.stores import FileStatus, Move, Store, StoredFile
 
 
@@ -77,6 +77,23 @@ class LocalStore(Store):
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
+
+    def is_link(self, path: str) -> bool:
+        return regular_files.is_link(path)
+
+    def is_plain(self, directory: str) -> bool:
+        return local_links.is_plain(directory)
+
+    def irregular(self, paths: Iterable[str]) -> list[str]:
+        return local_links.irregular(paths)
+
+    def irregular_below(self, directory: str) -> Iterator[str]:
+        return local_links.irregular_below(directory)
+
+    def write_new_in_place(self, path: str, content: bytes) -> None:
+        directory, _, name = path.rpartition("/")
+        with regular_files.directory(directory) as at:
+            regular_files.write_at(name, at, content)
 
 
 def _status(status: os.stat_result) -> FileStatus:

@@ -23,8 +23,9 @@ _ALIASES = {
     "wasbs": "abfss",
 }
 _AUTHORITY = {
-    "s3": re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]"),
-    "gs": re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?!\.)){1,220}[a-z0-9]"),
+    # No addresses of hosts: a bucket's name may become part of a host's name.
+    "s3": re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]"),
+    "gs": re.compile(r"(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9](?:[a-z0-9_-]|\.(?!\.)){1,220}[a-z0-9]"),
     # Azure's accounts in every cloud; other hosts would get the account's signature.
     "abfss": re.compile(
         r"[a-z0-9$](?:[a-z0-9-]){1,61}[a-z0-9]@[a-z0-9]{3,24}"
@@ -34,6 +35,7 @@ _AUTHORITY = {
 # Neither wildcards and variables of policies (* ? $ { }), nor what a URI encodes or splits (% # \ ").
 _DIRECTORY = re.compile(r"[A-Za-z0-9_.=+@,()!'~&: /-]+")
 _MAX_KEY_BYTES = 1024
+_SEPARATORS = re.compile(r"[/\\]")
 
 
 def scheme_of(text: str) -> str | None:
@@ -112,7 +114,7 @@ def _key_fault(key: str) -> tuple[str, LocationFault] | None:
         return "holds a control character", LocationFault.OTHER
     # Partition values are encoded in keys, and may hold slashes. Nobody decodes them, but what would
     # lead elsewhere if somebody did is no partition value.
-    if any(".." in spelling.split("/") for spelling in (key, unquote(key))):
+    if any(".." in _SEPARATORS.split(spelling) for spelling in _spellings(key)):
         return "holds '..'", LocationFault.TRAVERSAL
     segments = key.split("/") if key else []
     if "" in segments or "." in segments:
@@ -122,3 +124,8 @@ def _key_fault(key: str) -> tuple[str, LocationFault] | None:
     if "\\" in key:
         return "holds a backslash", LocationFault.OTHER
     return None
+
+
+def _spellings(key: str) -> set[str]:
+    """A key as readers see it that do not decode it, or decode it once or twice."""
+    return {key, unquote(key), unquote(unquote(key))}

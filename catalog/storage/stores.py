@@ -196,6 +196,29 @@ class Store(ABC):
     def resolve(self, path: str) -> str:
         """The path without symbolic links."""
 
+    def is_link(self, path: str) -> bool:
+        """True if the path itself is a symbolic link."""
+        return False
+
+    def is_plain(self, directory: str) -> bool:
+        """True if a directory and those below it hold only regular files; cheap, for frequent calls."""
+        return True
+
+    def irregular(self, paths: Iterable[str]) -> list[str]:
+        """Those of the paths that are not regular files, or have a symbolic link on the way."""
+        return []
+
+    def irregular_below(self, directory: str) -> Iterator[str]:
+        """The entries of a directory and those below it that are not regular files."""
+        return iter(())
+
+    def write_new_in_place(self, path: str, content: bytes) -> None:
+        """Write a new file as ``write_new`` does, in an existing directory without links on its path.
+
+        Raises NotRegular as well.
+        """
+        self.write_new(path, content)
+
 
 def is_missing(error: OSError) -> bool:
     """True if an error means that a file does not exist."""

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -89,23 +89,32 @@ def from_command_line() -> dict[str, Any]:
 # --- on executors ------------------------------------------------------------------------------
 
 
-def rewrite(uri: str, version: int, task: str) -> str:
-    """Write the rows of a group to new files; returns the result as JSON. The table does not change."""
-    dataset = lance.dataset(uri, version=version)
+def rewrite(uri: str, version: int, task: str, options: dict[str, str] | None) -> str:
+    """Write the rows of a group to new files; returns the result as JSON. The table does not change.
+
+    ``options`` give access to an object store; they travel to the executors with the code.
+    """
+    dataset = lance.dataset(uri, version=version, storage_options=options)
     return str(CompactionTask.from_json(task).execute(dataset).json())  # type: ignore[attr-defined]
 
 
 def execute(
-    context: SparkContext, uri: str, version: int, tasks: list[str]
+    context: SparkContext,
+    uri: str,
+    version: int,
+    tasks: list[str],
+    current_options: Callable[[], dict[str, str] | None],
 ) -> Iterator[tuple[int, str | None, str]]:
     """Rewrite groups; yields the number, result and error of each as soon as it is finished.
 
     Each group is a Spark job of its own, so the failure of a group does not stop the others.
+    ``current_options`` returns the storage options for the next group.
     """
 
     def run(task: str) -> str:
+        options = current_options()
         rows = context.parallelize([task], 1)
-        return str(rows.map(lambda text: rewrite(uri, version, text)).collect()[0])
+        return str(rows.map(lambda text: rewrite(uri, version, text, options)).collect()[0])
 
     at_once = min(len(tasks), 2 * context.defaultParallelism, _MAX_CONCURRENT)
     with ThreadPoolExecutor(max_workers=max(at_once, 1)) as pool:
@@ -132,7 +141,11 @@ def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]
     sizes, finished = request["sizes"], 0
     rewrites, failed = [], []
     for number, result, error in execute(
-        context, request["uri"], request["version"], request["tasks"]
+        context,
+        request["uri"],
+        request["version"],
+        request["tasks"],
+        lambda: request["storage_options"],
     ):
         if result is None:
             failed.append(error)
@@ -160,7 +173,9 @@ def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
         return result
     tasks = [task.json() for task in planned]  # type: ignore[attr-defined]
     finished = committed = remaining = 0
-    for number, text, error in execute(context, dataset.uri, dataset.version, tasks):
+    for number, text, error in execute(
+        context, dataset.uri, dataset.version, tasks, dataset.latest_storage_options
+    ):
         reason = error
         if text is not None:
             try:

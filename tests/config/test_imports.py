@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-HEAVY = ("lance", "lance_namespace", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark")
+HEAVY = (
+    *("botocore", "lance", "lance_namespace", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg"),
+    "pyspark",
+)
 _SETUP = "import django; django.setup()"
 _HELP = """
     import runpy

@@ -53,6 +53,15 @@ class LocksRequired(Exception):
     """The batch cannot be committed in a single statement."""
 
 
+class FilesRequired(Exception):
+    """Operations must look at files in an object store (``Operation.look``) before rows are locked."""
+
+    def __init__(self, tables: Mapping[uuid.UUID, Table]) -> None:
+        super().__init__()
+        self.tables = tables
+        """The tables of the batch, by digest."""
+
+
 class RowReplaced(Exception):
     """Another row took the name of a row while this commit waited for its lock.
 
@@ -80,6 +89,8 @@ class Batch:
         self.current: NamedOperation
         self.results: list[Any] = []
         self.is_one_statement = False
+        self.has_looked = False
+        """True if the operations have looked at the files of the tables that this commit locks."""
         self.pending_swap: Swap | None = None
         self.locations: frozenset[str] = frozenset()
         """The locations that clients chose for the new tables of the whole batch."""
@@ -199,6 +210,14 @@ class Batch:
         """
         if self.is_one_statement:
             raise LocksRequired
+
+    def require_looked(self) -> None:
+        """Raise FilesRequired if rows are locked and the operations have not looked at their files.
+
+        For files in object stores: requests may take seconds, and nobody should wait for the locks.
+        """
+        if not (self.is_one_statement or self.has_looked):
+            raise FilesRequired(dict(self._tables))
 
     def forget_table(self, row: Table) -> None:
         """Hide a table from the later operations of this batch."""

@@ -49,7 +49,7 @@ from catalog.postgresql import limits, outcomes
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 from catalog.services.engine import commit_outcomes, table_cache, taken_keys
 from catalog.services.engine.admission import admission
-from catalog.services.engine.batch import Batch, LocksRequired, RowReplaced
+from catalog.services.engine.batch import Batch, FilesRequired, LocksRequired, RowReplaced
 from catalog.services.engine.operation import Operation
 from catalog.services.engine.statements import insert_if_unchanged, insert_together
 
@@ -184,17 +184,23 @@ def _commit(operations: Sequence[Operation], actor: Principal) -> Batch:
 def _commit_with_locks(operations: Sequence[Operation], actor: Principal) -> Batch:
     """Commit on locked rows, and repeat that after races that a retry resolves."""
     is_nested = connection.in_atomic_block
-    with_parents = False
+    with_parents = has_looked = False
     for _ in range(_ATTEMPTS):
         batch = Batch(actor)
+        batch.has_looked = has_looked
         try:
             with transaction.atomic():
                 _lock(batch, operations, with_parents=with_parents)
                 _apply(batch, operations)
                 _record(batch)
             return batch
+        except FilesRequired as required:
+            last_error: Exception = required
+            operations = [operation.look(required.tables) for operation in operations]
+            has_looked = True
+            continue
         except RowReplaced as error:
-            last_error: Exception = error
+            last_error = error
         except (IntegrityError, OperationalError) as error:
             last_error = error
             if _stands(batch, operations, error, is_nested=is_nested):

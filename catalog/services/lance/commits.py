@@ -40,7 +40,7 @@ from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.lance.ledger_namespace import ForwardingNamespace, LedgerNamespace
 from catalog.services.storage import object_placement
-from catalog.storage import local_directories
+from catalog.storage import lance_options, stores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -117,7 +117,9 @@ def write(
             **(fields or {}),
         )
         try:
-            opened: _OpenVersion = datasets.writers.take(snapshot.key) or _OpenVersion(snapshot)
+            opened: _OpenVersion = datasets.writers.take(
+                datasets.cache_key(snapshot)
+            ) or _OpenVersion(snapshot)
             opened.check(snapshot)
             result, last = ledger.run(partial(opened.change, ledger, work))
         except CommitConflict as error:
@@ -247,7 +249,8 @@ def _discard(note: str) -> None:
     """
     try:
         if StagedFile.objects.filter(path=note).update(is_condemned=True):
-            for _ in local_directories.remove_tree(note.rstrip("/")):
+            location = note.rstrip("/")
+            for _ in stores.store_of(location).remove_tree(location):
                 pass
             StagedFile.objects.filter(path=note).delete()
     except (OSError, DatabaseError):
@@ -313,7 +316,7 @@ class _OpenVersion:
         self._catalog.ledger = None
         datasets.session_for(self._snapshot)  # the session has cached the manifest
         cost = datasets.open_cost(entry.manifest_size)
-        datasets.writers.put(self._snapshot.key, self, cost=cost)
+        datasets.writers.put(datasets.cache_key(self._snapshot), self, cost=cost)
 
     def _open(self) -> LanceDataset:
         snapshot = self._snapshot
@@ -321,6 +324,8 @@ class _OpenVersion:
             snapshot.location,
             None if snapshot.branch else snapshot.version,
             session=datasets.session_for(snapshot),
+            storage_options=lance_options.storage_options(snapshot.location),
+            base_store_params=datasets.base_options(snapshot),
             namespace_client=self._catalog,
             table_id=list(snapshot.table),
             namespace_client_managed_versioning=True,

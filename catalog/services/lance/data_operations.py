@@ -1,7 +1,7 @@
 """Commit operations of the writes of the catalog to Lance tables, one per requested operation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -9,13 +9,14 @@ from django.db.models.functions import Now
 
 from catalog import access
 from catalog.errors import BranchNotFound, CommitConflict
-from catalog.identifiers import label
+from catalog.identifiers import check_table, label
 from catalog.models import StagedFile, Table, TableState, TableVersion
 from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
 from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables
+from catalog.storage import locations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,12 @@ class WriteVersion(CreateVersion):
     """Location of the table that the version was written to."""
     base: tuple[str, int, datetime] | None = None
     """Branch, number and creation time of the base version, if it may be deleted concurrently."""
+
+    def prepare(self) -> "CreateVersion":
+        prepared = super().prepare()
+        if self.location is not None and locations.is_object(self.location):
+            return prepared.look_at(self.location)
+        return prepared
 
     def locked(self, batch: Batch) -> Table:
         """Lock the table; refuse another table that got its name during the write."""
@@ -197,6 +204,12 @@ class CreateTable(NewTableOperation):
     """The note of a new location, which this commit deletes (StagedFile.path)."""
     overwrite: bool = False
     summary: Mapping[str, Any] = field(default_factory=dict)
+
+    def prepare(self) -> "CreateTable":
+        check_table(self.table)
+        if not locations.is_object(self.location):
+            return self
+        return replace(self, first=self.first.look_at(self.location))
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])

@@ -7,7 +7,7 @@ opens exactly that version. A version never changes, so open datasets are cached
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -33,6 +33,7 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import tables
+from catalog.storage import lance_options, locations, stores
 
 # Lance caches manifests and indexes in a session, by size; a dataset itself is little more than its
 # manifest. Half of the budget is for indexes, which are the most expensive to read again.
@@ -90,7 +91,8 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     Raises ForeignFile for a version that refers to files of others that may not be read for the
     table, ManifestNotFound, InvalidManifestPath, and the catalog error for a failure of Lance.
     """
-    cached = _opened.get(snapshot.key)
+    key = cache_key(snapshot)
+    cached = _opened.get(key)
     if cached is not None:
         dataset, foreign = cached
         if lance_files.is_plain(snapshot):
@@ -102,8 +104,20 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     with refusing(snapshot.table):
         dataset = _open(snapshot)
     cost = open_cost(snapshot.entry.manifest_size)
-    _opened.put(snapshot.key, (dataset, foreign), cost=cost)
+    _opened.put(key, (dataset, foreign), cost=cost)
     return dataset
+
+
+def cache_key(snapshot: Snapshot) -> Hashable:
+    """Return the key of an open version: of the version, and of the access to its object store.
+
+    A dataset keeps the credentials that it was opened with, so a change of the storage profile opens
+    it again.
+    """
+    if not locations.is_object(snapshot.location):
+        return snapshot.key
+    configuration = stores.configuration_of(snapshot.location)
+    return snapshot.key, configuration and (configuration.profile, configuration.version)
 
 
 def check(snapshot: Snapshot) -> tuple[str, ...]:
@@ -119,7 +133,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
 
 def has_only_own_files(snapshot: Snapshot) -> bool:
     """True if an open version refers only to files of its own table."""
-    cached = _opened.get(snapshot.key)
+    cached = _opened.get(cache_key(snapshot))
     return cached is not None and not cached[1]
 
 
@@ -173,16 +187,46 @@ def clear_caches() -> None:
 
 
 def _open(snapshot: Snapshot) -> LanceDataset:
-    if snapshot.is_in_place:
-        return LanceDataset(snapshot.uri, snapshot.version, session=session_for(snapshot))
+    options = lance_options.storage_options(snapshot.location)
+    if snapshot.is_in_place and not expires(options):
+        return LanceDataset(
+            snapshot.uri,
+            snapshot.version,
+            session=session_for(snapshot),
+            storage_options=options,
+            base_store_params=base_options(snapshot),
+        )
     return LanceDataset(
         snapshot.uri,
         snapshot.version,
         session=session_for(snapshot),
+        storage_options=options,
+        base_store_params=base_options(snapshot),
         namespace_client=_OneVersion(snapshot),
         table_id=list(snapshot.table),
-        namespace_client_managed_versioning=True,
+        namespace_client_managed_versioning=not snapshot.is_in_place,
     )
+
+
+def base_options(snapshot: Snapshot) -> dict[str, dict[str, str]] | None:
+    """Return the storage options of a checked version's base paths in other stores than its table.
+
+    By base path, for Lance's ``base_store_params``; None if there are no such base paths.
+    """
+    bases = lance_files.object_bases(snapshot)
+    if not bases:
+        return None
+    own = stores.configuration_of(snapshot.location)
+    return {
+        base_path: lance_options.storage_options(directory) or {}
+        for base_path, directory in bases
+        if stores.configuration_of(directory) != own
+    } or None
+
+
+def expires(options: Mapping[str, str] | None) -> bool:
+    """True if storage options hold credentials that Lance must renew during its work."""
+    return options is not None and lance_options.EXPIRES_AT in options
 
 
 def _missing(
@@ -199,13 +243,23 @@ def _missing(
 
 
 class _OneVersion(LanceNamespace):
-    """The catalog of a single version whose manifest does not have its final name yet."""
+    """The catalog of a single version whose manifest does not have its final name yet.
+
+    It also renews the credentials with which Lance reads the version.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._location = snapshot.location
         self._entry = table_version(snapshot.entry)
 
     def namespace_id(self) -> str:
         return "monodon"
+
+    def describe_table(self, request: Any) -> m.DescribeTableResponse:
+        return m.DescribeTableResponse(
+            location=self._location,
+            storage_options=lance_options.storage_options(self._location),
+        )
 
     def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
         return m.DescribeTableVersionResponse(version=self._entry)

@@ -23,6 +23,7 @@ from catalog.errors import (
     InvalidInput,
     InvalidTableState,
     SchemaMismatch,
+    ServiceUnavailable,
     TagAlreadyExists,
     TagNotFound,
     VersionNotFound,
@@ -79,6 +80,12 @@ _STORAGE = re.compile(
 )
 """Failures of a disk or an object store, which are not mistakes of the caller."""
 
+_OBJECT_STORE = re.compile(
+    r"Generic (?:S3|GCS|MicrosoftAzure) error"
+    r"|The operation lacked (?:the necessary privileges|valid authentication credentials)"
+)
+"""Failures of an object store after Lance's own retries; its text may name hosts and keys."""
+
 _TORN = re.compile(
     r"failed to decode Protobuf|file size is too small|does not have sufficient data"
     r"|Invalid range \S+ for object|does not have a transaction file|out of range for slice"
@@ -130,6 +137,12 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         return InvalidTableState(
             f"Files of table '{label(table)}' are torn or missing",
             detail="The operation 'repair' shows which version is whole, and makes it the newest.",
+        )
+    if _OBJECT_STORE.search(raw):
+        log.error("The object store of table '%s' failed: %s", label(table), readable(raw))
+        return ServiceUnavailable(
+            f"The object store of table '{label(table)}' does not answer or refuses access;"
+            " try again later"
         )
     if isinstance(error, LancePanic):
         # What its SQL parser knows, and Lance does not.

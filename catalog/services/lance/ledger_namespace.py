@@ -38,6 +38,7 @@ from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.versions import Version
+from catalog.storage import lance_options
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -241,10 +242,18 @@ class LedgerNamespace(LanceNamespace):
         return "monodon"
 
     def declare_table(self, request: Any) -> m.DeclareTableResponse:
-        return m.DeclareTableResponse(location=self.location, managed_versioning=True)
+        return m.DeclareTableResponse(
+            location=self.location,
+            managed_versioning=True,
+            storage_options=lance_options.storage_options(self.location),
+        )
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
-        return m.DescribeTableResponse(location=self.location, managed_versioning=True)
+        return m.DescribeTableResponse(
+            location=self.location,
+            managed_versioning=True,
+            storage_options=lance_options.storage_options(self.location),
+        )
 
     def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
         body = m.ListTableVersionsRequest(**request.model_dump())

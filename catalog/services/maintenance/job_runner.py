@@ -25,7 +25,7 @@ from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.materialized_views import refreshes
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
-from catalog.storage import local_directories
+from catalog.storage import locations, stores
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +116,21 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
 def _purge_directory(job: Job, table: Table) -> None:
     """Remove everything at a Lance table's location.
 
-    The directory is first renamed to a name that only this job uses. After that, no removed file
-    can belong to another table, however long this worker was suspended in between.
+    A local directory is first renamed to a name that only this job uses. After that, no removed file
+    can belong to another table, however long this worker was suspended in between. An object store
+    cannot rename: the location stays reserved while the job is queued or runs, and a worker that has
+    lost the job stops before the next page of files.
     """
-    aside = local_directories.set_aside(table.location, f"purged-{job.pk}")
+    store = stores.store_of(table.location)
+    aside = store.set_aside(table.location, f"purged-{job.pk}")
     if aside is None:
         return
-    for removed in local_directories.remove_tree(aside):
+    renewed = 0
+    for removed in store.remove_tree(aside):
         job.progress = removed
-        if removed % _RENEW_EVERY == 0:
+        if removed - renewed >= _RENEW_EVERY or locations.is_object(aside):
             jobs.renew(job)
+            renewed = removed
 
 
 def _purge_referenced(job: Job, table: Table) -> purge.Removed:

@@ -28,7 +28,6 @@ from typing import Any
 from django.utils import timezone
 from lance.dataset import LanceDataset
 
-from catalog import regular_files
 from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, JobEvent, Table, TableVersion
@@ -41,8 +40,7 @@ from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
 from catalog.services.tables import cleanup_operations
-from catalog.storage import listing as storage_listing
-from catalog.storage import local_directories, locations
+from catalog.storage import lance_options, locations, stores
 
 _AT_ONCE = 10_000
 _MAX_FILES = 10_000_000
@@ -91,7 +89,11 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
         for name in {"", branch}
     }
     try:
-        dataset: LanceDataset = LanceDataset(table.location, newest[""])
+        dataset: LanceDataset = LanceDataset(
+            table.location,
+            newest[""],
+            storage_options=lance_options.storage_options(table.location),
+        )
         return dataset.checkout_version((branch, newest[branch])) if branch else dataset
     except ValueError as error:  # Lance raises no narrower class for a missing version
         if "was not found" not in str(error):
@@ -103,7 +105,7 @@ def versions_in_storage(table: Table, branch: str) -> set[int]:
     """Versions whose manifests have their final names."""
     names = (
         lance_naming.parse_manifest_name(file.name)
-        for file in storage_listing.list_files(
+        for file in stores.store_of(table.location).list_files(
             table.location, lance_naming.versions_directory(branch)
         )
     )
@@ -140,13 +142,14 @@ class _Cleaner:
         self._policy = policy_values(job)
         self._table = Table.objects.select_related("namespace").get(pk=job.table_id)
         self._actor = jobs.principal(job)
+        self._store = stores.store_of(self._table.location)
         self._files = self._bytes = self._retained = 0
         self._referenced_files: frozenset[str] = frozenset()
         """Files of this table that other tables refer to."""
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
-        local_directories.require_reachable(self._table.location)
+        self._store.require_reachable(self._table.location)
         for branch, retired in (self._job.result or {}).get(_RETIRED, {}).items():
             self._restore(branch, retired)
         before = count_versions(self._table, self._policy).figures()
@@ -158,7 +161,7 @@ class _Cleaner:
                 f"nothing removed: the manifest of version {misplaced} is not at its expected path"
             )
             return {"before": before, "after": before, "note": note}
-        link = regular_files.find_link(self._table.location)
+        link = self._store.find_link(self._table.location)
         if link is not None:
             return {"before": before, "after": before, "note": link_note(link)}
         self._referenced_files = lance_dependents.needed_files(self._table)
@@ -285,7 +288,7 @@ class _Cleaner:
                 # A version that was committed after step 1 may need these files, and Lance does not
                 # see it.
                 raise _not_settled()
-            link = regular_files.find_link(self._table.location)
+            link = self._store.find_link(self._table.location)
             if link is not None:
                 raise InvalidTableState(link_note(link))
             with no_panic():

@@ -30,6 +30,7 @@ from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.errors import no_panic, refusing
 from catalog.services.lance.ledger.snapshots import Snapshot
+from catalog.storage import lance_options
 
 SCRIPT = "lance_compact"
 _ROUNDS = 5
@@ -207,7 +208,7 @@ class _Compactor:
         options = _options(layout, self.policy)
         jobs.log_event(self.job, "planned", data={"version": snapshot.version, **plan.figures()})
         is_large = plan.bytes > self.policy["spark_above"]
-        if is_large and self.spark is not None and snapshot.is_in_place:
+        if is_large and self.spark is not None and _is_open_to_spark(snapshot):
             self._commit(self._on_spark(snapshot, plan.tasks, self.spark), options)
             return
         dataset = lance_datasets.open_dataset(snapshot)
@@ -275,6 +276,7 @@ class _Compactor:
             "version": snapshot.version,
             "tasks": [task.json() for task in tasks],  # type: ignore[attr-defined]
             "sizes": [len(task.fragments) for task in tasks],
+            "storage_options": lance_options.storage_options(snapshot.location),
         }
         answer = spark(self.job, SCRIPT, request, report)
         self.completed = self.total
@@ -284,6 +286,15 @@ class _Compactor:
         if not answer["rewrites"]:
             raise RuntimeError("All groups failed on Spark; see the job's log for the errors")
         return [RewriteResult.from_json(text) for text in answer["rewrites"]]  # type: ignore[attr-defined]
+
+
+def _is_open_to_spark(snapshot: Snapshot) -> bool:
+    """True if executors can open a version by its URI.
+
+    They cannot renew credentials, so tables in stores with temporary ones are compacted here.
+    """
+    options = lance_options.storage_options(snapshot.location)
+    return snapshot.is_in_place and not lance_datasets.expires(options)
 
 
 def _commit(

@@ -5,7 +5,7 @@ unknown here.
 """
 
 from catalog.access import Principal
-from catalog.errors import CatalogError
+from catalog.errors import CatalogError, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import Contents
 from catalog.identifiers import Identifier
@@ -69,5 +69,7 @@ def _contents(
         return lance_manifests.read(
             table=table, location=location, manifest_path=path, version=version, branch=branch
         )
-    except CatalogError:
+    except CatalogError as error:
+        if isinstance(error, ServiceUnavailable) and locations.is_object(location):
+            raise  # nothing may be removed while the object store does not say what is needed
         return None

@@ -19,7 +19,6 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from catalog import regular_files
 from catalog.errors import ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
@@ -34,7 +33,7 @@ from catalog.services.maintenance import lance_cleanup, lance_dependents, lance_
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.recovery import purge
 from catalog.services.tables import cleanup_operations
-from catalog.storage import listing, local_directories, local_files, locations, stores
+from catalog.storage import locations, stores
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     """
     identifier = jobs.identify(job)
     table = Table.objects.select_related("namespace").get(pk=job.table_id)
-    local_directories.require_reachable(table.location)
+    stores.store_of(table.location).require_reachable(table.location)
     if not lance_versions.settle(table):
         raise ServiceUnavailable(
             "A manifest does not have its final name yet, so no files can be removed; retry later"
@@ -103,13 +102,14 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         return outcome
     report(0, len(orphans))
     removed = size = 0
+    store = stores.store_of(table.location)
     try:
         for orphan in orphans:
             if removed % _REPORT_EVERY == 0:
                 report(removed, len(orphans))
             path = f"{table.location}/{orphan.path}"
             # Checked again: the file may have been rewritten under the same name meanwhile.
-            if _is_older(path, written_before) and _remove(path):
+            if _is_older(path, written_before) and store.remove(path):
                 removed, size = removed + 1, size + orphan.size
     finally:
         if removed:
@@ -133,7 +133,7 @@ def _reason_to_skip(table: Table) -> str:
     misplaced = lance_cleanup.find_misplaced_manifest(table)
     if misplaced:
         return f"the manifest of version {misplaced} is not at its expected path"
-    link = regular_files.find_link(table.location)
+    link = stores.store_of(table.location).find_link(table.location)
     if link is not None:
         return lance_cleanup.link_note(link).removeprefix("nothing removed: ")
     in_storage: dict[str, set[int]] = {}
@@ -155,7 +155,8 @@ def _reason_to_skip(table: Table) -> str:
 def _unknown_branches(table: Table) -> list[str]:
     """Branches that exist only in storage; a refused branch has at most a staged manifest."""
     ledger_branches = set(table.branches.values_list("name", flat=True))
-    return [name for name in listing.list_branches(table.location) if name not in ledger_branches]
+    in_storage = stores.store_of(table.location).list_branches(table.location)
+    return [name for name in in_storage if name not in ledger_branches]
 
 
 def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
@@ -179,7 +180,7 @@ def _unused_staged_manifests(table: Table, branch: str) -> Iterator[_Orphan]:
     directory = lance_naming.versions_directory(branch)
     files = {
         file.name: file.size
-        for file in listing.list_files(table.location, directory)
+        for file in stores.store_of(table.location).list_files(table.location, directory)
         if _STAGED.fullmatch(file.name)
     }
     if not files:
@@ -195,19 +196,16 @@ def _unused_staged_manifests(table: Table, branch: str) -> Iterator[_Orphan]:
         yield _Orphan(f"{directory}/{name}", "manifest", size)
 
 
-def _remove(path: str) -> bool:
-    """Remove a file of the table, unless a symbolic link was put into its path meanwhile."""
+def _is_older(path: str, moment: float) -> bool:
+    """True if a file was last written before a moment, by the clock of its storage.
+
+    False if the file is missing, or a link is on its path.
+    """
     try:
-        regular_files.unlink(path)
+        return stores.store_of(path).status(path).modified_at < moment
     except NotRegular:
         return False
     except OSError as error:
         if stores.is_missing(error):
             return False
         raise
-    return True
-
-
-def _is_older(path: str, moment: float) -> bool:
-    written_at = local_files.modified_at(path)
-    return written_at is not None and written_at < moment

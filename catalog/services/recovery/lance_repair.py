@@ -15,13 +15,14 @@ from itertools import islice
 
 from django.db.models import Max
 
-from catalog import access, regular_files
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
     ForeignFile,
     InvalidTableState,
     ManifestNotFound,
+    ServiceUnavailable,
     TableHasNoData,
 )
 from catalog.formats.lance import manifest as lance_manifest
@@ -34,7 +35,8 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance.ledger import manifests, versions
 from catalog.services.recovery import lance_repair_operations
 from catalog.services.tables import tables
-from catalog.storage import listing, local_directories, locations
+from catalog.storage import locations, stores
+from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 _MOST_TRIED = 1000
 _MAX_MANIFEST = 512 * 1024**2
@@ -82,7 +84,7 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
         raise tables.not_found(table)
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
-    if not local_directories.can_see(row.location):
+    if not stores.store_of(row.location).can_see(row.location):
         raise InvalidTableState(f"The directory of table '{label(table)}' cannot be seen")
     if is_dry_run:  # readers move staged manifests as well; the ledger stays as it is
         staged_rows = TableVersion.objects.filter(table=row, staged_path__isnull=False)
@@ -110,7 +112,7 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
     except BaseException:
         for path in staged:
             with suppress(OSError):
-                regular_files.unlink(path)
+                stores.store_of(path).remove(path)
         raise
     return Repair(reports, published, is_dry_run, committed.id)
 
@@ -120,14 +122,14 @@ def _publish(
 ) -> lance_repair_operations.RepairTable:
     """Stage a copy of the last whole version with the next number."""
     path = _stored(row, report.branch)[report.last_whole or 0]
-    content, _ = regular_files.read(f"{row.location}/{path}", _MAX_MANIFEST)
+    store = stores.store_of(row.location)
+    content, _ = store.read(f"{row.location}/{path}", _MAX_MANIFEST)
     directory = lance_naming.versions_directory(report.branch)
     name = lance_naming.manifest_name(report.next_number, NamingScheme.V2)
     draft = f"{directory}/{name}-{uuid.uuid4()}"
     copy = lance_manifest.with_version(content, report.next_number)
-    with regular_files.directory(f"{row.location}/{directory}") as at:
-        staged.append(f"{row.location}/{draft}")
-        regular_files.write_at(draft.rpartition("/")[2], at, copy)
+    staged.append(f"{row.location}/{draft}")
+    store.write_new_in_place(f"{row.location}/{draft}", copy)
     return lance_repair_operations.RepairTable(
         table=row.identifier,
         branch=report.branch,
@@ -199,14 +201,19 @@ def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
     except ForeignFile:
         return "its manifest lies outside the table"
     except CatalogError as error:
+        if isinstance(error, ServiceUnavailable) and locations.is_object(row.location):
+            raise  # the object store may answer later
         return error.message
     root = f"{row.location}/tree/{branch}" if branch else row.location
+    store = stores.store_of(row.location)
     for base, path in contents.paths():
         if base is None or manifests.is_location(base, row.location):
             if path.startswith("_transactions/"):
                 continue  # read only by writers that were slower; clean-up removes them early
             try:
-                regular_files.status(f"{root if base is None else row.location}/{path}")
+                store.status(f"{root if base is None else row.location}/{path}")
+            except (AccessDenied, StorageUnavailable):
+                raise
             except OSError:
                 return f"its file '{path}' is missing"
     return ""
@@ -216,7 +223,7 @@ def _stored(row: Table, branch: str) -> dict[int, str]:
     """The manifests in storage by version, of which V2's names win as they do for readers."""
     directory = lance_naming.versions_directory(branch)
     paths: dict[int, str] = {}
-    for file in listing.list_files(row.location, directory):
+    for file in stores.store_of(row.location).list_files(row.location, directory):
         name = lance_naming.parse_manifest_name(file.name)
         if name is not None and len(paths.get(name.version, "")) < len(f"{directory}/{file.name}"):
             paths[name.version] = f"{directory}/{file.name}"

@@ -1,17 +1,19 @@
 import json
-from pathlib import Path
 
-import lance as pylance
 import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Branch, TableVersion, Transaction
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
-from tests.factories import files, make_lance_table, make_table, make_version
+from tests.factories import files, make_lance_table, make_table, make_version, open_lance
 
 PATH = "/v1/table/w$t/branches/create"
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("CreateTableBranch")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("CreateTableBranch"),
+    pytest.mark.usefixtures("everywhere"),
+]
 
 
 def insert(lance: Lance, *values: int, branch: str = "") -> int:
@@ -35,7 +37,7 @@ def table(lance):
 
 
 def rows(table, branch: str) -> list[int]:
-    dataset = pylance.dataset(f"{table.location}/tree/{branch}")
+    dataset = open_lance(f"{table.location}/tree/{branch}")
     return dataset.to_table()["a"].to_pylist()
 
 
@@ -44,7 +46,7 @@ def test_a_branch_starts_at_the_newest_version_of_main(lance, table):
     assert set(answer) == {"transaction_id"}
     assert numbers(lance, "dev") == [2]
     assert rows(table, "dev") == [1, 2]
-    assert list(pylance.dataset(table.location).branches.list()) == ["dev"]
+    assert list(open_lance(table.location).branches.list()) == ["dev"]
     event = AuditEvent.objects.get(action="branch.create")
     assert str(event.transaction_id) == answer["transaction_id"]
     assert event.after | {"manifest_path": ""} == {
@@ -63,7 +65,7 @@ def test_a_branch_has_its_own_versions(lance, table):
     assert insert(lance, 3) == 3
     assert (numbers(lance, "dev"), numbers(lance)) == ([2, 3], [1, 2, 3])
     assert rows(table, "dev") == [1, 2, 30]
-    assert pylance.dataset(table.location).to_table()["a"].to_pylist() == [1, 2, 3]
+    assert open_lance(table.location).to_table()["a"].to_pylist() == [1, 2, 3]
     lance.post("/v1/table/w$t/delete", {"predicate": "a < 30", "branch": "dev"})
     assert rows(table, "dev") == [30]
 
@@ -78,7 +80,7 @@ def test_from_a_version_and_from_a_branch(lance, table):
     assert (numbers(lance, "old/er"), rows(table, "old/er")) == ([2], [1, 7])
     assert (numbers(lance, "x"), rows(table, "x")) == ([1], [1])
     assert (numbers(lance, "y"), rows(table, "y")) == ([2], [1, 2])
-    branch_file = json.loads((Path(table.location) / "_refs/branches/old%2Fer.json").read_bytes())
+    branch_file = json.loads(files(table.location)["_refs/branches/old%2Fer.json"])
     assert (branch_file["parentBranch"], branch_file["parentVersion"]) == ("old", 2)
     after = AuditEvent.objects.get(action="branch.create", after__branch="x").after
     assert (after["from_branch"], after["from_version"]) == ("old", 1)
@@ -97,7 +99,7 @@ def test_a_branch_of_a_client(lance, table):
     make_version(("w", "t"), 2, branch="theirs")
     lance.refused(409, 23, "'theirs'", PATH, {"name": "theirs"})
     # This branch was created without the catalog, and its content is not changed.
-    pylance.dataset(table.location).create_branch("hidden", 2)
+    open_lance(table.location).create_branch("hidden", 2)
     refused = lance.refused(409, 23, "'hidden'", PATH, {"name": "hidden"})
     assert "files" in refused.json()["detail"]
 

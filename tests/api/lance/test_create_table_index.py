@@ -1,10 +1,8 @@
 """CreateTableIndex: every type of index with its parameters, and refusals."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,9 +10,14 @@ import pytest
 from catalog.models import AuditEvent, Job, Table, TableVersion, Transaction
 from catalog.services.engine import jobs
 from catalog.services.maintenance import job_runner
-from tests.factories import make_lance_table, make_table, make_version, relative
+from catalog.storage import locations
+from tests.factories import files, make_lance_table, make_table, make_version, open_lance
 
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("CreateTableIndex")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("CreateTableIndex"),
+    pytest.mark.usefixtures("everywhere"),
+]
 
 ROWS = 300
 PATH = "/v1/table/w$t/create_index"
@@ -41,9 +44,12 @@ def table(rows: int = ROWS) -> pa.Table:
 
 def make_lance_branch(row: Table, identifier: tuple[str, ...], name: str = "dev") -> None:
     """A branch of the table's newest version, in storage and in the ledger."""
-    pylance.dataset(row.location).create_branch(name)
-    (manifest,) = Path(row.location).glob(f"tree/{name}/_versions/*.manifest")
-    make_version(identifier, 2**64 - 1 - int(manifest.stem), relative(manifest), name)
+    open_lance(row.location).create_branch(name)
+    directory = f"tree/{name}/_versions"
+    (manifest,) = (path for path in files(row.location) if path.startswith(directory))
+    path = locations.store_path(row.location, manifest)
+    version = 2**64 - 1 - int(manifest.removeprefix(f"{directory}/").removesuffix(".manifest"))
+    make_version(identifier, version, path, name)
 
 
 def details(lance, name: str) -> dict[str, Any]:

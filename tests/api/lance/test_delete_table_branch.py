@@ -1,24 +1,32 @@
-from pathlib import Path
-
-import lance as pylance
 import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
 from catalog.errors import BranchNotFound, CommitConflict
-from catalog.models import AuditEvent, Branch, TableVersion, Transaction
+from catalog.models import AuditEvent, Branch, Table, TableVersion, Transaction
 from catalog.services.lance import data_operations, ledger_namespace
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance.refs import branches as lance_branches
+from catalog.storage import locations, stores
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.api.lance.test_create_table_branch import insert, numbers, rows
-from tests.factories import files, make_lance_table, make_table, make_version, unchanged
+from tests.factories import (
+    files,
+    make_lance_table,
+    make_table,
+    make_version,
+    open_lance,
+    unchanged,
+)
 from tests.security.lance_attacks import always, edited
 
 PATH = "/v1/table/w$t/branches/delete"
 CREATE = "/v1/table/w$t/branches/create"
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteTableBranch")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("DeleteTableBranch"),
+    pytest.mark.usefixtures("everywhere"),
+]
 
 
 @pytest.fixture
@@ -28,6 +36,10 @@ def table(lance):
     lance.post(CREATE, {"name": "dev"})
     insert(lance, 20, branch="dev")
     return table
+
+
+def directories(table: Table, directory: str) -> list[str]:
+    return stores.store_of(table.location).list_directories(table.location, directory)
 
 
 def read(branch: str) -> list[int]:
@@ -51,7 +63,7 @@ def test_the_branch_and_its_files_are_deleted(lance, table):
     assert remaining_files == {
         name for name in before if not name.startswith(("tree/", "_refs/branches/"))
     }
-    assert not (Path(table.location) / "tree/dev").exists()
+    assert directories(table, "tree") == []
     assert (numbers(lance), read("")) == ([1], [1])
     event = AuditEvent.objects.get(action="branch.delete")
     assert (event.before, event.after) == ({"branch": "dev"}, {"branch": "dev", "deleted": 2})
@@ -107,7 +119,7 @@ def test_a_branch_below_it_stays(lance, table):
     insert(lance, 5, branch="dev%2Fx%2Fy")
     lance.post(PATH, {"name": "dev"})
     assert rows(table, "dev/x/y") == [1, 5]
-    assert [path.name for path in (Path(table.location) / "tree/dev").iterdir()] == ["x"]
+    assert directories(table, "tree/dev") == ["x"]
     lance.post(CREATE, {"name": "dev"})
     assert (numbers(lance, "dev"), rows(table, "dev")) == ([1], [1])
     lance.post(PATH, {"name": "dev/x/y"})
@@ -117,19 +129,19 @@ def test_a_branch_below_it_stays(lance, table):
 def test_leftover_files_are_removed_by_a_retry(lance, table, monkeypatch):
     """As after a crash between the commit and the removal: a repeated request removes the files."""
     with monkeypatch.context() as patch:
-        patch.setattr(lance_branches.local_files, "remove_file", _fail)
+        patch.setattr(type(stores.store_of(table.location)), "remove", _fail)
         lance.post(PATH, {"name": "dev"})  # it is gone all the same
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
     lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")
     lance.refused(409, 23, "'dev'", CREATE, {"name": "dev"})
     lance.post(PATH, {"name": "dev"})
-    assert not (Path(table.location) / "tree/dev").exists()
+    assert directories(table, "tree") == []
     lance.refused(404, 22, "'dev'", PATH, {"name": "dev"})
     lance.post(CREATE, {"name": "dev"})
     assert rows(table, "dev") == [1]
 
 
-def _fail(path: str) -> bool:
+def _fail(store: stores.Store, path: str) -> bool:
     raise OSError("the disk failed")
 
 
@@ -139,14 +151,15 @@ def test_without_a_file(lance, table):
     refused = lance.refused(409, 14, "branch 'theirs' may have begun there", PATH, {"name": "dev"})
     assert "first" in refused.json()["detail"]
     lance.post(PATH, {"name": "theirs"})
-    (Path(table.location) / "_refs/branches/dev.json").unlink()
+    path = f"{table.location}/_refs/branches/dev.json"
+    assert stores.store_of(path).remove(path)
     lance.post(PATH, {"name": "dev"})
-    assert not (Path(table.location) / "tree/dev").exists()
+    assert directories(table, "tree") == []
 
 
 def test_deleted_by_a_client(lance, table):
     """The client does not notify the catalog; this request updates the ledger."""
-    pylance.dataset(table.location).branches.delete("dev")
+    open_lance(table.location).branches.delete("dev")
     assert list(lance.post("/v1/table/w$t/branches/list")["branches"]) == ["dev"]
     lance.post(PATH, {"name": "dev"})
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
@@ -219,23 +232,23 @@ def test_rivals(key):  # noqa: F811
     assert read("") == [1]
 
 
-def test_a_late_client_does_not_restore_the_branch(lance, table):
+def test_a_late_client_does_not_restore_the_branch(lance, table, everywhere):
     """The client records a version it has written; only the first manifest of a branch recreates
     it."""
-    path = next((Path(table.location) / "tree/dev/_versions").glob("*613.manifest"))
-    content = path.read_bytes()
+    name = f"tree/dev/_versions/{2**64 - 3}.manifest"
+    content = files(table.location)[name]
     lance.post(PATH, {"name": "dev"})
-    path.parent.mkdir(parents=True)
-    body = {"version": 2, "branch": "dev", "manifest_path": f"{path}-x".lstrip("/")}
+    path = locations.store_path(table.location, name)
+    body = {"version": 2, "branch": "dev", "manifest_path": f"{path}-x"}
     create = "/v1/table/w$t/version/create"
     lance.refused(404, 22, "'dev'", create, body)
-    Path(f"{path}-x").write_bytes(content)
+    everywhere.write(f"{table.location}/{name}-x", content)
     lance.refused(404, 22, "'dev'", create, body)
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
     # A branch that another client begins.
     lance.post(CREATE, {"name": "other"})
-    first = next((Path(table.location) / "tree/other/_versions").glob("*614.manifest"))
-    Path(f"{path}-y").write_bytes(edited(first.read_bytes(), [20], always("dev")))
-    body = {"version": 1, "branch": "dev", "manifest_path": f"{path}-y".lstrip("/")}
+    first = files(table.location)[f"tree/other/_versions/{2**64 - 2}.manifest"]
+    everywhere.write(f"{table.location}/{name}-y", edited(first, [20], always("dev")))
+    body = {"version": 1, "branch": "dev", "manifest_path": f"{path}-y"}
     lance.post(create, body)
     assert numbers(lance, "dev") == [1]

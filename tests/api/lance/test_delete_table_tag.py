@@ -1,21 +1,22 @@
-from pathlib import Path
-
-import lance as pylance
 import pytest
 
 from catalog.models import AuditEvent, Transaction
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, open_lance
 
 PATH = "/v1/table/w$t/tags/delete"
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteTableTag")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("DeleteTableTag"),
+    pytest.mark.usefixtures("everywhere"),
+]
 
 
 def test_the_tag_is_deleted_and_its_version_stays(lance):
     table = make_lance_table(("w", "t"))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
     answer = lance.post(PATH, {"tag": "v1"})
-    assert pylance.dataset(table.location).tags.list() == {}
+    assert open_lance(table.location).tags.list() == {}
     assert lance.post("/v1/table/w$t/version/describe", {"version": 1})["version"]["version"] == 1
     event = AuditEvent.objects.get(action="tag.delete")
     assert (event.before, event.after) == ({"tag": "v1", "version": 1}, {"tag": "v1"})
@@ -25,13 +26,13 @@ def test_the_tag_is_deleted_and_its_version_stays(lance):
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
 
 
-def test_tags_of_clients(lance):
+def test_tags_of_clients(lance, everywhere):
     """Includes tags that Lance cannot list and invalid tag files, which could not be removed
     otherwise."""
     table = make_lance_table(("w", "t"))
-    dataset = pylance.dataset(table.location)
+    dataset = open_lance(table.location)
     dataset.tags.create("é", 1)
-    (Path(table.location) / "_refs/tags/bad.json").write_text("{")
+    everywhere.write(f"{table.location}/_refs/tags/bad.json", b"{")
     for name in ("é", "bad"):
         lance.post(PATH, {"tag": name})
     assert dataset.tags.list() == {}
@@ -60,7 +61,7 @@ def test_refusals(lance, reader):
 def test_concurrent_deletes_of_one_tag(key):  # noqa: F811
     table = make_lance_table(("w", "t"))
     for _ in range(3):
-        pylance.dataset(table.location).tags.create("v1", 1)
+        open_lance(table.location).tags.create("v1", 1)
         outcome = race(key, *[post(PATH, {"tag": "v1"})] * 4)
         assert sorted(outcome) == [WON] + [(404, 8)] * 3
     assert AuditEvent.objects.filter(action="tag.delete").count() == 3

@@ -1,26 +1,29 @@
 from decimal import Decimal
 
-import lance as pylance
 import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion, Transaction
 from catalog.services.lance import ledger_namespace
 from tests.api.client import Lance, stream
-from tests.factories import make_lance_table, make_table, unchanged
+from tests.factories import make_lance_table, make_table, open_lance, unchanged
 
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("InsertIntoTable")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("InsertIntoTable"),
+    pytest.mark.usefixtures("everywhere"),
+]
 ROWS = pa.table({"id": pa.array([4, 5], pa.int64()), "name": ["d", "e"]})
 PATH = "/v1/table/ws$t/insert"
 
 
 @pytest.fixture(autouse=True)
-def _table(db):
+def _table(everywhere):
     make_lance_table(("ws", "t"))
 
 
 def rows(version: int | None = None) -> list[dict]:
-    return pylance.dataset(Table.objects.get(name="t").location, version).to_table().to_pylist()
+    return open_lance(Table.objects.get(name="t").location, version).to_table().to_pylist()
 
 
 def test_rows_are_added_in_one_audited_version(lance):
@@ -100,7 +103,7 @@ def test_an_insert_creates_the_data_of_a_declared_table(lance):
     assert (added["version"], added["num_inserted_rows"]) == (1, 2)
     row = Table.objects.get(name="d")
     assert row.state == TableState.LIVE
-    assert pylance.dataset(row.location).to_table() == ROWS
+    assert open_lance(row.location).to_table() == ROWS
     assert AuditEvent.objects.filter(action="table.insert", table_uuid=row.uuid).count() == 1
     assert lance.post("/v1/table/ws$d/insert", raw=stream(ROWS))["version"] == 2
 

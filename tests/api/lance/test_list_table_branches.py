@@ -1,21 +1,23 @@
-from pathlib import Path
-
-import lance as pylance
 import pyarrow as pa
 import pytest
 
+from catalog.formats.lance import naming as lance_naming
 from catalog.models import Branch
 from tests.api.client import stream
-from tests.factories import make_lance_table, make_table, make_version, unchanged
+from tests.factories import files, make_lance_table, make_table, make_version, open_lance, unchanged
 
 PATH = "/v1/table/w$t/branches/list"
 CREATE = "/v1/table/w$t/branches/create"
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("ListTableBranches")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("ListTableBranches"),
+    pytest.mark.usefixtures("everywhere"),
+]
 
 
 def size(table, number: int, branch: str = "") -> int:
-    directory = Path(table.location, *(("tree", branch) if branch else ()), "_versions")
-    return (directory / f"{2**64 - 1 - number}.manifest").stat().st_size
+    path = lance_naming.final_manifest_path(branch, number, lance_naming.NamingScheme.V2)
+    return len(files(table.location)[path])
 
 
 def test_a_table_without_any(lance, reader):
@@ -48,16 +50,16 @@ def rows() -> dict[str, Branch]:
 def test_metadata(lance):
     table = make_lance_table(("w", "t"))
     lance.post(CREATE, {"name": "dev"})
-    pylance.dataset(table.location).branches.replace_metadata("dev", {"owner": "me"})
+    open_lance(table.location).branches.replace_metadata("dev", {"owner": "me"})
     assert lance.post(PATH)["branches"]["dev"]["metadata"] == {"owner": "me"}
 
 
-def test_without_a_file(lance):
+def test_without_a_file(lance, everywhere):
     """As when a client is killed after it has recorded the first version."""
     table = make_lance_table(("w", "t"))
     make_version(("w", "t"), 5, branch="theirs")
     lance.post(CREATE, {"name": "dev"})
-    (Path(table.location) / "_refs/branches/dev.json").write_text("{")
+    everywhere.write(f"{table.location}/_refs/branches/dev.json", b"{")
     answer = lance.post(PATH)["branches"]
     made = {name: int(row.created_at.timestamp()) for name, row in rows().items()}
     assert answer == {
@@ -72,7 +74,7 @@ def test_without_a_file(lance):
 
 def test_branches_unknown_to_the_ledger(lance):
     table = make_lance_table(("w", "t"))
-    pylance.dataset(table.location).create_branch("hidden", 1)
+    open_lance(table.location).create_branch("hidden", 1)
     assert lance.post(PATH) == {"branches": {}}
     lance.refused(404, 22, "'hidden'", "/v1/table/w$t/version/list?branch=hidden")
 

@@ -1,13 +1,16 @@
-import lance as pylance
 import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Table
 from catalog.services.lance import ledger_namespace
 from tests.api.client import stream
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, open_lance
 
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("MergeInsertIntoTable")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("MergeInsertIntoTable"),
+    pytest.mark.usefixtures("everywhere"),
+]
 PATH = "/v1/table/ws$t/merge_insert"
 ROWS = pa.table({"id": pa.array([2, 9], pa.int64()), "name": ["new b", "new"]})
 BOTH = "when_matched_update_all=true&when_not_matched_insert_all=true"
@@ -19,7 +22,7 @@ def _table(db):
 
 
 def rows() -> dict[int, str]:
-    table = pylance.dataset(Table.objects.get(name="t").location).to_table().to_pylist()
+    table = open_lance(Table.objects.get(name="t").location).to_table().to_pylist()
     return dict(sorted((row["id"], row["name"]) for row in table))
 
 
@@ -95,7 +98,7 @@ def test_all_rows_are_inserted_into_a_declared_table(lance):
     merged = lance.post(f"/v1/table/ws$d/merge_insert?on=id&{BOTH}", raw=stream(ROWS))
     assert (merged["version"], *counts(merged)) == (1, 2, 0, 0)
     row = Table.objects.get(name="d")
-    assert pylance.dataset(row.location).to_table() == ROWS
+    assert open_lance(row.location).to_table() == ROWS
 
 
 def test_a_branch(lance):

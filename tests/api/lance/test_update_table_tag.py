@@ -1,15 +1,16 @@
-from pathlib import Path
-
-import lance as pylance
 import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Transaction
 from tests.api.client import stream
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, open_lance
 
 PATH = "/v1/table/w$t/tags/update"
-pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateTableTag")]
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.operation("UpdateTableTag"),
+    pytest.mark.usefixtures("everywhere"),
+]
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def table(lance):
 def test_a_tag_is_moved_to_another_version(lance, table):
     answer = lance.post(PATH, {"tag": "v1", "version": 2})
     assert lance.post("/v1/table/w$t/tags/version", {"tag": "v1"}) == {"version": 2}
-    assert pylance.dataset(table.location, "v1").count_rows() == 2
+    assert open_lance(table.location, "v1").count_rows() == 2
     event = AuditEvent.objects.get(action="tag.update")
     assert event.before == {"tag": "v1", "version": 1}
     assert event.after == {"tag": "v1", "version": 2}
@@ -61,8 +62,8 @@ def test_refusals(lance, table):
     assert not AuditEvent.objects.filter(action="tag.update").exists()
 
 
-def test_an_invalid_tag_file_is_refused(lance, table):
-    (Path(table.location) / "_refs/tags/bad.json").write_text("{")
+def test_an_invalid_tag_file_is_refused(lance, table, everywhere):
+    everywhere.write(f"{table.location}/_refs/tags/bad.json", b"{")
     lance.refused(404, 8, "'bad'", PATH, {"tag": "bad", "version": 1})
 
 

@@ -6,17 +6,14 @@ file of the table, or one that the reader may read (``table_files``). What was f
 as a version never changes; the rights of readers to other tables' files are asked each time.
 """
 
-import os
-import stat
 import threading
-import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from django.db import transaction
 
-from catalog import access, models, regular_files
+from catalog import access, models
 from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile
 from catalog.formats.lance.manifest import BasePath, Contents
@@ -27,21 +24,26 @@ from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import References, TableFiles
-from catalog.storage import locations
+from catalog.storage import locations, stores
 
 _MOST_KEPT = 10_000
 _WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
 _READ = ("data", "_deletions", "_indices")
-_MANY = 100
-"""From so many files of one directory on, listing it is faster than looking at each."""
 
 _lock = threading.Lock()
-_checked: OrderedDict[Hashable, tuple[Hashable, tuple[str, ...]]] = OrderedDict()
-_listed: OrderedDict[str, tuple[tuple[int, int], tuple[str, ...] | None]] = OrderedDict()
-"""The directories in a directory, by its state; None: there is something that is no regular file."""
-_MOST_LISTED = 100_000
-_SETTLED_NS = 1_000_000_000
-"""A directory that changed so shortly ago may change again without another time."""
+_checked: OrderedDict[Hashable, "_Verdict"] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What the check of a version found."""
+
+    identity: Hashable
+    """Of its manifest."""
+    foreign: tuple[str, ...]
+    """A file in each directory of other tables."""
+    bases: tuple[tuple[str, str], ...]
+    """The base paths in object stores: as the manifest spells them, and canonical."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,11 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
         manifest_path=entry.manifest_path,
         version=entry.version,
     )
-    state = (status.st_ino, status.st_size, status.st_mtime_ns)
     with _lock:
         verdict = _checked.get(snapshot.key)
-    if verdict is not None and verdict[0] == state and is_plain(snapshot):
-        require_rights(snapshot, verdict[1])
-        return verdict[1]
+    if verdict is not None and verdict.identity == status.identity and is_plain(snapshot):
+        require_rights(snapshot, verdict.foreign)
+        return verdict.foreign
     contents = manifests.read(
         table=snapshot.table,
         location=snapshot.location,
@@ -85,30 +86,54 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     )
     own, others = _paths(snapshot, contents)
     own_directories, other_directories = _directories(snapshot, contents)
-    others += _odd(own)
-    others += [f"{directory}/-" for directory in own_directories if _is_linked(directory)]
-    others += [path for directory in own_directories for path in _special_below(directory)]
+    store = stores.store_of(snapshot.location)
+    others += store.irregular(own)
+    others += [f"{path}/-" for path in own_directories if store.resolve(path) != path]
+    others += [path for directory in own_directories for path in store.irregular_below(directory)]
     others += [f"{directory}/-" for directory in other_directories]
     require_rights(snapshot, others)
-    linked = [path for directory in other_directories for path in _special_below(directory)]
+    linked = [
+        path
+        for directory in other_directories
+        for path in stores.store_of(directory).irregular_below(directory)
+    ]
     require_rights(snapshot, linked)
     others += linked
     foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
     with _lock:
-        _checked[snapshot.key] = (state, foreign)
+        _checked[snapshot.key] = _Verdict(status.identity, foreign, _object_bases(contents))
         while len(_checked) > _MOST_KEPT:
             _checked.popitem(last=False)
     return foreign
+
+
+def object_bases(snapshot: Snapshot) -> tuple[tuple[str, str], ...]:
+    """The base paths of a checked version in object stores: as its manifest spells them, and canonical."""
+    with _lock:
+        verdict = _checked.get(snapshot.key)
+    return () if verdict is None else verdict.bases
+
+
+def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
+    directories = ((base.path, _directory(base)) for base in contents.needed_bases().values())
+    return tuple(
+        (text, directory)
+        for text, directory in directories
+        if directory is not None and locations.is_object(directory)
+    )
 
 
 def is_plain(snapshot: Snapshot) -> bool:
     """True if the directories of a table's rows and indexes hold only regular files and directories.
 
     A version that was checked need not be checked again while this is so: links may have been put in
-    the place of its files since. A few µs, unless a directory has changed.
+    the place of its files since. A few µs, unless a directory has changed. Object stores have no links.
     """
+    if locations.is_object(snapshot.location):
+        return True
+    store = stores.store_of(snapshot.location)
     return all(
-        _is_plain(f"{root}/{directory}")
+        store.is_plain(f"{root}/{directory}")
         for root in {snapshot.location, snapshot.uri}
         for directory in _READ
     )
@@ -116,9 +141,12 @@ def is_plain(snapshot: Snapshot) -> bool:
 
 def require_plain_directories(snapshot: Snapshot) -> None:
     """Raises ForeignFile when a directory into which Lance is about to write is a link."""
+    if locations.is_object(snapshot.location):
+        return
+    store = stores.store_of(snapshot.location)
     for root in {snapshot.location, snapshot.uri}:
         for directory in _WRITTEN:
-            if regular_files.is_link(f"{root}/{directory}"):
+            if store.is_link(f"{root}/{directory}"):
                 raise ForeignFile(f"{root}/{directory}", snapshot.table, "written")
 
 
@@ -184,9 +212,11 @@ def _representative(table: Table, base: BasePath) -> str:
 
 
 def _directory(base: BasePath) -> str | None:
-    """The local directory of a base path as Lance reads it; None for another storage's."""
+    """The directory of a base path as Lance reads it; None if it is relative or not served."""
     directory = locations.lance_path(base.path)
-    if directory is None or not directory.startswith("/") or "//" in directory:
+    if directory is None or locations.is_object(directory):
+        return directory
+    if not directory.startswith("/") or "//" in directory:
         return None
     return directory.rstrip("/")
 
@@ -225,87 +255,6 @@ def _directories(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], l
         else:
             others.append(f"{_directory(base)}/{path}")  # that of a file was looked at before
     return own, others
-
-
-def _is_linked(directory: str) -> bool:
-    return os.path.realpath(directory) != directory
-
-
-def _special_below(directory: str) -> Iterator[str]:
-    """The entries of a directory and its subdirectories that are not regular files."""
-    try:
-        with os.scandir(directory) as entries:
-            listed = list(entries)
-    except OSError:
-        return
-    for entry in listed:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _special_below(entry.path)
-        elif not entry.is_file(follow_symlinks=False):
-            yield entry.path
-
-
-def _is_plain(directory: str) -> bool:
-    """True if a directory and its subdirectories hold only regular files and directories."""
-    try:
-        status = os.lstat(directory)
-    except OSError:
-        return True
-    if not stat.S_ISDIR(status.st_mode):
-        return False
-    state = (status.st_ino, status.st_ctime_ns)
-    with _lock:
-        listed_at = _listed.get(directory)
-    if listed_at is not None and listed_at[0] == state:
-        below = listed_at[1]
-    else:
-        below = _plain_directories_in(directory)
-        if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:
-            with _lock:
-                _listed[directory] = (state, below)
-                while len(_listed) > _MOST_LISTED:
-                    _listed.popitem(last=False)
-    return below is not None and all(_is_plain(path) for path in below)
-
-
-def _plain_directories_in(directory: str) -> tuple[str, ...] | None:
-    below = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    below.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
-                    return None
-    except OSError:
-        return None
-    return tuple(below)
-
-
-def _odd(paths: Iterable[str]) -> list[str]:
-    """Those of a table's own paths that are not plainly regular files of it: links are on the way."""
-    names = defaultdict(set)
-    for path in paths:
-        directory, _, name = path.rpartition("/")
-        names[directory].add(name)
-    odd = []
-    for directory, files in names.items():
-        if os.path.realpath(directory) != directory:
-            odd += [f"{directory}/{name}" for name in files]
-        else:
-            odd += [f"{directory}/{name}" for name in _not_regular(directory, files)]
-    return odd
-
-
-def _not_regular(directory: str, names: set[str]) -> set[str]:
-    if len(names) < _MANY:
-        return {name for name in names if regular_files.is_special(f"{directory}/{name}")}
-    try:
-        with os.scandir(directory) as entries:
-            special = {entry.name for entry in entries if not entry.is_file(follow_symlinks=False)}
-    except OSError:
-        return set()
-    return names & special
 
 
 def _reader(actor: Principal) -> Principal:

@@ -6,12 +6,14 @@ outside the table's location.
 """
 
 import os
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
 
-from catalog import regular_files
 from catalog.errors import (
     CatalogError,
     ForeignFile,
@@ -24,7 +26,8 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.regular_files import NotRegular, TooLarge
-from catalog.storage import local_directories, locations, stores
+from catalog.storage import locations, stores
+from catalog.storage.stores import FileStatus
 
 _MAX_MANIFEST = 512 * 1024**2
 
@@ -68,23 +71,22 @@ def look(
     Raises ManifestNotFound, and InvalidManifestPath for anything that is not that version's manifest.
     """
     end, status = _read_end(table, location, path, relative, version)
-    if status.st_nlink > 1:
+    if status.names > 1:
         raise InvalidManifestPath(path, "is a file with several names: copy it instead of linking")
     try:
         head = lance_manifest.read_head(end)
     except NotAManifest as error:
         raise InvalidManifestPath(path, f"is not a Lance manifest: {error}") from None
     _require_own(head, path, version, branch)
-    return Look(relative, status.st_size, head)
+    return Look(relative, status.size, head)
 
 
 def _read_end(
     table: Identifier, location: str, path: str, relative: str, version: int
-) -> tuple[bytes, regular_files.Status]:
+) -> tuple[bytes, FileStatus]:
+    file = f"{location}/{relative}"
     try:
-        return regular_files.read_end(
-            f"{location}/{relative}", lance_manifest.message_start, _MAX_MANIFEST
-        )
+        return stores.store_of(file).read_end(file, lance_manifest.message_start, _MAX_MANIFEST)
     except NotAManifest as error:
         raise InvalidManifestPath(path, f"is not a Lance manifest: {error}") from None
     except OSError as error:
@@ -132,16 +134,14 @@ def file_of(*, table: Identifier, location: str, manifest_path: str) -> str:
     return relative
 
 
-def status(
-    *, table: Identifier, location: str, manifest_path: str, version: int
-) -> regular_files.Status:
+def status(*, table: Identifier, location: str, manifest_path: str, version: int) -> FileStatus:
     """The status of a version's manifest, which is not opened.
 
     Raises ForeignFile, ManifestNotFound, InvalidManifestPath.
     """
     relative = file_of(table=table, location=location, manifest_path=manifest_path)
     try:
-        return regular_files.status(f"{location}/{relative}")
+        return stores.store_of(location).status(f"{location}/{relative}")
     except OSError as error:
         raise _refusal(error, table, manifest_path, version) from error
 
@@ -149,8 +149,10 @@ def status(
 def require_regular(*, table: Identifier, location: str, manifest_path: str) -> None:
     """Raises ForeignFile unless a manifest is a regular file of its table, or missing."""
     relative = file_of(table=table, location=location, manifest_path=manifest_path)
+    if locations.is_object(location):
+        return  # every object is regular; Lance reports a missing one
     try:
-        regular_files.status(f"{location}/{relative}")
+        stores.store_of(location).status(f"{location}/{relative}")
     except NotRegular:
         raise ForeignFile(manifest_path, table) from None
     except OSError:
@@ -166,7 +168,7 @@ def read(
     """
     relative = file_of(table=table, location=location, manifest_path=manifest_path)
     try:
-        content, _ = regular_files.read(f"{location}/{relative}", _MAX_MANIFEST)
+        content, _ = stores.store_of(location).read(f"{location}/{relative}", _MAX_MANIFEST)
         contents = lance_manifest.read(content)
     except NotAManifest as error:
         raise InvalidManifestPath(manifest_path, f"is not a Lance manifest: {error}") from None
@@ -176,21 +178,79 @@ def read(
     return contents
 
 
+# --- manifests that clients removed -------------------------------------------------------------
+
+_SEEN_SECONDS = 60.0
+_MOST_SEEN = 100_000
+_lock = threading.Lock()
+_seen: OrderedDict[str, float] = OrderedDict()
+"""The manifests in object stores, and the moves of staged ones, that this process saw to be there or done
+lately, with the time by time.monotonic()."""
+
+
 def is_gone(location: str, manifest_path: str) -> bool:
     """True if the manifest of a version is missing although its table's directory exists.
 
-    One system call, of 1 µs, for one that is there.
+    On a local file system one system call, of 1 µs, for one that is there. In an object store one
+    request for each manifest and minute: within a minute after it was seen, its removal goes unnoticed.
     """
+    if locations.is_object(location):
+        return _is_gone_from_store(location, manifest_path)
     try:
         os.lstat("/" + manifest_path.lstrip("/"))
     except OSError as error:
-        if not stores.is_missing(error):
-            return False
-        relative = locations.path_in_table(location, manifest_path)
-        if (
-            relative is None
-            or lance_naming.parse_manifest_name(relative.rpartition("/")[2]) is None
-        ):
-            return False
-        return local_directories.can_see(f"{location}/{relative.rpartition('/')[0]}")
+        return stores.is_missing(error) and _has_directory(location, manifest_path)
     return False
+
+
+def _is_gone_from_store(location: str, manifest_path: str) -> bool:
+    relative = locations.path_in_table(location, manifest_path)
+    if relative is None:
+        return False
+    path = f"{location}/{relative}"
+    if was_seen(path):
+        return False
+    try:
+        stores.store_of(path).status(path)
+    except OSError as error:
+        if stores.is_missing(error):
+            return _has_directory(location, manifest_path)
+    # An unavailable store is not asked again at once either: readers need not wait for it.
+    note_seen(path)
+    return False
+
+
+def _has_directory(location: str, manifest_path: str) -> bool:
+    """True if a path is that of a manifest whose directory is in storage."""
+    relative = locations.path_in_table(location, manifest_path)
+    if relative is None or lance_naming.parse_manifest_name(relative.rpartition("/")[2]) is None:
+        return False
+    return is_in_storage(location, relative.rpartition("/")[0])
+
+
+def is_in_storage(location: str, directory: str) -> bool:
+    """True if a directory of a table is in storage, so that a file that is not in it was removed.
+
+    Otherwise this process may be without the volume, or the bucket is not the one that it was: an
+    object store has a directory as long as it has a file in it.
+    """
+    store = stores.store_of(location)
+    if not locations.is_object(location):
+        return store.can_see(f"{location}/{directory}")
+    return any(True for _ in store.list_files(location, directory))
+
+
+def was_seen(path: str) -> bool:
+    """True if ``note_seen`` was called for a manifest or a move within the last minute."""
+    with _lock:
+        seen_at = _seen.get(path)
+    return seen_at is not None and time.monotonic() - seen_at < _SEEN_SECONDS
+
+
+def note_seen(path: str) -> None:
+    """Note that a manifest is in an object store, or that a move was done."""
+    with _lock:
+        _seen[path] = time.monotonic()
+        _seen.move_to_end(path)
+        while len(_seen) > _MOST_SEEN:
+            _seen.popitem(last=False)

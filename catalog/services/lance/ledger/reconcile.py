@@ -18,10 +18,10 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier
 from catalog.models import LedgerCheck, Table, TableFormat, TableState, TableVersion
 from catalog.services.engine.commit import commit
-from catalog.services.lance.ledger import versions
+from catalog.services.lance.ledger import manifests, versions
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import cleanup_operations
-from catalog.storage import listing, local_directories, locations
+from catalog.storage import locations, stores
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def retired(refused: ManifestNotFound, location: str, branch: str) -> CatalogErr
     The newest version of its branch stays; so does every version while its directory is not there,
     which may be on a volume that this process cannot see.
     """
-    if not local_directories.can_see(f"{location}/{lance_naming.versions_directory(branch)}"):
+    if not manifests.is_in_storage(location, lance_naming.versions_directory(branch)):
         return refused
     if not _retire(refused.table, branch, [refused.version]):
         refused.detail = (
@@ -107,7 +107,8 @@ def missing_versions(table: Table, branch: str) -> list[int]:
         .values_list("version", "manifest_path")[:_VERSIONS_AT_ONCE]
     )
     # After the rows: the file of a version that is committed meanwhile is no reason to retire it.
-    names = {file.name for file in listing.list_files(table.location, directory)}
+    files = stores.store_of(table.location).list_files(table.location, directory)
+    names = {file.name for file in files}
     if not paths:
         return []
     newest = max(paths)

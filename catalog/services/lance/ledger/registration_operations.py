@@ -28,7 +28,7 @@ from catalog.services.tables.table_operations import (
     claim_location,
     replace_table,
 )
-from catalog.storage import listing, locations
+from catalog.storage import locations, stores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +186,10 @@ def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
     """The manifests in storage, one for each version. Raises InvalidLocation."""
     newest: dict[tuple[str, int], tuple[str, int, str, int]] = {}
     try:
-        for branch in ("", *listing.list_branches(location)):
+        store = stores.store_of(location)
+        for branch in ("", *store.list_branches(location)):
             directory = lance_naming.versions_directory(branch)
-            for file in sorted(listing.list_files(location, directory), key=lambda f: f.name):
+            for file in sorted(store.list_files(location, directory), key=lambda f: f.name):
                 manifest = lance_naming.parse_manifest_name(file.name)
                 if manifest is not None:
                     entry = (branch, manifest.version, f"{directory}/{file.name}", file.size)

@@ -1,11 +1,10 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from django.db.models.functions import Now
 
-from catalog import regular_files
 from catalog.errors import (
     BranchNotFound,
     CatalogError,
@@ -22,15 +21,14 @@ from catalog.postgresql.cursors import hot_cursor
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.commit import VERSIONS
 from catalog.services.engine.statements import NewVersion
-from catalog.services.lance.ledger import files, manifests, versions
+from catalog.services.lance.ledger import files, manifests, references, versions
 from catalog.services.lance.ledger.manifests import Look
 from catalog.services.tables.table_operations import TableOperation
-from catalog.storage import listing, locations
+from catalog.storage import locations, stores
 
 _CREATED = VERSIONS.labels("created")
 _MAX_SIZE = 2**63 - 1
 _MAX_MANIFEST = 64 * 1024**2
-_MAX_REFERENCE = 1024**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +75,17 @@ class CreateVersion(TableOperation):
 
     def look(self, tables: Mapping[uuid.UUID, Table]) -> "CreateVersion":
         row = tables.get(digest(self.table))
-        return self if row is None else replace(self, looked=(row.location, self._outcome(row)))
+        if row is None or (self.looked is not None and self.looked[0] == row.location):
+            return self
+        return self.look_at(row.location)
 
-    def _outcome(self, row: Table) -> Look | CatalogError | None:
+    def look_at(self, location: str) -> Self:
+        """Return the operation with what the manifest shows; called before any lock."""
+        return replace(self, looked=(location, self._outcome(location)))
+
+    def _outcome(self, location: str) -> Look | CatalogError | None:
         try:
-            return self._look(row)
+            return self._look(location)
         except CatalogError as refused:
             return refused
 
@@ -107,7 +111,7 @@ class CreateVersion(TableOperation):
         self.ensure_branch(batch, row)
         if not batch.claim("version", row.uuid, self.branch, self.version):
             raise self._refused()
-        look = self._manifest(row)
+        look = self._manifest(batch, row)
         self._record_references(batch, row, look)
         final = None if look is None else self._final_path(row, look)
         if row.state == TableState.DECLARED:
@@ -144,20 +148,21 @@ class CreateVersion(TableOperation):
             return
         if find_branch(row, self.branch):
             return
-        if was_deleted(row, self.branch) and not self._begins_branch(row):
+        if was_deleted(row, self.branch) and not self._begins_branch(batch, row):
             raise BranchNotFound(self.table, self.branch)
         batch.add(Branch(table=row, name=self.branch))
 
-    def _begins_branch(self, row: Table) -> bool:
+    def _begins_branch(self, batch: Batch, row: Table) -> bool:
         # A file is read with the table locked; it is a small one, of a name that was used before.
         try:
-            look = self._manifest(row)
+            look = self._manifest(batch, row)
         except CatalogError:
             return False
         if look is None:
             return False
         try:
-            content, _ = regular_files.read(f"{row.location}/{look.relative}", _MAX_MANIFEST)
+            store = stores.store_of(row.location)
+            content, _ = store.read(f"{row.location}/{look.relative}", _MAX_MANIFEST)
         except OSError:
             return False
         return lance_refs.begins_branch(content, self.version)
@@ -167,14 +172,16 @@ class CreateVersion(TableOperation):
 
     # -- the manifest
 
-    def _manifest(self, row: Table) -> Look | None:
+    def _manifest(self, batch: Batch, row: Table) -> Look | None:
         """The facts of the manifest, read here unless they were read before the lock.
 
         A version that is there already is refused as such, whatever became of its staged manifest.
         """
         location, outcome = self.looked or ("", None)
         if location != row.location:
-            outcome = self._outcome(row)
+            if locations.is_object(row.location):
+                batch.require_looked()
+            outcome = self._outcome(row.location)
         if isinstance(outcome, CatalogError):
             raise self._refused() if self._is_taken(row) else outcome
         return outcome
@@ -183,15 +190,15 @@ class CreateVersion(TableOperation):
         taken = TableVersion.objects.filter(table_id=row.pk, branch=self.branch)
         return taken.filter(version=self.version).exists()
 
-    def _look(self, row: Table) -> Look | None:
+    def _look(self, location: str) -> Look | None:
         """Look at the manifest; None: it is at a path that is only recorded."""
         lance_naming.naming_scheme(self.naming_scheme, "")
-        relative = locations.path_in_table(row.location, self.manifest_path)
-        if relative is None or not locations.is_surely_in_table(row.location, relative):
+        relative = locations.path_in_table(location, self.manifest_path)
+        if relative is None or not locations.is_surely_in_table(location, relative):
             if manifests.may_only_be_recorded(self.manifest_path):
                 return None
             raise InvalidManifestPath(
-                self.manifest_path, f"is outside the table's location '{row.location}'"
+                self.manifest_path, f"is outside the table's location '{location}'"
             )
         if not lance_naming.may_be_staged(relative) and relative not in {
             lance_naming.final_manifest_path(self.branch, self.version, scheme)
@@ -202,7 +209,7 @@ class CreateVersion(TableOperation):
             )
         return manifests.look(
             table=self.table,
-            location=row.location,
+            location=location,
             path=self.manifest_path,
             relative=relative,
             version=self.version,
@@ -244,6 +251,9 @@ class DeleteVersions(TableOperation):
 
     ranges: tuple[tuple[int, int], ...]
     branch: str = ""
+    needed: tuple[str, Mapping[str, int]] | None = None
+    """What needs which versions, read before anything was locked, and the location of the table by
+    then."""
 
     def keeps_locations(self) -> bool:
         return True
@@ -259,6 +269,12 @@ class DeleteVersions(TableOperation):
                 raise InvalidInput(f"Version range {start} to {end} ends before it starts")
         return self
 
+    def look(self, tables: Mapping[uuid.UUID, Table]) -> "DeleteVersions":
+        row = tables.get(digest(self.table))
+        if row is None or not locations.is_object(row.location):
+            return self
+        return replace(self, needed=(row.location, references.needed_versions(row, self.branch)))
+
     def apply(self, batch: Batch) -> int:
         row = self.locked(batch)
         batch.write_versions()
@@ -266,7 +282,7 @@ class DeleteVersions(TableOperation):
             raise BranchNotFound(self.table, self.branch)
         if not self.ranges:
             return 0
-        self._require_unneeded(row)
+        self._require_unneeded(batch, row)
         starts = [start for start, _ in self.ranges]
         ends = [lance_naming.MAX_VERSION if end == -1 else end - 1 for _, end in self.ranges]
         cursor = hot_cursor()
@@ -291,10 +307,15 @@ class DeleteVersions(TableOperation):
         )
         return deleted
 
-    def _require_unneeded(self, row: Table) -> None:
+    def _require_unneeded(self, batch: Batch, row: Table) -> None:
         """Refuse to delete versions that tags or branches need."""
+        location, needed = self.needed or ("", {})
+        if location != row.location:
+            if locations.is_object(row.location):
+                batch.require_looked()
+            needed = references.needed_versions(row, self.branch)
         visible = TableVersion.objects.visible().filter(table=row, branch=self.branch)
-        for name, version in sorted(needed_versions(row, self.branch).items()):
+        for name, version in sorted(needed.items()):
             if self._covers(version) and visible.filter(version=version).exists():
                 raise InvalidTableState(
                     f"Version {version} of table '{label(self.table)}' cannot be deleted:"
@@ -303,30 +324,6 @@ class DeleteVersions(TableOperation):
 
     def _covers(self, version: int) -> bool:
         return any(start <= version and (end == -1 or version < end) for start, end in self.ranges)
-
-
-def needed_versions(table: Table, branch: str) -> dict[str, int]:
-    """The versions of a branch that tags name and other branches began with, by what needs them."""
-    needed = {}
-    for directory, kind in ((lance_refs.TAGS, "tag"), (lance_refs.BRANCHES, "branch")):
-        for file in listing.list_files(table.location, directory):
-            name = lance_refs.name_of(file.name)
-            if name is None or file.size > _MAX_REFERENCE:
-                continue
-            try:
-                path = f"{table.location}/{directory}/{file.name}"
-                content, _ = regular_files.read(path, _MAX_REFERENCE)
-            except OSError:
-                continue
-            if kind == "tag":
-                tag = lance_refs.parse_tag(content)
-                if tag is not None and tag.branch == branch:
-                    needed[f"tag '{name}'"] = tag.version
-            else:
-                child = lance_refs.parse_branch(content)
-                if child is not None and child.parent == branch:
-                    needed[f"branch '{name}'"] = child.parent_version
-    return needed
 
 
 # Deletes nothing if the ranges cover the newest version: without it, writers would ask for its

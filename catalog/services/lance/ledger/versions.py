@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from catalog import access
@@ -20,7 +20,7 @@ from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
 from catalog.services.lance.ledger import manifests
 from catalog.services.tables import tables
-from catalog.storage import local_directories, local_files, locations
+from catalog.storage import locations, stores
 from catalog.storage.stores import Move
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,8 @@ def _require_branch(table_pk: int, table: Identifier, branch: str) -> None:
 #
 # A committed row names both the staged file and the final one. Whoever meets it brings the file to
 # its final name: the writer right after its commit, or a reader. A periodic pass then clears the
-# staged name in bulk, which spares every commit a second write to the database.
+# staged name in bulk, which spares every commit a second write to the database. In an object store a
+# look at a file takes longer than that write, so the writer clears the name at once there.
 
 
 def move(rows: Sequence[TableVersion]) -> None:
@@ -176,9 +177,33 @@ def move(rows: Sequence[TableVersion]) -> None:
     fails: the commit stands, and the next reader or the periodic pass tries again. The rows get
     the path of the readable file.
     """
+    moved = []
     for row in rows:
+        final = row.manifest_path
         row.manifest_path = _readable(row, row.table.location)
+        if row.manifest_path == final and locations.is_object(row.table.location):
+            moved.append((row.table.pk, row.branch, row.version))
         row.staged_path = None
+    if moved:
+        try:
+            _clear_staged(moved)
+        except DatabaseError:  # the commit stands; the periodic pass tries again
+            log.warning("Clearing the staged names of %s versions failed", len(moved))
+
+
+def _clear_staged(keys: Sequence[tuple[int, str, int]]) -> None:
+    """Clear the staged names of versions, given by table, branch and number, that were moved."""
+    tables_, branches, numbers = zip(*keys, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE catalog_tableversion v SET staged_path = NULL
+            FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS d (table_id, branch, version)
+            WHERE v.table_id = d.table_id AND v.branch = d.branch AND v.version = d.version
+                AND v.staged_path IS NOT NULL
+            """,
+            [list(tables_), list(branches), list(numbers)],
+        )
 
 
 def settle_pending(page: int = 1000) -> int:
@@ -208,11 +233,15 @@ def settle(table: Table) -> bool:
 def _settle(rows: Sequence[TableVersion]) -> int:
     settled_versions = []
     for row in rows:
-        if not local_directories.can_see(row.table.location) and not _is_old(row):
-            # This process may be without the volume that others see; then nothing looks moved.
-            continue
+        location = row.table.location
         try:
-            settled_versions.append((row.pk, _move(row, row.table.location)))
+            if not stores.store_of(location).can_see(location) and not _is_old(row):
+                # This process may be without the volume that others see; then nothing looks moved.
+                continue
+            path = _move(row, location)
+            if path != row.manifest_path and _may_be_elsewhere(row, location):
+                continue
+            settled_versions.append((row.pk, path))
         except OSError:
             log.warning("Moving the manifest of version %s failed", row.pk, exc_info=True)
     with connection.cursor() as cursor:
@@ -226,6 +255,14 @@ def _settle(rows: Sequence[TableVersion]) -> int:
         )
         settled: int = cursor.rowcount
     return settled
+
+
+def _may_be_elsewhere(row: TableVersion, location: str) -> bool:
+    """True if nothing of a new version's directory is in its object store: it may be the wrong one."""
+    if not locations.is_object(location) or _is_old(row):
+        return False
+    relative = locations.path_in_table(location, row.manifest_path) or ""
+    return not manifests.is_in_storage(location, relative.rpartition("/")[0])
 
 
 def _is_old(row: TableVersion) -> bool:
@@ -244,9 +281,20 @@ def _readable(row: TableVersion, location: str) -> str:
 def _move(row: TableVersion, location: str) -> str:
     """Move one staged manifest, if it is not moved yet; returns its path. Raises OSError."""
     staged = row.staged_path or ""
-    relative = locations.path_in_table(location, staged)
     final = row.manifest_path.removeprefix(locations.store_path(location, ""))
-    if relative is None or local_files.move_manifest(location, relative, final) is not Move.DONE:
+    is_object = locations.is_object(location)
+    # Not the final name alone: it may have been that of another table at this location.
+    move_key = f"{location}/{staged} {final}"
+    if is_object and manifests.was_seen(move_key):
+        return row.manifest_path
+    relative = locations.path_in_table(location, staged)
+    if (
+        relative is None
+        or stores.store_of(location).move_manifest(location, relative, final) is not Move.DONE
+    ):
         # Nothing is staged there, or another file has the final name: an entry as it was given.
         return staged
+    if is_object:
+        manifests.note_seen(move_key)
+        manifests.note_seen(f"{location}/{final}")
     return row.manifest_path

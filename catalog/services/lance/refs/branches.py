@@ -33,7 +33,7 @@ from catalog.services.lance.refs.ref_files import (
     require_location,
     require_no_link,
 )
-from catalog.storage import listing, local_directories, local_files
+from catalog.storage import stores
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +141,8 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
             actor=actor,
         )
         try:
-            local_files.remove_file(
-                f"{main.location}/{lance_refs.BRANCHES}/{lance_refs.file_name(name)}"
-            )
+            path = f"{main.location}/{lance_refs.BRANCHES}/{lance_refs.file_name(name)}"
+            stores.store_of(path).remove(path)
             _remove_files(main, name)
         except OSError:
             # The branch is deleted anyway. A late writer may have left a file.
@@ -159,7 +158,8 @@ def _is_in_storage(location: str, branch: str) -> bool:
     """True if the branch has a file or complete manifests in storage."""
     if has_file(location, lance_refs.BRANCHES, branch):
         return True
-    files = listing.list_files(location, lance_naming.versions_directory(branch))
+    directory = lance_naming.versions_directory(branch)
+    files = stores.store_of(location).list_files(location, directory)
     return any(lance_naming.parse_manifest_name(file.name) for file in files)
 
 
@@ -208,11 +208,12 @@ def _remove_files(snapshot: Snapshot, branch: str) -> None:
         if name.startswith(f"{branch}/")
     }
     directory = f"{location}/tree/{branch}"
-    for name in listing.list_directories(location, f"tree/{branch}"):
+    store = stores.store_of(location)
+    for name in store.list_directories(location, f"tree/{branch}"):
         if lance_refs.is_own_directory(name) and name not in branch_directories:
-            for _ in local_directories.remove_tree(f"{directory}/{name}"):
+            for _ in store.remove_tree(f"{directory}/{name}"):
                 pass
-    for _ in local_directories.remove_empty_directories(directory):
+    for _ in store.remove_empty_directories(directory):
         pass
 
 

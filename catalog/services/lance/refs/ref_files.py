@@ -11,7 +11,7 @@ references therefore take turns; across machines the ledger decides which branch
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from catalog import access, regular_files
+from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import InvalidTableState, TableHasNoData
 from catalog.formats.lance import refs as lance_refs
@@ -23,7 +23,7 @@ from catalog.services.engine.commit_queue import turns
 from catalog.services.lance import datasets
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.tables import tables
-from catalog.storage import listing, stores
+from catalog.storage import stores
 
 PAGE_SIZE = 10_000
 _MAX_FILE = 1024 * 1024  # metadata included
@@ -46,7 +46,7 @@ def locked_refs(
 
 def require_no_link(snapshot: Snapshot, directory: str) -> None:
     """Refuse a directory with a symbolic link, which Lance would follow to read or remove files."""
-    link = regular_files.find_link(f"{snapshot.location}/{directory}")
+    link = stores.store_of(snapshot.location).find_link(f"{snapshot.location}/{directory}")
     if link is not None:
         raise InvalidTableState(
             f"'{directory}/{link}' in the directory of table '{label(snapshot.table)}' is a symbolic"
@@ -62,7 +62,7 @@ def require_location(actor: Principal, table: Identifier) -> str:
 
 
 def ref_names(location: str, directory: str) -> Iterator[str]:
-    for file in listing.list_files(location, directory):
+    for file in stores.store_of(location).list_files(location, directory):
         name = lance_refs.name_of(file.name)
         if name is not None:
             yield name
@@ -71,7 +71,7 @@ def ref_names(location: str, directory: str) -> Iterator[str]:
 def _read(location: str, directory: str, name: str) -> bytes | None:
     path = f"{location}/{directory}/{lance_refs.file_name(name)}"
     try:
-        content, _ = regular_files.read(path, _MAX_FILE)
+        content, _ = stores.store_of(path).read(path, _MAX_FILE)
     except (NotRegular, TooLarge):  # not a file of the table, or too large for a tag
         return None
     except OSError as error:

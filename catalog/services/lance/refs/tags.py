@@ -18,7 +18,7 @@ from catalog.services.lance.refs.ref_files import (
     ref_names,
     require_location,
 )
-from catalog.storage import local_files
+from catalog.storage import stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,8 @@ def delete_tag(*, actor: Principal, table: Identifier, tag: str) -> str | None:
         if not has_file(snapshot.location, lance_refs.TAGS, tag):
             raise TagNotFound(table, tag)
         before = read_tag(snapshot.location, tag)
-        local_files.remove_file(
-            f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}"
-        )
+        path = f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}"
+        stores.store_of(path).remove(path)
         previous = None if before is None else _summary(before.version, before.branch)
         return _record(actor, ref_operations.DeleteTableTag(table=table, tag=tag, before=previous))
 

@@ -26,7 +26,7 @@ from catalog.services.lance import data_operations, ledger_namespace
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.tables import table_operations
-from tests.factories import make_lance_table, make_root
+from tests.factories import make_lance_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,9 +36,7 @@ NEW = pa.table({"id": [7]})
 
 
 @pytest.fixture(autouse=True)
-def _warehouse(tmp_path, settings) -> None:
-    settings.MONODON_WAREHOUSE = str(tmp_path)
-    make_root()
+def _table(everywhere) -> None:
     make_lance_table(T, pa.table({"id": [1]}))
 
 

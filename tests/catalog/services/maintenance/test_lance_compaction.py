@@ -102,6 +102,7 @@ def delete(predicate: str) -> None:
     lance_data.delete(actor=SYSTEM, table=TABLE, predicate=predicate)
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_small_fragments_become_one(settings):
     make_small()
     before = newest().version
@@ -128,6 +129,7 @@ def test_the_audit_trail_names_the_job():
     assert log == ["planned", f"committed version {newest().version}"]
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_dry_run_tells_what_the_job_then_does():
     row = make_small()
     delete("id < 15")
@@ -151,6 +153,7 @@ def test_what_is_large_enough_stays():
     assert len(newest().get_fragments()) == 4
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_deleted_rows_are_dropped_from_large_fragments():
     make_small(fragments=2, rows=1500)
     delete("id < 300")  # a fifth of one of them
@@ -166,6 +169,7 @@ def test_a_materialized_view_may_be_compacted():
     assert run().result["after"]["files"] == 1
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
     make_small(fragments=8, rows=1024)
     calls = []
@@ -202,6 +206,7 @@ def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
     assert len(newest().get_fragments()) == 7  # one group of two
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_who_may_write_no_more_compacts_nothing():
     row = make_small()
     api_keys.create_api_key(actor=SYSTEM, name="eve")
@@ -216,6 +221,7 @@ def test_who_may_write_no_more_compacts_nothing():
     assert len(newest().get_fragments()) == 10
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_large_tables_are_written_by_spark():
     make_small()
     asked = {}
@@ -224,7 +230,8 @@ def test_large_tables_are_written_by_spark():
         import lance
 
         asked.update(request, script=script)
-        dataset = lance.dataset(request["uri"], version=request["version"])
+        options = request["storage_options"]
+        dataset = lance.dataset(request["uri"], request["version"], storage_options=options)
         done = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
         report(10, 10)
         return {"rewrites": [each.json() for each in done], "failed": []}
@@ -237,6 +244,7 @@ def test_large_tables_are_written_by_spark():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+@pytest.mark.usefixtures("everywhere")
 def test_the_script_runs_on_spark(settings):
     make_root()
     settings.SPARK_MASTER = "local[2,4]"

@@ -1,0 +1,100 @@
+"""The errors of obstore as those of the interface to files.
+
+obstore's messages hold URLs, which may be signed, and what the store answered. Therefore only the
+status and the code of an answer reach a message of this server.
+"""
+
+import errno
+import re
+from collections.abc import Mapping
+
+from obstore import exceptions
+
+from catalog.storage.stores import AccessDenied, StorageUnavailable
+
+RANGE_NOT_SATISFIABLE = 416
+_STATUS = re.compile(r"status code: (\d{3})\b")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>|\(code: ([A-Za-z0-9]{1,64})\)")
+_MISSING_BUCKETS = {"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"}
+_DENIALS = {
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidToken",
+    "InvalidAccessKeyId",
+    "TokenRefreshRequired",
+}
+# What obstore says about a request without an answer, and the cause that a message names.
+_TRANSPORT: Mapping[str, str] = {
+    "certificate": "its certificate is not trusted",
+    "dns error": "its host name is unknown",
+    "failed to lookup address": "its host name is unknown",
+    "timed out": "it does not answer in time",
+    "timeout": "it does not answer in time",
+    "connection refused": "it refuses connections",
+    "connection reset": "it closed the connection",
+    "connection closed": "it closed the connection",
+    "incompletemessage": "it closed the connection",
+    "error sending request": "the connection failed",
+    "error decoding response": "it closed the connection",
+    "request or response body error": "it closed the connection",
+    "without location": "the bucket is in another region, or the endpoint is wrong",
+}
+
+
+class Unlistable(OSError):
+    """A list contains a name that obstore cannot represent, such as one with an empty segment."""
+
+
+def status_of(error: Exception, key: str) -> int | None:
+    """The HTTP status in an error of obstore; None if the store did not answer."""
+    # The message quotes the key, which a client may have chosen.
+    match = _STATUS.search(_text(error, key))
+    return int(match[1]) if match else None
+
+
+def is_transport(error: Exception, key: str) -> bool:
+    """True if a request got no answer, so that it may have been executed."""
+    return type(error) is exceptions.GenericError and status_of(error, key) is None
+
+
+def translate(error: Exception, profile: str, key: str, *, of_file: bool = True) -> OSError:
+    """The error of the interface for an error of obstore.
+
+    ``of_file``: the request was for one file that may be missing. Other requests find nothing only
+    if the bucket is missing.
+    """
+    text = _text(error, key)
+    status = status_of(error, key)
+    code = _code(text)
+    name = f"HTTP {status}{f' {code}' if code else ''}" if status else code
+    if isinstance(error, FileNotFoundError):
+        if of_file and code not in _MISSING_BUCKETS:
+            return FileNotFoundError(errno.ENOENT, "No such object", key)
+        return StorageUnavailable(profile, f"the bucket does not exist ({name})")
+    match error:
+        case exceptions.AlreadyExistsError():
+            return FileExistsError(errno.EEXIST, "Object exists", key)
+        case exceptions.InvalidPathError():
+            return Unlistable(errno.EINVAL, "a name in the list is not canonical")
+        case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
+            return AccessDenied(profile, name or "the credentials are refused")
+    if code in _DENIALS:
+        return AccessDenied(profile, name)
+    return StorageUnavailable(profile, name or _transport_cause(text))
+
+
+def _transport_cause(text: str) -> str:
+    lower = text.lower()
+    return next(
+        (cause for words, cause in _TRANSPORT.items() if words in lower), "it cannot be used"
+    )
+
+
+def _code(text: str) -> str:
+    match = _CODE.search(text)
+    return (match[1] or match[2]) if match else ""
+
+
+def _text(error: Exception, key: str) -> str:
+    text = str(error)
+    return text.replace(key, "") if key else text
