@@ -167,18 +167,22 @@ def require_available(actor: Principal, table: Identifier, location: str | None)
 
     So a token service that is unavailable refuses the creation, rather than the answer to it.
     ``location`` is the client's choice, None: the server chooses one in the namespace. No statement
-    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound.
+    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound,
+    and InvalidLocation.
     """
     if not stores.object_roots() or (location and location.startswith(("/", "file:"))):
         return
-    if location is None or not object_locations.scheme_of(location):
-        location = object_placement.base_of(actor, table[:-1])
-        if location is None:
-            return
-    configuration = stores.configuration_of(location.removesuffix("/"))
+    chosen = location if location and object_locations.scheme_of(location) else None
+    directory = chosen or object_placement.base_of(actor, table[:-1])
+    if directory is None:
+        return
+    configuration = stores.configuration_of(directory.removesuffix("/"))
     if configuration is None or configuration.client_access is not ClientAccess.STS:
         return
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    if chosen is not None:
+        # Before the token service of another profile is asked, whose answer would reveal that profile.
+        object_placement.admit(actor, table, chosen)
     import_string(_REQUIRE_AVAILABLE)(configuration)
 
 

@@ -119,7 +119,7 @@ def new_location_in(batch: Batch, namespace: Namespace, stem: str) -> str:
     property ``location`` is for Iceberg tables. No statement for a namespace in local storage.
     """
     may_be_object = namespace.has_object_storage
-    if may_be_object is None:  # the row was not read by ``locks``
+    if may_be_object is None or not batch.has_storage_as_locked:
         may_be_object = bool(stores.object_roots())
     return locations.new_location(
         stem, placement_in(batch, namespace).base if may_be_object else None
