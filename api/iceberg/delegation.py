@@ -156,7 +156,9 @@ def _config(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> d
         config |= _address_of_s3(configuration, issued.location)
         if configuration.client_access is ClientAccess.SIGNING:
             config["s3.remote-signing-enabled"] = "true"
+            # Relative to the catalog's address, which clients use in place of ``s3.signer.uri``.
             config["s3.signer.endpoint"] = f"{_path(table.identifier, warehouse)}/sign"
+            config["s3.signer"] = "S3V4RestSigner"  # PyIceberg's
         if key is not None:
             config |= _key_of_s3(key)
         if issued.expires_at_millis is not None:

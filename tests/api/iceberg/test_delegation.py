@@ -178,6 +178,7 @@ def test_a_profile_that_signs(lake: Lake, iceberg: Iceberg):
     assert content["config"] == lake.address | {
         "s3.remote-signing-enabled": "true",
         "s3.signer.endpoint": f"v1/{PATH}/sign",
+        "s3.signer": "S3V4RestSigner",
     }
     assert content["remote-signing-config"] == {"properties": {}, "headers": {}}
     assert "storage-credentials" not in content
