@@ -231,8 +231,10 @@ def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Tabl
     if opens.table_id == 0:
         return None
     row = Table.objects.present().filter(pk=opens.table_id).select_related("namespace").first()
-    if row is None or row.location != opens.location:
+    if row is None:
         raise TableNotFound(table.identifier)
+    if row.location != opens.location:
+        raise ServiceUnavailable("The location of the table has just changed; try again")
     access.require(actor, Privilege.WRITE if opens.write else Privilege.READ, row)
     return row
 
