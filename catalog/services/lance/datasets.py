@@ -187,25 +187,38 @@ def clear_caches() -> None:
 
 
 def _open(snapshot: Snapshot) -> LanceDataset:
-    options = lance_options.storage_options(snapshot.location)
-    if snapshot.is_in_place and not expires(options):
-        return LanceDataset(
-            snapshot.uri,
-            snapshot.version,
-            session=session_for(snapshot),
-            storage_options=options,
-            base_store_params=base_options(snapshot),
-        )
+    access_options = (
+        store_access(snapshot.location, snapshot.table)
+        if snapshot.is_in_place
+        else {
+            "storage_options": lance_options.storage_options(snapshot.location),
+            "namespace_client": _OneVersion(snapshot),
+            "table_id": list(snapshot.table),
+            "namespace_client_managed_versioning": True,
+        }
+    )
     return LanceDataset(
         snapshot.uri,
         snapshot.version,
         session=session_for(snapshot),
-        storage_options=options,
         base_store_params=base_options(snapshot),
-        namespace_client=_OneVersion(snapshot),
-        table_id=list(snapshot.table),
-        namespace_client_managed_versioning=not snapshot.is_in_place,
+        **access_options,
     )
+
+
+def store_access(location: str, table: Identifier) -> dict[str, Any]:
+    """Return the keyword arguments with which Lance opens a version of a table by its location.
+
+    They renew credentials that expire.
+    """
+    options = lance_options.storage_options(location)
+    if not expires(options):
+        return {"storage_options": options}
+    return {
+        "storage_options": options,
+        "namespace_client": _Credentials(location),
+        "table_id": list(table),
+    }
 
 
 def base_options(snapshot: Snapshot) -> dict[str, dict[str, str]] | None:
@@ -242,15 +255,11 @@ def _missing(
     )
 
 
-class _OneVersion(LanceNamespace):
-    """The catalog of a single version whose manifest does not have its final name yet.
+class _Credentials(LanceNamespace):
+    """The catalog as Lance sees it when it renews credentials."""
 
-    It also renews the credentials with which Lance reads the version.
-    """
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._location = snapshot.location
-        self._entry = table_version(snapshot.entry)
+    def __init__(self, location: str) -> None:
+        self._location = location
 
     def namespace_id(self) -> str:
         return "monodon"
@@ -260,6 +269,14 @@ class _OneVersion(LanceNamespace):
             location=self._location,
             storage_options=lance_options.storage_options(self._location),
         )
+
+
+class _OneVersion(_Credentials):
+    """The catalog of a single version whose manifest does not have its final name yet."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot.location)
+        self._entry = table_version(snapshot.entry)
 
     def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
         return m.DescribeTableVersionResponse(version=self._entry)

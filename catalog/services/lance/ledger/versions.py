@@ -21,6 +21,7 @@ from catalog.privileges import Privilege
 from catalog.services.lance.ledger import manifests
 from catalog.services.tables import tables
 from catalog.storage import locations, stores
+from catalog.storage.object_locations import bucket_of
 from catalog.storage.stores import Move
 
 log = logging.getLogger(__name__)
@@ -232,8 +233,12 @@ def settle(table: Table) -> bool:
 
 def _settle(rows: Sequence[TableVersion]) -> int:
     settled_versions = []
+    failed_buckets: set[str] = set()
     for row in rows:
         location = row.table.location
+        bucket = bucket_of(location) if locations.is_object(location) else ""
+        if bucket in failed_buckets:
+            continue
         try:
             if not stores.store_of(location).can_see(location) and not _is_old(row):
                 # This process may be without the volume that others see; then nothing looks moved.
@@ -244,6 +249,8 @@ def _settle(rows: Sequence[TableVersion]) -> int:
             settled_versions.append((row.pk, path))
         except OSError:
             log.warning("Moving the manifest of version %s failed", row.pk, exc_info=True)
+            if bucket:  # the others would wait for it as long
+                failed_buckets.add(bucket)
     with connection.cursor() as cursor:
         cursor.execute(
             """
