@@ -9,6 +9,7 @@ which ``read_end`` returns in the status.
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -35,8 +36,8 @@ def open_directory(path: str) -> int:
     """
     try:
         handle = os.open(path, _DIRECTORY)
-    except (NotADirectoryError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
+    except OSError as error:
+        if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
             raise
         raise NotRegular(f"{path} is not a directory, or a link is on the way") from error
     try:

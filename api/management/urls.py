@@ -23,6 +23,7 @@ from api.management.views import (
     protection,
     repair,
     search,
+    storage,
     trash,
     webhooks,
 )
@@ -46,6 +47,8 @@ for _router, _prefix, _viewset in (
     (_singletons, f"{_TABLE}/protection", protection.TableProtectionViewSet),
     (_singletons, f"{_NAMESPACE}/retention", protection.RetentionViewSet),
     (_singletons, f"{_NAMESPACE}/approval-rule", protection.ApprovalRuleViewSet),
+    (_resources, "storage-profiles", storage.StorageProfileViewSet),
+    (_singletons, f"{_NAMESPACE}/storage-profile", storage.NamespaceStorageViewSet),
     (_resources, "trash", trash.TrashViewSet),
     (_resources, "approvals", approvals.ApprovalViewSet),
     (_resources, "health", health.HealthViewSet),

@@ -37,9 +37,12 @@ class StagedFile(models.Model):
     The commit that makes the file current removes the note. A remaining note belongs to an
     interrupted commit, and a periodic task removes its file. So a killed server leaves no orphaned
     file. A killed database may: notes of commits to existing tables reach its disk up to 0.6 s late.
+
+    A note of a failed commit to an object store remains with its file until that task runs, because a
+    write that was given up may still reach the store.
     """
 
-    path = models.TextField(primary_key=True, help_text="Absolute local path.")
+    path = models.TextField(primary_key=True, help_text="Canonical path.")
     is_condemned = models.BooleanField(
         default=False,
         db_default=False,

@@ -19,7 +19,7 @@ _FILE_NAME = Func(
 _IS_WHOLE = Q(
     Func(
         F("manifest_path"),
-        template="(%(expressions)s ~ '^(/|file:)')",
+        template="(%(expressions)s ~ '^(/|file:|s3://|gs://|abfss://)')",
         output_field=models.BooleanField(),
     )
 )
@@ -110,7 +110,7 @@ class TableVersion(models.Model):
                 name="table_version_staged",
             ),
             # Finds other versions with the same metadata file, before it is removed.
-            models.Index(_FILE_NAME, condition=_IS_WHOLE, name="table_version_file_name"),
+            models.Index(_FILE_NAME, condition=_IS_WHOLE, name="table_version_metadata_file"),
             # Find versions created or deleted between two moments. Rows are stored in order of
             # creation, so the first index takes a few pages for a million rows and no time of a
             # commit.

@@ -6,7 +6,6 @@ import stat
 import uuid
 
 from catalog import regular_files
-from catalog.errors import InvalidLocation
 from catalog.storage.stores import Move, is_missing
 
 
@@ -25,57 +24,6 @@ def write_new_file(path: str, content: bytes) -> None:
         handle.write(content)
         handle.flush()
         os.fsync(handle.fileno())
-
-
-def read_file(path: str, limit: int) -> bytes:
-    """The content of a file. Raises InvalidLocation if it is unreadable or exceeds the limit."""
-    try:
-        return read_whole_file(path, limit)
-    except OSError as error:
-        raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
-
-
-def read_whole_file(path: str, limit: int) -> bytes:
-    """The content of a file.
-
-    Raises InvalidLocation if it is not a regular file or exceeds the limit, and OSError.
-    """
-    # Without O_NONBLOCK, opening a pipe would wait for a writer.
-    with open(
-        path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-    ) as handle:
-        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-            raise InvalidLocation(path, "is no file")
-        content = handle.read(limit + 1)
-    if len(content) > limit:
-        raise InvalidLocation(path, f"is larger than {limit} bytes")
-    return content
-
-
-def read_real_file(path: str, limit: int) -> bytes:
-    """The content of a regular file at a path without links. Raises OSError, InvalidLocation.
-
-    The caller has checked the path. A replacement since then is detected: a link is not followed, a
-    pipe does not block, and a parent directory that became a link leads to another path.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise InvalidLocation(path, "is no file")
-        if _path_of_handle(handle, path) != path:
-            raise InvalidLocation(path, "was replaced while it was opened")
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise InvalidLocation(path, f"is larger than {limit} bytes")
-    return content
-
-
-def _path_of_handle(handle: int, path: str) -> str:
-    """The path of an open file, also if the file was removed after it was opened."""
-    try:
-        return os.readlink(f"/proc/self/fd/{handle}").removesuffix(" (deleted)")
-    except OSError:  # not Linux
-        return os.path.realpath(path)
 
 
 def modified_at(path: str) -> float | None:
@@ -104,16 +52,6 @@ def _is_where_it_says(directory: str) -> bool:
             finally:
                 os.close(handle)
     return os.path.realpath(directory) == directory
-
-
-def file_size(path: str) -> int | None:
-    """The size of a file in bytes; None if it does not exist. Raises OSError."""
-    try:
-        return os.stat(path).st_size
-    except OSError as error:
-        if is_missing(error):
-            return None
-        raise
 
 
 def remove_file(path: str) -> bool:

@@ -35,6 +35,7 @@ from pyspark.sql import SparkSession
 CATALOG = "monodon"
 JOB_PROPERTY = "monodon.job-id"
 _MAX_LISTED = 1000  # files that a result lists
+_DELEGATION = "vended-credentials,remote-signing"
 _ORPHANS_VIEW = "monodon_orphans"
 _DELETE_BATCH = 500
 _EXPIRED = {
@@ -45,6 +46,12 @@ _EXPIRED = {
     "Manifest List": "deleted_manifest_lists_count",
     "Statistics Files": "deleted_statistics_files_count",
 }
+_LIBRARIES = {
+    "s3": ("software.amazon.awssdk.services.s3.S3Client", "iceberg-aws-bundle"),
+    "gs": ("com.google.cloud.storage.Storage", "iceberg-gcp-bundle"),
+    "abfss": ("com.azure.storage.file.datalake.DataLakeFileSystemClient", "iceberg-azure-bundle"),
+}
+"""The class that Iceberg needs for files of a scheme, and the artifact that contains it."""
 _MAX_SIZED = 10_000  # files whose sizes are read, each with a request
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
 _CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
@@ -198,7 +205,11 @@ class Procedures:
         ledger names.
         """
         guard = self._guard()
-        listed = [file for file in self._orphans(is_dry_run=True) if not self._is_kept(file)]
+        # Hadoop has no file system for object stores, so the table's own FileIO lists them.
+        listing = {"prefix_listing": "true"} if self._is_in_object_store() else {}
+        listed = [
+            file for file in self._orphans(is_dry_run=True, **listing) if not self._is_kept(file)
+        ]
         orphans = [file for file in listed if guard.is_own(file)]
         spared_files_count = len(listed) - len(orphans)
         bytes_found = self._sizes(orphans[:_MAX_SIZED])
@@ -291,14 +302,15 @@ class Procedures:
         )
         return sorted(row["orphan_file_location"] for row in rows)
 
+    def _is_in_object_store(self) -> bool:
+        return _local(str(self._load().location())) is None
+
     def _sizes(self, files: list[str]) -> int:
-        jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001
-        conf = self._spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        io = self._load().io()
         total = 0
         for file in files:
             try:
-                path = jvm.org.apache.hadoop.fs.Path(file)
-                total += path.getFileSystem(conf).getFileStatus(path).getLen()
+                total += io.newInputFile(file).getLength()
             except Py4JError:  # removed concurrently
                 continue
         return total
@@ -440,6 +452,7 @@ def open_session(request: dict[str, Any]) -> SparkSession:
             "Spark has no Iceberg runtime: set MONODON_SPARK_PACKAGES to its Maven coordinates, or"
             " MONODON_SPARK_JARS to the path of its jar",
         )
+    require_libraries(jvm, request.get("scheme") or "")
     if job := request.get("job"):
         # Iceberg writes this into the summary of every snapshot that this process creates.
         jvm.org.apache.iceberg.EnvironmentContext.put(JOB_PROPERTY, str(job))
@@ -450,10 +463,28 @@ def open_session(request: dict[str, Any]) -> SparkSession:
         spark.conf.set(f"{prefix}.type", "rest")
         spark.conf.set(f"{prefix}.uri", request["url"])
         spark.conf.set(f"{prefix}.cache-enabled", "false")
+        spark.conf.set(f"{prefix}.header.X-Iceberg-Access-Delegation", _DELEGATION)
         if request.get("token"):
             spark.conf.set(f"{prefix}.token", request["token"])
             spark.conf.set(f"{prefix}.token-refresh-enabled", "false")
     return spark
+
+
+def require_libraries(jvm: Any, scheme: str) -> None:
+    """Raise Failed if Spark cannot open files in the object store of a table."""
+    if scheme not in _LIBRARIES:
+        return
+    name, artifact = _LIBRARIES[scheme]
+    library: Any = jvm
+    for part in name.split("."):
+        library = getattr(library, part)
+    if isinstance(library, JavaPackage):
+        raise Failed(
+            "refused",
+            f"Spark has no libraries for {scheme}://: add org.apache.iceberg:{artifact}, in the version"
+            " of the Iceberg runtime, to MONODON_SPARK_PACKAGES, or the path of its jar to"
+            " MONODON_SPARK_JARS",
+        )
 
 
 def watch_progress(spark: SparkSession, total: int | None, ended: threading.Event) -> None:

@@ -13,7 +13,7 @@ from catalog.services.iceberg import functions, scans
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.functions import Content
-from catalog.storage import local_files, locations
+from catalog.storage import locations
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE, row
 from tests.catalog.formats.iceberg.written import Written
 from tests.catalog.services.iceberg.test_scans import register
@@ -159,7 +159,7 @@ def _elsewhere(metadata_location: str) -> str:
     """The same metadata for a table unknown to the catalog, since former tables belong to their
     managers."""
     path = locations.iceberg_path(metadata_location)
-    content = orjson.loads(local_files.read_file(path, 1 << 20))
+    content = orjson.loads(Path(path).read_bytes())
     found_directory = Path(locations.new_location("found"))
     file = found_directory / "metadata" / Path(path).name
     file.parent.mkdir(parents=True)

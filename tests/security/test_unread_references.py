@@ -15,6 +15,7 @@ from catalog.services.iceberg import references as iceberg_references
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.storage import local_directories
 from tasks import maintenance as tasks
 from tests.factories import files
 from tests.factories import snapshot as picture
@@ -66,9 +67,9 @@ class Reads:
         self._data_files = iceberg_references.data_files
         monkeypatch.setattr(iceberg_references, "data_files", self)
 
-    def __call__(self, reader: Any, path: str) -> Any:
-        self.paths.append(path)
-        return self._data_files(reader, path)
+    def __call__(self, reader: Any, paths: list[str]) -> Any:
+        self.paths += paths
+        return self._data_files(reader, paths)
 
 
 def references() -> list[tuple[str, str, str]]:
@@ -133,7 +134,7 @@ def test_nothing_is_removed_while_manifests_cannot_be_reached(
     def unreachable(path: str) -> None:
         raise OSError(f"the directory that holds {path} is not there")
 
-    monkeypatch.setattr(iceberg_references.local_directories, "require_reachable", unreachable)
+    monkeypatch.setattr(local_directories, "require_reachable", unreachable)
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert job.status == JobStatus.QUEUED  # it is tried again

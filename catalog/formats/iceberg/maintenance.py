@@ -239,18 +239,19 @@ def files_of(
 
 def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
     """The manifests of snapshots by path."""
+    locations = [snapshot["manifest-list"] for snapshot in snapshots]
     return {
         manifest.manifest_path: manifest
-        for snapshot in snapshots
-        for manifest in manifests.read_list(io, snapshot["manifest-list"])
+        for listed in manifests.read_lists(io, locations)
+        for manifest in listed
     }
 
 
 def _paths(listed: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
     return {
         entry.file.file_path
-        for manifest in listed
-        for entry in manifests.read_unchecked(io, manifest)
+        for entries in manifests.read_each_unchecked(io, list(listed))
+        for entry in entries
     }
 
 

@@ -7,7 +7,7 @@ process. This module reads the fields of v3 and caches nothing.
 import struct
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -109,26 +109,42 @@ class CheckedIO(FileIO):
     def require(self, locations: Iterable[str]) -> None:
         """Raise ForeignFile unless all of these files may be read. Opens no file."""
 
+    def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
+        """The content of each of these files, in this order. Implementations may read ahead.
+
+        Raises ForeignFile, and the errors of reading.
+        """
+        for location in locations:
+            with self.new_input(location).open() as stream:
+                yield stream.read()
+
 
 def read_list(io: CheckedIO, location: str) -> list[ManifestFile]:
-    """The manifests of a snapshot.
+    """The manifests of a snapshot. Raises the errors of ``read_lists``."""
+    return next(read_lists(io, [location]))
 
-    Raises InvalidMetadata if the list cannot be read, and ForeignFile if it, or a manifest that it
+
+def read_lists(io: CheckedIO, locations: Sequence[str]) -> Iterator[list[ManifestFile]]:
+    """The manifests in each of several manifest lists.
+
+    Raises InvalidMetadata if a list cannot be read, and ForeignFile if it, or a manifest that it
     names, may not be read.
     """
-    try:
-        listed = list(
-            avro.read(
-                _content(io, location),
-                _LIST_SCHEMA,
-                records={-1: ManifestFile, 508: PartitionFieldSummary},
-                enums={517: ManifestContent},
+    contents = io.contents(locations)
+    for location in locations:
+        try:
+            listed = list(
+                avro.read(
+                    next(contents),
+                    _LIST_SCHEMA,
+                    records={-1: ManifestFile, 508: PartitionFieldSummary},
+                    enums={517: ManifestContent},
+                )
             )
-        )
-    except BROKEN as error:
-        raise _unreadable("Manifest list", location, error) from error
-    io.require(manifest.manifest_path for manifest in listed)
-    return listed
+        except BROKEN as error:
+            raise _unreadable("Manifest list", location, error) from error
+        io.require(manifest.manifest_path for manifest in listed)
+        yield listed
 
 
 def paths_in_list(content: bytes, limit: int) -> list[tuple[str, int | None]]:
@@ -162,14 +178,19 @@ def live_files(manifest: ManifestFile) -> int:
 
 
 def read(io: CheckedIO, manifest: ManifestFile) -> list[Entry]:
-    """The live files of a manifest.
+    """The live files of a manifest. Raises the errors of ``read_each``."""
+    return next(read_each(io, [manifest]))
 
-    Raises InvalidMetadata if it cannot be read, and ForeignFile if it, or a file that it names, may
-    not be read.
+
+def read_each(io: CheckedIO, listed: Sequence[ManifestFile]) -> Iterator[list[Entry]]:
+    """The live files of each of several manifests.
+
+    Raises InvalidMetadata if a manifest cannot be read, and ForeignFile if it, or a file that it
+    names, may not be read.
     """
-    entries = read_unchecked(io, manifest)
-    io.require(paths_of(entries))
-    return entries
+    for entries in read_each_unchecked(io, listed):
+        io.require(paths_of(entries))
+        yield entries
 
 
 def paths_of(entries: Iterable[Entry]) -> Iterator[str]:
@@ -180,21 +201,24 @@ def paths_of(entries: Iterable[Entry]) -> Iterator[str]:
             yield entry.referenced_data_file
 
 
-def read_unchecked(io: FileIO, manifest: ManifestFile) -> list[Entry]:
-    """The live files of a manifest without a check of their paths.
+def read_each_unchecked(io: CheckedIO, listed: Sequence[ManifestFile]) -> Iterator[list[Entry]]:
+    """The live files of each of several manifests without a check of their paths.
 
     Only for counting and comparing: callers must not open these files or name them in a response.
     """
-    try:
-        entries = avro.read(
-            _content(io, manifest.manifest_path),
-            _ENTRY_SCHEMA,
-            records={-1: ManifestEntry, 2: DataFile},
-            enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-        )
-        return list(_inherit(entries, manifest))
-    except BROKEN as error:
-        raise _unreadable("Manifest", manifest.manifest_path, error) from error
+    contents = io.contents([manifest.manifest_path for manifest in listed])
+    for manifest in listed:
+        try:
+            entries = avro.read(
+                next(contents),
+                _ENTRY_SCHEMA,
+                records={-1: ManifestEntry, 2: DataFile},
+                enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+            )
+            live = list(_inherit(entries, manifest))
+        except BROKEN as error:
+            raise _unreadable("Manifest", manifest.manifest_path, error) from error
+        yield live
 
 
 def _inherit(entries: Iterable[Any], manifest: ManifestFile) -> Iterator[Entry]:
@@ -218,11 +242,6 @@ def _inherit(entries: Iterable[Any], manifest: ManifestFile) -> Iterator[Entry]:
             entry.status == ManifestEntryStatus.ADDED,
             first_row_id,
         )
-
-
-def _content(io: FileIO, location: str) -> bytes:
-    with io.new_input(location).open() as stream:
-        return stream.read()
 
 
 def _unreadable(subject: str, location: str, error: BaseException) -> InvalidMetadata:

@@ -10,21 +10,22 @@ server does not reach. They are checked before anything is planned, measured or 
 """
 
 import io
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pyiceberg.io import InputFile, InputStream, OutputFile
 
 from catalog import access, maintenance_actions
 from catalog.access import Principal
-from catalog.errors import InvalidLocation, InvalidMetadata
+from catalog.errors import InvalidLocation, InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.maintenance_actions import IcebergFiles
+from catalog.regular_files import NotRegular, TooLarge
+from catalog.services.iceberg import parallel_reads
 from catalog.services.storage import namespace_locations, object_placement
 from catalog.services.storage.table_files import (
     NOBODY,
@@ -33,8 +34,9 @@ from catalog.services.storage.table_files import (
     References,
     TableFiles,
 )
-from catalog.storage import local_files
 from catalog.storage import locations as storage_locations
+from catalog.storage import stores
+from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 _MAX_FILE_BYTES = 128 * 1024 * 1024  # manifests are written of 8 MB
 # What a commit looks at: a list of 1,000 manifests has about 100 KB, a manifest of 1,000 files 150.
@@ -99,8 +101,10 @@ def _check(
     listed = set(added)
     real, references = files.check(actor, {*named, *lists, *listed})
     unread = set(islice(lists.values(), max(len(lists) - _MAX_LISTS, 0)))
-    for location, snapshot_id in islice(reversed(lists.items()), _MAX_LISTS):
-        manifests_in_list = _listed(real[location])
+    newest = dict(islice(reversed(lists.items()), _MAX_LISTS))
+    contents = parallel_reads.contents([real[path] for path in newest], _MAX_LIST_BYTES)
+    for snapshot_id, content in zip(newest.values(), contents, strict=True):
+        manifests_in_list = _listed(content)
         if manifests_in_list is None or len(manifests_in_list) >= _MAX_MANIFESTS:
             unread.add(snapshot_id)
         for path, added_by in manifests_in_list or ():
@@ -110,9 +114,10 @@ def _check(
     real_listed, references_listed = files.check(actor, listed)
     real |= real_listed
     data: set[str] = set()
-    for path, snapshot_id in added.items():
-        remaining = _MAX_ENTRIES - len(data)
-        entries = _entries(real[path], remaining) if remaining > 0 else None
+    contents = parallel_reads.contents([real[path] for path in added], _MAX_MANIFEST_BYTES)
+    for number, snapshot_id in enumerate(added.values()):
+        remaining = _MAX_ENTRIES - max(len(data), number)
+        entries = _entries(next(contents), remaining) if remaining > 0 else None
         data.update(entries or ())
         if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
@@ -123,34 +128,27 @@ def _check(
     return replace(references, sources=sources, unread=frozenset(unread))
 
 
-def _listed(path: str) -> list[tuple[str, int | None]] | None:
-    """The manifests in a list; None for one that is too large or not there.
+def _listed(content: bytes | OSError) -> list[tuple[str, int | None]] | None:
+    """The manifests in a list; None for a list that is too large or cannot be read.
 
-    What is no list has none: whoever uses it meets that.
+    Content that is not a manifest list has none: whoever uses it gets an error.
     """
-    content = _content(path, _MAX_LIST_BYTES)
-    try:
-        return None if content is None else manifests.paths_in_list(content, _MAX_MANIFESTS)
-    except InvalidMetadata:
-        return []
-
-
-def _entries(path: str, limit: int) -> list[str] | None:
-    """The same for the first files in a manifest."""
-    content = _content(path, _MAX_MANIFEST_BYTES)
-    try:
-        return (
-            None if content is None else list(islice(manifests.paths_in_manifest(content), limit))
-        )
-    except InvalidMetadata:
-        return []
-
-
-def _content(path: str, limit: int) -> bytes | None:
-    try:
-        return local_files.read_real_file(path, limit)
-    except (OSError, InvalidLocation):
+    if isinstance(content, OSError):
         return None
+    try:
+        return manifests.paths_in_list(content, _MAX_MANIFESTS)
+    except InvalidMetadata:
+        return []
+
+
+def _entries(content: bytes | OSError, limit: int) -> list[str] | None:
+    """The same for the first files in a manifest."""
+    if isinstance(content, OSError):
+        return None
+    try:
+        return list(islice(manifests.paths_in_manifest(content), limit))
+    except InvalidMetadata:
+        return []
 
 
 def require_registrable(actor: Principal, table: Identifier, metadata_location: str) -> str:
@@ -176,9 +174,18 @@ def require_registrable(actor: Principal, table: Identifier, metadata_location: 
 
 
 def read_metadata(path: str, limit: int) -> bytes:
-    """A metadata file that may be read. Raises InvalidLocation when it cannot."""
+    """A metadata file that may be read.
+
+    Raises InvalidLocation if it cannot be read, ServiceUnavailable if its store is unavailable.
+    """
     try:
-        return local_files.read_real_file(path, limit)
+        return stores.store_of(path).read(path, limit)[0]
+    except TooLarge as error:
+        raise InvalidLocation(path, f"is larger than {limit} bytes") from error
+    except NotRegular as error:
+        raise InvalidLocation(path, "is no file") from error
+    except (AccessDenied, StorageUnavailable) as error:
+        raise ServiceUnavailable(str(error.strerror)) from error
     except OSError as error:
         raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
 
@@ -187,9 +194,9 @@ def read_metadata(path: str, limit: int) -> bytes:
 
 
 class TableFileIO(manifests.CheckedIO):
-    """The files of one table's metadata, for reading on behalf of somebody.
+    """The files of one table's metadata, for reading on behalf of a principal.
 
-    Each is checked before it is opened, and again once it is open.
+    Each is checked before it is opened. A local file is checked again once it is open.
     """
 
     def __init__(self, files: TableFiles, actor: Principal) -> None:
@@ -204,6 +211,15 @@ class TableFileIO(manifests.CheckedIO):
         new = {location for location in locations if location not in self._real}
         if new:
             self._real |= self._files.require_readable(self._actor, new)
+
+    def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
+        self.require(locations)
+        paths = [self._real[location] for location in locations]
+        contents = parallel_reads.contents(paths, _MAX_FILE_BYTES)
+        for location, content in zip(locations, contents, strict=True):
+            if isinstance(content, OSError):
+                _refuse(location, content)
+            yield content
 
     def real_path(self, location: str) -> str:
         """Where a file really lies. Raises ForeignFile unless it may be read."""
@@ -226,17 +242,35 @@ class _TableFile(InputFile):
         self._path = path
 
     def __len__(self) -> int:
-        return Path(self._path).lstat().st_size
+        try:
+            return stores.store_of(self._path).status(self._path).size
+        except OSError as error:
+            _refuse(self.location, error)
 
     def exists(self) -> bool:
-        return Path(self._path).is_file()
+        try:
+            return stores.store_of(self._path).size(self._path) is not None
+        except NotRegular:
+            return False
 
     def open(self, seekable: bool = True) -> InputStream:
         try:
-            return io.BytesIO(local_files.read_real_file(self._path, _MAX_FILE_BYTES))
-        except InvalidLocation as error:
-            cause = error.message.partition("' ")[2]
-            raise InvalidMetadata(f"'{self.location}' {cause}") from error
+            content, _ = stores.store_of(self._path).read(self._path, _MAX_FILE_BYTES)
+        except OSError as error:
+            _refuse(self.location, error)
+        return io.BytesIO(content)
+
+
+def _refuse(location: str, error: OSError) -> NoReturn:
+    """Raise the error for a file that cannot be read; a plain OSError for one that is missing."""
+    match error:
+        case TooLarge():
+            raise InvalidMetadata(f"'{location}' is larger than {_MAX_FILE_BYTES} bytes") from error
+        case NotRegular():
+            raise InvalidMetadata(f"'{location}' is no file") from error
+        case AccessDenied() | StorageUnavailable():
+            raise ServiceUnavailable(str(error.strerror)) from error
+    raise error
 
 
 def require_readable(table: Holder, document: Document, kind: str) -> None:
@@ -256,31 +290,29 @@ def require_readable(table: Holder, document: Document, kind: str) -> None:
 
 
 def _require_snapshots(
-    reader: TableFileIO, snapshots: Iterable[Mapping[str, Any]], *, with_data: bool
+    reader: TableFileIO, snapshots: Collection[Mapping[str, Any]], *, with_data: bool
 ) -> None:
-    locations_seen: set[str] = set()
+    manifest_paths: dict[str, None] = {}
     for snapshot in snapshots:
-        location = snapshot.get("manifest-list")
-        if location:
-            manifest_paths = [
-                manifest.manifest_path for manifest in manifests.read_list(reader, location)
-            ]
-        else:
-            manifest_paths = list(snapshot.get("manifests") or ())
-            reader.require(manifest_paths)
-        for path in manifest_paths:
-            if path in locations_seen:
-                continue
-            locations_seen.add(path)
-            if with_data:
-                reader.require(data_files(reader, path))
+        if not snapshot.get("manifest-list"):
+            manifest_paths.update(dict.fromkeys(snapshot.get("manifests") or ()))
+    reader.require(manifest_paths)
+    lists = [s["manifest-list"] for s in snapshots if s.get("manifest-list")]
+    for listed in manifests.read_lists(reader, lists):
+        manifest_paths.update(dict.fromkeys(manifest.manifest_path for manifest in listed))
+    if with_data:
+        for files in data_files(reader, list(manifest_paths)):
+            reader.require(files)
 
 
-def data_files(reader: TableFileIO, location: str) -> Iterator[str]:
-    """The files that a manifest names. Raises ForeignFile, InvalidMetadata."""
-    try:
-        with reader.new_input(location).open() as stream:
-            content = stream.read()
-    except OSError as error:
-        raise InvalidMetadata(f"Manifest '{location}' cannot be read: {error.strerror}") from error
-    return manifests.paths_in_manifest(content)
+def data_files(reader: TableFileIO, locations: Sequence[str]) -> Iterator[Iterator[str]]:
+    """The files that each of several manifests names. Raises ForeignFile, InvalidMetadata."""
+    contents = reader.contents(locations)
+    for location in locations:
+        try:
+            content = next(contents)
+        except OSError as error:
+            raise InvalidMetadata(
+                f"Manifest '{location}' cannot be read: {error.strerror}"
+            ) from error
+        yield manifests.paths_in_manifest(content)

@@ -6,12 +6,15 @@
 A file is recorded before it is written, and the commit that makes it current deletes the record
 (``unstage``, ``statements.Swap``). After a failure in between, the record and the ledger show whether
 the file is in use.
+
+An object store may still execute a write after the server has given it up. So the file and the record of
+a failed commit to an object store remain until the sweep.
 """
 
 import contextlib
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -33,7 +36,8 @@ from catalog.models import StagedFile, TableVersion
 from catalog.models.versions import file_name
 from catalog.postgresql import outcomes
 from catalog.postgresql.cursors import hot_cursor
-from catalog.storage import local_directories, local_files, locations, stores
+from catalog.storage import locations, stores
+from catalog.storage.object_locations import bucket_of
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +59,7 @@ class MetadataFile:
     location: str
     """The location in the metadata and for clients."""
     path: str
-    """The absolute local path."""
+    """The canonical path."""
     content: bytes
     answer: bytes
     """The gzip-compressed JSON of LoadTableResult, or LoadViewResult."""
@@ -85,7 +89,7 @@ def make_directory(document: Document) -> None:
     """
     path = locations.iceberg_path(_directory(document, document.get("properties", {})))
     try:
-        local_directories.make_directory(path)
+        stores.store_of(path).make_directory(path)
     except OSError as error:
         raise _unwritable(
             document["location"], "The table's directory cannot be made", error
@@ -187,7 +191,7 @@ def _stage(files: Sequence[MetadataFile]) -> None:
 def _write(files: Sequence[MetadataFile]) -> None:
     for file in files:
         try:
-            local_files.write_new_file(file.path, file.content)
+            stores.store_of(file.path).write_new(file.path, file.content)
         except OSError as error:
             raise _unwritable(
                 file.location, "The metadata file cannot be written", error
@@ -205,15 +209,17 @@ def _discard(files: Sequence[MetadataFile], *, is_refused: bool) -> None:
 
     The files of a refused commit are not current anywhere. After any other failure the commit may
     stand, because the error may have followed it. Then it has deleted the records, and files without
-    a record stay.
+    a record stay. Files in object stores are left to the sweep, with their records.
     """
     try:
         paths = [file.path for file in files]
         rows = StagedFile.objects.filter(path__in=paths)
         # Waits for a commit that is still running.
         rows.update(is_condemned=True)
-        for path in paths if is_refused else list(rows.values_list("path", flat=True)):
-            local_files.remove_file(path)
+        local_paths = [path for path in paths if not locations.is_object(path)]
+        rows = rows.filter(path__in=local_paths)
+        for path in local_paths if is_refused else list(rows.values_list("path", flat=True)):
+            stores.store_of(path).remove(path)
         rows.delete()
     except (OSError, DatabaseError) as error:
         log.warning("The sweep will remove the files of a failed commit: %s", error)
@@ -245,22 +251,50 @@ def sweep() -> int:
     while paths := list(condemned.filter(path__gt=last)[:_SWEPT_AT_ONCE]):
         last = paths[-1]
         current = _in_ledgers(paths)
-        for path in paths:
-            if path in current:  # it has been registered since, and must not be removed
-                StagedFile.objects.filter(path=path).delete()
-                continue
-            try:
-                if path.endswith("/"):  # a new table that the catalog itself was writing
-                    for _ in local_directories.remove_tree(path.rstrip("/")):
-                        pass
-                else:
-                    local_files.remove_file_in_place(path)
-            except OSError as error:
-                log.warning("Cannot remove the file of an interrupted commit: %s", error)
-                continue
-            StagedFile.objects.filter(path=path).delete()
-            swept += 1
+        # These have been registered since, and must not be removed.
+        StagedFile.objects.filter(path__in=current.intersection(paths)).delete()
+        swept += remove_recorded(path for path in paths if path not in current)
     return swept
+
+
+def remove_recorded(paths: Iterable[str]) -> int:
+    """Remove files whose records are condemned, then the records; returns how many are gone.
+
+    Failures are logged, and the sweep repeats them.
+    """
+    return sum(map(_remove, _groups(paths)))
+
+
+def _groups(paths: Iterable[str]) -> Collection[list[str]]:
+    """Paths to remove together: files of one object store; every other path is a group."""
+    groups: dict[Hashable, list[str]] = {}
+    for path in paths:
+        is_object_file = locations.is_object(path) and not path.endswith("/")
+        key = (stores.configuration_of(path), bucket_of(path)) if is_object_file else path
+        groups.setdefault(key, []).append(path)
+    return groups.values()
+
+
+def _remove(group: Sequence[str]) -> int:
+    """Remove the paths of a group, then their records; returns how many are gone."""
+    removed: list[str] = []
+    try:
+        for path in _removed(group):
+            removed.append(path)  # noqa: PERF402 -- what was removed before an error counts
+    except OSError as error:
+        log.warning("The next sweep will remove the remaining metadata files: %s", error)
+    StagedFile.objects.filter(path__in=removed).delete()
+    return len(removed)
+
+
+def _removed(group: Sequence[str]) -> Iterator[str]:
+    store = stores.store_of(group[0])
+    if group[0].endswith("/"):  # a new table that the catalog itself was writing
+        for _ in store.remove_tree(group[0].rstrip("/")):
+            pass
+        yield group[0]
+    else:
+        yield from store.remove_many(group)
 
 
 def _in_ledgers(paths: Collection[str]) -> set[str]:

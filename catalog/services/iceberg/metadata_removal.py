@@ -14,9 +14,8 @@ from django.db.models.functions import Now
 from catalog.formats.iceberg.reading import Document
 from catalog.models import StagedFile, Table, TableVersion
 from catalog.services.engine.batch import Batch
-from catalog.services.iceberg import shared_files
+from catalog.services.iceberg import metadata_files, shared_files
 from catalog.services.storage.table_files import TableFiles
-from catalog.storage import local_files
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +62,6 @@ def retire(batch: Batch, row: Table, locations: Sequence[str]) -> list[int]:
 def _remove(rows: Sequence[StagedFile]) -> None:
     """Remove condemned files, then their records. The sweep repeats what fails."""
     try:
-        for row in rows:
-            local_files.remove_file_in_place(row.path)
-        StagedFile.objects.filter(path__in=[row.path for row in rows]).delete()
-    except (OSError, DatabaseError) as error:
+        metadata_files.remove_recorded(row.path for row in rows)
+    except DatabaseError as error:
         log.warning("The sweep will remove the expired metadata files: %s", error)

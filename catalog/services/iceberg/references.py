@@ -30,7 +30,7 @@ from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import References, TableFiles
-from catalog.storage import local_directories, locations
+from catalog.storage import locations, stores
 
 _AT_ONCE = 10_000
 # What one call reads for one principal; the manifest that exceeds it is read to its end.
@@ -63,7 +63,8 @@ def require_read(table: Table, renew: Renew) -> None:
 def read_unread(renew: Renew = lambda: None) -> int:
     """Read noted snapshots, and record the references in them; returns the number that is left.
 
-    Raises OSError if the storage of a table cannot be reached; the others were read then.
+    Raises OSError or ServiceUnavailable if the storage of a table cannot be reached; the others were
+    read then.
     """
     with locks.advisory_lock("read unread snapshots") as is_acquired:
         if is_acquired:
@@ -92,7 +93,7 @@ def _leading_to(table: Table) -> QuerySet[UnreadSnapshot]:
 def _read(notes: QuerySet[UnreadSnapshot], renew: Renew) -> None:
     counts = notes.values_list("principal").annotate(number=Count("pk")).order_by("number")
     cache = _Cache(renew, time.monotonic() + _MAX_SECONDS)
-    unreachable: OSError | None = None
+    unreachable: OSError | ServiceUnavailable | None = None
     for name, _ in list(counts):
         committer = access.committer(name, counts_inactive=True)
         own = notes.filter(principal=name).select_related("table__namespace")
@@ -103,7 +104,7 @@ def _read(notes: QuerySet[UnreadSnapshot], renew: Renew) -> None:
             renew()
             try:
                 reading.read(row)
-            except OSError as error:
+            except (OSError, ServiceUnavailable) as error:
                 unreachable = error
     if unreachable is not None:
         raise unreachable
@@ -149,7 +150,7 @@ class _Cache:
 
 def _batches(reader: TableFileIO, location: str) -> Iterator[list[str]]:
     try:
-        files = data_files(reader, location)
+        files = next(data_files(reader, [location]))
         while batch := list(islice(files, _AT_ONCE)):
             yield batch
     except (InvalidMetadata, ForeignFile):
@@ -172,15 +173,17 @@ class _Reading:
         return self._manifests_listed >= _MAX_MANIFESTS or self._cache.is_over
 
     def read(self, row: UnreadSnapshot) -> None:
-        """Read a snapshot, or as much of it as the limits leave. Raises OSError."""
+        """Read a snapshot, or as much of it as the limits leave.
+
+        Raises OSError, and ServiceUnavailable if an object store is unavailable.
+        """
         committer = self._committer
+        location = row.table.location
         # Where no table may lie any more, nobody reads one.
-        if committer is None or not locations.is_below_any(
-            row.table.location, locations.allowed_roots()
-        ):
+        if committer is None or not _may_hold_tables(location):
             row.delete()
             return
-        local_directories.require_reachable(row.table.location)
+        stores.store_of(location).require_reachable(location)
         reader = TableFileIO(TableFiles(row.table), committer)
         listed, paths = self._paths(row, reader)
         references = reader.files.references([*listed, *paths])
@@ -247,6 +250,12 @@ class _Reading:
                 snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []
             }
         return self._snapshots
+
+
+def _may_hold_tables(location: str) -> bool:
+    if locations.is_object(location):
+        return stores.configuration_of(location) is not None
+    return locations.is_below_any(location, locations.allowed_roots())
 
 
 def _record(row: UnreadSnapshot, committer: Principal, references: References) -> None:

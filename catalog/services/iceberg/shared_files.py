@@ -12,7 +12,7 @@ from catalog.storage import locations as storage_locations
 
 
 def path_of(location: str) -> str | None:
-    """The local path of a file; None if no table may lie there."""
+    """The canonical path of a file; None if no table may lie there."""
     try:
         return storage_locations.iceberg_path(location)
     except InvalidLocation:

@@ -2,16 +2,14 @@
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from django.db.models import Q
 from django.utils import timezone
 
-from catalog import regular_files
 from catalog.errors import Unsupported
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.formats.iceberg.reading import Document
@@ -28,7 +26,7 @@ from catalog.policies import EffectivePolicy
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
-from catalog.services.iceberg import references
+from catalog.services.iceberg import parallel_reads, references
 from catalog.services.iceberg.files import require_readable
 from catalog.services.maintenance import iceberg_statistics
 from catalog.services.maintenance.iceberg_procedures import (
@@ -48,7 +46,7 @@ from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables import cleanup_operations
-from catalog.storage import local_files, locations
+from catalog.storage import locations, stores
 
 log = logging.getLogger(__name__)
 _MIN_ORPHAN_AGE = 86_400  # no policy and no parameter goes below
@@ -77,7 +75,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         current.document, set(expiring_ids), reader, iceberg_statistics.MAX_FILES
     )
     own_files = None if expiring_files is None else reader.files.own_paths(expiring_files)
-    sizes = None if own_files is None else _sizes(own_files.values())
+    sizes = None if own_files is None else parallel_reads.sizes(sorted(set(own_files.values())))
     unlogged = _unlogged_versions(job.table, current, policy)
     planned: dict[str, Any] = {
         "snapshots_count": len(expiring_ids),
@@ -118,9 +116,8 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         "files": removed,
     }
     if sizes is not None:
-        outcome["bytes"] = sum(
-            size for path, size in sizes.items() if local_files.file_size(path) is None
-        )
+        remaining_files = parallel_reads.sizes(list(sizes))
+        outcome["bytes"] = sum(size for path, size in sizes.items() if path not in remaining_files)
     return outcome
 
 
@@ -190,11 +187,7 @@ def require_exclusive_location(table: Table, document: Document) -> None:
         )
         if holder is None:
             holder = next(
-                (
-                    dropped
-                    for dropped in dropped_tables.iterator()
-                    if Path(dropped.location).exists()
-                ),
+                (dropped for dropped in dropped_tables.iterator() if _has_files(dropped.location)),
                 None,
             )
         if holder is None:
@@ -208,13 +201,20 @@ def require_exclusive_location(table: Table, document: Document) -> None:
             )
 
 
+def _has_files(location: str) -> bool:
+    store = stores.store_of(location)
+    if locations.is_object(location):
+        return any(True for _ in store.list_tree(location))
+    return store.can_see(location)
+
+
 def _require_no_links(table: Table, document: Document) -> None:
     """Raise Unsupported for symbolic links at the table's location.
 
     Spark follows them when it lists the location, and its result would name files elsewhere.
     """
     for location in sorted({table.location, locations.iceberg_path(document["location"])}):
-        link = regular_files.find_link(location)
+        link = stores.store_of(location).find_link(location)
         if link is not None:
             raise Unsupported(
                 f"Orphans of '{table}' are not removed: '{link}' at its location is a symbolic link"
@@ -258,16 +258,6 @@ def _record_clean_up(job: Job, procedure_result: Mapping[str, Any], removed: int
         table=jobs.identify(job), format=TableFormat.ICEBERG, facts=details
     )
     commit([record], actor=jobs.principal(job))
-
-
-def _sizes(paths: Collection[str]) -> dict[str, int]:
-    """Sizes of the files that exist, by path."""
-    sizes = {}
-    for path in paths:
-        size = local_files.file_size(path)
-        if size is not None:
-            sizes[path] = size
-    return sizes
 
 
 def _unlogged_versions(

@@ -22,6 +22,7 @@ from catalog.services.maintenance.iceberg_statistics import (
     current_metadata,
     measure,
 )
+from catalog.storage import object_locations
 
 SCRIPT = "iceberg"
 
@@ -52,7 +53,12 @@ def statistics_of(job: Job, policy: EffectivePolicy) -> Statistics:
 def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
     if spark is None:
         raise Unsupported("Maintenance of Iceberg tables requires a worker with Spark")
-    arguments = {"action": str(job.kind), "table": list(jobs.identify(job)), **request}
+    arguments = {
+        "action": str(job.kind),
+        "table": list(jobs.identify(job)),
+        "scheme": object_locations.scheme_of(job.table.location) or "",
+        **request,
+    }
     return spark(job, SCRIPT, arguments, report, needs_iceberg=True)
 
 

@@ -262,8 +262,8 @@ class _EqualityDeletes:
 
 
 def _live_entries(io: TableFileIO, every: Sequence[ManifestFile]) -> Iterator[Entry]:
-    for manifest in every:
-        yield from manifests.read_unchecked(io, manifest)
+    for entries in manifests.read_each_unchecked(io, every):
+        yield from entries
 
 
 def _partition(entry: Entry) -> tuple[Any, ...]:

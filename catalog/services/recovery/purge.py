@@ -7,22 +7,24 @@ and start again.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from catalog.errors import ForeignFile, InvalidLocation
+from catalog.errors import ForeignFile
 from catalog.formats.iceberg.metadata import references
 from catalog.formats.iceberg.metadata.references import Kind, Reference
 from catalog.formats.iceberg.reading import Document
 from catalog.models import IcebergMetadata, Table, TableFormat
+from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO
 from catalog.services.iceberg.shared_files import foreign_files, path_of
 from catalog.services.storage import iceberg_paths
 from catalog.services.storage.table_files import NOBODY, Belonging, FileOwner, TableFiles
-from catalog.storage import local_directories, local_files, stores
+from catalog.storage import locations, stores
+from catalog.storage.object_locations import bucket_of
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,11 @@ def holder(table: Table) -> Table | None:
 
 @dataclass
 class Removed:
-    """The result of a purge: the removed files and the files that it left in place."""
+    """The result of a purge: the removed files and the files that it left in place.
+
+    Object stores do not tell whether a removed file existed, so there every file counts once that is
+    gone afterwards.
+    """
 
     files: int = 0
     paths: list[str] = field(default_factory=list)
@@ -68,10 +74,18 @@ class Removed:
     remaining: str = ""
     """The number of files left in place, by reason."""
 
+    _objects: set[int] = field(default_factory=set)
+    """Hashes of the removed files in object stores: metadata may name a file several times."""
+
     def add(self, path: str) -> None:
         self.files += 1
         if len(self.paths) < _RECORDED:
             self.paths.append(path)
+
+    def add_object(self, path: str) -> None:
+        if hash(path) not in self._objects:
+            self._objects.add(hash(path))
+            self.add(path)
 
 
 def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
@@ -82,7 +96,8 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
     ``renew`` is called repeatedly with the number of files removed since the last call; it may
     raise to stop. Raises OSError when the storage fails.
     """
-    local_directories.require_reachable(table.location)
+    store = stores.store_of(table.location)
+    store.require_reachable(table.location)
     document = _document(table)
     kept_counts: Counter[str] = Counter()
     removal = Removed()
@@ -94,22 +109,24 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
         owners = files.classify({reference.location for reference in batch})
         own = {text: o.path for text, o in owners.items() if o.belonging == Belonging.OWN}
         foreign = foreign_files(table, {*own, *filter(None, own.values())})
-        removed = 0
+        paths: dict[Kind, list[str]] = {kind: [] for kind in Kind}
+        for reference in batch:
+            path = own.get(reference.location)
+            if reference.is_malformed:
+                kept_counts[_MALFORMED] += 1
+            elif path is None:
+                kept_counts[_why(owners[reference.location])] += 1
+            elif path in foreign:
+                kept_counts[_FOREIGN] += 1
+            else:
+                paths[reference.kind].append(path)
+        removed_before = removal.files
         try:
-            for reference in batch:
-                path = own.get(reference.location)
-                if reference.is_malformed:
-                    kept_counts[_MALFORMED] += 1
-                elif path is None:
-                    kept_counts[_why(owners[reference.location])] += 1
-                elif path in foreign:
-                    kept_counts[_FOREIGN] += 1
-                elif _remove(path):
-                    removed += 1
-                    removal.add(path)
+            for group in paths.values():
+                _remove(group, removal)
         finally:
-            renew(removed)
-    for number, _ in enumerate(local_directories.remove_empty_directories(table.location), 1):
+            renew(removal.files - removed_before)
+    for number, _ in enumerate(store.remove_empty_directories(table.location), 1):
         if number % _AT_ONCE == 0:
             renew(0)
     removal.remaining = ", ".join(
@@ -149,22 +166,42 @@ def _read(reader: TableFileIO, location: str) -> bytes | None:
         path = reader.real_path(location)
     except ForeignFile:
         return None
+    store = stores.store_of(path)
     try:
-        return local_files.read_real_file(path, _MAX_MANIFEST_BYTES)
-    except (InvalidLocation, IsADirectoryError):
+        return store.read(path, _MAX_MANIFEST_BYTES)[0]
+    except (NotRegular, TooLarge):
         return b""  # not a manifest
     except OSError as error:
         if not stores.is_missing(error):
             raise
-        local_directories.require_reachable(path)
+        store.require_reachable(path)
         return None
 
 
-def _remove(path: str) -> bool:
+def _remove(paths: Iterable[str], removal: Removed) -> None:
+    """Remove files of one kind. All are gone afterwards; otherwise raises OSError."""
+    objects: dict[tuple[Hashable, str], set[str]] = {}
+    for path in paths:
+        if locations.is_object(path):
+            key = (stores.configuration_of(path), bucket_of(path))
+            objects.setdefault(key, set()).add(path)
+        elif _remove_local(path):
+            removal.add(path)
+    for group in objects.values():
+        remaining = set(group)
+        for path in stores.store_of(min(group)).remove_many(sorted(group)):
+            remaining.discard(path)
+            removal.add_object(path)
+        if remaining:
+            raise OSError(f"{len(remaining)} files were not removed")
+
+
+def _remove_local(path: str) -> bool:
+    store = stores.store_of(path)
     try:
-        if local_files.remove_file(path):
+        if store.remove(path):
             return True
     except IsADirectoryError:  # not a file, so no reader can refer to it
         return False
-    local_directories.require_reachable(path)
+    store.require_reachable(path)
     return False

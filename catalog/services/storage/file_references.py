@@ -84,10 +84,13 @@ def record_free(*, actor: Principal, table_id: int, directories: Collection[str]
     """Record that a table refers to files in directories of no table (``record_claimed``)."""
     paths, prefixes = set(directories), set[str]()
     while len(paths) + len(prefixes) > _MAX_DIRECTORIES:
-        depth = max(path.count("/") for path in paths | prefixes)
-        deepest = {path for path in paths | prefixes if path.count("/") == depth}
+        above = {path: locations.parents(path) for path in paths | prefixes}
+        depth = max(map(len, above.values()))
+        if depth == 0:  # buckets, or directories in the root of the file system
+            break
+        deepest = {path for path, parents in above.items() if len(parents) == depth}
         paths -= deepest
-        prefixes = (prefixes - deepest) | {path.rpartition("/")[0] for path in deepest}
+        prefixes = (prefixes - deepest) | {above[path][0] for path in deepest}
     FreeDirectory.objects.bulk_create(
         [
             FreeDirectory(table_id=table_id, path=path, is_prefix=is_prefix, principal=actor.name)
@@ -116,8 +119,9 @@ def _record_unread(
 def record_claimed(table: Table) -> None:
     """Record the references to files of a table that belonged to no table when they were committed.
 
-    Call it before files of the table are removed. Files that lay in the warehouse could not be read
-    then, so they count only if the principal that committed the reference may read the table.
+    Call it before files of the table are removed. Files that lay in the warehouse or in an object
+    store could not be read then, so they count only if the principal that committed the reference
+    may read the table.
     """
     inside, above = Q(), set[str]()
     for directory in (table.location, *table.paths.values_list("path", flat=True)):
@@ -138,9 +142,7 @@ def record_claimed(table: Table) -> None:
         committer = access.committer(name, counts_inactive=True)
         may_read = committer is not None and bool(access.readable_tables(committer, [table.pk]))
         holders = {
-            holder
-            for holder, path in directories
-            if may_read or not locations.is_below_any(path, [warehouse])
+            holder for holder, path in directories if may_read or _was_readable(path, warehouse)
         }
         FileReference.objects.bulk_create(
             [FileReference(table_id=pk, source=table, principal=name) for pk in sorted(holders)],
@@ -149,9 +151,10 @@ def record_claimed(table: Table) -> None:
 
 
 def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
-    """For tables with directories outside the warehouse, the time before which these may have been free.
+    """For tables with directories in the other allowed roots, the time before which these may have been free.
 
-    Directories in the warehouse were no table's either, but nobody could read files there.
+    Directories in the warehouse and in object stores were no table's either, but nobody could read
+    files there.
     """
     warehouse = locations.allowed_roots()[0]
     rows = Table.objects.filter(pk__in=tables).annotate(
@@ -163,8 +166,13 @@ def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
         for pk, location, claimed_at, directories in rows.values_list(
             "pk", "location", "claimed_at", "directories"
         )
-        if any(not locations.is_below(path, warehouse) for path in (location, *directories))
+        if any(_was_readable(path, warehouse) for path in (location, *directories))
     }
+
+
+def _was_readable(path: str, warehouse: str) -> bool:
+    """True if files of a directory could be read while no table had it."""
+    return not locations.is_object(path) and not locations.is_below_any(path, [warehouse])
 
 
 def dependents(table: Table) -> QuerySet[Table]:

@@ -2,7 +2,9 @@
 
 A file belongs to the table that holds the deepest directory around it: the table's location, or one
 of the paths that an Iceberg table entered (``IcebergPath``). It belongs to no single table if several
-hold that directory. Paths are resolved first: ``..`` and other schemes are refused, links are followed.
+hold that directory. Paths are resolved first: ``..`` and other schemes are refused, links of local file
+systems are followed. Of a path in an object store, only the canonical spelling names a file: keys are
+compared literally, and nothing is opened to compare them.
 
     classify          whose each file is
     require_readable  before a file is opened, planned or handed out for a table
@@ -11,8 +13,6 @@ hold that directory. Paths are resolved first: ``..`` and other schemes are refu
 A refusal is the same whether the file is another table's, a system file or missing.
 """
 
-import os
-import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 from django.db.models import Q
 
-from catalog import access
+from catalog import access, regular_files
 from catalog.access import Principal
 from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
@@ -31,7 +31,7 @@ from catalog.models import (
 )
 from catalog.privileges import NOTHING
 from catalog.services.storage.table_claims import Claim, claims_of, is_held_now, winners
-from catalog.storage import locations
+from catalog.storage import locations, stores
 
 _MAX_TEXT = 2000
 
@@ -58,7 +58,8 @@ class FileOwner:
     """The tables that hold the file, when it is another table's."""
     path: str | None = None
     is_unclaimed: bool = False
-    """True if it lies in the warehouse outside all tables. Only a registration reads it."""
+    """True if it lies in the warehouse, or in a root of a storage profile, outside all tables. Only a
+    registration reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,14 @@ NOBODY = Principal("", NOTHING, ceiling=NOTHING)
 The principal that starts a job, or the scheduler, may read more than the readers of its result.
 """
 _OUTSIDE = FileOwner(Belonging.OUTSIDE)
+_UNCLAIMED = FileOwner(Belonging.OUTSIDE, is_unclaimed=True)
 
 
 class TableFiles:
     """Decides about the files of one table, for the length of one operation.
 
     Directories are resolved and looked up once. A file below the table's own location, without a
-    link on the way, costs no statement.
+    link on the way, costs no statement. Files in object stores cost no request.
     """
 
     def __init__(self, table: Holder, *, also: Collection[str] = ()) -> None:
@@ -261,10 +263,10 @@ class TableFiles:
         if inside is None:
             real = f"{self._real_directory(directory) or ''}/"
             inside = self._simple[directory] = real if real.startswith(self._inside) else ""
-        if not inside or not _is_plain_name(name) or len(text) >= _MAX_TEXT:
+        if not inside or len(text) >= _MAX_TEXT:
             return None
         path = inside + name
-        return path if _is_regular_or_missing(path) else None
+        return path if _is_plain(path, name) and _is_regular_or_missing(path) else None
 
     def _classify(self, paths: Iterable[str]) -> dict[str, FileOwner]:
         resolved = {text: self._resolve(text) for text in paths}
@@ -306,10 +308,12 @@ class TableFiles:
                 return FileOwner(Belonging.OTHER, frozenset(c.table_id for c in winners(held)))
             if parent in self._own:
                 return FileOwner(Belonging.OWN)
+        if locations.is_object(directory):
+            return _OUTSIDE if stores.configuration_of(directory) is None else _UNCLAIMED
         if locations.is_below_any(directory, self._roots[1:]) and not self._is_servers(directory):
             return FileOwner(Belonging.FREE)
         is_unclaimed = f"{directory}/".startswith(f"{self._roots[0]}/")
-        return FileOwner(Belonging.OUTSIDE, is_unclaimed=True) if is_unclaimed else _OUTSIDE
+        return _UNCLAIMED if is_unclaimed else _OUTSIDE
 
     def _is_servers(self, directory: str) -> bool:
         return any(
@@ -347,43 +351,47 @@ class TableFiles:
     def _resolve_one(self, text: str) -> str | None:
         directory, _, name = text.rpartition("/")
         real = self._real_directory(directory)
-        if real is None or not _is_plain_name(name):
+        if real is None:
             return None
         path = f"{real}/{name}"
+        if not _is_plain(path, name):
+            return None
         if _is_regular_or_missing(path):
             return path
-        target = os.path.realpath(path)
+        target = stores.store_of(path).resolve(path)
         return target if target != path and _is_regular_or_missing(target) else None
 
     def _spellings(self, text: str) -> set[str]:
-        """The local paths that a reader may understand: they must all be the same file."""
+        """The paths that a reader may understand: they must all be the same file."""
         if not self._is_lance:
             return {text}
-        local = locations.lance_path(text)
-        if local is None:
+        path = locations.lance_path(text)
+        if path is None:
             return {"//"}
-        if not local.startswith("/"):
-            local = f"{self._table.location}/{local}"
-        return {local}
+        if not locations.is_absolute(path):
+            path = f"{self._table.location}/{path}"
+        return {path}
 
     def _real_directory(self, directory: str) -> str | None:
         """A directory without links; None if it is spelled in a way that no table's path is."""
         if directory not in self._real:
             path = locations.literal_directory(directory)
-            self._real[directory] = None if path is None else os.path.realpath(path)
+            if path is not None and not locations.is_object(path):
+                path = stores.store_of(path).resolve(path)
+            self._real[directory] = path
         return self._real[directory]
 
 
-def _is_plain_name(name: str) -> bool:
+def _is_plain(path: str, name: str) -> bool:
+    """True if all readers of the canonical directory understand the same file by this name."""
     if not name or name in {".", ".."}:
         return False
+    if locations.is_object(path):
+        return locations.literal_directory(path) is not None
     if name.isascii() and name.isprintable() and "%" not in name and ".purged-" not in name:
         return True
     return locations.path_fault(name) is None
 
 
 def _is_regular_or_missing(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return True
+    return locations.is_object(path) or not regular_files.is_special(path)

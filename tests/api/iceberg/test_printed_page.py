@@ -1,12 +1,18 @@
 """The requests of an API page that people have at hand, as printed: on the root, without a key."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from catalog.models import Job, JobStatus
+from catalog.services.maintenance import job_runner
 from tests.api.iceberg.client import Iceberg
 from tests.factories import files, make_namespace
+from tests.stores.fixtures import MakeProfile
+from tests.stores.s3 import Moto
 
 pytestmark = pytest.mark.django_db
 
@@ -80,16 +86,90 @@ def test_create_list_load_exists(curl: Iceberg):
     assert curl.call("HEAD", f"{TABLES}/nothing").status_code == 404
 
 
+IMPORTED = {
+    "name": "imported",
+    "metadata-location": "s3://bucket/tables/imported/metadata/00000.metadata.json",
+}
+REGISTER = "/v1/namespaces/analytics/register"
+
+
 @pytest.mark.operation("createTable")
-def test_an_object_store_location_is_refused(curl: Iceberg, warehouse: Path):
-    curl.refused(400, "BadRequestException", "uses s3:", f"POST {TABLES}", USER_EVENTS)
-    imported = {
-        "name": "imported",
-        "metadata-location": "s3://bucket/tables/imported/metadata/00000.metadata.json",
-    }
-    register = "POST /v1/namespaces/analytics/register"
-    curl.refused(400, "BadRequestException", "does not serve yet", register, imported)
+def test_an_object_store_without_a_profile_is_refused(curl: Iceberg, warehouse: Path):
+    outside = "is outside the roots of all storage profiles"
+    curl.refused(400, "BadRequestException", outside, f"POST {TABLES}", USER_EVENTS)
+    curl.refused(400, "BadRequestException", outside, f"POST {REGISTER}", IMPORTED)
     assert files(warehouse) == {}
+
+
+@pytest.fixture
+def bucket(moto_s3: Moto, make_profile: MakeProfile) -> Iterator[Any]:
+    """The bucket named "bucket" of a store, with the prefixes of the page."""
+    roots = ["s3://bucket/warehouse", "s3://bucket/tables"]
+    make_profile(name="lake", roots=roots, **moto_s3.profile_fields())
+    client = moto_s3.client()
+    client.create_bucket(Bucket="bucket")
+    yield moto_s3
+    for key in moto_s3.keys("bucket"):
+        client.delete_object(Bucket="bucket", Key=key)
+    client.delete_bucket(Bucket="bucket")
+
+
+@pytest.mark.operation("createTable")
+def test_create_load_commit_and_purge_in_a_bucket(curl: Iceberg, bucket: Any, settings):
+    settings.MONODON_TRASH_SECONDS = 0
+    created = curl.post(TABLES, USER_EVENTS)
+    location = USER_EVENTS["location"]
+    assert created["metadata"]["location"] == location
+    assert created["metadata-location"].startswith(f"{location}/metadata/00000-")
+    assert stored(bucket, created["metadata-location"]) == created["metadata"]
+    assert curl.get(f"{TABLES}/user_events?snapshots=all")["metadata"] == created["metadata"]
+    committed = curl.post(
+        f"{TABLES}/user_events",
+        {
+            "identifier": {"namespace": ["analytics"], "name": "user_events"},
+            "requirements": [
+                {"type": "assert-current-schema-id", "current-schema-id": 0},
+                {"type": "assert-table-uuid", "uuid": created["metadata"]["table-uuid"]},
+            ],
+            "updates": [{"action": "set-properties", "updates": {"owner": "ada"}}],
+        },
+    )
+    assert committed["metadata-location"].startswith(f"{location}/metadata/00001-")
+    assert stored(bucket, committed["metadata-location"]) == committed["metadata"]
+    assert len(bucket.keys("bucket")) == 2
+    curl.delete(f"{TABLES}/user_events?purgeRequested=true")
+    run_jobs()
+    assert bucket.keys("bucket") == []
+
+
+@pytest.mark.operation("registerTable")
+def test_register_and_rename_in_a_bucket(curl: Iceberg, bucket: Any):
+    created = curl.post(TABLES, USER_EVENTS)["metadata"]
+    document = {
+        **created,
+        "location": "s3://bucket/tables/imported",
+        "table-uuid": "550e8400-e29b-41d4-a716-446655440000",
+    }
+    key = IMPORTED["metadata-location"].removeprefix("s3://bucket/")
+    bucket.client().put_object(Bucket="bucket", Key=key, Body=json.dumps(document).encode())
+    registered = curl.post(REGISTER, IMPORTED)
+    assert registered["metadata-location"] == IMPORTED["metadata-location"]
+    assert registered["metadata"] == document
+    names = [{"namespace": ["analytics"], "name": name} for name in ("imported", "events")]
+    curl.post("/v1/tables/rename", {"source": names[0], "destination": names[1]})
+    assert curl.get(f"{TABLES}/events")["metadata"] == document
+    missing = {"name": "t", "metadata-location": IMPORTED["metadata-location"] + "x"}
+    curl.refused(400, "BadRequestException", "cannot be read", f"POST {REGISTER}", missing)
+
+
+def stored(bucket: Any, location: str) -> Any:
+    key = location.removeprefix("s3://bucket/")
+    return json.loads(bucket.client().get_object(Bucket="bucket", Key=key)["Body"].read())
+
+
+def run_jobs() -> None:
+    for pk in Job.objects.filter(status=JobStatus.QUEUED).values_list("pk", flat=True):
+        job_runner.run_job(pk)
 
 
 @pytest.mark.operation("updateTable")

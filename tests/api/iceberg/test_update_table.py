@@ -208,7 +208,10 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path, requirement, me
         ({"updates": [], "requirements": ["assert-create"]}, "requirements"),
         ({"updates": [{"action": "set-properties", "updates": {"a": 1}}]}, "updates"),
         ({"updates": [{"action": "set-location", "location": "/etc"}]}, "outside"),
-        ({"updates": [{"action": "set-location", "location": "s3://b/t"}]}, "does not serve yet"),
+        (
+            {"updates": [{"action": "set-location", "location": "s3://bucket/t"}]},
+            "outside the roots",
+        ),
         (
             {
                 "updates": [

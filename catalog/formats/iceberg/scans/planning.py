@@ -148,20 +148,23 @@ class Planner:
         if positions is None:
             # A snapshot writes the files that it adds into manifests of its own.
             added = self._scan.snapshots[index][0]
-            return [
-                entry
+            needed = [
+                manifest
                 for manifest in listed
                 if manifest.content == ManifestContent.DATA
                 and manifest.added_snapshot_id == added
                 and self._may_hold(manifest)
-                for entry in manifests.read(self._io, manifest)
+            ]
+            return [
+                entry
+                for entries in manifests.read_each(self._io, needed)
+                for entry in entries
                 if entry.is_added and entry.snapshot_id == added
             ]
         if any(position >= len(listed) for position in positions):
             raise InvalidMetadata("The manifest list of the planned snapshot has changed")
-        return [
-            entry for position in positions for entry in manifests.read(self._io, listed[position])
-        ]
+        needed = [listed[position] for position in positions]
+        return [entry for entries in manifests.read_each(self._io, needed) for entry in entries]
 
     def _deletes(self, index: int, entries: list[Entry]) -> DeleteIndex:
         """The delete files that may apply to these files."""
@@ -172,16 +175,18 @@ class Planner:
         if self._scan.appended_only or not entries:
             return delete_index
         oldest = min(entry.sequence_number for entry in entries)
-        for manifest in self._list(index):
-            if (
-                manifest.content == ManifestContent.DELETES
-                and (manifest.sequence_number or 0) >= oldest
-                and self._may_hold(manifest)
-            ):
-                partitions = self._spec(manifest.partition_spec_id)
-                for entry in manifests.read(self._io, manifest):
-                    key = partition_key(entry.spec_id, partitions.values(entry.file))
-                    delete_index.add(entry, key)
+        needed = [
+            manifest
+            for manifest in self._list(index)
+            if manifest.content == ManifestContent.DELETES
+            and (manifest.sequence_number or 0) >= oldest
+            and self._may_hold(manifest)
+        ]
+        for manifest, deletes in zip(needed, manifests.read_each(self._io, needed), strict=True):
+            partitions = self._spec(manifest.partition_spec_id)
+            for entry in deletes:
+                key = partition_key(entry.spec_id, partitions.values(entry.file))
+                delete_index.add(entry, key)
         return delete_index
 
     def _list(self, index: int) -> list[ManifestFile]:

@@ -208,7 +208,7 @@ def test_a_commit_based_on_a_failed_commit_is_rebuilt(warehouse, held, written, 
     assert properties() == {"b": "1", "c": "1"}
     if isinstance(error, OutcomeUnknown):
         staged_file = StagedFile.objects.get()  # the sweep's
-        local_files.remove_file(staged_file.path)
+        Path(staged_file.path).unlink()
         staged_file.delete()
     agrees(warehouse)
 

@@ -119,7 +119,7 @@ def commit_late(operation: Operation, file: MetadataFile, swept: str) -> None:
             case "condemned":
                 StagedFile.objects.update(is_condemned=True)
             case "removed":
-                local_files.remove_file(file.path)
+                Path(file.path).unlink()
                 StagedFile.objects.all().delete()
             case "before it was written":
                 StagedFile.objects.all().delete()

@@ -177,7 +177,7 @@ class Killed(BaseException):
 @pytest.fixture
 def kill_after(monkeypatch) -> list[int]:
     """The worker dies once it has removed so many files: set its only element."""
-    real, remaining = local_files.remove_file, [10**9]
+    real, remaining = local_files.remove_file_in_place, [10**9]
 
     def remove(path: str) -> bool:
         if remaining[0] == 0:
@@ -186,7 +186,7 @@ def kill_after(monkeypatch) -> list[int]:
         remaining[0] -= removed
         return removed
 
-    monkeypatch.setattr(local_files, "remove_file", remove)
+    monkeypatch.setattr(local_files, "remove_file_in_place", remove)
     return remaining
 
 
@@ -328,7 +328,7 @@ def test_a_storage_failure_is_retried(warehouse, monkeypatch):
     write_table(*T)
     job = drop(*T)
     before = len(files(warehouse))
-    real, calls = local_files.remove_file, []
+    real, calls = local_files.remove_file_in_place, []
 
     def fail_third(path: str) -> bool:
         calls.append(path)
@@ -336,7 +336,7 @@ def test_a_storage_failure_is_retried(warehouse, monkeypatch):
             raise PermissionError("not allowed")
         return real(path)
 
-    monkeypatch.setattr(local_files, "remove_file", fail_third)
+    monkeypatch.setattr(local_files, "remove_file_in_place", fail_third)
     job_runner.run_job(job.pk)
     assert status(job) == ("queued", "not allowed")
     assert job.progress == 2
@@ -364,7 +364,7 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 1)
     write_table(*T)
     job = drop(*T)
-    real, removed = local_files.remove_file, []
+    real, removed = local_files.remove_file_in_place, []
 
     def lose(path: str) -> bool:
         removed.append(path)
@@ -372,7 +372,7 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
             Job.objects.filter(pk=job.pk).update(attempts=2)
         return real(path)
 
-    monkeypatch.setattr(local_files, "remove_file", lose)
+    monkeypatch.setattr(local_files, "remove_file_in_place", lose)
     job_runner.run_job(job.pk)
     assert status(job)[0] == "running"  # it is the other's to end
     assert len(removed) == 2
@@ -382,13 +382,13 @@ def test_a_purge_renews_its_lease_and_reports_progress(monkeypatch):
     monkeypatch.setattr(purge, "_AT_ONCE", 4)
     write_table(*T)
     job = drop(*T)
-    real, progress = local_files.remove_file, []
+    real, progress = local_files.remove_file_in_place, []
 
     def look(path: str) -> bool:
         progress.append(Job.objects.values_list("progress", "lease_until").get(pk=job.pk))
         return real(path)
 
-    monkeypatch.setattr(local_files, "remove_file", look)
+    monkeypatch.setattr(local_files, "remove_file_in_place", look)
     job_runner.run_job(job.pk)
     assert [progress for progress, _ in progress] == sorted(progress for progress, _ in progress)
     assert progress[-1][0] >= len(progress) - 4
@@ -436,7 +436,7 @@ def test_a_purge_cannot_be_canceled_after_the_first_removal(warehouse, monkeypat
     monkeypatch.setattr(purge, "_AT_ONCE", 1)
     write_table(*T)
     job = drop(*T)
-    real, removed = local_files.remove_file, []
+    real, removed = local_files.remove_file_in_place, []
 
     def cancel_after_two(path: str) -> bool:
         removed.append(path)
@@ -444,7 +444,7 @@ def test_a_purge_cannot_be_canceled_after_the_first_removal(warehouse, monkeypat
             cancel(job)
         return real(path)
 
-    monkeypatch.setattr(local_files, "remove_file", cancel_after_two)
+    monkeypatch.setattr(local_files, "remove_file_in_place", cancel_after_two)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
     assert files(warehouse) == {}
@@ -722,4 +722,4 @@ def test_shared_files_are_looked_up_by_name():
         # The tables of a test are small enough to be read whole.
         cursor.execute("SET LOCAL enable_seqscan = off")
     plan = versions.explain()
-    assert "table_version_file_name" in plan, plan
+    assert "table_version_metadata_file" in plan, plan

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import SYSTEM
-from catalog.errors import ForeignFile, InvalidLocation
+from catalog.errors import ForeignFile
 from catalog.models import (
     FileReference,
     Grant,
@@ -22,13 +22,14 @@ from catalog.models import (
     TableState,
 )
 from catalog.privileges import Privilege, closure
+from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.storage import file_references
 from catalog.services.storage.table_files import Belonging, FutureTable, TableFiles
 from catalog.services.tables import namespace_operations
-from catalog.storage.local_files import read_real_file
+from catalog.storage import stores
 from tests.factories import make_iceberg_table, make_namespace, make_table
 
 pytestmark = pytest.mark.django_db
@@ -372,19 +373,20 @@ def test_a_link_replacing_a_file_is_not_followed(lake):
     (lake / "d" / "x").write_text("mine")
     (lake / "secret").mkdir()
     (lake / "secret" / "x").write_text("theirs")
-    assert read_real_file(f"{lake}/d/x", 10) == b"mine"
-    with pytest.raises(InvalidLocation):
-        read_real_file(f"{lake}/d/x", 3)
+    store = stores.store_of(str(lake))
+    assert store.read(f"{lake}/d/x", 10)[0] == b"mine"
+    with pytest.raises(TooLarge):
+        store.read(f"{lake}/d/x", 3)
     (lake / "link").symlink_to(lake / "secret" / "x")
-    with pytest.raises(OSError, match="symbolic links"):
-        read_real_file(f"{lake}/link", 10)
+    with pytest.raises(NotRegular):
+        store.read(f"{lake}/link", 10)
     (lake / "d").rename(lake / "e")
     (lake / "d").symlink_to(lake / "secret")
-    with pytest.raises(InvalidLocation):
-        read_real_file(f"{lake}/d/x", 10)
+    with pytest.raises(NotRegular, match="a link is on the way"):
+        store.read(f"{lake}/d/x", 10)
     os.mkfifo(lake / "pipe")
-    with pytest.raises(InvalidLocation):
-        read_real_file(f"{lake}/pipe", 10)
+    with pytest.raises(NotRegular):
+        store.read(f"{lake}/pipe", 10)
 
 
 def test_a_table_registered_again_owns_its_files(lake):
