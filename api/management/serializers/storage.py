@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from api.management import fields
 from api.management.serializers.base import Serializer
-from catalog.models import StorageProfile
+from catalog.models import StorageProfile, StorageTest, StorageTestStatus
+from catalog.services.storage.profile_checks.results import CheckStatus
 from catalog.services.storage.profile_operations import Changes
 from catalog.services.storage.profile_usage import Impact
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreKind
@@ -118,12 +120,12 @@ class PreviewStorageProfileSerializer(StorageProfileChangesSerializer):
 
     delete = fields.FlagField(default=False, help_text="Preview the deletion; without changes.")
 
-    def validate(self, attrs: Any) -> Changes | None:
+    def validate(self, attrs: Any) -> dict[str, Changes | None]:
         is_deletion = attrs.pop("delete")
         changes = Changes(**attrs)
         if is_deletion and changes != Changes():
             raise serializers.ValidationError("Use either 'delete' or changes.")
-        return None if is_deletion else changes
+        return {"changes": None if is_deletion else changes}
 
 
 class StorageProfileSerializer(Serializer):
@@ -154,6 +156,39 @@ class StorageProfileSerializer(Serializer):
 
     def get_has_secret(self, row: StorageProfile) -> bool:
         return row.secret is not None
+
+
+class StorageCheckSerializer(Serializer):
+    """The result of a check."""
+
+    key = serializers.CharField(help_text="The name of the check, such as conditional_write.")
+    title = serializers.CharField()
+    status = fields.EnumField(CheckStatus)
+    seconds = serializers.FloatField(help_text="How long it took.")
+    cause = serializers.CharField(help_text="Why it did not pass; details if it did.")
+    remedy = serializers.CharField(help_text="How to make it pass. Empty: nothing is to be done.")
+
+
+class StorageTestSerializer(Serializer):
+    """A test of a storage profile."""
+
+    id = serializers.IntegerField()
+    profile = serializers.CharField(source="profile.name")
+    profile_version = serializers.IntegerField(
+        help_text="The version of the profile that is tested."
+    )
+    status = fields.EnumField(StorageTestStatus)
+    checks = serializers.SerializerMethodField(
+        help_text="The results of the checks that have ended, in order."
+    )
+    requested_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+    @extend_schema_field(StorageCheckSerializer(many=True))
+    def get_checks(self, row: StorageTest) -> list[dict[str, Any]]:
+        return list(row.checks)
 
 
 class AffectedSerializer(Serializer):

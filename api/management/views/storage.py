@@ -9,8 +9,10 @@ from rest_framework.response import Response
 
 from api.management.serializers import storage as s
 from api.management.viewsets import ManagementViewSet
+from catalog.errors import StorageTestNotFound
 from catalog.services.storage import profile_bindings
 from catalog.services.storage import profile_operations as profiles
+from catalog.services.storage.profile_checks import tests as profile_tests
 
 
 class StorageProfileViewSet(ManagementViewSet):
@@ -18,7 +20,11 @@ class StorageProfileViewSet(ManagementViewSet):
     lookup_value_regex = "[^/]+"
     results_field = "storage_profiles"
     resource = "StorageProfile"
-    operation_ids = {"rotate": "RotateStorageProfileKey", "preview": "PreviewStorageProfile"}
+    operation_ids = {
+        "rotate": "RotateStorageProfileKey",
+        "preview": "PreviewStorageProfile",
+        "test": "TestStorageProfile",
+    }
     dry_actions = frozenset({"preview"})
 
     @extend_schema(responses=s.StorageProfileSerializer(many=True))
@@ -72,12 +78,23 @@ class StorageProfileViewSet(ManagementViewSet):
     @action(detail=True, methods=["post"])
     def preview(self, request: Request, profile: str) -> Response:
         """Show what a change of a storage profile, or its deletion, would mean."""
-        changes = self.read_body(s.PreviewStorageProfileSerializer)
+        changes = self.read_body(s.PreviewStorageProfileSerializer)["changes"]
         if changes is None:
             impact = profiles.preview_deletion(actor=self.principal, name=profile)
         else:
             impact = profiles.preview_update(actor=self.principal, name=profile, changes=changes)
         return Response(s.StorageImpactSerializer.represent(impact))
+
+    @extend_schema(request=None, responses={202: s.StorageTestSerializer})
+    @action(detail=True, methods=["post"])
+    def test(self, request: Request, profile: str) -> Response:
+        """Test a storage profile in the background.
+
+        The test writes objects below the first root, and removes them. Its results grow while it runs: get
+        the test until its status is neither `queued` nor `running`.
+        """
+        row = profile_tests.start_test(actor=self.principal, name=profile)
+        return Response(s.StorageTestSerializer.represent(row), status=202)
 
     @extend_schema(request=s.StorageKeySerializer, responses=s.StorageProfileSerializer)
     @action(detail=True, methods=["post"])
@@ -89,6 +106,27 @@ class StorageProfileViewSet(ManagementViewSet):
         key = self.read_body(s.StorageKeySerializer)
         row = profiles.rotate_key(actor=self.principal, name=profile, key=key)
         return Response(s.StorageProfileSerializer.represent(row))
+
+
+class StorageTestViewSet(ManagementViewSet):
+    lookup_field = "test"
+    lookup_value_regex = "[^/]+"
+    results_field = "tests"
+    resource = "StorageTest"
+
+    @extend_schema(responses=s.StorageTestSerializer(many=True))
+    def list(self, request: Request, profile: str) -> Response:
+        """List the tests of a storage profile, newest first."""
+        rows = partial(profile_tests.list_tests, actor=self.principal, name=profile)
+        return self.page(rows, s.StorageTestSerializer)
+
+    @extend_schema(responses=s.StorageTestSerializer)
+    def retrieve(self, request: Request, profile: str, test: str) -> Response:
+        """Get a test of a storage profile, with the results of the checks that have ended."""
+        row = profile_tests.find_test(
+            actor=self.principal, name=profile, test=self.number("test", StorageTestNotFound)
+        )
+        return Response(s.StorageTestSerializer.represent(row))
 
 
 class NamespaceStorageViewSet(ManagementViewSet):
