@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.clients import conftest, writers
 from tests.clients.conftest import Place
 from tests.clients.writers import ROWS, AppendReport
 from tests.live import LiveServer
+from tests.stores.faults import FaultProxy, Faults
 from tests.stores.s3 import S3Store as Store
 
 WRITERS, APPENDS = 4, 25
@@ -87,15 +89,7 @@ def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -
     server.wait_until_idle()
 
     rows = _rows(server)
-    for report in reports:
-        assert len(report.acknowledged) + len(report.landed) == APPENDS
-        for name in report.acknowledged + report.landed:
-            assert [rows[name, row] for row in range(ROWS)] == [1] * ROWS, name
-        for name in report.failed:
-            counts = {rows[name, row] for row in range(ROWS)}
-            assert counts in ({0}, {1}), name
-    acknowledged = {name for t in reports for name in _names(t)}
-    assert {name for name, _ in rows} <= acknowledged
+    _require_each_once(reports, rows, APPENDS)
     assert any(report.errors for report in reports), "no writer noticed the kills"
     versions = _ledger(server)
     assert versions == list(range(1, len(versions) + 1))
@@ -105,6 +99,47 @@ def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -
     server.settle()
     _every_version_is_readable(server)
     assert max(server.resident()) < 300 * MEGABYTE
+
+
+def test_appends_survive_a_failing_object_store(
+    killable: LiveServer, proxied_s3: Store, s3_proxy: FaultProxy
+) -> None:
+    """The store of the server and of the writers is throttled, resets connections and loses answers."""
+    writer_count, append_count = 4, 10
+    ns = killable.client()
+    ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
+    conftest.bind_to(killable, proxied_s3, TABLE[:1])
+    schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
+    lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
+    s3_proxy.faults = Faults(slow_down=0.03, reset=0.01, lost_answer=0.01, seed=7)
+    with ThreadPoolExecutor(writer_count) as threads:
+        running = [
+            threads.submit(writers.append, killable.url, killable.key, TABLE, writer, append_count)
+            for writer in range(writer_count)
+        ]
+        reports = [future.result(timeout=900) for future in running]
+    s3_proxy.faults = Faults()
+    rows = _rows(killable)
+    _require_each_once(reports, rows, append_count)
+    killable.settle()
+    _every_version_is_readable(killable)
+    versions = _ledger(killable)
+    assert versions == list(range(1, len(versions) + 1))
+    assert len(versions) == 1 + len({name for name, _ in rows})
+
+
+def _require_each_once(
+    reports: Sequence[AppendReport], rows: Counter[tuple[str, int]], append_count: int
+) -> None:
+    """Each successful append is in the table once, and each failed one as a whole or not at all."""
+    for report in reports:
+        assert len(report.acknowledged) + len(report.landed) == append_count
+        for name in report.acknowledged + report.landed:
+            assert [rows[name, row] for row in range(ROWS)] == [1] * ROWS, name
+        for name in report.failed:
+            counts = {rows[name, row] for row in range(ROWS)}
+            assert counts in ({0}, {1}), name
+    assert {name for name, _ in rows} <= {name for t in reports for name in _names(t)}
 
 
 def _arguments(server: LiveServer) -> tuple[list[object], ...]:
