@@ -178,17 +178,27 @@ def move(rows: Sequence[TableVersion]) -> None:
     fails: the commit stands, and the next reader or the periodic pass tries again. The rows get
     the path of the readable file.
     """
-    moved = []
     for row in rows:
-        final = row.manifest_path
         row.manifest_path = _readable(row, row.table.location)
-        if row.manifest_path == final and locations.is_object(row.table.location):
-            moved.append((row.table.pk, row.branch, row.version))
         row.staged_path = None
+
+
+def move_committed(rows: Sequence[TableVersion]) -> None:
+    """Do as ``move`` after the commit of the versions; settle those in object stores.
+
+    It never raises for a storage or a database that fails.
+    """
+    final_paths = [row.manifest_path for row in rows]
+    move(rows)
+    moved = [
+        (row.table.pk, row.branch, row.version)
+        for row, final in zip(rows, final_paths, strict=True)
+        if row.manifest_path == final and locations.is_object(row.table.location)
+    ]
     if moved:
         try:
             _clear_staged(moved)
-        except DatabaseError:  # the commit stands; the periodic pass tries again
+        except DatabaseError:  # the periodic pass tries again
             log.warning("Clearing the staged names of %s versions failed", len(moved))
 
 
