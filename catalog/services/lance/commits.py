@@ -279,7 +279,7 @@ class _OpenVersion:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._catalog = ForwardingNamespace()
+        self._catalog = ForwardingNamespace(snapshot.location)
         self._dataset: LanceDataset | None = None
         self._foreign: tuple[str, ...] = ()
 

@@ -255,6 +255,20 @@ def _missing(
     )
 
 
+def namespace_id(location: str) -> str:
+    """Return the id of the catalog, as Lance sees it, for a table's location.
+
+    Datasets with the same id and table share a connection to the object store, and its credentials.
+    So the id differs after a change of the storage profile.
+    """
+    if not locations.is_object(location):
+        return "monodon"
+    configuration = stores.configuration_of(location)
+    if configuration is None:
+        return "monodon"
+    return f"monodon {configuration.profile} {configuration.version}"
+
+
 class _Credentials(LanceNamespace):
     """The catalog as Lance sees it when it renews credentials."""
 
@@ -262,7 +276,7 @@ class _Credentials(LanceNamespace):
         self._location = location
 
     def namespace_id(self) -> str:
-        return "monodon"
+        return namespace_id(self._location)
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
         return m.DescribeTableResponse(

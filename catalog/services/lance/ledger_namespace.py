@@ -71,11 +71,15 @@ class ForwardingNamespace(LanceNamespace):
 
     ledger: "LedgerNamespace | None" = None
 
+    def __init__(self, location: str) -> None:
+        self._location = location
+
     def namespace_id(self) -> str:
-        return "monodon"
+        return datasets.namespace_id(self._location)
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
-        return self._current().describe_table(request)
+        # Not forwarded: Lance renews credentials by it, also between writes.
+        return _describe_location(self._location)
 
     def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
         return self._current().list_table_versions(request)
@@ -239,7 +243,7 @@ class LedgerNamespace(LanceNamespace):
     # -- in Lance's threads
 
     def namespace_id(self) -> str:
-        return "monodon"
+        return datasets.namespace_id(self.location)
 
     def declare_table(self, request: Any) -> m.DeclareTableResponse:
         return m.DeclareTableResponse(
@@ -249,11 +253,7 @@ class LedgerNamespace(LanceNamespace):
         )
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
-        return m.DescribeTableResponse(
-            location=self.location,
-            managed_versioning=True,
-            storage_options=lance_options.storage_options(self.location),
-        )
+        return _describe_location(self.location)
 
     def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
         body = m.ListTableVersionsRequest(**request.model_dump())
@@ -310,3 +310,11 @@ class LedgerNamespace(LanceNamespace):
 
 def _request_ended() -> ServiceUnavailable:
     return ServiceUnavailable("The request of this write has ended")
+
+
+def _describe_location(location: str) -> m.DescribeTableResponse:
+    return m.DescribeTableResponse(
+        location=location,
+        managed_versioning=True,
+        storage_options=lance_options.storage_options(location),
+    )
