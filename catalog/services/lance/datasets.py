@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections
 from lance import Session
 from lance.dataset import LanceDataset
 from lance_namespace import LanceNamespace
@@ -255,6 +256,20 @@ def _missing(
     )
 
 
+def renewed_options(location: str) -> dict[str, str] | None:
+    """Return the present storage options of a location, in a thread of Lance.
+
+    Lance's threads never end, so a connection to the database that is opened here is closed.
+    """
+    own_connection = connections[DEFAULT_DB_ALIAS]
+    was_open = own_connection.connection is not None
+    try:
+        return lance_options.storage_options(location)
+    finally:
+        if not was_open:
+            own_connection.close()
+
+
 def namespace_id(location: str) -> str:
     """Return the id of the catalog, as Lance sees it, for a table's location.
 
@@ -274,14 +289,14 @@ class _Credentials(LanceNamespace):
 
     def __init__(self, location: str) -> None:
         self._location = location
+        self._id = namespace_id(location)
 
     def namespace_id(self) -> str:
-        return namespace_id(self._location)
+        return self._id
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
         return m.DescribeTableResponse(
-            location=self._location,
-            storage_options=lance_options.storage_options(self._location),
+            location=self._location, storage_options=renewed_options(self._location)
         )
 
 
