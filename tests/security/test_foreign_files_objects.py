@@ -116,11 +116,15 @@ def world(
 def no_foreign_request(world: World, proxy: FaultProxy) -> Iterator[None]:
     with proxy.recording() as requests:
         yield
+    # The body of a bulk removal is not recorded; the files that remain are compared instead.
     foreign = [
         request
         for request in requests
         if request.bucket != world.bucket
-        or not (request.key or request.query.get("prefix", "")).startswith("root/mine/")
+        or not (
+            (request.key or request.query.get("prefix", "")).startswith("root/mine/")
+            or "delete" in request.query
+        )
     ]
     assert foreign == []
 
@@ -165,12 +169,10 @@ def test_a_registration_reads_no_file_of_another(world, attacker, s3_proxy, kind
 @pytest.mark.parametrize(
     "kind", ["another table", "a prefix twin", "no table", "another bucket", "s3a", "climbing"]
 )
-def test_planted_references_are_neither_read_nor_removed(
-    world, attacker, s3_proxy, monkeypatch, slot, kind
-):
+def test_planted_references_are_neither_read_nor_removed(world, attacker, s3_proxy, slot, kind):
     path = world.path(kind)
     added = updates(snapshot(slot, path))
-    with monkeypatch.context() as unguarded:
+    with pytest.MonkeyPatch.context() as unguarded:
         unguarded.setattr(iceberg_files, "check_updates", lambda *_: iceberg_files.References())
         change = TableChange(table=MINE, requirements=[], updates=added)
         iceberg_commits.commit_table(actor=SYSTEM, change=change)
