@@ -17,6 +17,7 @@ from catalog.services.maintenance import job_runner, measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
 from catalog.services.search import documents as search_documents
+from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.storage import object_store  # noqa: F401 -- before the pool's processes start
 from tasks import spark
 
@@ -29,6 +30,16 @@ def run_job(pk: int) -> None:
 @shared_task(name="tasks.maintenance.send_queued_jobs", time_limit=60)
 def send_queued_jobs() -> int:
     return jobs.send_waiting_jobs()
+
+
+@shared_task(name="tasks.maintenance.test_storage_profile", time_limit=300)
+def test_storage_profile(pk: int) -> None:
+    profile_tests.run_test(pk)
+
+
+@shared_task(name="tasks.maintenance.send_waiting_storage_tests", time_limit=60)
+def send_waiting_storage_tests() -> int:
+    return profile_tests.send_waiting_tests()
 
 
 @shared_task(name="tasks.maintenance.settle_versions", time_limit=300)

@@ -21,6 +21,9 @@ def _text(text: str, **schema: Any) -> Described:
 
 _HEADERS: dict[str, Described] = {
     "If-None-Match": _text("ETags of answers that the client has."),
+    "X-Iceberg-Access-Delegation": _text(
+        "With `vended-credentials` the answer has credentials for the table's files."
+    ),
 }
 _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",

@@ -59,6 +59,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.LabelNotFound: (404, "NotFoundException"),
     errors.WebhookNotFound: (404, "NotFoundException"),
     errors.StorageProfileNotFound: (404, "NotFoundException"),
+    errors.StorageTestNotFound: (404, "NotFoundException"),
     errors.PrincipalNotFound: (404, "NotFoundException"),
     errors.KeyNotFound: (404, "NotFoundException"),
     errors.TrashItemNotFound: (404, "NotFoundException"),

@@ -168,9 +168,11 @@ class IcebergOperation(Operation):
     def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
         if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return response
-        # Another time the client may take no gzip.
-        whole = "Content-Encoding" not in response and (
-            len(response.content) <= idempotency.MAX_KEPT_BYTES
+        # Another time the client may take no gzip, and need new credentials.
+        whole = (
+            "Content-Encoding" not in response
+            and "no-store" not in response.get("Cache-Control", "")
+            and len(response.content) <= idempotency.MAX_KEPT_BYTES
         )
         idempotency.keep_answer(
             actor,

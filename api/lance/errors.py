@@ -92,6 +92,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.LabelAlreadyExists: (HTTPStatus.CONFLICT, 14),
     errors.LabelInUse: (HTTPStatus.CONFLICT, 14),
     errors.StorageProfileNotFound: (HTTPStatus.NOT_FOUND, 4),
+    errors.StorageTestNotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.StorageProfileAlreadyExists: (HTTPStatus.CONFLICT, 14),
     errors.StorageProfileInUse: (HTTPStatus.CONFLICT, 14),
     errors.PrincipalAlreadyExists: (HTTPStatus.CONFLICT, 14),

@@ -31,6 +31,14 @@ class OnceOperation(LanceOperation):
         """The answer to a change that stands, when its own was lost; from what its transaction tells."""
         raise NotImplementedError
 
+    def kept_content(self, response: HttpResponse) -> bytes:
+        """The content of an answer that repeated requests get."""
+        return response.content
+
+    def renewed(self, actor: Principal, response: HttpResponse) -> HttpResponse:
+        """A noted answer as a repeated request gets it."""
+        return response
+
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         text = self.request.META.get("HTTP_IDEMPOTENCY_KEY")
         if text is None:
@@ -78,20 +86,20 @@ class OnceOperation(LanceOperation):
 
     def _repeat(self, actor: Principal, record: IdempotencyRecord) -> HttpResponse:
         if record.status is not None:
-            return HttpResponse(
+            noted = HttpResponse(
                 bytes(record.content or b""), status=record.status, headers=record.headers
             )
+            return self.renewed(actor, noted)
         change = idempotency.change_of(record)
         response = self._render(self.replay(change, str(record.transaction_id)))
-        return self._keep(actor, response)
+        return self.renewed(actor, self._keep(actor, response))
 
-    @staticmethod
-    def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
-        whole = len(response.content) <= idempotency.MAX_KEPT_BYTES
+    def _keep(self, actor: Principal, response: HttpResponse) -> HttpResponse:
+        content = self.kept_content(response)
         idempotency.keep_answer(
             actor,
             status=response.status_code,
-            content=response.content if whole else None,
+            content=content if len(content) <= idempotency.MAX_KEPT_BYTES else None,
             headers=_headers(response),
         )
         return response

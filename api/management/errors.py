@@ -51,6 +51,7 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.LabelNotFound: (404, "Label not found"),
     errors.WebhookNotFound: (404, "Webhook not found"),
     errors.StorageProfileNotFound: (404, "Storage profile not found"),
+    errors.StorageTestNotFound: (404, "Storage test not found"),
     errors.PrincipalNotFound: (404, "Principal not found"),
     errors.KeyNotFound: (404, "Key not found"),
     errors.TrashItemNotFound: (404, "Not in the trash"),

@@ -34,6 +34,7 @@ _PATH = {
     "member": (OpenApiTypes.STR, "The name of a principal."),
     "key": (OpenApiTypes.STR, "The name of an API key."),
     "webhook": (OpenApiTypes.STR, "The name of a webhook."),
+    "profile": (OpenApiTypes.STR, "The name of a storage profile."),
 }
 _NAMED = {"namespace", "table"}
 """Query parameters with a name, which the delimiter applies to."""

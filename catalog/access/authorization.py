@@ -66,14 +66,15 @@ class On:
 Target = On | Namespace | Table
 
 
-def require(actor: Principal, privilege: Privilege, target: Target | None = None) -> None:
+def require(actor: Principal, privilege: Privilege, target: Target | None = None) -> Privilege:
     """Require a privilege. ``target`` None stands for the catalog as a whole.
 
-    Raises PermissionDenied for a target that the actor may browse; NamespaceNotFound, or the error
+    Returns the privileges that the check found: all that the actor holds on the target, or, if it
+    holds the required one everywhere, those that it holds everywhere. Raises PermissionDenied for a target that the actor may browse; NamespaceNotFound, or the error
     of ``On.missing``, for one that it may not browse or that does not exist. One statement at most.
     """
     if actor.holds_everywhere(privilege):
-        return
+        return actor.everywhere
     held = NOTHING if target is None else held_on(actor, target)
     if privilege not in held:
         verb = _VERBS.get(privilege, privilege.word)
@@ -82,6 +83,7 @@ def require(actor: Principal, privilege: Privilege, target: Target | None = None
             raise PermissionDenied("'{actor}' may not {verb} the catalog as a whole", **words)
         identifier = tuple(target.identifier)
         raise PermissionDenied("'{actor}' may not {verb} '{target}'", **words, target=identifier)
+    return held
 
 
 def holds(actor: Principal, privilege: Privilege, target: Target) -> bool:

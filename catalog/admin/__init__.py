@@ -10,6 +10,7 @@ from catalog.admin.lance import materialized_views
 from catalog.admin.maintenance import jobs, schedules
 from catalog.admin.maintenance import overview as maintenance_overview
 from catalog.admin.recovery import trash
+from catalog.admin.storage import profiles as storage_profiles
 from catalog.admin.tables import namespaces, tables
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "principals",
     "schedules",
     "sessions",
+    "storage_profiles",
     "tables",
     "transactions",
     "trash",

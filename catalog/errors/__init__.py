@@ -34,6 +34,7 @@ families: ``base``, ``inputs``, ``not_found``, ``conflicts``, ``access``, ``avai
     │   ├── LabelNotFound
     │   ├── WebhookNotFound
     │   ├── StorageProfileNotFound
+    │   ├── StorageTestNotFound
     │   ├── PrincipalNotFound
     │   ├── KeyNotFound
     │   ├── TrashItemNotFound
@@ -149,6 +150,7 @@ from catalog.errors.not_found import (
     PlanTaskNotFound,
     PrincipalNotFound,
     StorageProfileNotFound,
+    StorageTestNotFound,
     TableNotFound,
     TagNotFound,
     TransactionNotFound,
@@ -217,6 +219,7 @@ __all__ = [
     "StorageProfileAlreadyExists",
     "StorageProfileInUse",
     "StorageProfileNotFound",
+    "StorageTestNotFound",
     "TableAlreadyExists",
     "TableHasNoData",
     "TableNotFound",

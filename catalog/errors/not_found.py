@@ -131,6 +131,12 @@ class StorageProfileNotFound(NotFound):
         self.name = name
 
 
+class StorageTestNotFound(NotFound):
+    def __init__(self, test: object) -> None:
+        super().__init__(f"Test {test} of the storage profile does not exist")
+        self.test = test
+
+
 class PrincipalNotFound(NotFound):
     def __init__(self, name: str) -> None:
         super().__init__(f"Principal '{name}' does not exist")

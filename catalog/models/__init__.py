@@ -44,6 +44,7 @@ from catalog.models.protection import (
 )
 from catalog.models.refs import Branch
 from catalog.models.storage import StorageProfile
+from catalog.models.storage_tests import StorageTest, StorageTestStatus
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
 from catalog.models.versions import LedgerCheck, TableVersion
@@ -87,6 +88,8 @@ __all__ = [
     "Sensitivity",
     "StagedFile",
     "StorageProfile",
+    "StorageTest",
+    "StorageTestStatus",
     "Table",
     "TableFormat",
     "TableHealth",

@@ -118,6 +118,8 @@ def _client_config() -> Config:
         connect_timeout=3,
         read_timeout=10,
         retries={"mode": "standard", "total_max_attempts": 3},
+        # Compatible token services accept other role names and shorter lifetimes than AWS.
+        parameter_validation=False,
         # A variable such as AWS_ENDPOINT_URL must not lead a profile's key to another server.
         ignore_configured_endpoint_urls=True,
     )

@@ -23,6 +23,11 @@ from tests.stores.s3 import Moto, S3Store, Versitygw
 
 _BUCKET = "lake"
 _KEY, _SECRET = "monodon", "monodon-on-loopback"
+_END = """
+Then place the new tables of a namespace there:
+    .venv/bin/python manage.py storage bind NAMESPACE PROFILE
+
+Ctrl-C stops the stores."""
 
 
 def main() -> int:
@@ -35,7 +40,7 @@ def main() -> int:
         except (components.Missing, NotReady) as error:
             print(error, file=sys.stderr)
             return 1
-        print("\nCtrl-C stops the stores.", flush=True)
+        print(_END, flush=True)
         signal.pause()
     return 0
 
@@ -60,25 +65,28 @@ def _start(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> Iterat
     stack.enter_context(gateway)
     _create_bucket(gateway)
     yield _described(
+        "versitygw",
         f"S3 (versitygw, objects in {directory})",
-        gateway.profile_fields() | {"client_access": "signing"},
+        gateway.profile_fields(),
         f"s3://{_BUCKET}/tables",
     )
     if arguments.moto:
         moto = stack.enter_context(Moto())
         _create_bucket(moto)
         fields = moto.profile_fields() | {"client_access": "sts", "role": moto.role}
-        yield _described("S3 with roles and STS (moto)", fields, f"s3://{_BUCKET}/tables")
+        # Roots of profiles never overlap, whichever store they are in.
+        yield _described("moto", "S3 with roles and STS (moto)", fields, f"s3://{_BUCKET}/moto")
     if arguments.azurite:
         components.install_azurite()
         azurite = stack.enter_context(Azurite())
         host = f"{azurite.account}.dfs.core.windows.net"
         root = f"abfss://{azurite.new_container()}@{host}/tables"
-        yield _described("Azure blobs (Azurite)", azurite.profile_fields(), root)
+        yield _described("azurite", "Azure blobs (Azurite)", azurite.profile_fields(), root)
     if arguments.gcs:
         components.build_fake_gcs()
         gcs = stack.enter_context(FakeGcs())
         yield _described(
+            "fake-gcs",
             "Google Cloud Storage (fake-gcs-server)",
             gcs.profile_fields(),
             f"gs://{gcs.new_bucket()}/tables",
@@ -91,7 +99,7 @@ def _create_bucket(store: S3Store) -> None:
         store.client().create_bucket(Bucket=_BUCKET)
 
 
-def _described(title: str, fields: dict[str, Any], root: str) -> str:
+def _described(name: str, title: str, fields: dict[str, Any], root: str) -> str:
     """What a user needs: the endpoint, the key, and the command for a profile."""
     lines = [title, f"  endpoint    {fields['endpoint']}", f"  root        {root}"]
     if fields.get("key_id"):
@@ -99,22 +107,22 @@ def _described(title: str, fields: dict[str, Any], root: str) -> str:
     lines += [
         f"  secret      {fields['secret']}",
         "  a profile for it:",
-        f"    {_command(fields, root)}",
+        f"    {_command(name, fields, root)}",
     ]
     return "\n" + "\n".join(lines)
 
 
-def _command(fields: dict[str, Any], root: str) -> str:
-    """The command that creates a profile; the secret is read from standard input."""
-    words = [".venv/bin/python", "manage.py", "storage", "create", f"local-{fields['kind']}"]
+def _command(name: str, fields: dict[str, Any], root: str) -> str:
+    """The command that creates a profile; it reads the secret from standard input."""
+    words = [".venv/bin/python", "manage.py", "storage", "create", name]
     words += ["--root", root]
-    for name, value in fields.items():
-        if name == "secret" or value in {"", False}:
+    for field, value in fields.items():
+        if field == "secret" or value in {"", False}:
             continue
-        words.append(f"--{name.replace('_', '-')}")
+        words.append(f"--{field.replace('_', '-')}")
         if value is not True:
             words.append(str(value))
-    return f"printf %s {shlex.quote(fields['secret'])} | {shlex.join(words)} --secret-stdin"
+    return f"printf %s {shlex.quote(fields['secret'])} | {shlex.join(words)} --secret-from -"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Evaluates policies as AWS does: an explicit Deny wins, and what no statement allows is denied.
 
-Knows the elements that session policies of storage need. Every other element raises, so that no test
-passes because of a rule that was ignored.
+Knows the elements that session policies of storage need. Every other element, and other operators of
+statements about the request, raise, so that no test passes because of a rule that was ignored.
 """
 
 import json
@@ -45,12 +45,10 @@ def _applies(
         raise UnsupportedPolicy(f"elements {sorted(unsupported)} are not evaluated")
     if statement["Effect"] not in {"Allow", "Deny"}:
         raise UnsupportedPolicy(f"effect {statement['Effect']!r} does not exist")
-    # The conditions come first, so that an unsupported operator raises in every test.
-    conditions = _conditions_hold(statement.get("Condition", {}), context)
     return (
-        conditions
-        and any(_matches(p.lower(), action.lower()) for p in _texts(statement["Action"]))
+        any(_matches(pattern.lower(), action.lower()) for pattern in _texts(statement["Action"]))
         and any(_matches(pattern, resource) for pattern in _texts(statement["Resource"]))
+        and _conditions_hold(statement.get("Condition", {}), context)
     )
 
 

@@ -70,7 +70,11 @@ class S3Store:
             aws_secret_access_key=secret_key,
             aws_session_token=token,
             config=Config(
-                s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, read_timeout=60
+                s3={"addressing_style": "path"},
+                retries={"total_max_attempts": 1},
+                read_timeout=60,
+                # AWS refuses short lifetimes, moto does not.
+                parameter_validation=service != "sts",
             ),
         )
 
@@ -166,6 +170,8 @@ class Versitygw(S3Store):
         objects, sidecar = directory / "objects", directory / "metadata"
         for each in (objects, sidecar):
             each.mkdir(parents=True, exist_ok=True)
+        if self._port and listens(self._port):
+            raise NotReady(f"Port {self._port} is in use; choose another one")
         for attempt in range(_ATTEMPTS):
             port = self._port or free_port()
             self._server = ServerProcess(

@@ -88,3 +88,9 @@ def test_nothing_is_allowed_without_a_statement():
 def test_unsupported_policies_raise(statement):
     with pytest.raises(policies.UnsupportedPolicy):
         policies.is_allowed([_policy(**statement)], "s3:GetObject", OBJECT, {})
+
+
+def test_unsupported_condition_of_another_action_is_not_reached():
+    kms = {"ForAnyValue:StringEquals": {"kms:ResourceAliases": ["alias/lake"]}}
+    policy = _policy(Action="kms:Decrypt", Resource="*", Condition=kms)
+    assert policies.is_allowed([READ_A, policy], "s3:GetObject", OBJECT, {})

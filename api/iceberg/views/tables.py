@@ -1,11 +1,13 @@
 """Tables: listing, creating, loading, committing, renaming and dropping them."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.http import HttpResponse, HttpResponseNotModified
 
-from api.iceberg import references
+from api.iceberg import answers, delegation, references
 from api.iceberg.changes import read_commit
+from api.iceberg.delegation import Delegation
 from api.iceberg.messages import CreateTableRequest, RegisterTableRequest, RenameTableRequest
 from api.iceberg.operation import JSON, IcebergOperation, no_content
 from api.operation import announce_dependents
@@ -13,7 +15,6 @@ from catalog.access import Principal
 from catalog.errors import InvalidInput
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import TableKind
-from catalog.privileges import Privilege
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg import tables as iceberg_tables
@@ -48,19 +49,22 @@ class CreateTable(IcebergOperation):
 
     With ``stage-create`` nothing is created: the answer is the metadata from which the client
     starts a commit that creates the table. The server assigns ids, and a location if the request
-    has none.
+    has none. ``config`` is that of loadTable.
     """
 
     verb = "POST"
     changes = True
     is_idempotent = True
+    request_headers = ("X-Iceberg-Access-Delegation",)
     request_model = CreateTableRequest
     response_model = "LoadTableResult"
 
     def handle(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
+        identifier = self.identify(namespace, body.name)
+        delegation.require_available(self.request, actor, identifier, body.location)
         created = iceberg_commits.create_table(
             actor=actor,
-            table=self.identify(namespace, body.name),
+            table=identifier,
             schema=body.table_schema,
             partition_spec=body.partition_spec,
             write_order=body.write_order,
@@ -68,7 +72,7 @@ class CreateTable(IcebergOperation):
             properties=body.properties,
             stage=bool(body.stage_create),
         )
-        return respond(self, created)
+        return respond_to_creation(self, actor, created)
 
     def replay(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
         if body.stage_create:  # nothing stands that could be loaded
@@ -79,13 +83,15 @@ class CreateTable(IcebergOperation):
 class LoadTable(IcebergOperation):
     """Load the current metadata of a table.
 
-    Answers 304 if ``If-None-Match`` has the current ETag. With ``snapshots=refs`` the answer has
+    Answers 304 if ``If-None-Match`` has the current ETag. For a table in an object store, ``config``
+    has the store's address, and credentials for this table alone if ``X-Iceberg-Access-Delegation``
+    lists ``vended-credentials``; the ETag changes when they are to be renewed. With ``snapshots=refs`` the answer has
     only the snapshots that branches and tags name.
     """
 
     verb = "GET"
     query = ("snapshots", "referenced-by")
-    request_headers = ("If-None-Match",)
+    request_headers = ("If-None-Match", "X-Iceberg-Access-Delegation")
     response_model = "LoadTableResult"
 
     def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
@@ -130,7 +136,8 @@ class UpdateTable(IcebergOperation):
     def replay(
         self, actor: Principal, body: dict[str, Any], *, namespace: str, table: str
     ) -> HttpResponse:
-        return load(self, actor, namespace, table)
+        identifier = self.identify(namespace, table)
+        return respond(self, iceberg_tables.load_table(actor=actor, table=identifier))
 
 
 class DropTable(IcebergOperation):
@@ -191,13 +198,15 @@ class RegisterTable(IcebergOperation):
     def handle(
         self, actor: Principal, body: RegisterTableRequest, *, namespace: str
     ) -> HttpResponse:
+        identifier = self.identify(namespace, body.name)
+        delegation.require_available(self.request, actor, identifier, body.metadata_location)
         registered = iceberg_commits.register_table(
             actor=actor,
-            table=self.identify(namespace, body.name),
+            table=identifier,
             metadata_location=body.metadata_location,
             overwrite=bool(body.overwrite),
         )
-        return respond(self, registered)
+        return respond_to_creation(self, actor, registered)
 
     def replay(
         self, actor: Principal, body: RegisterTableRequest, *, namespace: str
@@ -227,56 +236,105 @@ class RenameTable(IcebergOperation):
 class LoadCredentials(IcebergOperation):
     """Return the storage credentials of a table.
 
-    The list is empty, because local storage needs no credentials.
+    They open this table's files alone, for writing only if the caller may write to the table. The
+    list is empty for local files, and if the storage profile has no credentials for clients.
     """
 
     verb = "GET"
     query = ("referenced-by",)
     response_model = "LoadCredentialsResponse"
 
-    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> dict[str, Any]:
+    def handle(self, actor: Principal, body: None, *, namespace: str, table: str) -> HttpResponse:
         identifier = self.identify(namespace, table)
         references.read(self.request.META.get("QUERY_STRING", ""))
-        iceberg_tables.table_exists(actor=actor, table=identifier, privilege=Privilege.READ)
-        return {"storage-credentials": []}
+        loaded = iceberg_tables.load_table(actor=actor, table=identifier, etags=("*",))
+        delegated = delegation.of_credentials_request(actor, loaded)
+        if delegated is None:
+            return self.render({"storage-credentials": []})
+        credential = delegation.storage_credential(delegated.issue(), loaded, self.warehouse)
+        response = self.render({"storage-credentials": [credential]})
+        response["Cache-Control"] = delegation.NOT_STORED
+        return response
 
 
 # --- what they share ---------------------------------------------------------------------------
 
 
 def load(operation: IcebergOperation, actor: Principal, namespace: str, table: str) -> HttpResponse:
-    """The answer to loadTable: as it is stored, or 304 if the client has it."""
+    """The answer to loadTable: as it is stored, with access to an object store, or 304."""
     snapshots = operation.query_values.get("snapshots") or "all"
     if snapshots not in {"all", "refs"}:
         raise InvalidInput(f"Query parameter 'snapshots' is {snapshots!r}; use all or refs")
-    tags = known_tags(operation.request.META.get("HTTP_IF_NONE_MATCH", ""), snapshots)
-    loaded = iceberg_tables.load_table(
-        actor=actor, table=operation.identify(namespace, table), etags=tags
-    )
+    identifier = operation.identify(namespace, table)
+    header = operation.request.META.get("HTTP_IF_NONE_MATCH", "")
+    tags = known_tags(header, snapshots)
+    loaded = iceberg_tables.load_table(actor=actor, table=identifier, etags=tags)
+    delegated = delegation.of_loaded(operation.request, actor, loaded)
     if loaded.answer is None:
-        return HttpResponseNotModified(headers={"ETag": tag_of(loaded.etag, snapshots)})
+        current = _current_tag(header, tag_of(loaded.etag, snapshots), delegated)
+        if current is not None:
+            return HttpResponseNotModified(headers={"ETag": current})
+        # The client has the metadata, and credentials that are to be renewed.
+        loaded = iceberg_tables.load_table(actor=actor, table=identifier)
+        delegated = delegation.of_loaded(operation.request, actor, loaded)
     if snapshots == "all":
-        return respond(operation, loaded)
+        return _send(operation, loaded, delegated)
     text = metadata_documents.dump(metadata_documents.refs_only(loaded.document))
+    etag = tag_of(loaded.etag, snapshots)
     answer = metadata_files.answer(loaded.metadata_location, text)
-    return _send(operation, answer, tag_of(loaded.etag, snapshots))
+    return _send(operation, replace(loaded, answer=answer, etag=etag), delegated, is_stored=False)
+
+
+def _current_tag(header: str, etag: str, delegated: Delegation | None) -> str | None:
+    """The ETag of the request's that names the present answer; None: there is no such."""
+    if delegated is None:
+        return etag
+    for tag in _tags_in(header):
+        if delegation.unmarked([tag]) == [etag] and delegated.is_current(tag):
+            return tag
+    return None
+
+
+def respond_to_creation(
+    operation: IcebergOperation, actor: Principal, table: LoadedTable
+) -> HttpResponse:
+    """The answer for a new table: as it is stored, with access to an object store."""
+    return _send(operation, table, delegation.of_created(operation.request, actor, table))
 
 
 def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:
     """A table's stored answer, as it is for whoever takes gzip."""
-    if table.answer is None:
+    return _send(operation, table, None)
+
+
+def _send(
+    operation: IcebergOperation,
+    table: LoadedTable,
+    delegated: Delegation | None,
+    *,
+    is_stored: bool = True,
+) -> HttpResponse:
+    answer, etag = table.answer, table.etag
+    if answer is None:
         raise TypeError("the answer was not read")
-    return _send(operation, table.answer, table.etag)
-
-
-def _send(operation: IcebergOperation, answer: bytes, etag: str) -> HttpResponse:
     headers = {"Content-Type": JSON, "Vary": "Accept-Encoding"}
+    takes_gzip = "gzip" in operation.request.META.get("HTTP_ACCEPT_ENCODING", "")
+    if delegated is not None:
+        issued = delegated.issue()
+        fields = delegation.fields(delegated, issued, operation.warehouse)
+        stored_etag = etag if is_stored else ""
+        answer = answers.with_fields(answer, fields, etag=stored_etag, gzip=takes_gzip)
+        headers["Vary"] = "Accept-Encoding, X-Iceberg-Access-Delegation"
+        if etag:
+            etag = delegated.marked(etag, issued)
+        if delegated.has_secrets:
+            headers["Cache-Control"] = delegation.NOT_STORED
+    elif not takes_gzip:
+        answer = metadata_files.decompress(answer)
     if etag:
         headers["ETag"] = etag
-    if "gzip" in operation.request.META.get("HTTP_ACCEPT_ENCODING", ""):
+    if takes_gzip:
         headers["Content-Encoding"] = "gzip"
-    else:
-        answer = metadata_files.decompress(answer)
     return HttpResponse(answer, headers=headers)
 
 
@@ -287,8 +345,12 @@ def tag_of(etag: str, wanted: str) -> str:
 
 def known_tags(header: str, wanted: str) -> list[str]:
     """The ETags of an If-None-Match header, as they are stored."""
-    tags = [tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip()]
+    tags = delegation.unmarked(_tags_in(header))
     if wanted == "all":
         return tags
     ending = f'.{wanted}"'
     return [tag.removesuffix(ending) + '"' for tag in tags if tag.endswith(ending)]
+
+
+def _tags_in(header: str) -> list[str]:
+    return [tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip()]

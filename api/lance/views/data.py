@@ -4,12 +4,16 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+import orjson
+from django.http import HttpResponse
 from lance_namespace_urllib3_client import models as m
 from pydantic import TypeAdapter, ValidationError
 
+from api.lance import storage_options
 from api.lance.arrow import ArrowOperation
 from api.lance.once import OnceOperation
 from api.lance.operation import choose
@@ -53,11 +57,10 @@ class CreateTable(OnceOperation, ArrowOperation):
     query = ("mode", "properties", "storage_options")
     changes = True
 
-    def handle(
-        self, actor: Principal, body: lance_data.Data, *, id: Identifier
-    ) -> m.CreateTableResponse:
+    def handle(self, actor: Principal, body: lance_data.Data, *, id: Identifier) -> HttpResponse:
         mode = choose(CreateTableMode, self.query_values.get("mode"), CreateTableMode.CREATE)
-        self._strings("storage_options")  # a local directory has none to override
+        self._strings("storage_options")  # checked only: the server writes with options of its own
+        storage_options.require_available(actor, id)
         created = lance_data.create_table(
             actor=actor,
             table=id,
@@ -65,12 +68,35 @@ class CreateTable(OnceOperation, ArrowOperation):
             mode=mode.name.lower(),
             properties=self._strings("properties"),
         )
-        return m.CreateTableResponse(
+        options = storage_options.of_new_table(actor, id, created.location)
+        answer = m.CreateTableResponse(
             location=created.location,
             version=created.version,
             properties=created.properties,
             transaction_id=created.transaction_id,
+            storage_options=options,
         )
+        return storage_options.keep_private(self._render(answer), options)
+
+    def kept_content(self, response: HttpResponse) -> bytes:
+        """The answer without credentials, which would be old when they are repeated."""
+        if "Cache-Control" not in response:
+            return response.content
+        answer = orjson.loads(response.content)
+        del answer["storage_options"]
+        return orjson.dumps(answer)
+
+    def renewed(self, actor: Principal, response: HttpResponse) -> HttpResponse:
+        """A repeated answer, with new credentials if the actor still may read the table."""
+        if response.status_code != HTTPStatus.OK:
+            return response
+        answer = orjson.loads(response.content)
+        table = self.identify(self.kwargs["id"])
+        options = storage_options.of_new_table(actor, table, answer["location"])
+        if options is not None:
+            answer["storage_options"] = options
+            response.content = orjson.dumps(answer)
+        return storage_options.keep_private(response, options)
 
     def replay(self, change: Mapping[str, Any], transaction_id: str) -> m.CreateTableResponse:
         return m.CreateTableResponse(

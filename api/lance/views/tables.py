@@ -6,6 +6,7 @@ from typing import Any
 from django.http import HttpResponse
 from lance_namespace_urllib3_client import models as m
 
+from api.lance import storage_options
 from api.lance.operation import LanceOperation, choose
 from api.operation import announce_dependents
 from catalog.access import Principal
@@ -73,7 +74,9 @@ class ListAllTables(LanceOperation):
 class DescribeTable(LanceOperation):
     """Return the location and properties of a table.
 
-    This is all that a client needs to open the table. With ``load_detailed_metadata`` the server
+    This is all that a client needs to open the table. For a table in an object store,
+    ``storage_options`` have the store's address, and credentials for this table alone unless
+    ``vend_credentials`` is false or the store's profile has none for clients. With ``load_detailed_metadata`` the server
     opens the table and also returns its version, schema and statistics.
     """
 
@@ -83,7 +86,7 @@ class DescribeTable(LanceOperation):
 
     def handle(
         self, actor: Principal, body: m.DescribeTableRequest, *, id: Identifier
-    ) -> m.DescribeTableResponse | dict[str, Any]:
+    ) -> HttpResponse:
         options: dict[str, Any] = {
             "actor": actor,
             "table": id,
@@ -92,6 +95,7 @@ class DescribeTable(LanceOperation):
             "tag": body.tag,
         }
         facts = lance_describe.describe_table(**options)
+        access = storage_options.of_table(actor, facts, held=facts.held, vend=body.vend_credentials)
         answer = m.DescribeTableResponse(
             location=facts.location,
             table_uri=locations.uri(facts.location)
@@ -99,13 +103,15 @@ class DescribeTable(LanceOperation):
             else None,
             properties=facts.properties,
             managed_versioning=facts.managed_versioning,
+            storage_options=access,
             is_only_declared=facts.is_only_declared
             if self.flag("check_declared", body.check_declared)
             else None,
         )
         if self.flag("load_detailed_metadata", body.load_detailed_metadata):
-            return _detailed(answer, id, lance_describe.load_details(**options))
-        return answer
+            detailed = _detailed(answer, id, lance_describe.load_details(**options))
+            return storage_options.keep_private(self._render(detailed), access)
+        return storage_options.keep_private(self._render(answer), access)
 
 
 class TableExists(LanceOperation):
@@ -127,7 +133,7 @@ class DeclareTable(LanceOperation):
     """Reserve a name and a location for a table without data.
 
     A client then writes the data and creates version 1. Without ``location`` the server chooses
-    one.
+    one. ``storage_options`` are those of DescribeTable.
     """
 
     request_model = m.DeclareTableRequest
@@ -136,9 +142,14 @@ class DeclareTable(LanceOperation):
 
     def handle(
         self, actor: Principal, body: m.DeclareTableRequest, *, id: Identifier
-    ) -> m.DeclareTableResponse:
+    ) -> HttpResponse:
+        storage_options.require_available(actor, id, body.location, vend=body.vend_credentials)
         committed = commit([declare_operation(id, body)], actor=actor)
-        return declare_response(committed.results[0], committed.id)
+        answer = declare_response(committed.results[0], committed.id)
+        answer.storage_options = storage_options.of_new_table(
+            actor, id, committed.results[0].location, vend=body.vend_credentials
+        )
+        return storage_options.keep_private(self._render(answer), answer.storage_options)
 
 
 class RegisterTable(LanceOperation):

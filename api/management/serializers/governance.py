@@ -12,6 +12,7 @@ class State(document_format.Document):
 
     principals: list[document_format.PrincipalPart]
     labels: list[document_format.LabelPart]
+    storage_profiles: list[document_format.StorageProfilePart]
     namespaces: list[document_format.NamespacePart]
     tables: list[document_format.TablePart]
 

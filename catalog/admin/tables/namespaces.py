@@ -20,7 +20,7 @@ from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.access import grants
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, is_administrator
 from catalog.admin.audit import history
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.governance import annotation_actions
@@ -30,6 +30,7 @@ from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
 from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
+from catalog.admin.storage import namespace_storage
 from catalog.admin.tables import namespace_tree
 from catalog.admin.tables.bulk import namespace_dependents_warning
 from catalog.errors import NamespaceNotFound
@@ -70,9 +71,9 @@ class DropForm(forms.Form):
 
 @admin.register(Namespace)
 class NamespaceAdmin(ReadOnlyAdmin):
-    actions_detail = [DESCRIBE_MENU, "grant", "policy", "rules", "protect", "drop"]
+    actions_detail = [DESCRIBE_MENU, "grant", "policy", "rules", "storage", "protect", "drop"]
     search_fields = ["name"]
-    page_related = ["parent"]
+    page_related = ["parent", "storage_profile"]
 
     def get_urls(self) -> list[URLPattern]:
         return [*history.urls(self), *super().get_urls()]
@@ -102,8 +103,11 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.GRANT, object_id)
 
+    def has_storage_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return is_administrator(request)
+
     def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
-        offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules"]
+        offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules", "storage"]
         return offered if row.parent_id is None else [*offered, "protect", "drop"]
 
     # -- the list
@@ -132,6 +136,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
             ("Created", cells.moment(row.created_at)),
             ("Updated", cells.moment(row.updated_at)),
         ]
+        if row.dropped_at is None and access.holds(actor(request), Privilege.READ, row):
+            facts.insert(4, ("Storage", namespace_storage.fact(request, row)))
         if row.dropped_at is not None:
             facts.append(("Dropped", cells.moment(row.dropped_at)))
         page = Page(
@@ -202,6 +208,10 @@ class NamespaceAdmin(ReadOnlyAdmin):
     @button("Retention and approvals", permission="protect", icon="auto_delete")
     def rules(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
         return protection.rules(self, request, row)
+
+    @button("Storage", permission="storage", icon="hard_drive")
+    def storage(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
+        return namespace_storage.bind(self, request, row)
 
     @button("Protection", permission="protect", icon="shield")
     def protect(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:

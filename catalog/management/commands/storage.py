@@ -18,6 +18,8 @@ from catalog.identifiers import Identifier, label
 from catalog.models import StorageProfile
 from catalog.services.storage import profile_bindings
 from catalog.services.storage import profile_operations as profiles
+from catalog.services.storage.profile_checks import tests as profile_tests
+from catalog.services.storage.profile_checks.results import CheckStatus
 from catalog.services.storage.profile_presets import PRESETS
 from catalog.services.storage.profile_usage import Impact
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreKind
@@ -55,7 +57,8 @@ class Command(BaseCommand):
         update = actions.add_parser("update", help="change a profile; other fields stay")
         rotate = actions.add_parser("rotate-key", help="replace the key of a profile")
         delete = actions.add_parser("delete", help="delete a profile that nothing needs")
-        for subparser in (show, create, update, rotate, delete):
+        test = actions.add_parser("test", help="check the store, the key and the access of clients")
+        for subparser in (show, create, update, rotate, delete, test):
             subparser.add_argument("name")
         create.add_argument("--preset", choices=PRESETS, help="start from the fields of a store")
         for subparser in (create, update):
@@ -149,6 +152,17 @@ class Command(BaseCommand):
             return
         profiles.delete_profile(actor=COMMAND, name=name)
         self.stdout.write(f"Storage profile '{name}' is deleted; its store is unchanged.")
+
+    def _test(self, options: Mapping[str, Any]) -> None:
+        failed = 0
+        for result in profile_tests.run_at_once(actor=COMMAND, name=options["name"]):
+            failed += result.status == CheckStatus.FAILED
+            self.stdout.write(f"{result.status:8} {result.title:34} {result.cause}")
+            if result.remedy:
+                self.stdout.write(f"{'':8} remedy: {result.remedy}")
+            self.stdout.flush()
+        if failed:
+            raise CommandError(f"{failed} checks of storage profile '{options['name']}' failed")
 
     def _bind(self, options: Mapping[str, Any]) -> None:
         storage = profile_bindings.bind_namespace(

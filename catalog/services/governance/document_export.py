@@ -15,10 +15,12 @@ from catalog.models import (
     Namespace,
     Principal,
     PrincipalKind,
+    StorageProfile,
     Table,
 )
 from catalog.privileges import Privilege, essence
 from catalog.services.governance.document_format import VERSION
+from catalog.services.governance.document_storage import storage_entry
 
 _BATCH = 500
 
@@ -37,6 +39,9 @@ def export(*, actor: access.Principal, namespace: Identifier = ()) -> dict[str, 
             _without_none(principal_entry(row)) for row in Principal.objects.order_by("name")
         ]
         document["labels"] = [label_entry(row) for row in LabelDefinition.objects.order_by("key")]
+        document["storage_profiles"] = [
+            storage_entry(row) for row in StorageProfile.objects.order_by("name")
+        ]
     document["namespaces"] = list(_namespaces(inside))
     document["tables"] = list(_tables(inside))
     return document
@@ -52,7 +57,7 @@ def _inside(namespace: Identifier) -> int | None:
 
 
 def _namespaces(inside: int | None) -> Iterator[dict[str, Any]]:
-    rows = Namespace.objects.live().order_by("pk")
+    rows = Namespace.objects.live().select_related("storage_profile").order_by("pk")
     if inside is not None:
         rows = rows.filter(ancestors__contains=[inside])
     for batch in _batches(rows):
@@ -148,6 +153,7 @@ class GovernanceState:
             **self._target("namespace", row),
             "retention_seconds": "inherited" if retention is None else retention,
             "approvals": sorted(row.guarded),
+            "storage_profile": row.storage_profile.name if row.storage_profile is not None else "",
         } | ({} if retention is not None else {"retention_seconds": None})
 
     def table(self, row: Table) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from catalog.models import (
     PrincipalLevel,
     Sensitivity,
 )
+from catalog.storage.configuration import ClientAccess, ServerIdentity, StoreKind
 
 VERSION = 1
 
@@ -39,6 +40,32 @@ class LabelPart(_Part):
     values: list[str] | None = None
     is_multiple: bool | None = None
     applies_to: list[LabelTarget] | None = None
+
+
+class StorageProfilePart(_Part):
+    name: str
+    kind: StoreKind | None = None
+    roots: list[str] | None = None
+    region: str | None = None
+    endpoint: str | None = None
+    sts_endpoint: str | None = None
+    path_style: bool | None = None
+    kms_key: str | None = None
+    identity: ServerIdentity | None = None
+    key_id: str | None = None
+    secret_from: str | None = Field(
+        default=None,
+        description="Where the key's secret is, when the document is applied:"
+        " env:MONODON_STORAGE_NAME. Documents contain no secrets.",
+    )
+    token_from: str | None = Field(
+        default=None, description="Where the session token of the key is, in the same way."
+    )
+    role: str | None = None
+    external_id: str | None = None
+    client_access: ClientAccess | None = None
+    lifetime_seconds: int | None = None
+    conditional_writes: bool | None = None
 
 
 class LinkPart(_Part):
@@ -76,6 +103,10 @@ class NamespacePart(TargetPart):
         default=None,
         description="Actions that require approval by a second person, here and below.",
     )
+    storage_profile: str | None = Field(
+        default=None,
+        description="Storage profile of new tables, here and below. An empty value inherits it.",
+    )
 
 
 class TablePart(TargetPart):
@@ -86,6 +117,7 @@ class Document(_Part):
     version: Literal[1]
     principals: list[PrincipalPart] = []
     labels: list[LabelPart] = []
+    storage_profiles: list[StorageProfilePart] = []
     namespaces: list[NamespacePart] = []
     tables: list[TablePart] = []
 

@@ -45,9 +45,15 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege, closure, essence, parse
 from catalog.services.access import grant_operations, known_keys, principals
+from catalog.services.engine import locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation
-from catalog.services.governance import annotation_operations, annotations, label_operations
+from catalog.services.governance import (
+    annotation_operations,
+    annotations,
+    document_storage,
+    label_operations,
+)
 from catalog.services.governance.document_export import (
     GovernanceState,
     label_entry,
@@ -64,6 +70,7 @@ from catalog.services.governance.document_format import (
 )
 from catalog.services.maintenance import policy_operations
 from catalog.services.recovery import rule_operations
+from catalog.services.storage.profile_bindings import BindStorageProfile
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ def plan(*, actor: access.Principal, document: Document) -> list[Change]:
     return [
         *_plan_principals(document.principals),
         *_plan_labels(document.labels),
+        *_plan_storage(document),
         *(change for entry in document.namespaces for change in _plan_namespace(entry)),
         *(change for entry in document.tables for change in _plan_table(entry)),
     ]
@@ -104,10 +112,16 @@ def apply(*, actor: access.Principal, document: Document) -> list[Change]:
     """
     with transaction.atomic():
         changes = plan(actor=actor, document=document)
+        operations = [operation for change in changes for operation in change.operations]
+        if document.storage_profiles:
+            # Changes of profiles lock the locations, which come after namespaces and tables.
+            locks.lock_namespaces(
+                [name for operation in operations for name in operation.namespaces()]
+            )
+            locks.lock_tables([name for operation in operations for name in operation.tables()])
         for change in changes:
             if change.call is not None:
                 change.call(actor)
-        operations = [operation for change in changes for operation in change.operations]
         if operations:
             commit(operations, actor=actor)
     known_keys.forget_keys()
@@ -118,6 +132,7 @@ def _refuse_twice(document: Document) -> None:
     names = [
         *(f"principal '{entry.name}'" for entry in document.principals),
         *(f"label '{entry.key}'" for entry in document.labels),
+        *(f"storage profile '{entry.name}'" for entry in document.storage_profiles),
         *(f"namespace '{label(check(entry.name))}'" for entry in document.namespaces),
         *(f"table '{label(check_table(tuple(entry.name)))}'" for entry in document.tables),
     ]
@@ -212,9 +227,15 @@ def _plan_labels(entries: Iterable[LabelPart]) -> Iterator[Change]:
             )
 
 
+def _plan_storage(document: Document) -> Iterator[Change]:
+    document_storage.require_profiles(document.namespaces, document.storage_profiles)
+    for change in document_storage.plan_profiles(document.storage_profiles):
+        yield Change(change.target, change.aspect, change.before, change.after, call=change.call)
+
+
 def _plan_namespace(entry: NamespacePart) -> Iterator[Change]:
     name = check(entry.name)
-    row = Namespace.objects.named(name).first()
+    row = Namespace.objects.named(name).select_related("storage_profile").first()
     if row is None:
         raise NamespaceNotFound(name)
     before = GovernanceState(namespaces=[row]).namespace(row)
@@ -238,6 +259,10 @@ def _plan_namespace(entry: NamespacePart) -> Iterator[Change]:
             sorted(entry.approvals),
             rule_operations.SetApprovalRule(namespace=target.name, actions=entry.approvals),
         )
+    profile = entry.storage_profile
+    if profile is not None and profile != before["storage_profile"]:
+        bind = BindStorageProfile(namespace=target.name, profile=profile or None)
+        yield target.change("storage_profile", before["storage_profile"], profile, bind)
 
 
 def _plan_table(entry: TablePart) -> Iterator[Change]:

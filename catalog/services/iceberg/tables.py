@@ -21,7 +21,7 @@ from catalog.errors import (
 from catalog.identifiers import Identifier, digest
 from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
-from catalog.privileges import Privilege
+from catalog.privileges import NOTHING, Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files, metadata_files
 from catalog.services.iceberg.metadata_files import Document
@@ -48,6 +48,8 @@ class LoadedTable:
     etag: str
     answer: bytes | None
     """The compressed answer to loadTable; None if the caller has it already."""
+    held: Privilege = NOTHING
+    """The privileges that the check of access found (``access.require``)."""
 
     @property
     def is_table(self) -> bool:
@@ -91,8 +93,9 @@ def load_table(
     missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound; ForeignFile for a job that would
     read files that it may not.
     """
-    access.require(actor, Privilege.READ, on(table, kind))
+    held = access.require(actor, Privilege.READ, on(table, kind))
     loaded = require_kind(table, find([table], etags).get(digest(table)), kind)
+    vars(loaded)["held"] = held  # a copy would take as long as a check
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
         # The job's process reads the files in this metadata with the rights of the server.
         files.require_readable(loaded, loaded.document, actor.job_kind)
@@ -102,11 +105,15 @@ def load_table(
 _ETAG = """
     SELECT m.etag FROM catalog_table t JOIN catalog_icebergmetadata m ON m.table_id = t.id
     WHERE t.digest = %s::uuid AND t.state <> 'dropped' AND t.format = 'iceberg' AND t.kind = 'table'
+      AND t.location ^@ '/'
 """
 
 
 def find_etag(*, actor: Principal, table: Identifier) -> str | None:
-    """The ETag of the current answer to loadTable; None: there is no such table. One statement."""
+    """The ETag of the current answer to loadTable; None: there is no such table in local files.
+
+    Answers for tables in object stores have credentials, which their ETags include. One statement.
+    """
     access.require(actor, Privilege.READ, on(table))
     cursor = hot_cursor()
     cursor.execute(_ETAG, [str(digest(table))])

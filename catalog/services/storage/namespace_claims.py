@@ -41,7 +41,10 @@ def claim(
     """
     path = locations.iceberg_path(location)
     locks.lock_locations()
-    object_placement.require_usable(actor, namespace_locations.line(within), path)
+    if locations.is_object(path):
+        rows = namespace_locations.line(within)
+        if namespace is None or path != namespace_locations.path_of(rows):
+            object_placement.require_usable(actor, rows, path)
     _require_no_tables(actor, path, namespace)
     _require_no_paths(actor, path, namespace)
     _require_no_namespaces(actor, path, namespace)

@@ -130,4 +130,9 @@ def new_location(actor: Principal, namespace: Identifier, stem: str) -> str:
     """The same before the commit. No statement unless there are storage profiles."""
     if not stores.object_roots():
         return locations.new_location(stem)
-    return locations.new_location(stem, Placement(actor, namespace_locations.line(namespace)).base)
+    return locations.new_location(stem, base_of(actor, namespace))
+
+
+def base_of(actor: Principal, namespace: Identifier) -> str | None:
+    """The directory of a namespace's new tables; None if it is not in an object store."""
+    return Placement(actor, namespace_locations.line(namespace)).base

@@ -119,7 +119,7 @@ def create_profile(
             _require_free_roots(row)
             row.save(force_insert=True)
             audit_records.record(actor, "storage_profile.create", name, after=_state(row))
-            transaction.on_commit(profiles.discard_cache)
+            profiles.discard_cache_and_after_commit()
     except IntegrityError:
         raise StorageProfileAlreadyExists(name) from None
     return row
@@ -156,7 +156,7 @@ def update_profile(
             before=_recorded(changed, 0),
             after=_recorded(changed, 1),
         )
-        transaction.on_commit(profiles.discard_cache)
+        profiles.discard_cache_and_after_commit()
     return row
 
 
@@ -202,7 +202,7 @@ def rotate_key(*, actor: Principal, name: str, key: Key) -> StorageProfile:
             before=_recorded(changed, 0),
             after=_recorded(changed, 1),
         )
-        transaction.on_commit(profiles.discard_cache)
+        profiles.discard_cache_and_after_commit()
     return row
 
 
@@ -221,7 +221,7 @@ def delete_profile(*, actor: Principal, name: str) -> None:
         Namespace.objects.filter(storage_profile=row).update(storage_profile=None)
         audit_records.record(actor, "storage_profile.delete", name, before=_state(row))
         row.delete()
-        transaction.on_commit(profiles.discard_cache)
+        profiles.discard_cache_and_after_commit()
 
 
 def find_profile(*, actor: Principal, name: str) -> StorageProfile:

@@ -1,7 +1,8 @@
 """The configurations of stores, from the storage profiles in the database.
 
 Each process keeps them for a second, so that looking up a store costs no statement, and a change of a
-profile reaches every process soon.
+profile reaches every process soon. What decides whether a location may be used reads the rows instead
+(``object_placement``), so no table is created by an outdated profile.
 """
 
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 import orjson
+from django.db import transaction
 
 from catalog import encryption
 from catalog.models import StorageProfile
@@ -50,6 +52,12 @@ def discard_cache() -> None:
     global _cached  # noqa: PLW0603
     with _lock:
         _cached = None
+
+
+def discard_cache_and_after_commit() -> None:
+    """Discard now, for the rest of the transaction, and again once other threads can see its changes."""
+    discard_cache()
+    transaction.on_commit(discard_cache)
 
 
 def configuration(row: StorageProfile) -> StoreConfiguration:

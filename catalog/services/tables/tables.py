@@ -19,17 +19,22 @@ PAGE_SIZE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """The properties of a table that a client needs to open it."""
+    """The properties of a Lance table that a client needs to open it."""
 
+    identifier: Identifier
+    pk: int
     uuid: uuid.UUID
     location: str
     properties: dict[str, str]
     is_only_declared: bool
     managed_versioning: bool
+    held: Privilege
+    """The privileges that the check of access found (``access.require``)."""
+    format: TableFormat = TableFormat.LANCE
 
 
 _DESCRIBE = """
-    SELECT uuid, location, properties, state, managed_versioning, format
+    SELECT id, uuid, location, properties, state, managed_versioning, format
     FROM catalog_table WHERE digest = %s AND state <> 'dropped'
 """
 _LIST = """
@@ -52,14 +57,19 @@ def describe_table(
     Raises NamespaceNotFound, TableNotFound. One statement, and a second one unless the actor holds
     the privilege everywhere.
     """
-    access.require(actor, privilege, On.table(table))
+    held = access.require(actor, privilege, On.table(table))
     cursor = hot_cursor()
     cursor.execute(_DESCRIBE, [digest(table)])
     row = cursor.fetchone()
-    if row is None or row[5] != TableFormat.LANCE:
+    if row is None or row[6] != TableFormat.LANCE:
         raise not_found(table)
-    properties = json.loads(row[2]) if isinstance(row[2], str) else row[2]
-    return TableDescription(row[0], row[1], properties, row[3] == TableState.DECLARED, row[4])
+    pk, uuid_, location, properties, state, managed_versioning, _ = row
+    if isinstance(properties, str):
+        properties = json.loads(properties)
+    is_declared = state == TableState.DECLARED
+    return TableDescription(
+        table, pk, uuid_, location, properties, is_declared, managed_versioning, held
+    )
 
 
 def not_found(table: Identifier) -> CatalogError:

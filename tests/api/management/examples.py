@@ -23,7 +23,9 @@ from catalog.services.governance import annotations
 from catalog.services.maintenance import measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
+from catalog.services.storage import profile_operations
 from catalog.services.tables import namespace_operations, table_operations
+from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from tests.factories import make_lance_table, make_namespace, make_root, make_table
 
 
@@ -81,6 +83,14 @@ EXAMPLES: dict[str, Example] = {
     "MeasureTable": Example("POST", "tables/ws$t/measure"),
     "PlanMaintenance": Example("POST", "tables/ws$t/plan"),
     "RepairTable": Example("POST", "tables/ws$t/repair", {"dry_run": True}),
+    "PlanRegistrations": Example(
+        "POST", "registrations/plan", {"location": "moved", "namespace": ["ws"]}
+    ),
+    "RegisterStoredTables": Example(
+        "POST",
+        "registrations",
+        {"tables": [{"format": "lance", "table": ["ws", "moved"], "location": "moved"}]},
+    ),
     "StartMaintenance": Example("POST", "tables/ws$t/maintenance", {"kind": "compact"}, 202),
     "ListJobs": Example("GET", "jobs"),
     "GetJob": Example("GET", "jobs/WAITS"),
@@ -133,6 +143,27 @@ EXAMPLES: dict[str, Example] = {
     "RotateWebhookSecret": Example("POST", "webhooks/known/rotate"),
     "ListDeliveries": Example("GET", "webhooks/known/deliveries?status=dead"),
     "ReplayWebhook": Example("POST", "webhooks/known/replay", {"dead": True}),
+    "ListStorageProfiles": Example("GET", "storage-profiles"),
+    "CreateStorageProfile": Example(
+        "POST",
+        "storage-profiles",
+        {"name": "another", "kind": "s3", "roots": ["s3://another/root"], "region": "eu-central-1"},
+        201,
+    ),
+    "GetStorageProfile": Example("GET", "storage-profiles/known"),
+    "UpdateStorageProfile": Example("PATCH", "storage-profiles/known", {"region": "eu-west-1"}),
+    "DeleteStorageProfile": Example("DELETE", "storage-profiles/known", status=204),
+    "PreviewStorageProfile": Example(
+        "POST", "storage-profiles/known/preview", {"roots": ["s3://known/new"]}
+    ),
+    "RotateStorageProfileKey": Example(
+        "POST", "storage-profiles/known/rotate", {"id": "AKIANEW", "secret": "a-new-secret"}
+    ),
+    "GetNamespaceStorageProfile": Example("GET", "namespaces/ws/storage-profile"),
+    "SetNamespaceStorageProfile": Example(
+        "PUT", "namespaces/ws/storage-profile", {"profile": "known"}
+    ),
+    "DeleteNamespaceStorageProfile": Example("DELETE", "namespaces/ws/storage-profile", status=204),
     "ListAudit": Example("GET", "audit?limit=2"),
     "ExportAudit": Example("GET", "audit/export?format=jsonl"),
 }
@@ -144,6 +175,15 @@ def make_catalog() -> dict[str, int]:
     make_lance_table(("ws", "t"))
     annotations.create_label(actor=SYSTEM, key="known")
     webhooks.create_webhook(actor=SYSTEM, name="known", url="https://example.com/known")
+    profile_operations.create_profile(
+        actor=SYSTEM,
+        name="known",
+        kind=StoreKind.S3,
+        roots=["s3://known/root"],
+        region="eu-central-1",
+        identity=ServerIdentity.KEY,
+        key=Key("AKIAKNOWN", "a-known-secret"),
+    )
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
     measurements.measure(actor=SYSTEM, table=("ws", "t"))

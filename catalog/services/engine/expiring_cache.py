@@ -1,0 +1,74 @@
+"""A bounded cache of values that are to be renewed at some time, made once for each key."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Generic, Protocol, TypeVar
+
+from cachetools import TLRUCache
+
+from catalog.errors import ServiceUnavailable
+
+
+class Renewable(Protocol):
+    @property
+    def renew_at(self) -> float:
+        """When the value is to be replaced, in seconds since 1970."""
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Renewable)
+
+
+class ExpiringCache(Generic[K, V]):
+    """Values by key, until their ``renew_at``.
+
+    Threads that need the same missing value at the same time wait for the first one, which makes it,
+    and share its result or its failure.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._lock = threading.Lock()
+        self._values = TLRUCache(size, ttu=_renew_at, timer=time.time)
+        self._running: dict[K, Future[V]] = {}
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key; ``make`` makes it if none is cached. Raises the errors of ``make``."""
+        with self._lock:
+            cached: V | None = self._values.get(key)
+            if cached is not None:
+                return cached
+            running = self._running.get(key)
+            if running is None:
+                own = self._running[key] = Future()
+        if running is not None:
+            return _result_of(running)
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                del self._running[key]
+            own.set_exception(error)
+            raise
+        with self._lock:
+            self._values[key] = value
+            del self._running[key]
+        own.set_result(value)
+        return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+
+
+def _renew_at(_key: object, value: Renewable, _now: float) -> float:
+    return value.renew_at
+
+
+def _result_of(running: Future[V]) -> V:
+    try:
+        return running.result()
+    except ServiceUnavailable as error:
+        # Every request needs an error of its own: requests add details to theirs.
+        raise ServiceUnavailable(error.message) from None

@@ -1,0 +1,305 @@
+"""Credentials with which clients open the files of one table, and of no other.
+
+    table_access        what a principal gets for a table: the store, and the directories; None: local files
+    issue               the credentials themselves, cached until shortly before they expire
+    require_available   before a table is created, so that a failure changes nothing
+
+How clients get access is a choice of the storage profile (``ClientAccess``). Access is checked before
+each call of ``issue``, and again whenever credentials are made; only then the audit trail records it.
+"""
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from cachetools import TTLCache
+from django.utils.module_loading import import_string
+from prometheus_client import Counter
+
+from catalog import access
+from catalog.access import On, Principal
+from catalog.errors import CatalogError, ServiceUnavailable, TableNotFound
+from catalog.identifiers import Identifier, label
+from catalog.models import Table
+from catalog.privileges import Privilege
+from catalog.services.engine import audit_records
+from catalog.services.engine.expiring_cache import ExpiringCache
+from catalog.services.storage import object_placement
+from catalog.services.storage.table_files import Holder, TableFiles
+from catalog.storage import locations, object_locations, stores
+from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration, StoreKind
+
+ISSUED = Counter("monodon_credentials", "Credentials issued to clients, by result.", ["result"])
+
+# By dotted path: its library takes 150 ms to load, and only processes that issue credentials need it.
+_ASSUME_ROLE = "catalog.services.storage.s3_sessions.assume_role"
+_REQUIRE_AVAILABLE = "catalog.services.storage.s3_sessions.require_available"
+_MAX_CACHED = 10_000
+_LONGEST_MARGIN = 300.0
+"""Seconds before the expiry at which credentials are renewed. Iceberg's Java clients ask that early."""
+_DIRECTORIES_FRESH_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class TableAccess:
+    """What a principal may open for a table: the store, the directories, and whether it may write."""
+
+    configuration: StoreConfiguration
+    table_id: int
+    """0 for a table whose creation is staged."""
+    location: str
+    directories: tuple[str, ...]
+    """Canonical; the location is the first."""
+    write: bool
+    principal: str
+    """The principal's name with the limits of its key."""
+
+    @property
+    def has_secrets(self) -> bool:
+        """True if the profile gives clients credentials, rather than only the address of the store."""
+        return self.configuration.client_access in {ClientAccess.STS, ClientAccess.STATIC}
+
+    def tag(self, *, secrets: bool) -> str:
+        """A text that differs for other directories, principals and profiles; it reveals nothing.
+
+        ``secrets``: the answer for which it stands has credentials.
+        """
+        configuration = self.configuration
+        key = configuration.key
+        parts = (
+            *(configuration.profile, configuration.version, configuration.client_access.value),
+            *(configuration.endpoint, configuration.role, key.id if key else ""),
+            *(self.table_id, self.directories, self.write, self.principal, secrets),
+        )
+        return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The address of a table's store, and the key that opens the table's directories."""
+
+    configuration: StoreConfiguration
+    location: str
+    key: Key | None = field(default=None, repr=False)
+    """None: clients use credentials of their own, or have their requests signed."""
+    expires_at: float | None = None
+    """Seconds since 1970; None: the key does not expire."""
+    renew_at: float = 0.0
+    """When the server issues new ones, in seconds since 1970."""
+    has_several_directories: bool = False
+
+    @property
+    def expires_at_millis(self) -> int | None:
+        return None if self.expires_at is None else int(self.expires_at * 1000)
+
+    @property
+    def refresh_offset_millis(self) -> int:
+        """How long before the expiry clients are to renew them: not before the server does."""
+        return int(min(60.0, margin_of(self.configuration)) * 1000)
+
+
+class _Session(Protocol):
+    @property
+    def key(self) -> Key: ...
+    @property
+    def expires_at(self) -> float: ...
+    @property
+    def directories(self) -> tuple[str, ...]: ...
+
+
+_cache: ExpiringCache[TableAccess, Credentials] = ExpiringCache(_MAX_CACHED)
+_lock = threading.Lock()
+_directories: Any = TTLCache(_MAX_CACHED, _DIRECTORIES_FRESH_SECONDS)
+
+
+def margin_of(configuration: StoreConfiguration) -> float:
+    """Seconds before their expiry at which credentials are renewed."""
+    return min(_LONGEST_MARGIN, configuration.lifetime / 5)
+
+
+def table_access(
+    actor: Principal, table: Holder, *, held: Privilege, state: str = ""
+) -> TableAccess | None:
+    """What a principal gets for a table on which it holds READ; None for a table in local files.
+
+    ``held`` are the privileges that were found when READ was checked. ``state`` changes whenever the
+    table may get other directories, such as the ETag of its metadata. No statement as a rule. Raises
+    ServiceUnavailable.
+    """
+    if table.location.startswith("/"):
+        return None
+    configuration = _configuration(table.location)
+    write = Privilege.WRITE in held or (
+        actor.holds_everywhere(Privilege.READ)  # then nothing else was looked up
+        and not actor.holds_everywhere(Privilege.WRITE)
+        and table.pk != 0
+        and access.holds(actor, Privilege.WRITE, On.table(table.identifier))
+    )
+    directories: tuple[str, ...] = (table.location,)
+    if configuration.client_access is ClientAccess.STS:
+        directories = _directories_of(table, configuration, state)
+    return TableAccess(
+        configuration, table.pk, table.location, directories, write, actor.narrowed_name
+    )
+
+
+def issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
+    """The credentials for what ``table_access`` returned, from the cache if possible.
+
+    Raises ServiceUnavailable if none can be issued, and TableNotFound or PermissionDenied if access
+    has been withdrawn in between.
+    """
+    if not opens.has_secrets:
+        return address(opens)
+    return _cache.get(opens, lambda: _issue(actor, table, opens))
+
+
+def address(opens: TableAccess) -> Credentials:
+    """The address of a table's store, without any key."""
+    return Credentials(opens.configuration, opens.location)
+
+
+def require_available(actor: Principal, table: Identifier, location: str | None) -> None:
+    """Require that credentials can be issued for a table that is about to be created.
+
+    So a token service that is unavailable refuses the creation, rather than the answer to it.
+    ``location`` is the client's choice, None: the server chooses one in the namespace. No statement
+    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound.
+    """
+    if not stores.object_roots() or (location and location.startswith(("/", "file:"))):
+        return
+    if location is None or not object_locations.scheme_of(location):
+        location = object_placement.base_of(actor, table[:-1])
+        if location is None:
+            return
+    configuration = stores.configuration_of(location.removesuffix("/"))
+    if configuration is None or configuration.client_access is not ClientAccess.STS:
+        return
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    import_string(_REQUIRE_AVAILABLE)(configuration)
+
+
+def discard_cache() -> None:
+    """Forget all credentials of this process."""
+    _cache.clear()
+    with _lock:
+        _directories.clear()
+
+
+# --- issuing -----------------------------------------------------------------------------------
+
+
+def _issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
+    row = _require_access(actor, table, opens)
+    try:
+        credentials = _make(actor, opens)
+    except CatalogError:
+        ISSUED.labels("failed").inc()
+        raise
+    until = credentials.expires_at or credentials.renew_at
+    audit_records.record(
+        actor,
+        "credentials.issue",
+        label(row.identifier if row is not None else table.identifier),
+        table=row,
+        after={
+            "access": "write" if opens.write else "read",
+            "client_access": opens.configuration.client_access.value,
+            "profile": opens.configuration.profile,
+            "until": datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds"),
+        },
+    )
+    ISSUED.labels("issued").inc()
+    return credentials
+
+
+def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Table | None:
+    """The table's row, after a check of access to it rather than to its name.
+
+    Names may have been exchanged since the caller checked.
+    """
+    if opens.table_id == 0:
+        return None
+    row = Table.objects.present().filter(pk=opens.table_id).select_related("namespace").first()
+    if row is None or row.location != opens.location:
+        raise TableNotFound(table.identifier)
+    access.require(actor, Privilege.WRITE if opens.write else Privilege.READ, row)
+    return row
+
+
+def _make(actor: Principal, opens: TableAccess) -> Credentials:
+    configuration = opens.configuration
+    if configuration.client_access is ClientAccess.STATIC:
+        if configuration.key is None:
+            raise _unavailable(configuration, "the profile has no key of its own")
+        renew_at = time.time() + configuration.lifetime
+        return Credentials(configuration, opens.location, configuration.key, renew_at=renew_at)
+    if configuration.kind is not StoreKind.S3:
+        raise _unavailable(configuration, f"'{configuration.kind}' has no token service here")
+    session: _Session = import_string(_ASSUME_ROLE)(
+        configuration, opens.directories, write=opens.write, principal=actor.name
+    )
+    return Credentials(
+        configuration,
+        opens.location,
+        session.key,
+        expires_at=session.expires_at,
+        renew_at=session.expires_at - margin_of(configuration),
+        has_several_directories=len(session.directories) > 1,
+    )
+
+
+def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:
+    return ServiceUnavailable(
+        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}"
+    )
+
+
+# --- directories -------------------------------------------------------------------------------
+
+
+def _configuration(location: str) -> StoreConfiguration:
+    configuration = stores.configuration_of(location)
+    if configuration is None:
+        bucket = object_locations.bucket_of(location)
+        raise ServiceUnavailable(f"No storage profile has a root above the table in {bucket}")
+    return configuration
+
+
+def _directories_of(
+    table: Holder, configuration: StoreConfiguration, state: str
+) -> tuple[str, ...]:
+    """The directories of a table in its store: its location, and others in which it alone has files.
+
+    Two statements, repeated after a change of the table and every half minute. Raises
+    ServiceUnavailable if another table has files inside the location.
+    """
+    key = (table.pk, table.location, state, configuration.roots)
+    with _lock:
+        cached: tuple[str, ...] | None = _directories.get(key)
+    if cached is not None:
+        return cached
+    own, foreign = TableFiles(table).prefixes()
+    exclusive = [
+        directory
+        for directory in own
+        if not any(locations.is_below(path, directory) for path in foreign)
+    ]
+    if table.location not in exclusive:
+        raise _unavailable(
+            configuration, "another table has files inside the location of this table"
+        )
+    others = [
+        directory
+        for directory in exclusive
+        if not locations.is_below_any(directory, [table.location])
+        and locations.is_below_any(directory, configuration.roots)
+    ]
+    directories = (table.location, *others)
+    if table.pk:
+        with _lock:
+            _directories[key] = directories
+    return directories

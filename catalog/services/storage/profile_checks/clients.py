@@ -1,0 +1,245 @@
+"""Checks of the access that clients get: credentials for one table work there, and nowhere else.
+
+The test lays out four directories as if they were tables: ``A``, its sibling ``B``, and ``A2``, whose name
+begins as that of ``A``, next to an object in their parent. The credentials are for ``A``.
+"""
+
+from collections.abc import Callable, Mapping
+
+import urllib3
+
+from catalog.errors import CatalogError
+from catalog.services.storage.profile_checks.results import (
+    CheckFailed,
+    CheckSkipped,
+    CheckWarned,
+)
+from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
+from catalog.services.storage.profile_checks.trial import Trial
+from catalog.storage.configuration import Key
+from catalog.storage.object_locations import key_of
+
+Mint = Callable[[str, bool], Key]
+"""``mint(location, write)``: credentials of a client for one table. Raises CatalogError, OSError."""
+
+_OWN, _SIBLING, _TWIN, _PARENT = "A/object", "B/object", "A2/object", "object-beside"
+NAMES = (
+    *(_OWN, _SIBLING, _TWIN, _PARENT),
+    *("A/written", "B/written", "A2/written", "written-beside", "A/read-only"),
+)
+"""The objects that the checks of this module write, or try to."""
+_TOO_WIDE = (
+    "Do not let clients use “sts” with this store: it does not limit credentials to the session policy, so each"
+    " client can reach all that the role can. Use “signing” instead, or a role of a store that evaluates"
+    " session policies."
+)
+_ROLE_TOO_NARROW = (
+    "Grant the role s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the roots, and"
+    " s3:ListBucket on the bucket. A bucket policy or a permissions boundary must not deny them."
+)
+
+
+def prepare(trial: Trial, mint: Mint) -> str:
+    """Write the objects, and get credentials for ``A``: one to write, one to read."""
+    _write(trial, _OWN, _SIBLING, _TWIN, _PARENT)
+    for access, write in (("write", True), ("read", False)):
+        try:
+            key = mint(trial.path("A"), write)
+        except CatalogError as error:
+            raise CheckFailed(
+                error.message,
+                "Check the role, its trust policy and external ID, and the endpoint of the token service."
+                " The server's key needs sts:AssumeRole for the role.",
+            ) from error
+        except OSError as error:
+            raise CheckFailed(
+                str(error.strerror or error), "Check the endpoint of the token service."
+            ) from error
+        trial.clients[access] = S3Client(
+            trial.configuration,
+            trial.bucket,
+            key,
+            path_style=trial.configuration.path_style != trial.is_other_style,
+        )
+    return "two credentials, to write and to read"
+
+
+def check_own(trial: Trial) -> str:
+    client = _client(trial, "write")
+    _require_allowed(
+        {
+            "read an object of its table": _get(client, trial, _OWN),
+            "write an object of its table": _put(client, trial, "A/written"),
+            "list its table": _list(client, trial.object_key("A") + "/"),
+            "delete an object of its table": _delete(client, trial, "A/written"),
+        }
+    )
+    return "read, write, list, delete"
+
+
+def check_sibling(trial: Trial) -> str:
+    client = _client(trial, "write")
+    _require_refused(
+        {
+            "read another table": _get(client, trial, _SIBLING),
+            "write to another table": _put(client, trial, "B/written"),
+            "delete from another table": _delete(client, trial, _SIBLING),
+        }
+    )
+    return "refused"
+
+
+def check_twin(trial: Trial) -> str:
+    client = _client(trial, "write")
+    _require_refused(
+        {
+            "read table 'A2' with credentials for 'A'": _get(client, trial, _TWIN),
+            "write to table 'A2' with credentials for 'A'": _put(client, trial, "A2/written"),
+        }
+    )
+    return "refused"
+
+
+def check_foreign_list(trial: Trial) -> str:
+    client = _client(trial, "write")
+    _require_refused(
+        {
+            "list another table": _list(client, trial.object_key("B") + "/"),
+            "list names that begin as its table's": _list(client, trial.object_key("A")),
+            "list the root": _list(client, key_of(trial.root)),
+            "list the bucket": _list(client, ""),
+        }
+    )
+    return "refused"
+
+
+def check_parent(trial: Trial) -> str:
+    client = _client(trial, "write")
+    _require_refused(
+        {
+            "read an object beside its table": _get(client, trial, _PARENT),
+            "write an object beside its table": _put(client, trial, "written-beside"),
+            "list the directory of its table": _list(client, key_of(trial.directory) + "/"),
+        }
+    )
+    return "refused"
+
+
+def check_read_only(trial: Trial) -> str:
+    client = _client(trial, "read")
+    _require_allowed(
+        {
+            "read an object of its table": _get(client, trial, _OWN),
+            "list its table": _list(client, trial.object_key("A") + "/"),
+        }
+    )
+    _require_refused(
+        {
+            "write with read-only credentials": _put(client, trial, "A/read-only"),
+            "delete with read-only credentials": _delete(client, trial, _OWN),
+        }
+    )
+    return "reads, and is refused to write and to delete"
+
+
+def check_signing(trial: Trial) -> str:
+    """Check that a signature opens the object that it was made for, and no other."""
+    if trial.requests is None:
+        raise CheckSkipped("No request reached the store")
+    requests = trial.requests
+    _write(trial, _OWN, _SIBLING)
+    own, sibling = trial.object_key(_OWN), trial.object_key(_SIBLING)
+    answer = _send(lambda: requests.send_with_signature_of(own, own))
+    if not answer.is_success:
+        raise CheckFailed(
+            f"The store refuses a request that the server signed ({answer.summary})",
+            "Grant the server's key s3:GetObject below the root; proxies must not change the host of requests.",
+        )
+    if _send(lambda: requests.send_with_signature_of(own, sibling)).is_success:
+        raise CheckFailed(
+            "The store answers a request for another object than the signature is for",
+            "Do not use this store: it does not check signatures, so that everybody can read everything.",
+        )
+    return "a signed request works, and its signature is refused for another table"
+
+
+def warn_static(_trial: Trial) -> str:
+    raise CheckWarned(
+        "Every client that may read one table gets the server's own key, and with it all tables below the"
+        " roots of this profile",
+        "Choose “sts”, or “signing” for stores without a token service, unless all clients are trusted.",
+    )
+
+
+def skip_own_credentials(_trial: Trial) -> str:
+    raise CheckSkipped("Clients have credentials of their own; the catalog gives them none")
+
+
+def skip_other_kinds(_trial: Trial) -> str:
+    raise CheckSkipped("The test can check the credentials of clients only for S3")
+
+
+def _write(trial: Trial, *names: str) -> None:
+    for name in names:
+        try:
+            trial.store.write_new(trial.path(name), name.encode())
+        except OSError as error:
+            raise CheckSkipped(f"The server cannot write: {error.strerror or error}") from error
+
+
+def _client(trial: Trial, access: str) -> S3Client:
+    if access not in trial.clients:
+        raise CheckSkipped("There are no credentials to check")
+    return trial.clients[access]
+
+
+def _require_allowed(attempts: Mapping[str, Callable[[], Answer]]) -> None:
+    for action, request in attempts.items():
+        answer = _send(request)
+        if answer.is_refusal:
+            raise CheckFailed(f"A client cannot {action} ({answer.summary})", _ROLE_TOO_NARROW)
+        if not answer.is_success:
+            raise CheckFailed(
+                f"The store fails when a client tries to {action} ({answer.summary})",
+                "Look into the log of the store, and test again.",
+            )
+
+
+def _require_refused(attempts: Mapping[str, Callable[[], Answer]]) -> None:
+    allowed = []
+    for action, request in attempts.items():
+        answer = _send(request)
+        if answer.is_success:
+            allowed.append(action)
+        elif not answer.is_refusal:
+            raise CheckFailed(
+                f"The store neither allows nor denies a client to {action} ({answer.summary})",
+                "Look into the log of the store, and test again.",
+            )
+    if allowed:
+        raise CheckFailed(f"A client can {', '.join(allowed)}", _TOO_WIDE)
+
+
+def _get(client: S3Client, trial: Trial, name: str) -> Callable[[], Answer]:
+    return lambda: client.send("GET", trial.object_key(name))
+
+
+def _put(client: S3Client, trial: Trial, name: str) -> Callable[[], Answer]:
+    return lambda: client.put(trial.object_key(name), b"client")
+
+
+def _delete(client: S3Client, trial: Trial, name: str) -> Callable[[], Answer]:
+    return lambda: client.send("DELETE", trial.object_key(name))
+
+
+def _list(client: S3Client, prefix: str) -> Callable[[], Answer]:
+    return lambda: client.list_keys(prefix)
+
+
+def _send(request: Callable[[], Answer]) -> Answer:
+    try:
+        return request()
+    except urllib3.exceptions.HTTPError as error:
+        raise CheckFailed(
+            f"The store broke the connection: {type(error).__name__}", "Test again."
+        ) from error
