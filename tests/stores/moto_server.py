@@ -10,10 +10,10 @@ be valid for less than 900 seconds, and bucket policies are moto's.
 """
 
 import json
-import sys
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 import xmltodict
 from moto import settings
@@ -47,6 +47,7 @@ def main() -> None:
     ActionAuthenticatorMixin._authenticate_and_authorize_s3_action = _authorize_s3
     IAMRequestBase.check_action_permitted = _check_session(IAMRequestBase.check_action_permitted)
     STSBackend.assume_role = _check_policy_size(STSBackend.assume_role)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for every request otherwise
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
@@ -100,7 +101,7 @@ def _authorize_s3(
     """Replaces moto's method, which every operation of S3 calls first."""
     if "Authorization" not in self.headers:
         raise S3AccessDeniedError
-    query = urlsplit(self.uri).query
+    query = self.request.query_string.decode()  # as it was signed
     request = S3IAMRequest(
         account_id=self.current_account,
         method=self.method,
@@ -200,4 +201,4 @@ def _check_policy_size(original: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

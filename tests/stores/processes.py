@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from server.options import PROJECT
@@ -11,6 +12,7 @@ from server.processes import Child
 
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+_KEPT_LINES = 100
 
 
 class NotReady(Exception):
@@ -23,8 +25,8 @@ class ServerProcess:
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        self.lines: list[str] = []
-        """The output so far."""
+        self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        """The end of the output."""
         self._changed = threading.Event()
         self._name = name
         inherited = {n: v for n, v in os.environ.items() if not n.startswith(_NOT_INHERITED)}
@@ -43,7 +45,7 @@ class ServerProcess:
         while not is_ready():
             if not self._child.running or time.monotonic() > deadline:
                 self.stop()
-                raise NotReady(f"{self._name} does not start:\n" + "\n".join(self.lines[-40:]))
+                raise NotReady(f"{self._name} does not start:\n" + "\n".join(self.lines))
             self._changed.wait(0.02)
             self._changed.clear()
 

@@ -70,7 +70,11 @@ class S3Store:
             aws_secret_access_key=secret_key,
             aws_session_token=token,
             config=Config(
-                s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, read_timeout=60
+                s3={"addressing_style": "path"},
+                retries={"total_max_attempts": 1},
+                read_timeout=60,
+                # AWS refuses short lifetimes, moto does not.
+                parameter_validation=service != "sts",
             ),
         )
 

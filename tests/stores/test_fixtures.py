@@ -9,6 +9,7 @@ from catalog import encryption
 from catalog.models import StorageProfile
 from catalog.services.storage import profiles
 from catalog.storage.configuration import ClientAccess, ServerIdentity
+from tests.live import LiveServer
 from tests.stores.s3 import GivenStore, Versitygw
 
 
@@ -83,3 +84,24 @@ def test_given_bucket_must_be_for_tests():
     environment["PYTEST_XDIST_WORKER"] = "gw0"
     with pytest.raises(ValueError, match="pytest -n 0"):
         GivenStore(environment)
+
+
+def test_live_server_gets_a_profile_and_loses_it(live_template, request, moto_s3):
+    rows = "SELECT name, roots, role, version FROM catalog_storageprofile"
+    server = LiveServer()  # its web server is not needed
+
+    def nothing_is_left() -> None:
+        with server.database() as connection:
+            assert connection.execute(rows).fetchall() == []
+
+    # The last finalizer runs first: that of the fixture.
+    request.addfinalizer(server.close)
+    request.addfinalizer(nothing_is_left)
+    make_live_profile = request.getfixturevalue("make_live_profile")
+    name, root = make_live_profile(server, moto_s3, client_access="sts", role=moto_s3.role)
+    with server.database() as connection:
+        assert connection.execute(rows).fetchall() == [(name, [root], moto_s3.role, 1)]
+    server.manage(
+        "from catalog.services.storage import profiles\n"
+        f"assert profiles.configurations()[0].key.secret == {moto_s3.secret_key!r}"
+    )
