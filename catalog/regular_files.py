@@ -130,13 +130,6 @@ def is_special(path: str) -> bool:
         return False
 
 
-def unlink(path: str) -> None:
-    """Remove a file, or a link at the path itself. Raises NotRegular and OSError."""
-    parent, _, name = path.rpartition("/")
-    with directory(parent) as above:
-        os.unlink(name, dir_fd=above)
-
-
 def find_link(root: str) -> str | None:
     """A symbolic link below a directory, relative to it; None if there is none.
 

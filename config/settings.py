@@ -299,6 +299,11 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
 # Installations that share a broker must not take each other's jobs: theirs are of another database.
 CELERY_TASK_DEFAULT_QUEUE = os.environ.get("MONODON_QUEUE") or "monodon"
+# Jobs may take hours. In a queue of their own, with workers of their own, they do not keep short
+# tasks waiting. A worker without --queues takes from both.
+_JOB_QUEUE = f"{CELERY_TASK_DEFAULT_QUEUE}.jobs"
+CELERY_TASK_QUEUES: dict[str, dict[str, str]] = {CELERY_TASK_DEFAULT_QUEUE: {}, _JOB_QUEUE: {}}
+CELERY_TASK_ROUTES = {"tasks.maintenance.run_job": {"queue": _JOB_QUEUE}}
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True

@@ -2,6 +2,9 @@
 
 from server.options import Options
 
+_TASK_PROCESSES = 3
+"""Some periodic tasks read for minutes; the others must not wait for them."""
+
 # --skip-checks: Django's checks import the whole API, and Celery ignores what they find.
 
 
@@ -21,10 +24,26 @@ def web(options: Options) -> list[str]:
 
 
 def worker(options: Options) -> list[str]:
+    """A worker for both queues."""
+    return _worker(options.worker_concurrency)
+
+
+def job_worker(options: Options) -> list[str]:
+    """A worker for jobs, which may take hours."""
+    queue = ("--queues", f"{options.queue}.jobs", "--hostname", "jobs@%h")
+    return [*_worker(options.worker_concurrency), *queue]
+
+
+def task_worker(options: Options) -> list[str]:
+    """A worker for the short periodic tasks, which no job keeps waiting."""
+    return [*_worker(_TASK_PROCESSES), "--queues", options.queue, "--hostname", "tasks@%h"]
+
+
+def _worker(concurrency: int) -> list[str]:
     return [
         *("-W", "ignore:You're running the worker with superuser privileges"),
         *("-m", "celery", "--quiet", "--skip-checks", "-A", "tasks", "worker"),
-        *("--concurrency", str(options.worker_concurrency)),
+        *("--concurrency", str(concurrency)),
         *("--loglevel", "info", "--without-gossip", "--without-mingle"),
     ]
 

@@ -29,6 +29,9 @@ class Options:
     max_connections: int
     """Of a web process."""
     worker_concurrency: int
+    """The number of jobs that run at once."""
+    queue: str
+    """The Celery queue of periodic tasks; that of jobs has the same name with ``.jobs``."""
     database_url: str | None
     redis_url: str | None
 
@@ -51,6 +54,7 @@ class Options:
             worker_concurrency=_number(
                 environment, "MONODON_WORKER_CONCURRENCY", min(cpus, 4), low=1, high=64
             ),
+            queue=environment.get("MONODON_QUEUE", "").strip() or "monodon",
             database_url=environment.get("DATABASE_URL", "").strip() or None,
             redis_url=environment.get("REDIS_URL", "").strip() or None,
         )

@@ -14,6 +14,7 @@ _COLOURS = {
     "valkey": "31",
     "web": "32",
     "worker": "33",
+    "tasks": "33",
     "beat": "35",
 }
 

@@ -120,7 +120,8 @@ class Supervisor:
         self._web = self._python("web", environment | metrics, *commands.web(options))
         self._keep(self._web)
         self._wait_for_web()
-        self._keep(self._python("worker", environment, *commands.worker(options)))
+        self._keep(self._python("worker", environment, *commands.job_worker(options)))
+        self._keep(self._python("tasks", environment, *commands.task_worker(options)))
         self._keep(self._python("beat", environment, *commands.BEAT))
 
     def _wait_for_web(self) -> None:
@@ -267,7 +268,7 @@ class Supervisor:
     def _stop_everything(self) -> None:
         by_name = {service.child.name: service.child for service in self._services}
         self._stop_together(
-            [by_name[name] for name in ("beat", "worker", "web") if name in by_name],
+            [by_name[name] for name in ("beat", "tasks", "worker", "web") if name in by_name],
             SERVICES_PATIENCE,
         )
         # What they started in sessions of their own, such as Spark's drivers; the broker goes next.

@@ -100,3 +100,18 @@ class RegisterTableRequest(Message):
 class RenameTableRequest(Message):
     source: TableIdentifier
     destination: TableIdentifier
+
+
+class RemoteSignRequest(Message):
+    region: str
+    uri: str
+    method: str
+    headers: dict[str, list[str]]
+    properties: dict[str, str] | None = None
+    body: str | None = None
+    provider: str = "s3"
+
+
+class RemoteSignResult(Message):
+    uri: str
+    headers: dict[str, list[str]]

@@ -21,6 +21,7 @@ from api.iceberg.views import (
     namespaces,
     oauth,
     scans,
+    signing,
     tables,
     transactions,
     views,
@@ -77,6 +78,7 @@ urlpatterns = [
     _route("{prefix}/tables/rename", POST=tables.RenameTable),
     _route(f"{_TABLE}/unregister", POST=tables.UnregisterTable),
     _route(f"{_TABLE}/credentials", GET=tables.LoadCredentials),
+    _route(f"{_TABLE}/sign", POST=signing.SignRequest),
     _route(f"{_TABLE}/plan", POST=scans.PlanTableScan),
     _route(
         f"{_TABLE}/plan/{{plan-id}}", GET=scans.FetchPlanningResult, DELETE=scans.CancelPlanning

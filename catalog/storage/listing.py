@@ -44,7 +44,8 @@ def list_tree(directory: str) -> Iterator[StoredFile]:
 def list_directories(location: str, directory: str) -> list[str]:
     """The directories directly in a directory of a table; none if it does not exist."""
     path = os.path.realpath(f"{location}/{directory}")
-    if not is_below(path, os.path.realpath(location)):
+    root = os.path.realpath(location)
+    if path != root and not is_below(path, root):
         return []
     try:
         with os.scandir(path) as entries:

@@ -26,45 +26,6 @@ def write_new_file(path: str, content: bytes) -> None:
         os.fsync(handle.fileno())
 
 
-def modified_at(path: str) -> float | None:
-    """The time of the last write, in seconds since 1970.
-
-    None if there is no regular file, or a link is on the path.
-    """
-    try:
-        status = os.lstat(path)
-    except OSError as error:
-        if is_missing(error):
-            return None
-        raise
-    is_plain = stat.S_ISREG(status.st_mode) and _is_where_it_says(os.path.dirname(path))
-    return status.st_mtime if is_plain else None
-
-
-def _is_where_it_says(directory: str) -> bool:
-    """True if no symbolic link is on the path to a directory, which may be missing."""
-    if hasattr(os, "O_PATH"):
-        # Linux returns the path of an open directory in 5 µs; realpath takes 25.
-        with contextlib.suppress(OSError):
-            handle = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-            try:
-                return os.readlink(f"/proc/self/fd/{handle}") == directory
-            finally:
-                os.close(handle)
-    return os.path.realpath(directory) == directory
-
-
-def remove_file(path: str) -> bool:
-    """Remove a file if it exists. Returns True if it existed. Raises OSError."""
-    try:
-        os.unlink(path)
-    except OSError as error:
-        if is_missing(error):
-            return False
-        raise
-    return True
-
-
 def remove_file_in_place(path: str) -> bool:
     """Remove a file by its canonical path. Returns True if it existed. Raises OSError.
 

@@ -7,12 +7,14 @@ from typing import Any
 import orjson
 
 from catalog.access import SYSTEM, Principal
+from catalog.models import StorageProfile, Table
 from catalog.privileges import Privilege
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import functions, scans
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.iceberg.functions import Content
+from catalog.services.storage import profiles
 from catalog.storage import locations
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE, row
 from tests.catalog.formats.iceberg.written import Written
@@ -47,6 +49,12 @@ _REPORT = {
     "projected-field-ids": [1],
     "projected-field-names": ["id"],
     "metrics": {"result-data-files": _COUNT},
+}
+_SIGN = {
+    "method": "GET",
+    "uri": "https://lake.s3.eu-central-1.amazonaws.com/tables/t/data/1.parquet",
+    "region": "eu-central-1",
+    "headers": {"x-amz-checksum-mode": ["ENABLED"]},
 }
 _SET = [{"action": "set-properties", "updates": {"key": "value"}}]
 T, V = "namespaces/ws/tables/t", "namespaces/ws/views/v"
@@ -90,6 +98,7 @@ EXAMPLES: dict[str, Example] = {
         "POST", "tables/rename", {"source": _name("t"), "destination": _name("u")}, 204
     ),
     "loadCredentials": Example("GET", f"{T}/credentials"),
+    "signRequest": Example("POST", f"{T}/sign", _SIGN),
     "planTableScan": Example("POST", f"{T}/plan", {}),
     "fetchPlanningResult": Example("GET", f"{T}/plan/PLAN"),
     "cancelPlanning": Example("DELETE", f"{T}/plan/PLAN", status=204),
@@ -137,6 +146,8 @@ def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
     for number in range(3):
         made.commit([made.file([row(number, number)])])
     register(made, "ws", "t")
+    if operation == "signRequest":
+        _place_in_object_store()
     functions.create_function(
         actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[DEFINITION], doc="adds")
     )
@@ -153,6 +164,22 @@ def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
         "PLAN": plan.plan,
         "TASK": plan.plan_tasks[0],
     }
+
+
+def _place_in_object_store() -> None:
+    """Let the table be in a bucket for whose requests the server signs. Nothing is sent there."""
+    StorageProfile.objects.create(
+        name="lake",
+        kind="s3",
+        roots=["s3://lake/tables"],
+        region="eu-central-1",
+        identity="key",
+        key_id="id",
+        secret=profiles.sealed("secret"),
+        client_access="signing",
+    )
+    profiles.discard_cache()
+    Table.objects.named(("ws", "t")).update(location="s3://lake/tables/t")
 
 
 def _elsewhere(metadata_location: str) -> str:

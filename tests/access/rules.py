@@ -146,6 +146,7 @@ ICEBERG: dict[str, Rule] = {
     "unregisterTable": MANAGE,
     "renameTable": Rule(_namespace, P.MANAGE),
     "loadCredentials": READ,
+    "signRequest": READ,  # its example reads an object; other requests take WRITE
     "planTableScan": READ,
     "fetchPlanningResult": READ,
     "cancelPlanning": READ,
@@ -262,6 +263,8 @@ MANAGEMENT: dict[str, Rule] = {
     "ListDeliveries": ADMIN,
     "ReplayWebhook": ADMIN,
     "GetGovernance": ADMIN,
+    "PlanRegistrations": Rule(Place.EVERYWHERE, P.MANAGE, Unseen.REFUSED),
+    "RegisterStoredTables": Rule(Place.EVERYWHERE, P.MANAGE, Unseen.REFUSED),
     "PlanGovernance": ADMIN,
     "ApplyGovernance": ADMIN,
 }

@@ -20,7 +20,8 @@ CHILDREN = {
     "postgres": ("bin/postgres", "-D"),
     "valkey": ("valkey-server",),
     "web": ("granian",),
-    "worker": ("celery", "worker"),
+    "worker": ("celery", "monodon.jobs"),
+    "tasks": ("celery", "tasks@"),
     "beat": ("celery", "beat"),
 }
 

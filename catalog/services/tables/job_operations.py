@@ -68,7 +68,11 @@ class StartRefresh(StartJob):
 
 @dataclass(frozen=True, kw_only=True)
 class StartMaintenance(StartJob):
-    """Start a maintenance job on a table of either format."""
+    """Start a maintenance job on a table of either format.
+
+    If the actor has requested an equal job that waits still, the result is that job: a second one
+    would find nothing to do.
+    """
 
     name = "MaintainTable"
     action = "maintenance.start"
@@ -81,9 +85,24 @@ class StartMaintenance(StartJob):
 
     def apply(self, batch: Batch) -> Job:
         # Checked under the lock of the table: a concurrent start has committed or waits.
-        if self.only_if_idle and self._is_busy(self.locked(batch)):
+        row = self.locked(batch)
+        if self.only_if_idle and self._is_busy(row):
             raise CommitConflict(f"Table '{label(self.table)}' has an active job already")
-        return super().apply(batch)
+        return self._equal_job(batch, row) or super().apply(batch)
+
+    def _equal_job(self, batch: Batch, row: Table) -> Job | None:
+        """A job that was not started yet and would do the same as the same principal."""
+        batch.flush()
+        return Job.objects.filter(
+            table=row,
+            kind=self.kind_of_job,
+            parameters=dict(self.parameters),
+            is_dry_run=self.is_dry_run,
+            status=JobStatus.QUEUED,
+            attempts=0,
+            cancel_requested=False,
+            transaction__actor=batch.actor.name,
+        ).first()
 
     @staticmethod
     def _is_busy(row: Table) -> bool:

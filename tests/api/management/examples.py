@@ -83,6 +83,14 @@ EXAMPLES: dict[str, Example] = {
     "MeasureTable": Example("POST", "tables/ws$t/measure"),
     "PlanMaintenance": Example("POST", "tables/ws$t/plan"),
     "RepairTable": Example("POST", "tables/ws$t/repair", {"dry_run": True}),
+    "PlanRegistrations": Example(
+        "POST", "registrations/plan", {"location": "moved", "namespace": ["ws"]}
+    ),
+    "RegisterStoredTables": Example(
+        "POST",
+        "registrations",
+        {"tables": [{"format": "lance", "table": ["ws", "moved"], "location": "moved"}]},
+    ),
     "StartMaintenance": Example("POST", "tables/ws$t/maintenance", {"kind": "compact"}, 202),
     "ListJobs": Example("GET", "jobs"),
     "GetJob": Example("GET", "jobs/WAITS"),

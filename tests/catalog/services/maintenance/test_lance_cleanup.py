@@ -5,7 +5,6 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -39,10 +38,18 @@ from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import job_runner, lance_cleanup, lance_retention
 from catalog.services.tables import cleanup_operations, job_operations
+from catalog.storage import locations, stores
 from tests.api.client import encoded_schema
-from tests.factories import files, make_administrator, make_lance_table, make_root, unchanged
+from tests.factories import (
+    files,
+    make_administrator,
+    make_lance_table,
+    make_root,
+    open_lance,
+    unchanged,
+)
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse", "everywhere")]
 TABLE = ("ws", "t")
 ADA = Principal("ada", Privilege.ALL)
 DAY = 86_400
@@ -112,6 +119,13 @@ def in_ledger(branch: str = "") -> list[int]:
 def in_storage(branch: str = "") -> list[int]:
     row = Table.objects.get(name="t", state="live")
     return sorted(lance_cleanup.versions_in_storage(row, branch))
+
+
+def manifest_of(version: int) -> str:
+    """The path of a version's manifest in storage."""
+    row = TableVersion.objects.select_related("table").get(version=version)
+    location = row.table.location
+    return f"{location}/{locations.path_in_table(location, row.manifest_path)}"
 
 
 def rows(version: int | None = None, branch: str = "") -> list[int]:
@@ -300,7 +314,7 @@ def test_a_version_that_gets_a_tag_meanwhile_comes_back(monkeypatch):
     original = lance.LanceDataset.cleanup_old_versions
 
     def tag_first(self: Any, **given: Any) -> Any:
-        lance.dataset(row.location).tags.create("late", 3)
+        open_lance(row.location).tags.create("late", 3)
         return original(self, **given)
 
     monkeypatch.setattr(lance.LanceDataset, "cleanup_old_versions", tag_first)
@@ -315,7 +329,7 @@ def test_it_comes_back_when_the_files_could_not_be_removed_at_once(monkeypatch, 
     row = make_versions()
 
     def tag_and_fail(*_: Any, **__: Any) -> None:
-        lance.dataset(row.location).tags.create("late", 3)
+        open_lance(row.location).tags.create("late", 3)
         raise (
             Killed if killed else ValueError("Dataset at path t/_versions/6.manifest was not found")
         )
@@ -335,7 +349,7 @@ def test_it_comes_back_when_the_files_could_not_be_removed_at_once(monkeypatch, 
 
 def test_what_was_removed_past_the_catalog_leaves_the_ledger():
     row = make_versions()
-    lance.dataset(row.location).cleanup_old_versions(retain_versions=2)
+    open_lance(row.location).cleanup_old_versions(retain_versions=2)
     assert in_ledger() == [1, 2, 3, 4, 5, 6]
     job = run(keep_versions=10)
     assert in_ledger() == in_storage() == [5, 6]
@@ -345,7 +359,8 @@ def test_what_was_removed_past_the_catalog_leaves_the_ledger():
 
 def test_a_table_whose_newest_manifest_is_gone_is_left_alone():
     make_versions()
-    Path("/" + TableVersion.objects.get(version=6).manifest_path).unlink()
+    path = manifest_of(6)
+    assert stores.store_of(path).remove(path)
     job = run()
     assert job.result["plan"] == []
     assert in_ledger() == [1, 2, 3, 4, 5, 6]
@@ -364,11 +379,12 @@ def test_a_table_with_a_manifest_elsewhere_is_left_alone():
     assert in_storage() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_manifest_that_still_waits_is_brought_to_its_place_first():
+def test_a_manifest_that_still_waits_is_brought_to_its_place_first(everywhere):
     make_versions()
     version = TableVersion.objects.get(version=5)
-    final = f"/{version.manifest_path}"
-    Path(final).rename(f"{final}-staged")
+    final = manifest_of(5)
+    everywhere.write(f"{final}-staged", everywhere.read(final))
+    assert stores.store_of(final).remove(final)
     TableVersion.objects.filter(pk=version.pk).update(staged_path=f"{version.manifest_path}-staged")
     assert in_storage() == [1, 2, 3, 4, 6]
     run()
@@ -508,5 +524,5 @@ def test_no_version_is_ever_without_its_files():
     lance_datasets.clear_caches()
     for branch, version in TableVersion.objects.visible().values_list("branch", "version"):
         rows(version, branch)
-    for tag in lance.dataset(row.location).tags.list().values():
+    for tag in open_lance(row.location).tags.list().values():
         rows(tag["version"], "" if tag["branch"] in {None, "main"} else tag["branch"])

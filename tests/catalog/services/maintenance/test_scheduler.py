@@ -4,6 +4,7 @@ import threading
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -816,6 +817,33 @@ def test_somebody_asks_for_maintenance_outside_of_window_and_mode(figures):
     assert (job.kind, job.is_dry_run, job.transaction.actor) == ("compact", True, "ann")
     event = AuditEvent.objects.get(action="maintenance.start")
     assert (event.actor, event.after["kind"], event.after["is_dry_run"]) == ("ann", "compact", True)
+
+
+def test_an_equal_request_returns_the_job_that_waits():
+    make_lance_table(("ws", "t"))
+    start = partial(maintenance_scheduler.start, table=("ws", "t"))
+    first = start(actor=SYSTEM, kind="compact")
+    assert [start(actor=SYSTEM, kind="compact").pk for _ in range(3)] == [first.pk] * 3
+    assert Job.objects.count() == 1
+
+    others = [
+        start(actor=SYSTEM, kind="compact", is_dry_run=True),
+        start(actor=SYSTEM, kind="clean_up"),
+        start(actor=Principal("other", Privilege.ALL), kind="compact"),
+    ]
+    assert len({first.pk, *(job.pk for job in others)}) == 4
+    Job.objects.filter(pk=first.pk).update(status=JobStatus.RUNNING)
+    assert start(actor=SYSTEM, kind="compact").pk not in {first.pk, *(job.pk for job in others)}
+
+
+def test_a_request_after_a_cancellation_or_an_attempt_starts_another_job():
+    make_lance_table(("ws", "t"))
+    start = partial(maintenance_scheduler.start, table=("ws", "t"), kind="compact", actor=SYSTEM)
+    canceled = start()
+    Job.objects.filter(pk=canceled.pk).update(cancel_requested=True)
+    repeated = start()
+    Job.objects.filter(pk=repeated.pk).update(attempts=1)
+    assert len({canceled.pk, repeated.pk, start().pk}) == 3
 
 
 def test_what_nobody_can_start():

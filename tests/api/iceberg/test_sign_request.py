@@ -1,0 +1,223 @@
+"""Remote signing: requests that stay at the files of a table are signed, all others are refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from catalog.access import SYSTEM
+from catalog.models import FileReference, Grant, PrincipalLevel, StorageProfile, Table
+from catalog.privileges import Privilege, closure
+from catalog.services.access import api_keys
+from catalog.services.storage import profiles
+from tests.api.iceberg.client import Iceberg
+from tests.factories import make_iceberg_table, make_table, unchanged
+
+pytestmark = [pytest.mark.operation("signRequest"), pytest.mark.django_db]
+
+PATH = "namespaces/ns/tables/orders/sign"
+HOST = "https://lake.s3.eu-central-1.amazonaws.com"
+
+
+@pytest.fixture
+def lake(db) -> StorageProfile:
+    row = StorageProfile.objects.create(
+        name="lake",
+        kind="s3",
+        roots=["s3://lake/tables"],
+        region="eu-central-1",
+        identity="key",
+        key_id="AKIDSERVER",
+        secret=profiles.sealed("the secret of the server"),
+        client_access="signing",
+    )
+    profiles.discard_cache()
+    return row
+
+
+@pytest.fixture
+def orders(lake) -> Table:
+    return place("orders")
+
+
+@pytest.fixture
+def make_principal_client(db) -> Callable[[Privilege, str], Iceberg]:
+    """Make a client of a principal with one privilege on one table of namespace ``ns``."""
+
+    def make(privilege: Privilege, table: str) -> Iceberg:
+        row, key = api_keys.create_api_key(actor=SYSTEM, name="analyst", level=PrincipalLevel.GRANTED)
+        Grant.objects.create(
+            principal=row.principal,
+            mask=closure(privilege).value,
+            table=Table.objects.named(("ns", table)).get(),
+        )
+        return Iceberg(key)
+
+    return make
+
+
+def place(name: str) -> Table:
+    """An Iceberg table in the bucket. Signing sends nothing there."""
+    make_iceberg_table("ns", name)
+    row = Table.objects.named(("ns", name)).get()
+    row.location = f"s3://lake/tables/{name}"
+    row.save()
+    return row
+
+
+def request(method="GET", key="tables/orders/data/1.parquet", **fields):
+    return {
+        "method": method,
+        "uri": f"{HOST}/{key}",
+        "region": "eu-central-1",
+        "headers": {},
+        **fields,
+    }
+
+
+def delete_objects(*keys: str):
+    body = "".join(f"<Object><Key>{key}</Key></Object>" for key in keys)
+    return request("POST", "?delete", body=f"<Delete>{body}</Delete>")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_readers_get_signatures_for_reads(reader: Iceberg, orders, method):
+    with unchanged():
+        response = reader.call("POST", PATH, request(method))
+    assert response.status_code == 200, response.content
+    headers = response.json()["headers"]
+    assert response.json()["uri"] == f"{HOST}/tables/orders/data/1.parquet"
+    assert headers["authorization"][0].startswith("AWS4-HMAC-SHA256 Credential=AKIDSERVER/")
+    assert response["Cache-Control"] == "private"
+    assert b"the secret" not in response.content
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        request("PUT"),
+        request("DELETE"),
+        request("POST", "tables/orders/data/1.parquet?uploads"),
+        delete_objects("tables/orders/data/1.parquet", "tables/orders/metadata/1.avro"),
+    ],
+    ids=["put", "delete", "upload", "delete objects"],
+)
+def test_writers_get_signatures_for_changes_and_readers_do_not(
+    iceberg: Iceberg, reader: Iceberg, orders, body
+):
+    response = iceberg.call("POST", PATH, body)
+    assert response.status_code == 200, response.content
+    assert response["Cache-Control"] == "no-cache"
+    with unchanged():
+        assert reader.call("POST", PATH, body).status_code == 403
+
+
+def test_lists_of_the_table_are_signed(reader: Iceberg, orders):
+    for prefix in ("tables/orders/", "tables/orders/data/1"):
+        response = reader.call("POST", PATH, request("GET", f"?list-type=2&prefix={prefix}"))
+        assert response.status_code == 200, response.content
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "tables/returns/data/1.parquet",
+        "tables/orders2/data/1.parquet",
+        "tables/unknown/data/1.parquet",
+        "tables/orders",
+        "tables/x",
+        "elsewhere/data/1.parquet",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+def test_files_of_others_are_refused(iceberg: Iceberg, orders, key, method):
+    place("returns")
+    place("orders2")
+    with unchanged():
+        response = iceberg.call("POST", PATH, request(method, key))
+    # A key that may do everything may also read other tables for this one, and change none of them.
+    may_read = method in {"GET", "HEAD"} and key.startswith(("tables/returns/", "tables/orders2/"))
+    assert response.status_code == (200 if may_read else 400), response.content
+
+
+@pytest.mark.parametrize("key", ["tables/returns/data/1.parquet", "tables/orders2/data/1.parquet"])
+def test_readers_of_one_table_do_not_read_another_one_through_it(
+    make_principal_client, orders, key
+):
+    place("returns")
+    place("orders2")
+    client = make_principal_client(Privilege.READ, "orders")
+    assert client.call("POST", PATH, request()).status_code == 200
+    with unchanged():
+        response = client.call("POST", PATH, request("GET", key))
+    assert response.status_code == 400
+    assert "does not belong to" in response.json()["error"]["message"]
+
+
+def test_files_that_the_table_refers_to_may_be_read(make_principal_client, iceberg, orders):
+    source = place("returns")
+    client = make_principal_client(Privilege.READ, "orders")
+    FileReference.objects.create(table=orders, source=source, principal="tester")
+    reading = request("GET", "tables/returns/data/1.parquet")
+    assert client.call("POST", PATH, reading).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "prefix", ["tables/", "tables/orders", "tables/orders2/", "tables/returns/", "t", "elsewhere/"]
+)
+def test_lists_beyond_the_table_are_refused(iceberg: Iceberg, orders, prefix):
+    place("returns")
+    with unchanged():
+        response = iceberg.call("POST", PATH, request("GET", f"?list-type=2&prefix={prefix}"))
+    assert response.status_code == 400
+
+
+def test_one_foreign_key_refuses_the_whole_deletion(iceberg: Iceberg, orders):
+    place("returns")
+    with unchanged():
+        body = delete_objects("tables/orders/data/1.parquet", "tables/returns/data/1.parquet")
+        assert iceberg.call("POST", PATH, body).status_code == 400
+
+
+def test_copies_from_other_tables_need_access_to_them(make_principal_client, orders):
+    place("returns")
+    client = make_principal_client(Privilege.WRITE, "orders")
+    for source, status in {"orders": 200, "returns": 400, "orders2": 400}.items():
+        headers = {"x-amz-copy-source": [f"/lake/tables/{source}/data/1.parquet"]}
+        with unchanged():
+            response = client.call("POST", PATH, request("PUT", headers=headers))
+        assert response.status_code == status, (source, response.content)
+
+
+@pytest.mark.parametrize("client_access", ["none", "static", "sts"])
+def test_profiles_that_do_not_sign_are_refused(iceberg: Iceberg, lake, orders, client_access):
+    StorageProfile.objects.update(client_access=client_access)
+    profiles.discard_cache()
+    with unchanged():
+        response = iceberg.call("POST", PATH, request())
+    assert response.status_code == 406, response.content
+
+
+def test_local_tables_are_refused(iceberg: Iceberg):
+    make_iceberg_table("ns", "orders")
+    with unchanged():
+        assert iceberg.call("POST", PATH, request()).status_code == 406
+
+
+@pytest.mark.parametrize("provider", ["gcs", "azure", "S3", ""])
+def test_other_providers_are_refused(iceberg: Iceberg, orders, provider):
+    with unchanged():
+        assert iceberg.call("POST", PATH, request(provider=provider)).status_code == 406
+
+
+def test_lance_tables_are_not_found(iceberg: Iceberg, lake):
+    make_table("ns", "orders")
+    with unchanged():
+        assert iceberg.call("POST", PATH, request()).status_code == 404
+
+
+@pytest.mark.parametrize("field", ["method", "uri", "region", "headers"])
+def test_incomplete_requests_are_refused(iceberg: Iceberg, orders, field):
+    body = request()
+    del body[field]
+    with unchanged():
+        assert iceberg.call("POST", PATH, body).status_code == 400

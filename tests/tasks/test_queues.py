@@ -1,0 +1,46 @@
+"""Jobs and periodic tasks have queues of their own, so that neither keeps the other waiting."""
+
+import pytest
+import redis
+from django.conf import settings
+
+from server import commands
+from server.options import Options
+from tasks.celery import app
+
+QUEUE = settings.CELERY_TASK_DEFAULT_QUEUE
+JOBS = f"{QUEUE}.jobs"
+
+
+@pytest.fixture
+def broker():
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    client.delete(QUEUE, JOBS)
+    yield client
+    client.delete(QUEUE, JOBS)
+    client.close()
+
+
+def test_jobs_have_a_queue_of_their_own(broker):
+    app.send_task("tasks.maintenance.run_job", args=[1])
+    assert (broker.llen(JOBS), broker.llen(QUEUE)) == (1, 0)
+
+
+@pytest.mark.parametrize("entry", sorted(settings.CELERY_BEAT_SCHEDULE))
+def test_periodic_tasks_have_the_default_queue_and_expire_with_their_next_round(broker, entry):
+    scheduled = settings.CELERY_BEAT_SCHEDULE[entry]
+    app.send_task(scheduled["task"], **scheduled["options"])
+    assert (broker.llen(JOBS), broker.llen(QUEUE)) == (0, 1)
+    assert scheduled["options"]["expires"] == scheduled["schedule"]
+
+
+def test_a_worker_without_queues_takes_from_both():
+    assert set(app.amqp.queues.consume_from) == {QUEUE, JOBS}
+
+
+def test_the_workers_of_the_supervisor_take_from_one_queue_each():
+    options = Options.from_environment({"MONODON_QUEUE": "other"})
+    job_worker, task_worker = commands.job_worker(options), commands.task_worker(options)
+    assert job_worker[job_worker.index("--queues") + 1] == "other.jobs"
+    assert task_worker[task_worker.index("--queues") + 1] == "other"
+    assert "--queues" not in commands.worker(options)
