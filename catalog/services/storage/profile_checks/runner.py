@@ -74,6 +74,8 @@ def checks_of(configuration: StoreConfiguration, mint: Mint) -> list[Check]:
         Check("delete", "Delete", objects.check_delete, (*written, "read")),
         Check("bulk_delete", "Delete many", objects.check_bulk_delete, (*written, "delete")),
     ]
+    if len(configuration.roots) > 1:
+        checks.append(Check("other_roots", "Other roots", objects.check_other_roots, written))
     return checks + _client_checks(configuration, mint, written)
 
 

@@ -120,6 +120,20 @@ def test_other_objects_of_the_root_stay(on_versitygw, versitygw):
     assert versitygw.keys(bucket) == before
 
 
+def test_every_root_is_used(on_versitygw, versitygw):
+    (first,) = on_versitygw.roots
+    second = f"s3://{versitygw.new_bucket()}"
+    results = results_of(replace(on_versitygw, roots=(first, second)))
+    assert results["other_roots"].status == PASSED
+    assert results["other_roots"].cause == second
+    assert versitygw.keys(second.removeprefix("s3://")) == []
+
+    results = results_of(replace(on_versitygw, roots=(first, "s3://no-such-bucket-here/x")))
+    assert failing(results) == ["other_roots"]
+    assert results["other_roots"].cause.startswith("Root s3://no-such-bucket-here/x: ")
+    assert remaining(versitygw, on_versitygw) == []
+
+
 def test_the_objects_are_removed_if_the_caller_stops_early(on_versitygw, versitygw):
     checks = runner.run_checks(on_versitygw, mint_of(on_versitygw))
     for result in checks:
