@@ -16,16 +16,14 @@ from api.management.views import (
     health,
     history,
     jobs,
-    keys,
     labels,
     policies,
     principals,
     protection,
+    recovery,
     registrations,
-    repair,
     search,
     storage,
-    trash,
     webhooks,
 )
 
@@ -51,13 +49,13 @@ for _router, _prefix, _viewset in (
     (_resources, "storage-profiles", storage.StorageProfileViewSet),
     (_resources, r"storage-profiles/(?P<profile>[^/]+)/tests", storage.StorageTestViewSet),
     (_singletons, f"{_NAMESPACE}/storage-profile", storage.NamespaceStorageViewSet),
-    (_resources, "trash", trash.TrashViewSet),
+    (_resources, "trash", recovery.TrashViewSet),
     (_resources, "approvals", approvals.ApprovalViewSet),
     (_resources, "health", health.HealthViewSet),
     (_singletons, f"{_TABLE}/health", health.TableHealthViewSet),
     (_singletons, f"{_TABLE}/measure", health.MeasurementViewSet),
     (_singletons, f"{_TABLE}/plan", health.PlanViewSet),
-    (_singletons, f"{_TABLE}/repair", repair.RepairViewSet),
+    (_singletons, f"{_TABLE}/repair", recovery.RepairViewSet),
     (_singletons, f"{_TABLE}/maintenance", jobs.MaintenanceViewSet),
     (_singletons, "registrations", registrations.RegistrationViewSet),
     (_resources, "jobs", jobs.JobViewSet),
@@ -75,7 +73,7 @@ for _router, _prefix, _viewset in (
     (_resources, "audit", audit.AuditViewSet),
     (_resources, "principals", principals.PrincipalViewSet),
     (_singletons, _MEMBER, principals.MemberViewSet),
-    (_resources, "keys", keys.KeyViewSet),
+    (_resources, "keys", principals.KeyViewSet),
 ):
     _router.register(_prefix, _viewset, basename=_viewset.__name__)
 

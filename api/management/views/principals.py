@@ -1,14 +1,17 @@
-"""Principals: people, groups and service accounts, and the members of groups."""
+"""Principals, members of groups, and API keys."""
 
+from datetime import timedelta
 from functools import partial
 
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.management.serializers import access as s
 from api.management.viewsets import ManagementViewSet
-from catalog.services.access import principals
+from catalog import identifiers
+from catalog.services.access import api_keys, principals
 
 
 class PrincipalViewSet(ManagementViewSet):
@@ -79,3 +82,76 @@ class MemberViewSet(ManagementViewSet):
         """
         principals.remove_member(actor=self.principal, group=principal, member=member)
         return Response(status=204)
+
+
+class KeyViewSet(ManagementViewSet):
+    lookup_field = "key"
+    lookup_value_regex = "[^/]+"
+    results_field = "keys"
+    secret_actions = frozenset({"create", "rotate"})
+    resource = "Key"
+    query_classes = {"list": s.KeyQuery}
+
+    @extend_schema(responses=s.KeySerializer(many=True))
+    def list(self, request: Request) -> Response:
+        """List API keys by name.
+
+        All keys for administrators, otherwise those of the caller. Without their secrets.
+        """
+        return self.page(
+            partial(api_keys.list_api_keys, actor=self.principal, **self.query()), s.KeySerializer
+        )
+
+    @extend_schema(request=s.CreateKeySerializer, responses={201: s.NewKeySerializer})
+    def create(self, request: Request) -> Response:
+        """Create an API key.
+
+        The response has the secret, which cannot be retrieved later. A principal's own key permits at
+        most what the key of the request permits.
+        """
+        body = self.read_body(s.CreateKeySerializer)
+        # Null means that the key never expires; without the field, the default applies.
+        never_expires = "expires_at" in body and body["expires_at"] is None
+        if body["namespace"] is not None:
+            body["namespace"] = identifiers.check(body["namespace"])
+        options = {"expires_at": None, **body, "never_expires": never_expires}
+        row, secret = api_keys.add_key(actor=self.principal, **options)
+        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
+
+    @extend_schema(responses=s.KeySerializer)
+    def retrieve(self, request: Request, key: str) -> Response:
+        """Get an API key.
+
+        Its limits, its end and its last use, without its secret.
+        """
+        row = api_keys.find_api_key(actor=self.principal, name=key)
+        return Response(s.KeySerializer.represent(row))
+
+    @extend_schema(request=s.RotateKeySerializer, responses={201: s.NewKeySerializer})
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, key: str) -> Response:
+        """Replace an API key by a new one.
+
+        The old key stays valid for the overlap. The response has the new secret.
+        """
+        body = self.read_body(s.RotateKeySerializer)
+        row, secret = api_keys.rotate(
+            actor=self.principal,
+            key=api_keys.find_api_key(actor=self.principal, name=key),
+            overlap=timedelta(seconds=body["overlap_seconds"]),
+            name=body["name"],
+            expires_at=body["expires_at"],
+        )
+        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
+
+    @extend_schema(request=None, responses=s.KeySerializer)
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: Request, key: str) -> Response:
+        """Revoke an API key at once.
+
+        Other servers may accept it for at most five more seconds.
+        """
+        row = api_keys.find_api_key(actor=self.principal, name=key)
+        api_keys.revoke_api_key(actor=self.principal, key=row)
+        row.refresh_from_db(fields=["revoked_at"])
+        return Response(s.KeySerializer.represent(row))

@@ -1,4 +1,4 @@
-"""The trash: dropped objects, undropping and purging them."""
+"""The trash, undropping and purging its objects, and the repair of Lance tables."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from api.management.serializers import recovery as s
 from api.management.viewsets import ManagementViewSet
 from catalog import access
 from catalog.errors import TrashItemNotFound
-from catalog.services.recovery import undrop
+from catalog.services.recovery import lance_repair, undrop
 from catalog.services.storage import file_references
 
 
@@ -86,3 +86,20 @@ class TrashViewSet(ManagementViewSet):
         dependents = file_references.dependents_of(self.principal, readable)
         context = {"readable": readable, "dependents": dependents}
         return s.TrashItemSerializer(rows, many=True, context=context).data
+
+
+class RepairViewSet(ManagementViewSet):
+    operation_ids = {"create": "RepairTable"}
+
+    @extend_schema(request=s.RepairTableSerializer, responses={200: s.RepairReportSerializer})
+    def create(self, request: Request, id: str) -> Response:
+        """Repair a Lance table.
+
+        Compares the ledger with the storage, and publishes a whole version if the newest one is
+        incomplete. With ``dry_run``, it only reports.
+        """
+        body = self.read_body(s.RepairTableSerializer)
+        report = lance_repair.repair(
+            actor=self.principal, table=self.identifier, is_dry_run=body["dry_run"]
+        )
+        return Response(s.RepairReportSerializer.represent(report))
