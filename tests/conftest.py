@@ -59,7 +59,7 @@ def _nothing_kept() -> Iterator[None]:
     from catalog.services.access.throttle import throttle
     from catalog.services.audit import refusals
     from catalog.services.engine import table_cache
-    from catalog.services.storage import profiles
+    from catalog.services.storage import credentials, profiles, s3_sessions
 
     limits.requests = None  # a test that loads config.wsgi makes this a web process
     known_keys.forget_keys()
@@ -68,6 +68,8 @@ def _nothing_kept() -> Iterator[None]:
     table_cache.documents.clear()
     refusals.ledger.forget()
     profiles.discard_cache()
+    credentials.discard_cache()
+    s3_sessions.forget()
     # Its thread would write into the database of a later test; who tests refusals takes them here.
     refusals.ledger.deliver = lambda due: None
     yield

@@ -45,26 +45,26 @@ class Delegation:
     actor: Principal
     table: LoadedTable
     opens: TableAccess
-    has_secrets: bool
-    """True if the answer has credentials."""
+
+    @property
+    def has_secrets(self) -> bool:
+        """True if the answer has credentials."""
+        return self.opens.has_secrets
 
     def issue(self) -> Credentials:
         """The credentials, or only the store's address. Raises ServiceUnavailable."""
-        if self.has_secrets:
-            return credentials.issue(self.actor, self.table, self.opens)
-        return credentials.address(self.opens)
+        return credentials.issue(self.actor, self.table, self.opens)
 
     def is_current(self, tag: str) -> bool:
         """True if an answer with this ETag opens the same, and has not to be renewed."""
         mark = _MARK.fullmatch(tag)
-        if mark is None or mark[2] != self.opens.tag(secrets=self.has_secrets):
+        if mark is None or mark[2] != self.opens.tag:
             return False
         return not self.has_secrets or int(mark[3]) > time.time()
 
     def marked(self, tag: str, issued: Credentials) -> str:
         """The ETag of the answer with these credentials."""
-        what = self.opens.tag(secrets=self.has_secrets)
-        return f'{tag[:-1]}.c{what}-{int(issued.renew_at)}"'
+        return f'{tag[:-1]}.c{self.opens.tag}-{int(issued.renew_at)}"'
 
 
 def unmarked(tags: Iterable[str]) -> list[str]:
@@ -75,10 +75,7 @@ def unmarked(tags: Iterable[str]) -> list[str]:
 
 def of_loaded(request: HttpRequest, actor: Principal, table: LoadedTable) -> Delegation | None:
     """What a request gets for a table that ``load_table`` returned; None for local files."""
-    opens = credentials.table_access(actor, table, held=table.held, state=table.etag)
-    if opens is None:
-        return None
-    return Delegation(actor, table, opens, opens.has_secrets and _requests_credentials(request))
+    return _delegation(actor, table, table.held, secrets=_requests_credentials(request))
 
 
 def of_created(request: HttpRequest, actor: Principal, table: LoadedTable) -> Delegation | None:
@@ -86,11 +83,21 @@ def of_created(request: HttpRequest, actor: Principal, table: LoadedTable) -> De
     if table.location.startswith("/"):
         return None
     held = _held_on_created(actor, table)
-    opens = credentials.table_access(actor, table, held=held, state=table.etag)
-    if opens is None:
-        return None
-    has_secrets = held != NOTHING and opens.has_secrets and _requests_credentials(request)
-    return Delegation(actor, table, opens, has_secrets)
+    secrets = held != NOTHING and _requests_credentials(request)
+    return _delegation(actor, table, held, secrets=secrets)
+
+
+def of_credentials_request(actor: Principal, table: LoadedTable) -> Delegation | None:
+    """The same for a request for credentials; None if there are none."""
+    delegated = _delegation(actor, table, table.held, secrets=True)
+    return delegated if delegated is not None and delegated.has_secrets else None
+
+
+def _delegation(
+    actor: Principal, table: LoadedTable, held: Privilege, *, secrets: bool
+) -> Delegation | None:
+    opens = credentials.table_access(actor, table, held=held, secrets=secrets, state=table.etag)
+    return None if opens is None else Delegation(actor, table, opens)
 
 
 def require_available(
@@ -102,12 +109,6 @@ def require_available(
     """
     if _requests_credentials(request):
         credentials.require_available(actor, table, location)
-
-
-def of_credentials_request(actor: Principal, table: LoadedTable) -> Delegation | None:
-    """The same for a request that is one for credentials; None if there are none."""
-    opens = credentials.table_access(actor, table, held=table.held, state=table.etag)
-    return Delegation(actor, table, opens, True) if opens and opens.has_secrets else None
 
 
 def _held_on_created(actor: Principal, table: LoadedTable) -> Privilege:
@@ -155,7 +156,9 @@ def _config(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> d
         config |= _address_of_s3(configuration, issued.location)
         if configuration.client_access is ClientAccess.SIGNING:
             config["s3.remote-signing-enabled"] = "true"
+            # Relative to the catalog's address, which clients use in place of ``s3.signer.uri``.
             config["s3.signer.endpoint"] = f"{_path(table.identifier, warehouse)}/sign"
+            config["s3.signer"] = "S3V4RestSigner"  # PyIceberg's
         if key is not None:
             config |= _key_of_s3(key)
         if issued.expires_at_millis is not None:

@@ -29,11 +29,9 @@ def of_table(
     ``vend`` is the request's ``vend_credentials``: if it is false, there are no secrets. Raises
     ServiceUnavailable.
     """
-    opens = credentials.table_access(actor, table, held=held)
+    opens = credentials.table_access(actor, table, held=held, secrets=vend is not False)
     if opens is None:
         return None
-    if vend is False:
-        return render(credentials.address(opens))
     return render(credentials.issue(actor, table, opens))
 
 

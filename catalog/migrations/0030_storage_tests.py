@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0028_storage_profiles"),
+        ("catalog", "0029_ledger_in_object_stores"),
     ]
 
     operations = [

@@ -395,9 +395,10 @@ def test_a_change_of_storage_in_a_batch_is_seen_by_its_later_operations():
             namespace=("hidden",), updates={"location": "s3://other/root/new"}
         ),
         registration_operations.DeclareTable(table=("hidden", "after")),
-        profile_bindings.BindStorageProfile(namespace=MINE, profile="other"),
-        registration_operations.DeclareTable(table=(*MINE, "bound")),
+        profile_bindings.BindStorageProfile(namespace=("plain",), profile="other"),
+        registration_operations.DeclareTable(table=("plain", "bound")),
     ]
+    make_namespace("plain")
     before, _, after, _, bound = commit(operations, actor=SYSTEM).results
     assert before.location.startswith(f"{base}/before-")
     assert after.location.startswith("s3://other/root/new/after-")

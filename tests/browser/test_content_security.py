@@ -15,6 +15,7 @@ PAGES = (
     "/admin/catalog/auditevent/",
     "/admin/catalog/job/",
     "/admin/catalog/apikey/add/",
+    "/admin/catalog/storageprofile/add/?preset=minio",
     "/admin/auth/user/add/",
     "/admin/search/?s=flights&extended=1",
     "/admin/django_celery_beat/periodictask/",

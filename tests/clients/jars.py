@@ -51,6 +51,13 @@ RUNTIME = Jar(
 )
 """Spark's packages for Iceberg."""
 NAME = RUNTIME.name
+AWS = Jar(
+    "org.apache.iceberg",
+    "iceberg-aws-bundle",
+    ICEBERG,
+    "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+)
+"""What Iceberg needs for tables in S3."""
 
 
 def directory() -> Path:

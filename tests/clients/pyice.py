@@ -24,12 +24,14 @@ def credential(url: str, key: str) -> dict[str, str]:
     return {"credential": f"tests:{key}", "oauth2-server-uri": f"{url}/v1/oauth/tokens"}
 
 
-def append(url: str, key: str, table: tuple[str, ...], writer: int, count: int) -> int:
+def append(
+    url: str, key: str, table: tuple[str, ...], writer: int, count: int, **properties: Any
+) -> int:
     """Append `count` rows, each in a commit of its own; returns how often it was told to try again.
 
     Spawned, so importable by name.
     """
-    loaded = connect(url, token=key).load_table(table)
+    loaded = connect(url, token=key, **properties).load_table(table)
     deadline = time.monotonic() + _PATIENCE
     conflicts = 0
     for number in range(count):

@@ -2,16 +2,23 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lance
+import obstore
 import pyarrow as pa
 import pytest
 from lance_namespace import CreateNamespaceRequest
+from obstore.store import S3Store
 
-from tests.clients import writers
+from tests.clients import conftest, writers
+from tests.clients.conftest import Place
 from tests.clients.writers import ROWS, AppendReport
 from tests.live import LiveServer
+from tests.stores.faults import FaultProxy, Faults
+from tests.stores.s3 import S3Store as Store
 
 WRITERS, APPENDS = 4, 25
 TABLE = ["many", "rows"]
@@ -19,10 +26,11 @@ MEGABYTE = 1024 * 1024
 
 
 @pytest.fixture
-def server(killable: LiveServer) -> LiveServer:
+def server(killable: LiveServer, place: Place) -> LiveServer:
     """A live server with an empty table."""
     ns = killable.client()
     ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
+    place(killable, TABLE[:1])
     schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
     lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
     return killable
@@ -45,6 +53,28 @@ def test_appends_of_four_processes_are_committed_once(server: LiveServer) -> Non
     assert max(server.resident()) < 300 * MEGABYTE
 
 
+def test_sixteen_writers_of_a_table_in_an_object_store(killable: LiveServer, s3: Store) -> None:
+    """Every commit of every writer is there once, though each meets those of the others."""
+    writer_count, append_count = 16, 20
+    ns = killable.client()
+    ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
+    conftest.bind_to(killable, s3, TABLE[:1])
+    schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
+    lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
+    with ThreadPoolExecutor(writer_count) as threads:
+        running = [
+            threads.submit(writers.append, killable.url, killable.key, TABLE, writer, append_count)
+            for writer in range(writer_count)
+        ]
+        reports = [future.result(timeout=900) for future in running]
+    assert [report.errors for report in reports] == [[]] * writer_count
+    rows = _rows(killable)
+    assert len(rows) == writer_count * append_count * ROWS
+    assert set(rows.values()) == {1}
+    assert _ledger(killable) == list(range(1, writer_count * append_count + 2))
+    _every_version_is_readable(killable)
+
+
 def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -> None:
     kills = (20, 45, 70)
     with writers.pool(WRITERS) as pool:
@@ -59,15 +89,7 @@ def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -
     server.wait_until_idle()
 
     rows = _rows(server)
-    for report in reports:
-        assert len(report.acknowledged) + len(report.landed) == APPENDS
-        for name in report.acknowledged + report.landed:
-            assert [rows[name, row] for row in range(ROWS)] == [1] * ROWS, name
-        for name in report.failed:
-            counts = {rows[name, row] for row in range(ROWS)}
-            assert counts in ({0}, {1}), name
-    acknowledged = {name for t in reports for name in _names(t)}
-    assert {name for name, _ in rows} <= acknowledged
+    _require_each_once(reports, rows, APPENDS)
     assert any(report.errors for report in reports), "no writer noticed the kills"
     versions = _ledger(server)
     assert versions == list(range(1, len(versions) + 1))
@@ -77,6 +99,47 @@ def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -
     server.settle()
     _every_version_is_readable(server)
     assert max(server.resident()) < 300 * MEGABYTE
+
+
+def test_appends_survive_a_failing_object_store(
+    killable: LiveServer, proxied_s3: Store, s3_proxy: FaultProxy
+) -> None:
+    """The store of the server and of the writers is throttled, resets connections and loses answers."""
+    writer_count, append_count = 4, 10
+    ns = killable.client()
+    ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
+    conftest.bind_to(killable, proxied_s3, TABLE[:1])
+    schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
+    lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
+    s3_proxy.faults = Faults(slow_down=0.03, reset=0.01, lost_answer=0.01, seed=7)
+    with ThreadPoolExecutor(writer_count) as threads:
+        running = [
+            threads.submit(writers.append, killable.url, killable.key, TABLE, writer, append_count)
+            for writer in range(writer_count)
+        ]
+        reports = [future.result(timeout=900) for future in running]
+    s3_proxy.faults = Faults()
+    rows = _rows(killable)
+    _require_each_once(reports, rows, append_count)
+    killable.settle()
+    _every_version_is_readable(killable)
+    versions = _ledger(killable)
+    assert versions == list(range(1, len(versions) + 1))
+    assert len(versions) == 1 + len({name for name, _ in rows})
+
+
+def _require_each_once(
+    reports: Sequence[AppendReport], rows: Counter[tuple[str, int]], append_count: int
+) -> None:
+    """Each successful append is in the table once, and each failed one as a whole or not at all."""
+    for report in reports:
+        assert len(report.acknowledged) + len(report.landed) == append_count
+        for name in report.acknowledged + report.landed:
+            assert [rows[name, row] for row in range(ROWS)] == [1] * ROWS, name
+        for name in report.failed:
+            counts = {rows[name, row] for row in range(ROWS)}
+            assert counts in ({0}, {1}), name
+    assert {name for name, _ in rows} <= {name for t in reports for name in _names(t)}
 
 
 def _arguments(server: LiveServer) -> tuple[list[object], ...]:
@@ -107,13 +170,31 @@ def _ledger(server: LiveServer) -> list[int]:
     return [entry["version"] for entry in answer["versions"]]
 
 
+def _size(server: LiveServer, manifest_path: str) -> int:
+    """The size of a manifest in storage, whose path is relative to the store."""
+    _, answer = server.post(f"/v1/table/{'$'.join(TABLE)}/describe")
+    location = answer["location"]
+    if location.startswith("/"):
+        return Path("/" + manifest_path).stat().st_size
+    options = answer["storage_options"]
+    store = S3Store(
+        location.removeprefix("s3://").partition("/")[0],
+        endpoint=options["aws_endpoint"],
+        region=options["aws_region"],
+        access_key_id=options["aws_access_key_id"],
+        secret_access_key=options["aws_secret_access_key"],
+        client_options={"allow_http": True},
+    )
+    return obstore.head(store, manifest_path)["size"]
+
+
 def _every_version_is_readable(server: LiveServer) -> None:
     """Check that the ledger's file of every version exists and that pylance can open it."""
     ns = server.client()
     _, answer = server.post(f"/v1/table/{'$'.join(TABLE)}/version/list")
     previous = -1
     for entry in answer["versions"]:
-        assert Path("/" + entry["manifest_path"]).stat().st_size == entry["manifest_size"]
+        assert _size(server, entry["manifest_path"]) == entry["manifest_size"]
         dataset = lance.dataset(namespace_client=ns, table_id=TABLE, version=entry["version"])
         rows = dataset.count_rows()
         assert rows == (previous + ROWS if previous >= 0 else 0)

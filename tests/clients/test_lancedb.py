@@ -17,6 +17,7 @@ from lancedb.pydantic import LanceModel, Vector
 from lancedb.table import Table
 
 from tests.clients import lancedb_client
+from tests.clients.conftest import Place
 from tests.live import LiveServer
 
 pytestmark = [
@@ -40,9 +41,12 @@ def db(live: LiveServer) -> LanceNamespaceDBConnection:
 
 
 @pytest.fixture
-def space(db: LanceNamespaceDBConnection, request: pytest.FixtureRequest) -> list[str]:
-    name = f"lancedb_{request.node.originalname}"
+def space(
+    live: LiveServer, db: LanceNamespaceDBConnection, request: pytest.FixtureRequest, place: Place
+) -> list[str]:
+    name = f"lancedb_{request.node.name}"
     db.create_namespace([name])
+    place(live, [name])
     return [name]
 
 

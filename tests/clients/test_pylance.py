@@ -18,6 +18,7 @@ from lance_namespace import (
 )
 from lance_namespace.errors import TableNotFoundError
 
+from tests.clients.conftest import Place
 from tests.live import LiveServer
 
 
@@ -27,10 +28,17 @@ def ns(live: LiveServer) -> RestNamespace:
 
 
 @pytest.fixture
-def table(ns: RestNamespace, request: pytest.FixtureRequest) -> list[str]:
+def local_table(ns: RestNamespace, request: pytest.FixtureRequest) -> list[str]:
     """The identifier of a table that is not there yet, in a namespace of its own."""
     ns.create_namespace(CreateNamespaceRequest(id=[request.node.name]))
     return [request.node.name, "t"]
+
+
+@pytest.fixture
+def table(live: LiveServer, local_table: list[str], place: Place) -> list[str]:
+    """The same; then the test runs with a table in an object store."""
+    place(live, local_table[:1])
+    return local_table
 
 
 def numbers(values: Sequence[int]) -> pa.Table:
@@ -94,13 +102,13 @@ def test_append_delete_overwrite_restore_compact(
 
 
 def test_every_commit_is_recorded_under_its_final_name(
-    live: LiveServer, ns: RestNamespace, table: list[str]
+    live: LiveServer, ns: RestNamespace, local_table: list[str]
 ) -> None:
-    write(ns, table, [1], "create")
+    write(ns, local_table, [1], "create")
     for value in (2, 3):
-        write(ns, table, [value], "append")
+        write(ns, local_table, [value], "append")
 
-    _, answer = live.post(f"/v1/table/{table[0]}$t/version/list")
+    _, answer = live.post(f"/v1/table/{local_table[0]}$t/version/list")
 
     for entry in answer["versions"]:
         manifest = Path("/" + entry["manifest_path"])
@@ -199,37 +207,37 @@ def test_namespaces_nest(live: LiveServer, ns: RestNamespace, table: list[str]) 
 
 
 def test_a_dropped_table_loses_its_files(
-    live: LiveServer, ns: RestNamespace, table: list[str]
+    live: LiveServer, ns: RestNamespace, local_table: list[str]
 ) -> None:
-    write(ns, table, [1, 2], "create")
-    location = Path(lance.dataset(namespace_client=ns, table_id=table).uri)
+    write(ns, local_table, [1, 2], "create")
+    location = Path(lance.dataset(namespace_client=ns, table_id=local_table).uri)
     assert location.is_dir()
 
-    answer = ns.drop_table(DropTableRequest(id=table))
+    answer = ns.drop_table(DropTableRequest(id=local_table))
 
     assert answer.location == str(location)
     with pytest.raises(TableNotFoundError):
-        ns.table_exists(TableExistsRequest(id=table))
+        ns.table_exists(TableExistsRequest(id=local_table))
     _wait_until_removed(live, location)
     # The name is free again, and the new table has other files.
-    write(ns, table, [3], "create")
-    assert read(ns, table) == [3]
-    assert lance.dataset(namespace_client=ns, table_id=table).uri != str(location)
+    write(ns, local_table, [3], "create")
+    assert read(ns, local_table) == [3]
+    assert lance.dataset(namespace_client=ns, table_id=local_table).uri != str(location)
 
 
 def test_dropping_a_namespace_drops_its_content(
-    live: LiveServer, ns: RestNamespace, table: list[str]
+    live: LiveServer, ns: RestNamespace, local_table: list[str]
 ) -> None:
-    space = [table[0], "below"]
+    space = [local_table[0], "below"]
     ns.create_namespace(CreateNamespaceRequest(id=space))
     locations = []
-    for identifier in (table, [*space, "t"]):
+    for identifier in (local_table, [*space, "t"]):
         write(ns, identifier, [1], "create")
         locations.append(Path(lance.dataset(namespace_client=ns, table_id=identifier).uri))
 
-    ns.drop_namespace(DropNamespaceRequest(id=[table[0]], behavior="Cascade"))
+    ns.drop_namespace(DropNamespaceRequest(id=[local_table[0]], behavior="Cascade"))
 
-    for identifier in (table, [*space, "t"]):
+    for identifier in (local_table, [*space, "t"]):
         with pytest.raises(Exception, match="does not exist"):
             lance.dataset(namespace_client=ns, table_id=identifier)
     for location in locations:
@@ -244,39 +252,39 @@ def _wait_until_removed(live: LiveServer, location: Path, within: float = 60.0) 
 
 
 def test_a_table_stays_writable_after_accepted_commits(
-    live: LiveServer, ns: RestNamespace, table: list[str]
+    live: LiveServer, ns: RestNamespace, local_table: list[str]
 ) -> None:
     """Versions without manifests are refused, and so is deleting the newest record."""
-    write(ns, table, [1], "create")
-    write(ns, table, [2], "append")
-    path = f"/v1/table/{'$'.join(table)}/version"
-    location = live.post(f"/v1/table/{'$'.join(table)}/describe")[1]["location"]
+    write(ns, local_table, [1], "create")
+    write(ns, local_table, [2], "append")
+    path = f"/v1/table/{'$'.join(local_table)}/version"
+    location = live.post(f"/v1/table/{'$'.join(local_table)}/describe")[1]["location"]
     directory = Path(location.removeprefix("file://")) / "_versions"
     missing = {"version": 3, "manifest_path": f"{directory}/{2**64 - 4:020d}.manifest-gone"}
     assert live.post(f"{path}/create", missing)[0] == 404
     ranges = [{"start_version": 1, "end_version": -1}]
     assert live.post(f"{path}/delete", {"ranges": ranges})[0] == 409
-    assert write(ns, table, [3], "append") == 3
-    assert read(ns, table) == [1, 2, 3]
+    assert write(ns, local_table, [3], "append") == 3
+    assert read(ns, local_table) == [1, 2, 3]
 
 
 def test_a_repaired_table_is_writable(
-    live: LiveServer, ns: RestNamespace, table: list[str]
+    live: LiveServer, ns: RestNamespace, local_table: list[str]
 ) -> None:
     """After the newest manifest is lost, stock clients can neither read nor append until the
     repair."""
-    write(ns, table, [1], "create")
-    write(ns, table, [2], "append")
-    write(ns, table, [3], "append")
-    name = "$".join(table)
+    write(ns, local_table, [1], "create")
+    write(ns, local_table, [2], "append")
+    write(ns, local_table, [3], "append")
+    name = "$".join(local_table)
     location = live.post(f"/v1/table/{name}/describe")[1]["location"]
     newest = Path(location.removeprefix("file://")) / f"_versions/{2**64 - 4:020d}.manifest"
     newest.unlink()
     with pytest.raises(OSError, match=r".+"):
-        write(ns, table, [4], "append")
+        write(ns, local_table, [4], "append")
     status, answer = live.post(f"/management/v1/tables/{name}/repair", {})
     assert (status, answer["published"]) == (200, {"": 4})
-    assert ledger(live, table) == [1, 2, 4]
-    assert read(ns, table) == [1, 2]
-    assert write(ns, table, [5], "append") == 5
-    assert read(ns, table) == [1, 2, 5]
+    assert ledger(live, local_table) == [1, 2, 4]
+    assert read(ns, local_table) == [1, 2]
+    assert write(ns, local_table, [5], "append") == 5
+    assert read(ns, local_table) == [1, 2, 5]

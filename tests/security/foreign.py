@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.io import load_file_io
+from pyiceberg.io import OutputFile, load_file_io
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -25,7 +25,7 @@ from pyiceberg.typedef import Record
 from catalog.access import SYSTEM
 from catalog.models import Table
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.catalog.services.iceberg.writing import open_table, rows
+from tests.catalog.services.iceberg.writing import io_properties, open_table, rows
 from tests.factories import make_iceberg_table
 
 MINE = ("mine", "t")
@@ -158,7 +158,7 @@ def snapshot(slot: str, path: str, **changed: Any) -> dict[str, Any]:
     sequence = table.metadata.last_sequence_number + 1
     with write_manifest_list(
         format_version=2,
-        output_file=load_file_io().new_output(listed),
+        output_file=_output(listed),
         snapshot_id=number,
         parent_snapshot_id=None,
         sequence_number=sequence,
@@ -203,9 +203,13 @@ def _write_manifest(at: str, table: Any, number: int, path: str | None, slot: st
     return writer.to_manifest_file()
 
 
+def _output(location: str) -> OutputFile:
+    return load_file_io(io_properties(location), location).new_output(location)
+
+
 class _Writer(ManifestWriterV2):
     def __init__(self, path: str, table: Any, number: int, *, is_deletes: bool) -> None:
-        output = load_file_io().new_output(path)
+        output = _output(path)
         super().__init__(UNPARTITIONED_PARTITION_SPEC, table.schema(), output, number, "deflate")
         self._is_deletes = is_deletes
 

@@ -41,7 +41,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Materialized views", "table_view", MaterializedView),
             ("Functions", "function", Function),
             ("Labels", "label", LabelDefinition),
-            ("Storage profiles", "hard_drive", StorageProfile),
+            ("Storage profiles", "storage", StorageProfile),
             ("Trash", "delete", TrashItem),
         ),
     ),

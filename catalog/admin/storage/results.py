@@ -13,7 +13,7 @@ from catalog.models import StorageProfile, StorageTest, StorageTestStatus
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.storage.profile_checks.results import CheckResult, CheckStatus
 
-_COLOURS = {
+_COLOURS: dict[str, str] = {
     StorageTestStatus.QUEUED: "info",
     StorageTestStatus.RUNNING: "info",
     StorageTestStatus.PASSED: "success",
@@ -28,7 +28,7 @@ _ORDER = (CheckStatus.FAILED, CheckStatus.WARNING, CheckStatus.PASSED, CheckStat
 
 def badge(status: str) -> SafeString:
     """The badge of a test or of a check."""
-    return cells.badge(status, _COLOURS.get(status))  # type: ignore[call-overload]
+    return cells.badge(status, _COLOURS.get(status))
 
 
 def outcome(row: StorageTest | None, version: int) -> SafeString:

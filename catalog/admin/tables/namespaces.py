@@ -209,7 +209,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
     def rules(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
         return protection.rules(self, request, row)
 
-    @button("Storage", permission="storage", icon="hard_drive")
+    @button("Storage", permission="storage", icon="storage")
     def storage(self, request: HttpRequest, row: Namespace) -> HttpResponseBase:
         return namespace_storage.bind(self, request, row)
 

@@ -98,6 +98,8 @@ class Batch:
         """What was looked up about these; None once an operation may have changed that."""
         self.placements: dict[int, Any] = {}
         """What was looked up about the object storage of namespaces; emptied in the same way."""
+        self.has_storage_as_locked = True
+        """False once an operation may have changed the storage of the locked namespaces."""
         self.events: list[audit_records.NewEvent] = []
         self._index = 0
         self._keeps_locations = True
@@ -176,6 +178,7 @@ class Batch:
         """Attribute the following changes to this operation."""
         self.current, self._index = operation, index
         keeps_locations = operation.keeps_locations()
+        self.has_storage_as_locked &= self._keeps_locations
         if not (keeps_locations and self._keeps_locations):
             self.location_checks = None
             self.placements.clear()

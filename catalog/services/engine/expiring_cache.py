@@ -28,9 +28,9 @@ class ExpiringCache(Generic[K, V]):
     and share its result or its failure.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, clock: Callable[[], float] = time.time) -> None:
         self._lock = threading.Lock()
-        self._values = TLRUCache(size, ttu=_renew_at, timer=time.time)
+        self._values = TLRUCache(size, ttu=_renew_at, timer=clock)
         self._running: dict[K, Future[V]] = {}
 
     def get(self, key: K, make: Callable[[], V]) -> V:

@@ -5,9 +5,12 @@
     - {name: etl, kind: service, level: granted, description: loads, is_active: true, groups: [group:jobs]}
     labels:
     - {key: pii, description: "", colour: red, values: ["yes", "no"], is_multiple: false, applies_to: [table, column]}
+    storage_profiles:
+    - {name: lake, kind: s3, roots: ["s3://lake/tables"], region: eu-central-1}
     namespaces:
     - name: [prod]
       owner: user:ada
+      storage_profile: lake
       grants: {group:analysts: [read]}
     tables:
     - name: [prod, users]

@@ -54,7 +54,7 @@ class CreateFromMetadata(NewTableOperation):
     format: TableFormat = TableFormat.ICEBERG
     file: MetadataFile
     location: str
-    """Canonical local path, already checked."""
+    """Canonical, already checked."""
     is_own_location: bool = False
     """True if the server chose the location: no other table has it, but one may have a directory
     above it."""

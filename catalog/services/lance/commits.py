@@ -279,15 +279,21 @@ class _OpenVersion:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._catalog = ForwardingNamespace()
+        self._catalog = ForwardingNamespace(snapshot.location)
         self._dataset: LanceDataset | None = None
         self._foreign: tuple[str, ...] = ()
+        self._options: dict[str, Any] = {}
 
     def check(self, snapshot: Snapshot) -> None:
         """Check the owners of the version's files before Lance opens, uses or extends it."""
         lance_files.require_plain_directories(snapshot)
         if self._dataset is None or not lance_files.is_plain(snapshot):
             self._foreign = datasets.check(snapshot)
+            # Here, and not in the threads of Lance: the profiles are in the database.
+            self._options = {
+                "storage_options": lance_options.storage_options(snapshot.location),
+                "base_store_params": datasets.base_options(snapshot),
+            }
         else:
             lance_files.require_rights(snapshot, self._foreign)
 
@@ -324,11 +330,10 @@ class _OpenVersion:
             snapshot.location,
             None if snapshot.branch else snapshot.version,
             session=datasets.session_for(snapshot),
-            storage_options=lance_options.storage_options(snapshot.location),
-            base_store_params=datasets.base_options(snapshot),
             namespace_client=self._catalog,
             table_id=list(snapshot.table),
             namespace_client_managed_versioning=True,
+            **self._options,
         )
         if snapshot.branch:
             dataset = dataset.checkout_version((snapshot.branch, snapshot.version))

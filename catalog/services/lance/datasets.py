@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, connections
 from lance import Session
 from lance.dataset import LanceDataset
 from lance_namespace import LanceNamespace
@@ -187,25 +188,38 @@ def clear_caches() -> None:
 
 
 def _open(snapshot: Snapshot) -> LanceDataset:
-    options = lance_options.storage_options(snapshot.location)
-    if snapshot.is_in_place and not expires(options):
-        return LanceDataset(
-            snapshot.uri,
-            snapshot.version,
-            session=session_for(snapshot),
-            storage_options=options,
-            base_store_params=base_options(snapshot),
-        )
+    access_options = (
+        store_access(snapshot.location, snapshot.table)
+        if snapshot.is_in_place
+        else {
+            "storage_options": lance_options.storage_options(snapshot.location),
+            "namespace_client": _OneVersion(snapshot),
+            "table_id": list(snapshot.table),
+            "namespace_client_managed_versioning": True,
+        }
+    )
     return LanceDataset(
         snapshot.uri,
         snapshot.version,
         session=session_for(snapshot),
-        storage_options=options,
         base_store_params=base_options(snapshot),
-        namespace_client=_OneVersion(snapshot),
-        table_id=list(snapshot.table),
-        namespace_client_managed_versioning=not snapshot.is_in_place,
+        **access_options,
     )
+
+
+def store_access(location: str, table: Identifier) -> dict[str, Any]:
+    """Return the keyword arguments with which Lance opens a version of a table by its location.
+
+    They renew credentials that expire.
+    """
+    options = lance_options.storage_options(location)
+    if not expires(options):
+        return {"storage_options": options}
+    return {
+        "storage_options": options,
+        "namespace_client": _Credentials(location),
+        "table_id": list(table),
+    }
 
 
 def base_options(snapshot: Snapshot) -> dict[str, dict[str, str]] | None:
@@ -242,24 +256,56 @@ def _missing(
     )
 
 
-class _OneVersion(LanceNamespace):
-    """The catalog of a single version whose manifest does not have its final name yet.
+def renewed_options(location: str) -> dict[str, str] | None:
+    """Return the present storage options of a location, in a thread of Lance.
 
-    It also renews the credentials with which Lance reads the version.
+    Lance's threads never end, so a connection to the database that is opened here is closed.
     """
+    own_connection = connections[DEFAULT_DB_ALIAS]
+    was_open = own_connection.connection is not None
+    try:
+        return lance_options.storage_options(location)
+    finally:
+        if not was_open:
+            own_connection.close()
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._location = snapshot.location
-        self._entry = table_version(snapshot.entry)
+
+def namespace_id(location: str) -> str:
+    """Return the id of the catalog, as Lance sees it, for a table's location.
+
+    Datasets with the same id and table share a connection to the object store, and its credentials.
+    So the id differs after a change of the storage profile.
+    """
+    if not locations.is_object(location):
+        return "monodon"
+    configuration = stores.configuration_of(location)
+    if configuration is None:
+        return "monodon"
+    return f"monodon {configuration.profile} {configuration.version}"
+
+
+class _Credentials(LanceNamespace):
+    """The catalog as Lance sees it when it renews credentials."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._id = namespace_id(location)
 
     def namespace_id(self) -> str:
-        return "monodon"
+        return self._id
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
         return m.DescribeTableResponse(
-            location=self._location,
-            storage_options=lance_options.storage_options(self._location),
+            location=self._location, storage_options=renewed_options(self._location)
         )
+
+
+class _OneVersion(_Credentials):
+    """The catalog of a single version whose manifest does not have its final name yet."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot.location)
+        self._entry = table_version(snapshot.entry)
 
     def describe_table_version(self, request: Any) -> m.DescribeTableVersionResponse:
         return m.DescribeTableVersionResponse(version=self._entry)

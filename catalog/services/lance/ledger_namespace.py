@@ -71,11 +71,20 @@ class ForwardingNamespace(LanceNamespace):
 
     ledger: "LedgerNamespace | None" = None
 
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._id = datasets.namespace_id(location)
+
     def namespace_id(self) -> str:
-        return "monodon"
+        return self._id
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
-        return self._current().describe_table(request)
+        # Not forwarded: Lance renews credentials by it, also between writes.
+        return m.DescribeTableResponse(
+            location=self._location,
+            managed_versioning=True,
+            storage_options=datasets.renewed_options(self._location),
+        )
 
     def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:
         return self._current().list_table_versions(request)
@@ -118,6 +127,9 @@ class LedgerNamespace(LanceNamespace):
     _connection: BaseDatabaseWrapper = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False
+    _options: dict[str, str] | None = None
+    """The storage options of the location; None for a local one."""
+    _id: str = ""
 
     # -- in the thread of the request
 
@@ -126,6 +138,9 @@ class LedgerNamespace(LanceNamespace):
         self._context = contextvars.copy_context()
         self._thread = threading.get_ident()
         self._connection = connections[DEFAULT_DB_ALIAS]
+        # Here, because the profiles are in the database.
+        self._options = lance_options.storage_options(self.location)
+        self._id = datasets.namespace_id(self.location)
         try:
             with errors.no_panic(), self._sharing_connection(), self._renewing_note():
                 return _run_work(work)
@@ -239,20 +254,19 @@ class LedgerNamespace(LanceNamespace):
     # -- in Lance's threads
 
     def namespace_id(self) -> str:
-        return "monodon"
+        return self._id
 
     def declare_table(self, request: Any) -> m.DeclareTableResponse:
         return m.DeclareTableResponse(
-            location=self.location,
-            managed_versioning=True,
-            storage_options=lance_options.storage_options(self.location),
+            location=self.location, managed_versioning=True, storage_options=self._options
         )
 
     def describe_table(self, request: Any) -> m.DescribeTableResponse:
+        options = self._options
+        if datasets.expires(options):
+            options = datasets.renewed_options(self.location)
         return m.DescribeTableResponse(
-            location=self.location,
-            managed_versioning=True,
-            storage_options=lance_options.storage_options(self.location),
+            location=self.location, managed_versioning=True, storage_options=options
         )
 
     def list_table_versions(self, request: Any) -> m.ListTableVersionsResponse:

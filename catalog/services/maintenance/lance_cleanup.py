@@ -34,13 +34,14 @@ from catalog.models import Job, JobEvent, Table, TableVersion
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
+from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
 from catalog.services.tables import cleanup_operations
-from catalog.storage import lance_options, locations, stores
+from catalog.storage import locations, stores
 
 _AT_ONCE = 10_000
 _MAX_FILES = 10_000_000
@@ -92,7 +93,7 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
         dataset: LanceDataset = LanceDataset(
             table.location,
             newest[""],
-            storage_options=lance_options.storage_options(table.location),
+            **lance_datasets.store_access(table.location, table.identifier),
         )
         return dataset.checkout_version((branch, newest[branch])) if branch else dataset
     except ValueError as error:  # Lance raises no narrower class for a missing version

@@ -66,10 +66,11 @@ def _contents(
     table: Identifier, location: str, path: str, version: int, branch: str
 ) -> Contents | None:
     try:
-        return lance_manifests.read(
+        contents, _ = lance_manifests.read(
             table=table, location=location, manifest_path=path, version=version, branch=branch
         )
     except CatalogError as error:
         if isinstance(error, ServiceUnavailable) and locations.is_object(location):
             raise  # nothing may be removed while the object store does not say what is needed
         return None
+    return contents

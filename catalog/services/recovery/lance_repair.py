@@ -189,7 +189,7 @@ def _whole(
 def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
     """The fault of the files of a version; empty if they are whole."""
     try:
-        contents = manifests.read(
+        contents, _ = manifests.read(
             table=row.identifier,
             location=row.location,
             manifest_path=manifest_path,

@@ -21,7 +21,7 @@ from prometheus_client import Counter
 
 from catalog import access
 from catalog.access import On, Principal
-from catalog.errors import CatalogError, ServiceUnavailable, TableNotFound
+from catalog.errors import CatalogError, InvalidLocation, ServiceUnavailable, TableNotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import Table
 from catalog.privileges import Privilege
@@ -37,6 +37,7 @@ ISSUED = Counter("monodon_credentials", "Credentials issued to clients, by resul
 # By dotted path: its library takes 150 ms to load, and only processes that issue credentials need it.
 _ASSUME_ROLE = "catalog.services.storage.s3_sessions.assume_role"
 _REQUIRE_AVAILABLE = "catalog.services.storage.s3_sessions.require_available"
+_WITH_SECRETS = frozenset({ClientAccess.STS, ClientAccess.STATIC})
 _MAX_CACHED = 10_000
 _LONGEST_MARGIN = 300.0
 """Seconds before the expiry at which credentials are renewed. Iceberg's Java clients ask that early."""
@@ -56,23 +57,18 @@ class TableAccess:
     write: bool
     principal: str
     """The principal's name with the limits of its key."""
+    has_secrets: bool
+    """True if there are credentials, and not only the address of the store."""
 
     @property
-    def has_secrets(self) -> bool:
-        """True if the profile gives clients credentials, rather than only the address of the store."""
-        return self.configuration.client_access in {ClientAccess.STS, ClientAccess.STATIC}
-
-    def tag(self, *, secrets: bool) -> str:
-        """A text that differs for other directories, principals and profiles; it reveals nothing.
-
-        ``secrets``: the answer for which it stands has credentials.
-        """
+    def tag(self) -> str:
+        """A text that differs for other directories, principals and profiles; it reveals nothing."""
         configuration = self.configuration
         key = configuration.key
         parts = (
             *(configuration.profile, configuration.version, configuration.client_access.value),
             *(configuration.endpoint, configuration.role, key.id if key else ""),
-            *(self.table_id, self.directories, self.write, self.principal, secrets),
+            *(self.table_id, self.directories, self.write, self.principal, self.has_secrets),
         )
         return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
@@ -121,28 +117,38 @@ def margin_of(configuration: StoreConfiguration) -> float:
 
 
 def table_access(
-    actor: Principal, table: Holder, *, held: Privilege, state: str = ""
+    actor: Principal, table: Holder, *, held: Privilege, secrets: bool = True, state: str = ""
 ) -> TableAccess | None:
     """What a principal gets for a table on which it holds READ; None for a table in local files.
 
-    ``held`` are the privileges that were found when READ was checked. ``state`` changes whenever the
-    table may get other directories, such as the ETag of its metadata. No statement as a rule. Raises
-    ServiceUnavailable.
+    ``held`` are the privileges that were found when READ was checked. Without ``secrets``, or if the
+    profile has no credentials for clients, it gets the address of the store alone. ``state`` changes
+    whenever the table may get other directories, such as the ETag of its metadata. No statement as a
+    rule. Raises ServiceUnavailable.
     """
     if table.location.startswith("/"):
         return None
     configuration = _configuration(table.location)
-    write = Privilege.WRITE in held or (
-        actor.holds_everywhere(Privilege.READ)  # then nothing else was looked up
-        and not actor.holds_everywhere(Privilege.WRITE)
-        and table.pk != 0
-        and access.holds(actor, Privilege.WRITE, On.table(table.identifier))
-    )
+    has_secrets = secrets and configuration.client_access in _WITH_SECRETS
     directories: tuple[str, ...] = (table.location,)
-    if configuration.client_access is ClientAccess.STS:
-        directories = _directories_of(table, configuration, state)
+    write = False
+    if has_secrets:
+        write = Privilege.WRITE in held or (
+            actor.holds_everywhere(Privilege.READ)  # then nothing else was looked up
+            and not actor.holds_everywhere(Privilege.WRITE)
+            and table.pk != 0
+            and access.holds(actor, Privilege.WRITE, On.table(table.identifier))
+        )
+        if configuration.client_access is ClientAccess.STS:
+            directories = _directories_of(table, configuration, state)
     return TableAccess(
-        configuration, table.pk, table.location, directories, write, actor.narrowed_name
+        configuration,
+        table.pk,
+        table.location,
+        directories,
+        write,
+        actor.narrowed_name,
+        has_secrets,
     )
 
 
@@ -153,13 +159,8 @@ def issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
     has been withdrawn in between.
     """
     if not opens.has_secrets:
-        return address(opens)
+        return Credentials(opens.configuration, opens.location)
     return _cache.get(opens, lambda: _issue(actor, table, opens))
-
-
-def address(opens: TableAccess) -> Credentials:
-    """The address of a table's store, without any key."""
-    return Credentials(opens.configuration, opens.location)
 
 
 def require_available(actor: Principal, table: Identifier, location: str | None) -> None:
@@ -167,18 +168,25 @@ def require_available(actor: Principal, table: Identifier, location: str | None)
 
     So a token service that is unavailable refuses the creation, rather than the answer to it.
     ``location`` is the client's choice, None: the server chooses one in the namespace. No statement
-    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound.
+    unless there are storage profiles. Raises ServiceUnavailable, PermissionDenied, NamespaceNotFound,
+    and InvalidLocation.
     """
     if not stores.object_roots() or (location and location.startswith(("/", "file:"))):
         return
+    placement = object_placement.placement_of(actor, table[:-1])
     if location is None or not object_locations.scheme_of(location):
-        location = object_placement.base_of(actor, table[:-1])
-        if location is None:
-            return
-    configuration = stores.configuration_of(location.removesuffix("/"))
-    if configuration is None or configuration.client_access is not ClientAccess.STS:
+        path = placement.base
+    else:
+        path = location.removesuffix("/")
+    configuration = None if path is None else stores.configuration_of(path)
+    if path is None or configuration is None or configuration.client_access is not ClientAccess.STS:
         return
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    if path != placement.base:
+        try:
+            placement.require(path)
+        except InvalidLocation:
+            return  # the creation will be refused, in the words for every such location
     import_string(_REQUIRE_AVAILABLE)(configuration)
 
 
@@ -224,8 +232,10 @@ def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Tabl
     if opens.table_id == 0:
         return None
     row = Table.objects.present().filter(pk=opens.table_id).select_related("namespace").first()
-    if row is None or row.location != opens.location:
+    if row is None:
         raise TableNotFound(table.identifier)
+    if row.location != opens.location:
+        raise ServiceUnavailable("The location of the table has just changed; try again")
     access.require(actor, Privilege.WRITE if opens.write else Privilege.READ, row)
     return row
 

@@ -119,7 +119,7 @@ def new_location_in(batch: Batch, namespace: Namespace, stem: str) -> str:
     property ``location`` is for Iceberg tables. No statement for a namespace in local storage.
     """
     may_be_object = namespace.has_object_storage
-    if may_be_object is None:  # the row was not read by ``locks``
+    if may_be_object is None or not batch.has_storage_as_locked:
         may_be_object = bool(stores.object_roots())
     return locations.new_location(
         stem, placement_in(batch, namespace).base if may_be_object else None
@@ -130,9 +130,9 @@ def new_location(actor: Principal, namespace: Identifier, stem: str) -> str:
     """The same before the commit. No statement unless there are storage profiles."""
     if not stores.object_roots():
         return locations.new_location(stem)
-    return locations.new_location(stem, base_of(actor, namespace))
+    return locations.new_location(stem, placement_of(actor, namespace).base)
 
 
-def base_of(actor: Principal, namespace: Identifier) -> str | None:
-    """The directory of a namespace's new tables; None if it is not in an object store."""
-    return Placement(actor, namespace_locations.line(namespace)).base
+def placement_of(actor: Principal, namespace: Identifier) -> Placement:
+    """The object storage of a namespace before a commit. One statement."""
+    return Placement(actor, namespace_locations.line(namespace))

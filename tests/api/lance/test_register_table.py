@@ -6,7 +6,7 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.naming import NamingScheme
 from catalog.models import Table, TableState
 from catalog.services.maintenance import job_runner
-from catalog.storage import listing
+from catalog.storage import listing, locations
 from tests.api.client import Lance
 from tests.factories import (
     files,
@@ -18,20 +18,25 @@ from tests.factories import (
     relative,
     stage,
 )
+from tests.stores.fixtures import Storage
 
 pytestmark = pytest.mark.operation("RegisterTable")
+LOCAL = Storage("local", "/")
 
 
-def write_table(directory: Path, versions: dict[tuple[str, int], NamingScheme]) -> None:
+def write_table(
+    directory: str | Path,
+    versions: dict[tuple[str, int], NamingScheme],
+    storage: Storage | None = None,
+) -> None:
     """A directory as a Lance table leaves it: manifests, data, a stray staged file."""
-    for (branch, version), scheme in versions.items():
-        path = directory / lance_naming.final_manifest_path(branch, version, scheme)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(manifest(version, branch))
-    (directory / "data").mkdir(parents=True, exist_ok=True)
-    (directory / "data" / "1.lance").write_bytes(b"rows")
-    (directory / "_versions").mkdir(exist_ok=True)
-    (directory / "_versions" / "9.manifest-8a3c").write_bytes(b"staged")
+    contents = {
+        lance_naming.final_manifest_path(branch, version, scheme): manifest(version, branch)
+        for (branch, version), scheme in versions.items()
+    }
+    contents |= {"data/1.lance": b"rows", "_versions/9.manifest-8a3c": b"staged"}
+    for name, content in contents.items():
+        (storage or LOCAL).write(f"{directory}/{name}", content)
 
 
 def versions_of(lance: Lance, table: str, query: str = "") -> list[int]:
@@ -39,20 +44,21 @@ def versions_of(lance: Lance, table: str, query: str = "") -> list[int]:
     return [version["version"] for version in answer["versions"]]
 
 
-def test_records_the_existing_versions(lance: Lance, warehouse: Path):
+def test_records_the_existing_versions(lance: Lance, everywhere: Storage):
     make_namespace("ws")
-    location = warehouse / "mine"
-    write_table(location, {("", 1): NamingScheme.V1, ("", 2): NamingScheme.V1})
+    location = everywhere.location("mine")
+    names = {version: f"_versions/{version}.manifest" for version in (1, 2)}
+    write_table(location, dict.fromkeys((("", 1), ("", 2)), NamingScheme.V1), everywhere)
     before = files(location)
     answer = lance.post(
         "/v1/table/ws$t/register",
-        {"id": ["ws", "t"], "location": str(location), "properties": {"k": "v"}},
+        {"id": ["ws", "t"], "location": location, "properties": {"k": "v"}},
     )
-    assert (answer["location"], answer["properties"]) == (str(location), {"k": "v"})
+    assert (answer["location"], answer["properties"]) == (location, {"k": "v"})
     versions = lance.post("/v1/table/ws$t/version/list")["versions"]
     assert [(v["version"], v["manifest_path"], v["manifest_size"]) for v in versions] == [
-        (1, relative(location / "_versions/1.manifest"), len(manifest(1))),
-        (2, relative(location / "_versions/2.manifest"), len(manifest(2))),
+        (version, locations.store_path(location, name), len(manifest(version)))
+        for version, name in names.items()
     ]
     described = lance.post("/v1/table/ws$t/describe?check_declared=true")
     assert described["is_only_declared"] is False
@@ -61,17 +67,12 @@ def test_records_the_existing_versions(lance: Lance, warehouse: Path):
     assert facts["properties"]["monodon.operations"] == "RegisterTable"
 
 
-def test_both_naming_schemes_and_branches(lance: Lance, warehouse: Path):
-    write_table(
-        warehouse / "mine",
-        {
-            ("", 1): NamingScheme.V2,
-            ("", 2): NamingScheme.V2,
-            ("dev", 2): NamingScheme.V2,
-            ("team/a", 3): NamingScheme.V2,
-        },
-    )
-    lance.post("/v1/table/t/register", {"location": "mine"})
+def test_both_naming_schemes_and_branches(lance: Lance, everywhere: Storage):
+    location = everywhere.location("mine")
+    numbers = (("", 1), ("", 2), ("dev", 2), ("team/a", 3))
+    write_table(location, dict.fromkeys(numbers, NamingScheme.V2), everywhere)
+    write_table(f"{location}2", {("", 7): NamingScheme.V2}, everywhere)  # of another table
+    lance.post("/v1/table/t/register", {"location": location})
     assert versions_of(lance, "t") == [1, 2]
     assert versions_of(lance, "t", "?branch=dev") == [2]
     assert versions_of(lance, "t", "?branch=team/a") == [3]

@@ -12,6 +12,8 @@ from catalog.models import (
     JobStatus,
     PrincipalKind,
     PrincipalLevel,
+    StorageTest,
+    StorageTestStatus,
     TrashItem,
 )
 from catalog.privileges import Privilege
@@ -156,6 +158,9 @@ EXAMPLES: dict[str, Example] = {
     "PreviewStorageProfile": Example(
         "POST", "storage-profiles/known/preview", {"roots": ["s3://known/new"]}
     ),
+    "TestStorageProfile": Example("POST", "storage-profiles/known/test", status=202),
+    "ListStorageTests": Example("GET", "storage-profiles/known/tests"),
+    "GetStorageTest": Example("GET", "storage-profiles/known/tests/TESTED"),
     "RotateStorageProfileKey": Example(
         "POST", "storage-profiles/known/rotate", {"id": "AKIANEW", "secret": "a-new-secret"}
     ),
@@ -175,7 +180,7 @@ def make_catalog() -> dict[str, int]:
     make_lance_table(("ws", "t"))
     annotations.create_label(actor=SYSTEM, key="known")
     webhooks.create_webhook(actor=SYSTEM, name="known", url="https://example.com/known")
-    profile_operations.create_profile(
+    profile = profile_operations.create_profile(
         actor=SYSTEM,
         name="known",
         kind=StoreKind.S3,
@@ -183,6 +188,9 @@ def make_catalog() -> dict[str, int]:
         region="eu-central-1",
         identity=ServerIdentity.KEY,
         key=Key("AKIAKNOWN", "a-known-secret"),
+    )
+    tested = StorageTest.objects.create(
+        profile=profile, profile_version=1, status=StorageTestStatus.PASSED
     )
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"keep_versions": 5})
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"keep_versions": 6})
@@ -195,7 +203,7 @@ def make_catalog() -> dict[str, int]:
     assert Job.objects.count() == 2
     api_keys.create_api_key(actor=SYSTEM, name="known", level=PrincipalLevel.GRANTED)
     principals.create_principal(actor=SYSTEM, name="group:known", kind=PrincipalKind.GROUP)
-    return {"FAILED": failed.pk, "WAITS": waits.pk, **_make_trash()}
+    return {"FAILED": failed.pk, "WAITS": waits.pk, "TESTED": tested.pk, **_make_trash()}
 
 
 def _make_trash() -> dict[str, int]:

@@ -46,6 +46,7 @@ LISTS = {
     "/admin/catalog/job/?status__exact=queued": 3,
     "/admin/catalog/tablehealth/": 3,
     "/admin/catalog/apikey/": 3,
+    "/admin/catalog/storageprofile/": 3,
 }
 OTHERS = [
     "/admin/catalog/",

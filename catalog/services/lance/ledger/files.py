@@ -65,23 +65,16 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     Of those one for each directory, to be given to ``require_rights`` when it is used again. Raises
     ForeignFile, ManifestNotFound, InvalidManifestPath.
     """
-    entry = snapshot.entry
-    status = manifests.status(
-        table=snapshot.table,
-        location=snapshot.location,
-        manifest_path=entry.manifest_path,
-        version=entry.version,
-    )
     with _lock:
         verdict = _checked.get(snapshot.key)
-    if verdict is not None and verdict.identity == status.identity and is_plain(snapshot):
+    if verdict is not None and is_plain(snapshot) and verdict.identity == _identity(snapshot):
         require_rights(snapshot, verdict.foreign)
         return verdict.foreign
-    contents = manifests.read(
+    contents, status = manifests.read(
         table=snapshot.table,
         location=snapshot.location,
-        manifest_path=entry.manifest_path,
-        version=entry.version,
+        manifest_path=snapshot.entry.manifest_path,
+        version=snapshot.version,
         branch=snapshot.branch,
     )
     own, others = _paths(snapshot, contents)
@@ -105,6 +98,16 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
         while len(_checked) > _MOST_KEPT:
             _checked.popitem(last=False)
     return foreign
+
+
+def _identity(snapshot: Snapshot) -> Hashable:
+    """The identity of a version's manifest file."""
+    return manifests.status(
+        table=snapshot.table,
+        location=snapshot.location,
+        manifest_path=snapshot.entry.manifest_path,
+        version=snapshot.version,
+    ).identity
 
 
 def object_bases(snapshot: Snapshot) -> tuple[tuple[str, str], ...]:

@@ -161,21 +161,22 @@ def require_regular(*, table: Identifier, location: str, manifest_path: str) -> 
 
 def read(
     *, table: Identifier, location: str, manifest_path: str, version: int, branch: str
-) -> Contents:
-    """A version's manifest with all files that it leads to.
+) -> tuple[Contents, FileStatus]:
+    """A version's manifest with all files that it leads to, and the status of its file.
 
     Raises as ``status`` does, and InvalidManifestPath for what is not that version's manifest.
     """
     relative = file_of(table=table, location=location, manifest_path=manifest_path)
+    file = f"{location}/{relative}"
     try:
-        content, _ = stores.store_of(location).read(f"{location}/{relative}", _MAX_MANIFEST)
+        content, file_status = stores.store_of(file).read(file, _MAX_MANIFEST)
         contents = lance_manifest.read(content)
     except NotAManifest as error:
         raise InvalidManifestPath(manifest_path, f"is not a Lance manifest: {error}") from None
     except OSError as error:
         raise _refusal(error, table, manifest_path, version) from error
     _require_own(contents.head, manifest_path, version, branch)
-    return contents
+    return contents, file_status
 
 
 # --- manifests that clients removed -------------------------------------------------------------

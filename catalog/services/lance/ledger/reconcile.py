@@ -22,6 +22,7 @@ from catalog.services.lance.ledger import manifests, versions
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
+from catalog.storage.object_locations import bucket_of
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +75,16 @@ def reconcile_due() -> int:
         .select_related("namespace")[:_TABLES_AT_ONCE]
     )
     number = 0
+    failed_buckets: set[str] = set()
     for table in due:
+        bucket = bucket_of(table.location) if locations.is_object(table.location) else ""
         try:
-            number += reconcile(table)
-        except (CatalogError, OSError):
+            if bucket not in failed_buckets:
+                number += reconcile(table)
+        except (CatalogError, OSError) as error:
             log.warning("Reconciling table '%s' failed", table, exc_info=True)
+            if bucket and isinstance(error, OSError):  # the others would wait for it as long
+                failed_buckets.add(bucket)
         LedgerCheck.objects.update_or_create(table=table, defaults={"checked_at": timezone.now()})
     return number
 

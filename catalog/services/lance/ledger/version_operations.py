@@ -131,7 +131,7 @@ class CreateVersion(TableOperation):
         )
         batch.add(version)
         if final:
-            batch.after_commit(versions.move, version)
+            batch.after_commit(versions.move_committed, version)
         batch.after_commit(_count_created, version)
         return version
 

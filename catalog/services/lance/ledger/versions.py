@@ -21,6 +21,7 @@ from catalog.privileges import Privilege
 from catalog.services.lance.ledger import manifests
 from catalog.services.tables import tables
 from catalog.storage import locations, stores
+from catalog.storage.object_locations import bucket_of
 from catalog.storage.stores import Move
 
 log = logging.getLogger(__name__)
@@ -177,17 +178,27 @@ def move(rows: Sequence[TableVersion]) -> None:
     fails: the commit stands, and the next reader or the periodic pass tries again. The rows get
     the path of the readable file.
     """
-    moved = []
     for row in rows:
-        final = row.manifest_path
         row.manifest_path = _readable(row, row.table.location)
-        if row.manifest_path == final and locations.is_object(row.table.location):
-            moved.append((row.table.pk, row.branch, row.version))
         row.staged_path = None
+
+
+def move_committed(rows: Sequence[TableVersion]) -> None:
+    """Do as ``move`` after the commit of the versions; settle those in object stores.
+
+    It never raises for a storage or a database that fails.
+    """
+    final_paths = [row.manifest_path for row in rows]
+    move(rows)
+    moved = [
+        (row.table.pk, row.branch, row.version)
+        for row, final in zip(rows, final_paths, strict=True)
+        if row.manifest_path == final and locations.is_object(row.table.location)
+    ]
     if moved:
         try:
             _clear_staged(moved)
-        except DatabaseError:  # the commit stands; the periodic pass tries again
+        except DatabaseError:  # the periodic pass tries again
             log.warning("Clearing the staged names of %s versions failed", len(moved))
 
 
@@ -232,8 +243,12 @@ def settle(table: Table) -> bool:
 
 def _settle(rows: Sequence[TableVersion]) -> int:
     settled_versions = []
+    failed_buckets: set[str] = set()
     for row in rows:
         location = row.table.location
+        bucket = bucket_of(location) if locations.is_object(location) else ""
+        if bucket in failed_buckets:
+            continue
         try:
             if not stores.store_of(location).can_see(location) and not _is_old(row):
                 # This process may be without the volume that others see; then nothing looks moved.
@@ -244,6 +259,8 @@ def _settle(rows: Sequence[TableVersion]) -> int:
             settled_versions.append((row.pk, path))
         except OSError:
             log.warning("Moving the manifest of version %s failed", row.pk, exc_info=True)
+            if bucket:  # the others would wait for it as long
+                failed_buckets.add(bucket)
     with connection.cursor() as cursor:
         cursor.execute(
             """

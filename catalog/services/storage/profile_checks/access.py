@@ -80,7 +80,7 @@ def check_credentials(trial: Trial) -> str:
 
 
 def check_bucket(trial: Trial) -> str:
-    """Check that the bucket exists and belongs to the key's accounts."""
+    """Check that the bucket exists."""
     answer = _answer(trial)
     if answer.status == 404:
         raise CheckFailed(
@@ -94,7 +94,7 @@ def check_bucket(trial: Trial) -> str:
         )
     if _is_region_error(answer):
         raise CheckSkipped("The store does not look for the bucket before the region is right")
-    if not (answer.is_success or answer.is_refusal):
+    if not (_is_list(answer) or answer.is_refusal):
         raise CheckFailed(
             f"The store does not answer as S3 does ({answer.summary})",
             "Check that the endpoint is that of the S3 interface, not of a console or a load balancer's page.",

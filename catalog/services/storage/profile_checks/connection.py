@@ -16,7 +16,9 @@ from catalog.services.storage.profile_checks.results import (
 )
 from catalog.services.storage.profile_checks.s3_client import endpoint_url, fetch
 from catalog.services.storage.profile_checks.trial import Trial
+from catalog.storage import object_clients
 from catalog.storage.configuration import StoreKind
+from catalog.storage.object_locations import bucket_of
 
 _CONNECT_SECONDS = 5.0
 MAX_SKEW_SECONDS = 300
@@ -31,12 +33,10 @@ _FIX_CLOCK = (
 def store_url(trial: Trial) -> str:
     """URL of the store, without a slash at its end."""
     configuration = trial.configuration
-    if configuration.endpoint:
-        return configuration.endpoint.rstrip("/")
     if configuration.kind == StoreKind.GCS:
-        return "https://storage.googleapis.com"
+        return object_clients.gcs_endpoint(configuration)
     if configuration.kind == StoreKind.ADLS:
-        return "https://" + trial.root.partition("@")[2].partition("/")[0]
+        return object_clients.azure_address(configuration, bucket_of(trial.root))[1]
     return endpoint_url(configuration)
 
 

@@ -12,7 +12,7 @@ from catalog.services.storage.profile_checks.results import (
     CheckWarned,
 )
 from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
-from catalog.services.storage.profile_checks.trial import Trial
+from catalog.services.storage.profile_checks.trial import Trial, new_directory
 from catalog.storage.configuration import StoreKind
 from catalog.storage.stores import AccessDenied, StorageUnavailable, is_missing
 
@@ -253,6 +253,26 @@ def check_bulk_delete(trial: Trial) -> str:
             "Clear object lock, retention or legal hold for the root: maintenance must remove files.",
         )
     return f"{_BULK} objects in one request"
+
+
+def check_other_roots(trial: Trial) -> str:
+    """Write, read, list and delete an object below each root but the first."""
+    others = trial.configuration.roots[1:]
+    for root in others:
+        try:
+            _use(Trial(trial.configuration, root, new_directory(root)))
+        except CheckFailed as failure:
+            raise CheckFailed(f"Root {root}: {failure.cause}", failure.remedy) from failure
+    return ", ".join(others)
+
+
+def _use(trial: Trial) -> None:
+    check_list(trial)
+    try:
+        check_write(trial)
+        check_read(trial)
+    finally:
+        _do(trial, "delete", lambda: trial.store.remove(trial.path("object")))
 
 
 def remove(trial: Trial, names: Collection[str]) -> int:

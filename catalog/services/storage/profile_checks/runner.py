@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import urllib3
+
 from catalog.errors import CatalogError
 from catalog.services.storage.profile_checks import access, clients, connection, objects
 from catalog.services.storage.profile_checks.clients import Mint
@@ -20,13 +22,11 @@ from catalog.services.storage.profile_checks.results import (
 )
 from catalog.services.storage.profile_checks.trial import Trial, new_directory
 from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration
-from catalog.storage.object_locations import bucket_of
-from catalog.storage.object_store import ObjectStore
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 20.0
-"""Time limit of one check."""
+CHECK_SECONDS = 30.0
+"""Time limit of one check. The store's client gives up earlier, and then knows the cause."""
 TEST_SECONDS = 90.0
 """Time after which no further check starts."""
 
@@ -74,6 +74,8 @@ def checks_of(configuration: StoreConfiguration, mint: Mint) -> list[Check]:
         Check("delete", "Delete", objects.check_delete, (*written, "read")),
         Check("bulk_delete", "Delete many", objects.check_bulk_delete, (*written, "delete")),
     ]
+    if len(configuration.roots) > 1:
+        checks.append(Check("other_roots", "Other roots", objects.check_other_roots, written))
     return checks + _client_checks(configuration, mint, written)
 
 
@@ -117,7 +119,6 @@ def run_checks(configuration: StoreConfiguration, mint: Mint) -> Iterator[CheckR
     root = configuration.roots[0]
     trial = Trial(
         configuration=configuration,
-        store=ObjectStore(configuration, bucket_of(root)),
         root=root,
         directory=new_directory(root),
     )
@@ -151,7 +152,7 @@ def _perform(check: Check, trial: Trial, failed: set[str], ends_at: float) -> Ch
         cause = _within_limit(partial(check.perform, trial))
     except CheckEnded as ended:
         status, cause, remedy = ended.status, ended.cause, ended.remedy
-    except (CatalogError, OSError) as error:
+    except (CatalogError, OSError, urllib3.exceptions.HTTPError) as error:
         status, cause = CheckStatus.FAILED, str(error)
         remedy = "Look into the log of the server."
         log.warning(

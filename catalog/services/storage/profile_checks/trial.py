@@ -3,10 +3,12 @@
 import secrets
 import ssl
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
 from catalog.storage.configuration import StoreConfiguration, StoreKind
 from catalog.storage.object_locations import bucket_of, key_of
+from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import Store
 
 TEST_PREFIX = ".monodon-test-"
@@ -18,7 +20,6 @@ class Trial:
     """The profile under test, its store, and results that later checks use."""
 
     configuration: StoreConfiguration
-    store: Store
     root: str
     directory: str
     """Location below which the test writes."""
@@ -35,6 +36,11 @@ class Trial:
     clients: dict[str, S3Client] = field(default_factory=dict)
     """Requests signed with credentials of clients, by access: "write" and "read". S3 only."""
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store as the server uses it. Raises OSError if its client refuses the configuration."""
+        return ObjectStore(self.configuration, bucket_of(self.root))
 
     @property
     def bucket(self) -> str:

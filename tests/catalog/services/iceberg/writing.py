@@ -12,6 +12,7 @@ from catalog.access import SYSTEM
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
+from catalog.storage import stores
 
 
 class _Services(NoopCatalog):
@@ -36,9 +37,24 @@ def open_table(*identifier: str) -> Table:
         identifier,
         TableMetadataUtil.parse_obj(found.document),
         found.metadata_location,
-        load_file_io({}, found.metadata_location),
+        load_file_io(io_properties(found.location), found.metadata_location),
         _Services("services"),
     )
+
+
+def io_properties(location: str) -> dict[str, str]:
+    """PyIceberg's settings for the files of a canonical location."""
+    configuration = stores.configuration_of(location)
+    if configuration is None:
+        return {}
+    assert configuration.key is not None
+    return {
+        "s3.endpoint": configuration.endpoint,
+        "s3.region": configuration.region,
+        "s3.access-key-id": configuration.key.id,
+        "s3.secret-access-key": configuration.key.secret,
+        "s3.force-virtual-addressing": "false",
+    }
 
 
 def rows(*ids: int) -> pa.Table:

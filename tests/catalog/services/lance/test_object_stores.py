@@ -35,6 +35,7 @@ from catalog.services.lance.ledger import (
 )
 from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import job_runner, lance_orphans
+from catalog.services.storage import profiles
 from catalog.services.tables import job_operations, table_operations
 from catalog.storage import lance_options, locations, object_store, stores
 from tests.factories import (
@@ -370,6 +371,53 @@ def test_a_base_path_in_another_profile(lake, make_profile: MakeProfile, s3):
     assert FileReference.objects.get(table=row).source == source
     lance_data.insert(actor=ADA, table=("v", "clone"), data=ROWS.to_reader())
     assert lance_datasets.read(actor=ADA, table=("v", "clone")).count_rows() == 4
+
+
+# --- credentials ---------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_credentials_that_expire_are_renewed(moto_s3, make_profile: MakeProfile, monkeypatch):
+    """Those of a role: readers and writers that stay open get new ones from the server."""
+    bucket = moto_s3.new_bucket()
+    fields = moto_s3.profile_fields() | {"identity": "role", "role": moto_s3.role}
+    profile = make_profile(name="role", roots=[f"s3://{bucket}/root"], **fields)
+    Storage("s3", profile.roots[0], profile, moto_s3).bind(make_root())
+    real, renewals = lance_options.storage_options, []
+
+    def nearly_expired(location: str) -> dict[str, str] | None:
+        options = real(location)
+        assert options is not None
+        assert lance_options.EXPIRES_AT in options
+        renewals.append(location)
+        return options | {lance_options.EXPIRES_AT: str(int(time.time() * 1000) + 1000)}
+
+    monkeypatch.setattr(lance_options, "storage_options", nearly_expired)
+    table = make_lance_table(T, ROWS)
+    for value in (3, 4):
+        insert(value)
+    dataset = lance_datasets.read(actor=SYSTEM, table=T)
+    before = len(renewals)
+    time.sleep(1.1)
+    assert sorted(dataset.to_table()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert insert(5) == 4  # by the dataset that the last writer left open
+    assert set(renewals[before:]) == {table.location}
+    lance_datasets.clear_caches()
+
+
+def test_a_changed_key_opens_tables_again(lake, table, s3):
+    dataset = lance_datasets.read(actor=SYSTEM, table=T)
+    assert lance_datasets.read(actor=SYSTEM, table=T) is dataset
+    lake.profile.version += 1
+    lake.profile.save()
+    profiles.discard_cache()
+    assert lance_datasets.read(actor=SYSTEM, table=T) is not dataset
+    lake.profile.version += 1
+    lake.profile.secret = profiles.sealed("wrong")
+    lake.profile.save()
+    profiles.discard_cache()
+    with unchanged(), pytest.raises(ServiceUnavailable):
+        insert(3)
 
 
 # --- orphans -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from catalog.services.storage.profile_checks.results import CheckResult, CheckSt
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreConfiguration
 from tests.catalog.services.storage.rewriting_proxy import RewritingProxy
 from tests.live import free_port
-from tests.stores.s3 import Moto, S3Store, Versitygw
+from tests.stores.s3 import Moto, S3Store
 
 pytestmark = pytest.mark.django_db
 
@@ -70,11 +70,9 @@ def on_moto(moto_s3: Moto, make_profile: Any) -> StoreConfiguration:
 
 
 @pytest.fixture
-def on_versitygw(versitygw: Versitygw, make_profile: Any) -> StoreConfiguration:
-    roots = [f"s3://{versitygw.new_bucket()}/root"]
-    return profiles.configuration(
-        make_profile(name="lake", roots=roots, **versitygw.profile_fields())
-    )
+def on_s3(s3: S3Store, make_profile: Any) -> StoreConfiguration:
+    roots = [f"s3://{s3.new_bucket()}/root"]
+    return profiles.configuration(make_profile(name="lake", roots=roots, **s3.profile_fields()))
 
 
 def remaining(store: S3Store, configuration: StoreConfiguration) -> list[str]:
@@ -95,39 +93,73 @@ def test_a_good_profile_with_a_token_service_passes_every_check(on_moto, moto_s3
     assert remaining(moto_s3, on_moto) == []
 
 
-def test_a_static_key_is_a_warning(on_versitygw, versitygw):
-    results = results_of(on_versitygw)
+def test_a_static_key_is_a_warning(on_s3, s3):
+    results = results_of(on_s3)
     assert statuses(results) == (
         dict.fromkeys(BASE, PASSED) | {"client_access": WARNING, "cleanup": PASSED}
     )
     assert "server's own key" in results["client_access"].cause
     assert "signing" in results["client_access"].remedy
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
 
 
-def test_signed_requests_open_only_their_object(on_versitygw, versitygw):
-    results = results_of(replace(on_versitygw, client_access=ClientAccess.SIGNING))
+def test_signed_requests_open_only_their_object(on_s3, s3):
+    results = results_of(replace(on_s3, client_access=ClientAccess.SIGNING))
     assert statuses(results) == dict.fromkeys([*BASE, "client_access", "cleanup"], PASSED)
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
 
 
-def test_other_objects_of_the_root_stay(on_versitygw, versitygw):
-    bucket = on_versitygw.roots[0].removeprefix("s3://").partition("/")[0]
+def test_other_objects_of_the_root_stay(on_s3, s3):
+    bucket = on_s3.roots[0].removeprefix("s3://").partition("/")[0]
     for key in ("root/table/data", "root/.monodon-test-other/object", "elsewhere"):
-        versitygw.client().put_object(Bucket=bucket, Key=key, Body=b"x")
-    before = versitygw.keys(bucket)
-    results_of(replace(on_versitygw, client_access=ClientAccess.NONE))
-    assert versitygw.keys(bucket) == before
+        s3.client().put_object(Bucket=bucket, Key=key, Body=b"x")
+    before = s3.keys(bucket)
+    results_of(replace(on_s3, client_access=ClientAccess.NONE))
+    assert s3.keys(bucket) == before
 
 
-def test_the_objects_are_removed_if_the_caller_stops_early(on_versitygw, versitygw):
-    checks = runner.run_checks(on_versitygw, mint_of(on_versitygw))
+def test_every_root_is_used(on_s3, s3):
+    (first,) = on_s3.roots
+    second = f"s3://{s3.new_bucket()}"
+    results = results_of(replace(on_s3, roots=(first, second)))
+    assert results["other_roots"].status == PASSED
+    assert results["other_roots"].cause == second
+    assert s3.keys(second.removeprefix("s3://")) == []
+
+    results = results_of(replace(on_s3, roots=(first, "s3://no-such-bucket-here/x")))
+    assert failing(results) == ["other_roots"]
+    assert results["other_roots"].cause.startswith("Root s3://no-such-bucket-here/x: ")
+    assert remaining(s3, on_s3) == []
+
+
+def test_the_objects_are_removed_if_the_caller_stops_early(on_s3, s3):
+    checks = runner.run_checks(on_s3, mint_of(on_s3))
     for result in checks:
         if result.key == "multipart":
-            assert remaining(versitygw, on_versitygw) != []
+            assert remaining(s3, on_s3) != []
             break
     checks.close()
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
+
+
+OTHER_KINDS = [
+    *("endpoint", "clock", "list", "write", "read", "range", "conditional_write", "multipart"),
+    *("delete", "bulk_delete", "cleanup"),
+]
+
+
+def test_google_cloud_storage(fake_gcs, make_profile):
+    row = make_profile(roots=[f"gs://{fake_gcs.new_bucket()}/root"], **fake_gcs.profile_fields())
+    results = results_of(profiles.configuration(row))
+    assert statuses(results) == dict.fromkeys(OTHER_KINDS, PASSED) | {"client_access": SKIPPED}
+
+
+def test_azure(azurite, make_profile):
+    container = azurite.new_container()
+    root = f"abfss://{container}@{azurite.account}.dfs.core.windows.net/root"
+    row = make_profile(roots=[root], **azurite.profile_fields())
+    results = results_of(profiles.configuration(row))
+    assert statuses(results) == dict.fromkeys(OTHER_KINDS, PASSED) | {"client_access": SKIPPED}
 
 
 # --- the connection
@@ -157,13 +189,13 @@ def test_a_store_without_tls(on_moto):
 
 
 @pytest.mark.parametrize(("skew", "status"), [(-900, FAILED), (400, FAILED), (120, WARNING)])
-def test_a_skewed_clock(on_versitygw, versitygw, skew, status):
+def test_a_skewed_clock(on_s3, s3, skew, status):
     date = formatdate(time.time() + skew, usegmt=True)
-    with RewritingProxy(versitygw.endpoint, date=date) as proxy:
-        results = results_of(replace(on_versitygw, endpoint=proxy.url))
+    with RewritingProxy(s3.endpoint, date=date) as proxy:
+        results = results_of(replace(on_s3, endpoint=proxy.url))
     assert results.pop("clock").status == status
     assert not any(result.status == FAILED for result in results.values())
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
 
 
 def test_a_skewed_clock_names_its_remedy(on_moto, moto_s3):
@@ -195,7 +227,7 @@ def test_an_unknown_key(on_moto, moto_s3):
     assert remaining(moto_s3, on_moto) == []
 
 
-@pytest.mark.parametrize("store", ["on_moto", "on_versitygw"])
+@pytest.mark.parametrize("store", ["on_moto", "on_s3"])
 def test_a_wrong_secret(store, request):
     configuration = request.getfixturevalue(store)
     results = results_of(with_key(configuration, secret="not-the-secret-of-this-key"))
@@ -215,7 +247,7 @@ def test_no_key_in_the_environment(on_moto, monkeypatch):
     assert "store a key in the profile" in results["credentials"].remedy
 
 
-@pytest.mark.parametrize("store", ["on_moto", "on_versitygw"])
+@pytest.mark.parametrize("store", ["on_moto", "on_s3"])
 def test_a_bucket_that_does_not_exist(store, request):
     configuration = request.getfixturevalue(store)
     results = results_of(replace(configuration, roots=("s3://no-such-bucket-here/root",)))
@@ -224,41 +256,44 @@ def test_a_bucket_that_does_not_exist(store, request):
     assert "Create the bucket" in results["bucket"].remedy
 
 
-def test_a_wrong_region(on_versitygw, versitygw):
-    results = results_of(replace(on_versitygw, region="eu-central-1"))
+def test_a_wrong_region(versitygw, make_profile):
+    roots = [f"s3://{versitygw.new_bucket()}/root"]
+    row = make_profile(roots=roots, **versitygw.profile_fields() | {"region": "eu-central-1"})
+    configuration = profiles.configuration(row)
+    results = results_of(configuration)
     assert failing(results) == ["region"]
     assert "'eu-central-1'" in results["region"].cause
     assert results["region"].remedy == "Set the region to 'us-east-1'."
     assert statuses(results)["credentials"] == PASSED
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(versitygw, configuration) == []
 
 
-def test_a_bucket_in_the_host_name_that_the_store_does_not_serve(on_versitygw, versitygw):
+def test_a_bucket_in_the_host_name_that_the_store_does_not_serve(on_s3, s3):
     # Names below "localhost" have no address here.
-    endpoint = on_versitygw.endpoint.replace("127.0.0.1", "localhost")
-    results = results_of(replace(on_versitygw, endpoint=endpoint, path_style=False))
+    endpoint = on_s3.endpoint.replace("127.0.0.1", "localhost")
+    results = results_of(replace(on_s3, endpoint=endpoint, path_style=False))
     assert failing(results) == ["path_style"]
     assert "Switch path style on" in results["path_style"].remedy
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
 
 
 # --- objects
 
 
-def test_a_store_that_ignores_conditions(on_versitygw, versitygw):
-    with RewritingProxy(versitygw.endpoint, without=("if-none-match",)) as proxy:
-        configuration = replace(on_versitygw, endpoint=proxy.url)
+def test_a_store_that_ignores_conditions(on_s3, s3):
+    with RewritingProxy(s3.endpoint, without=("if-none-match",)) as proxy:
+        configuration = replace(on_s3, endpoint=proxy.url)
         results = results_of(configuration)
         stated = results_of(replace(configuration, conditional_writes=False))
     assert failing(results) == ["conditional_write"]
     assert "the second write replaced the object" in results["conditional_write"].cause
     assert "Clear “conditional writes”" in results["conditional_write"].remedy
     assert stated["conditional_write"].status == PASSED
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
 
 
-def test_conditions_that_the_profile_does_not_know_of_are_a_warning(on_versitygw):
-    result = results_of(replace(on_versitygw, conditional_writes=False))["conditional_write"]
+def test_conditions_that_the_profile_does_not_know_of_are_a_warning(on_s3):
+    result = results_of(replace(on_s3, conditional_writes=False))["conditional_write"]
     assert result.status == WARNING
     assert "Set “conditional writes”" in result.remedy
 
@@ -377,9 +412,9 @@ def test_a_role_that_cannot_be_assumed(on_moto, moto_s3):
 
 
 @pytest.fixture
-def slow_store(on_versitygw, versitygw) -> Iterator[StoreConfiguration]:
-    with RewritingProxy(versitygw.endpoint) as proxy:
-        yield replace(on_versitygw, endpoint=proxy.url)
+def slow_store(on_s3, s3) -> Iterator[StoreConfiguration]:
+    with RewritingProxy(s3.endpoint) as proxy:
+        yield replace(on_s3, endpoint=proxy.url)
 
 
 def test_a_check_ends_at_its_limit(slow_store, monkeypatch):
@@ -390,12 +425,12 @@ def test_a_check_ends_at_its_limit(slow_store, monkeypatch):
     assert "network" in result.remedy
 
 
-def test_no_check_starts_after_the_end_of_the_test(on_versitygw, versitygw, monkeypatch):
+def test_no_check_starts_after_the_end_of_the_test(on_s3, s3, monkeypatch):
     monkeypatch.setattr(runner, "TEST_SECONDS", -1.0)
-    results = results_of(on_versitygw)
+    results = results_of(on_s3)
     assert set(statuses(results).values()) == {SKIPPED}
     assert "The test ended after" in results["endpoint"].cause
-    assert remaining(versitygw, on_versitygw) == []
+    assert remaining(s3, on_s3) == []
 
 
 def test_results_hold_no_secret(on_moto):

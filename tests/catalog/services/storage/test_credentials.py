@@ -1,0 +1,390 @@
+"""Issuing credentials: for whom they are cached, how long, and what becomes of failures."""
+
+import logging
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from catalog.access import SYSTEM, Principal
+from catalog.errors import PermissionDenied, ServiceUnavailable, TableNotFound
+from catalog.models import AuditEvent, IcebergPath, StorageProfile, Table
+from catalog.privileges import Privilege
+from catalog.services.engine.expiring_cache import ExpiringCache
+from catalog.services.storage import credentials, profiles, s3_sessions
+from catalog.services.storage.credentials import Credentials
+from catalog.storage import role_sessions
+from catalog.storage.configuration import StoreConfiguration
+from tests import vending
+from tests.factories import snapshot, unchanged
+from tests.live import free_port
+from tests.stores.fixtures import MakeProfile
+from tests.stores.s3 import Moto
+
+pytestmark = pytest.mark.django_db
+
+ALICE = Principal("user:alice", Privilege.ALL, ids=(1,))
+BOB = Principal("user:bob", Privilege.ALL, ids=(2,))
+
+
+@pytest.fixture
+def lake(moto_s3: Moto, make_profile: MakeProfile) -> StorageProfile:
+    fields = moto_s3.profile_fields() | {"client_access": "sts", "role": moto_s3.role}
+    return make_profile(name="lake", roots=[f"s3://{moto_s3.new_bucket()}/root"], **fields)
+
+
+@pytest.fixture
+def table(lake: StorageProfile) -> Table:
+    return vending.make_lance(f"{lake.roots[0]}/orders", "ns", "orders")
+
+
+def change(profile: StorageProfile, **fields: Any) -> None:
+    StorageProfile.objects.filter(pk=profile.pk).update(**fields, version=profile.version + 1)
+    profile.refresh_from_db()
+    profiles.discard_cache()
+
+
+def issue(
+    actor: Principal, table: Table, *, held: Privilege = Privilege.ALL, state: str = ""
+) -> Credentials:
+    opens = credentials.table_access(actor, table, held=held, state=state)
+    assert opens is not None
+    return credentials.issue(actor, table, opens)
+
+
+def sessions_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The principals for whom the token service is asked, from now on."""
+    principals: list[str] = []
+    request = s3_sessions._request
+
+    def noted(*args: Any, principal: str, **options: Any) -> Any:
+        principals.append(principal)
+        return request(*args, principal=principal, **options)
+
+    monkeypatch.setattr(s3_sessions, "_request", noted)
+    return principals
+
+
+def test_local_tables_have_none(db):
+    local = vending.make_table("ns", "local")
+    with unchanged():
+        assert credentials.table_access(ALICE, local, held=Privilege.ALL) is None
+
+
+def test_credentials_are_cached_for_one_principal(table: Table, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    first = issue(ALICE, table)
+    assert issue(ALICE, table) is first
+    other = issue(BOB, table)
+    assert asked == ["user:alice", "user:bob"]
+    assert first.key is not None
+    assert other.key is not None
+    assert first.key.id != other.key.id
+
+
+def test_a_limited_key_has_credentials_of_its_own(table: Table, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    issue(ALICE, table)
+    issue(replace(ALICE, ceiling=vending.WRITE), table)
+    assert len(asked) == 2
+
+
+def test_reading_and_writing_are_cached_apart(table: Table, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    reader = replace(ALICE, everywhere=vending.READ, ids=())
+    assert issue(reader, table, held=vending.READ) is not issue(ALICE, table)
+    assert len(asked) == 2
+
+
+def test_cached_credentials_cost_no_statement(table: Table, django_assert_num_queries):
+    issue(ALICE, table)
+    profiles.configurations()
+    with django_assert_num_queries(0):
+        issue(ALICE, table)
+
+
+def test_a_change_of_the_profile_ends_them(table: Table, lake: StorageProfile, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    first = issue(ALICE, table)
+    change(lake, lifetime_seconds=1800)
+    assert issue(ALICE, table) is not first
+    assert len(asked) == 2
+
+
+def test_a_change_of_directories_ends_them(lake: StorageProfile, monkeypatch, moto_s3: Moto):
+    asked = sessions_of(monkeypatch)
+    orders = vending.make_iceberg(f"{lake.roots[0]}/orders", "ns", "orders")
+    issue(ALICE, orders, state='"1"')
+    IcebergPath.objects.create(table=orders, path=f"{lake.roots[0]}/data-of-orders")
+    issue(ALICE, orders, state='"1"')
+    assert len(asked) == 1
+    issued = issue(ALICE, orders, state='"2"')
+    assert len(asked) == 2
+    assert issued.has_several_directories
+    assert issued.key is not None
+    client = moto_s3.client_with(issued.key.id, issued.key.secret, issued.key.token)
+    bucket = lake.roots[0].split("/")[2]
+    for directory, expected in (("data-of-orders", True), ("orders", True), ("other", False)):
+        prefix = f"root/{directory}/"
+        assert expected is vending.is_permitted(
+            lambda prefix=prefix: client.list_objects_v2(Bucket=bucket, Prefix=prefix)
+        )
+
+
+def test_directories_outside_the_profile_are_left_out(lake: StorageProfile, tmp_path):
+    orders = vending.make_iceberg(f"{lake.roots[0]}/orders", "ns", "orders")
+    for path in (f"{tmp_path}/data", "s3://unknown/data", f"{lake.roots[0]}/orders/data"):
+        IcebergPath.objects.create(table=orders, path=path)
+    opens = credentials.table_access(ALICE, orders, held=Privilege.ALL)
+    assert opens is not None
+    assert opens.directories == (orders.location,)
+
+
+def test_a_directory_with_files_of_others_is_left_out(lake: StorageProfile):
+    root = lake.roots[0]
+    orders = vending.make_iceberg(f"{root}/orders", "ns", "orders")
+    others = vending.make_iceberg(f"{root}/shared/others", "ns", "others")
+    for path in (f"{root}/shared", f"{root}/common", f"{root}/own"):
+        IcebergPath.objects.create(table=orders, path=path)
+    IcebergPath.objects.create(table=others, path=f"{root}/common")
+    opens = credentials.table_access(ALICE, orders, held=Privilege.ALL)
+    assert opens is not None
+    assert opens.directories == (orders.location, f"{root}/own")
+    opens = credentials.table_access(ALICE, others, held=Privilege.ALL)
+    assert opens is not None
+    assert opens.directories == (others.location,)
+
+
+def test_too_many_directories_for_a_policy_leave_the_location(lake: StorageProfile):
+    orders = vending.make_iceberg(f"{lake.roots[0]}/orders", "ns", "orders")
+    for number in range(40):
+        IcebergPath.objects.create(table=orders, path=f"{lake.roots[0]}/data-of-orders-{number}")
+    issued = issue(ALICE, orders)
+    assert issued.key is not None
+    assert not issued.has_several_directories
+
+
+def test_a_table_with_another_inside_gets_none(lake: StorageProfile, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    outer = vending.make_iceberg(f"{lake.roots[0]}/outer", "ns", "outer")
+    vending.make_iceberg(f"{lake.roots[0]}/outer/inner", "ns", "inner")
+    before = snapshot()
+    with pytest.raises(ServiceUnavailable, match="another table has files inside"):
+        issue(ALICE, outer)
+    assert asked == []
+    assert snapshot() == before
+
+
+def test_the_lifetime_and_when_clients_renew(table: Table, lake: StorageProfile):
+    for lifetime, margin, offset in ((3600, 300, 60), (900, 180, 60), (10, 2, 2)):
+        change(lake, lifetime_seconds=lifetime)
+        before = time.time()
+        issued = issue(ALICE, table)
+        assert issued.expires_at is not None
+        assert before + lifetime - 2 <= issued.expires_at <= time.time() + lifetime + 1
+        assert issued.expires_at - issued.renew_at == margin
+        assert issued.refresh_offset_millis == offset * 1000
+        assert issued.expires_at_millis == int(issued.expires_at * 1000)
+
+
+def test_credentials_are_renewed_before_they_expire(
+    table: Table, lake: StorageProfile, monkeypatch
+):
+    change(lake, lifetime_seconds=100)
+    now = time.time()
+    moments = [now]
+    cache: ExpiringCache[Any, Any] = ExpiringCache(10, clock=lambda: moments[-1])
+    monkeypatch.setattr(credentials, "_cache", cache)
+    first = issue(ALICE, table)
+    moments.append(now + 75)
+    assert issue(ALICE, table) is first
+    moments.append(now + 81)
+    assert issue(ALICE, table) is not first
+
+
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_requests_share_one_issue(table: Table, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    barrier = threading.Barrier(8)
+
+    def run(_: int) -> Credentials:
+        try:
+            barrier.wait()
+            return issue(ALICE, table)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        issued = list(pool.map(run, range(8)))
+    assert asked == ["user:alice"]
+    assert all(each is issued[0] for each in issued)
+    assert AuditEvent.objects.filter(action="credentials.issue").count() == 1
+
+
+def test_each_issue_is_audited_once(table: Table):
+    issued = issue(ALICE, table)
+    issue(ALICE, table)
+    event = AuditEvent.objects.get(action="credentials.issue")
+    assert (event.actor, event.target, event.table_uuid) == ("user:alice", "ns.orders", table.uuid)
+    assert issued.expires_at is not None
+    until = datetime.fromtimestamp(issued.expires_at, UTC).isoformat(timespec="seconds")
+    assert event.after == {
+        "access": "write",
+        "client_access": "sts",
+        "profile": "lake",
+        "until": until,
+    }
+
+
+def test_withdrawn_access_is_noticed_when_they_are_issued(table: Table):
+    outsider = Principal("user:outsider", ids=(7,))
+    with unchanged(), pytest.raises(TableNotFound):
+        issue(outsider, table)
+    reader = Principal("user:reader", vending.READ)
+    with unchanged(), pytest.raises(PermissionDenied):
+        issue(reader, table, held=Privilege.ALL)  # as if WRITE had been withdrawn in between
+
+
+def test_a_dropped_table_gets_none(table: Table):
+    opens = credentials.table_access(ALICE, table, held=Privilege.ALL)
+    assert opens is not None
+    Table.objects.filter(pk=table.pk).update(state="dropped")
+    with unchanged(), pytest.raises(TableNotFound):
+        credentials.issue(ALICE, table, opens)
+
+
+def test_the_profiles_own_key(table: Table, lake: StorageProfile, moto_s3: Moto):
+    change(lake, client_access="static")
+    issued = issue(Principal("user:reader", vending.READ), table, held=vending.READ)
+    assert issued.key is not None
+    assert (issued.key.id, issued.key.secret) == (moto_s3.access_key, moto_s3.secret_key)
+    assert issued.expires_at is None
+    assert AuditEvent.objects.filter(action="credentials.issue").count() == 1
+
+
+@pytest.mark.parametrize("client_access", ["none", "signing"])
+def test_an_address_without_a_key(table: Table, lake: StorageProfile, client_access):
+    change(lake, client_access=client_access)
+    with unchanged():
+        issued = issue(ALICE, table)
+    assert issued.key is None
+    assert issued.configuration.endpoint == lake.endpoint
+
+
+def test_a_role_with_an_external_id(table: Table, lake: StorageProfile, moto_s3: Moto):
+    change(lake, role=moto_s3.role_with_external_id)
+    with unchanged(), pytest.raises(ServiceUnavailable, match="AccessDenied"):
+        issue(ALICE, table)
+    change(lake, external_id=moto_s3.external_id)
+    assert issue(ALICE, table).key is not None
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def test_an_unreachable_token_service(table: Table, lake: StorageProfile, monkeypatch, caplog):
+    monkeypatch.setattr(role_sessions, "_client_config", vending.impatient)
+    change(lake, sts_endpoint=f"http://127.0.0.1:{free_port()}")
+    asked = sessions_of(monkeypatch)
+    with caplog.at_level(logging.ERROR), unchanged():
+        for _ in range(3):
+            with pytest.raises(ServiceUnavailable) as raised:
+                issue(ALICE, table)
+            assert raised.value.message == (
+                "Storage profile 'lake' cannot issue credentials: the token service does not answer"
+                " as expected: EndpointConnectionError"
+            )
+    assert len(asked) == 1  # then it is left alone for two seconds
+    assert len(caplog.records) == 1
+    assert "sts_endpoint" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"key_id": "AKIAWRONGWRONGWRONG0"}, ("InvalidClientTokenId", "Set the key")),
+        ({"role": "arn:aws:iam::123456789012:role/unknown"}, ("AccessDenied", "trust policy")),
+    ],
+)
+def test_refusals_of_the_token_service(table: Table, fields, expected, caplog, moto_s3: Moto):
+    code, remedy = expected
+    change(StorageProfile.objects.get(), **fields)
+    caplog.set_level(logging.DEBUG)
+    with unchanged(), pytest.raises(ServiceUnavailable) as raised:
+        issue(ALICE, table)
+    assert raised.value.message == (
+        f"Storage profile 'lake' cannot issue credentials: the token service refuses: {code}"
+    )
+    assert remedy in caplog.text
+    for secret in (moto_s3.secret_key, moto_s3.access_key, moto_s3.external_id):
+        assert secret not in caplog.text + raised.value.message
+
+
+def test_no_secret_is_logged_or_shown(table: Table, caplog):
+    with caplog.at_level(logging.DEBUG):
+        issued = issue(ALICE, table)
+    assert issued.key is not None
+    texts = (caplog.text, repr(issued), str(issued.configuration.key), str(snapshot()))
+    for text in texts:
+        assert issued.key.secret not in text
+        assert issued.key.token not in text
+
+
+@pytest.mark.parametrize(
+    ("principal", "expected"),
+    [
+        ("alice", r"alice"),
+        ("user:alice@example.com", r"user-alice@example\.com-[0-9a-f]{10}"),
+        ("größe", r"gr-e-[0-9a-f]{10}"),
+        ("x" * 200, r"x{53}-[0-9a-f]{10}"),
+        ("a", r"a-[0-9a-f]{10}"),
+        ("", r"-[0-9a-f]{10}"),
+    ],
+)
+def test_session_names(principal, expected):
+    name = s3_sessions.session_name(principal)
+    assert re.fullmatch(expected, name), name
+    assert re.fullmatch(r"[\w+=,.@-]{2,64}", name, re.ASCII)
+
+
+def test_session_names_differ():
+    names = [s3_sessions.session_name(name) for name in ("user:a", "user;a", "user a", "user-a")]
+    assert len(set(names)) == 4
+
+
+def test_a_token_service_is_checked_before_a_creation(lake: StorageProfile, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    location = f"{lake.roots[0]}/new"
+    vending.make_namespace("ns")
+    with unchanged():
+        credentials.require_available(ALICE, ("ns", "new"), location)
+        credentials.require_available(ALICE, ("ns", "new"), location)
+        assert asked == ["monodon"]
+        credentials.require_available(ALICE, ("ns", "new"), "/elsewhere")
+        credentials.require_available(ALICE, ("ns", "new"), None)  # in the local warehouse
+        with pytest.raises(PermissionDenied):
+            credentials.require_available(
+                Principal("user:reader", vending.READ), ("ns", "new"), location
+            )
+    assert asked == ["monodon"]
+
+
+def test_a_creation_in_a_bound_namespace_needs_the_token_service(lake: StorageProfile, monkeypatch):
+    asked = sessions_of(monkeypatch)
+    namespace = vending.make_namespace("bound")
+    namespace.storage_profile = lake
+    namespace.save()
+    credentials.require_available(SYSTEM, ("bound", "new"), None)
+    assert asked == ["monodon"]
+
+
+def test_configurations_are_told_apart(lake: StorageProfile):
+    configuration: StoreConfiguration = profiles.configuration(lake)
+    assert configuration == profiles.configuration(lake)
+    assert replace(configuration, version=2) != configuration

@@ -1,0 +1,115 @@
+"""Maintenance of Iceberg tables in an object store: Spark opens the files with vended credentials."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from tests import optional
+from tests.clients import jars, pyice
+from tests.clients import spark as spark_client
+from tests.clients.test_iceberg_maintenance import DAY, SPARK_CONF, Jobs
+from tests.live import LiveServer
+from tests.stores.fixtures import MakeLiveProfile
+from tests.stores.s3 import S3Store, Versitygw
+
+pytestmark = [pytest.mark.xdist_group("spark maintenance"), pytest.mark.timeout(600)]
+SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
+APPENDS = 6
+
+
+@pytest.fixture(scope="module")
+def live(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server whose worker has Spark, Iceberg's runtime and its libraries for S3."""
+    spark_client.require()
+    try:
+        libraries = jars.fetch([jars.RUNTIME, jars.AWS])
+    except jars.NotFetched as error:
+        optional.require(str(error), "MONODON_REQUIRE_SPARK")
+    with LiveServer(
+        MONODON_SPARK_JARS=",".join(map(str, libraries)),
+        MONODON_SPARK_CONF=SPARK_CONF,
+        JAVA_HOME=spark_client._java_home(tmp_path_factory.mktemp("java")),
+    ) as server:
+        server.start_worker()
+        yield server
+
+
+@pytest.fixture(params=["static", "sts"])
+def root(
+    live: LiveServer, request: pytest.FixtureRequest, make_live_profile: MakeLiveProfile
+) -> str:
+    """The root of a profile; clients get the profile's key, or credentials for one table."""
+    if request.param == "sts":
+        store = request.getfixturevalue("moto_s3")
+        _, root = make_live_profile(live, store, client_access="sts", role=store.role)
+    else:
+        _, root = make_live_profile(live, request.getfixturevalue("s3"))
+    time.sleep(1.1)  # the server may have read the profiles within the last second
+    return root
+
+
+def store_of(request: pytest.FixtureRequest) -> S3Store:
+    name = "moto_s3" if "sts" in request.node.name else "s3"
+    store: S3Store = request.getfixturevalue(name)
+    return store
+
+
+def objects(store: S3Store, root: str) -> set[str]:
+    bucket, _, prefix = root.removeprefix("s3://").partition("/")
+    return set(store.keys(bucket, f"{prefix}/"))
+
+
+def make_old(store: S3Store, key: str, root: str) -> bool:
+    """Change the time of an object; False if the store does not allow that."""
+    if not isinstance(store, Versitygw):
+        return False
+    directory = store._directory or store._temporary
+    assert directory is not None
+    bucket = root.removeprefix("s3://").partition("/")[0]
+    moment = time.time() - 4 * DAY
+    os.utime(directory / "objects" / bucket / key, (moment, moment))
+    return True
+
+
+def test_every_action_runs_on_a_bucket(
+    live: LiveServer, root: str, request: pytest.FixtureRequest
+) -> None:
+    catalog: RestCatalog = pyice.connect(live.url, token=live.key)
+    namespace = f"objects_{root[5:].partition('/')[0]}"
+    catalog.create_namespace(namespace)
+    name = (namespace, "t")
+    table = catalog.create_table(name, SCHEMA, location=f"{root}/t")
+    for number in range(APPENDS):
+        table.append(pa.table({"n": pa.array([number], pa.int64())}))
+    store, jobs = store_of(request), Jobs(live)
+    bucket = root.removeprefix("s3://").partition("/")[0]
+    for orphan in ("root/t/data/old.parquet", "root/t/data/fresh.parquet"):
+        store.client().put_object(Bucket=bucket, Key=orphan, Body=b"no table has this")
+    can_age = make_old(store, "root/t/data/old.parquet", root)
+
+    compacted = jobs.run(name, "compact")
+    assert (compacted["before"]["files"], compacted["after"]["files"]) == (APPENDS, 1)
+    jobs.run(name, "rewrite_manifests")
+    jobs.run(name, "compute_statistics")
+    jobs.run(name, "rewrite_position_deletes")
+    before = objects(store, root)
+    expired = jobs.run(name, "clean_up", keep_for=0)
+    assert expired["done"]["deleted_data_files_count"] == APPENDS
+    assert expired["after"]["versions"] == 1
+    gone = before - objects(store, root)
+    assert expired["files"] == len(gone)
+    assert expired["bytes"] > 0
+    before = objects(store, root)
+    removed = jobs.run(name, "remove_orphans")
+    orphans = {"root/t/data/old.parquet"} if can_age else set()
+    assert before - objects(store, root) == orphans
+    assert removed["files"] == len(orphans)
+    assert removed["bytes"] == 17 * len(orphans)
+    read = catalog.load_table(name).scan().to_arrow()["n"].to_pylist()
+    assert sorted(read) == list(range(APPENDS))
