@@ -94,6 +94,8 @@ FOR_ADMINISTRATORS = {
     "ListWebhooks",
     "GetWebhook",
     "ListDeliveries",
+    "ListStorageTests",
+    "GetStorageTest",
     "GetGovernance",
     "PlanGovernance",
 }
