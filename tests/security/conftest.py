@@ -5,7 +5,7 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.conftest import _static_files, lance, warehouse
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root

@@ -32,7 +32,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
-from tests.access.doors import KEY
+from tests.access.protocols import KEY
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import (
     snapshot as picture,

@@ -42,7 +42,7 @@ from catalog.services.maintenance import job_runner, lance_dependents, measureme
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
-from tests.access.doors import KEY, give, make_requester, principal
+from tests.access.protocols import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
 from tests.security import lance_attacks as attacks
@@ -632,12 +632,12 @@ def test_a_clone_requires_that_its_writer_may_read_the_source(world):
         rows = pa.ipc.open_file(answer.content).read_all()
     assert rows.column("name").to_pylist() == ["secret", "secret"]
     assert ("open" in {event for _, event in touched.events}) is True  # the oracle does see
-    # Another reader of the clone, who may not browse the source.
+    # Another principal may read the clone but not browse the source.
     other = principal("other-reader")
     ApiKey.objects.create(name="other", principal=other, digest=credentials.key_digest("mnd_other"))
     other.grants.create(mask=closure(Privilege.READ).value, table=world.mine)
     assert _read(Lance("mnd_other")) == (200, 2)
-    # The writer loses the right: so does everybody who read through it.
+    # When the writer loses the privilege, all readers that depended on it lose access.
     grant.delete()
     known_keys.forget_keys()
     lance_datasets.answers.clear()

@@ -16,7 +16,7 @@ from django.http import HttpResponse
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import make_view, version
 from tests.factories import ICEBERG_SCHEMA, make_iceberg_table, make_namespace, unchanged

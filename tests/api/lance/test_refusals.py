@@ -15,7 +15,7 @@ from catalog.privileges import Privilege
 from catalog.services.access import api_keys
 from catalog.services.engine import commit
 from catalog.services.tables import namespaces, tables
-from tests.access.doors import DOORS
+from tests.access.protocols import PROTOCOLS
 from tests.api.client import Lance
 from tests.api.lance.examples import EXAMPLES, make_catalog
 from tests.api.lance.test_coverage import operations
@@ -42,7 +42,7 @@ def test_every_operation_has_an_example():
 
 def test_operations_that_require_more_than_read_write():
     reading = {Privilege.BROWSE, Privilege.READ}
-    rules = DOORS["lance"].rules.items()
+    rules = PROTOCOLS["lance"].rules.items()
     assert set(WRITING) == {name for name, rule in rules if rule.needs not in reading}
 
 
