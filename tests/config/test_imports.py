@@ -8,41 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.config.programs import BEAT, HELP, SETUP, WEB, WORKER
+
 PROJECT = Path(__file__).resolve().parents[2]
 HEAVY = ("lance", "lance_namespace", "numpy", "pandas", "pyarrow", "pyiceberg", "pyspark")
-_SETUP = "import django; django.setup()"
-_HELP = """
-    import runpy
-    sys.argv = ["manage.py", "--help"]
-    try:
-        runpy.run_path("manage.py", run_name="__main__")
-    except SystemExit as end:
-        assert not end.code
-"""
-# What `celery beat` does before it opens connections.
-_BEAT = """
-    from celery.__main__ import main
-    from celery.apps.beat import Beat
-    from server import commands
-    schedulers = []
-    def load_scheduler(beat):
-        service = beat.Service(app=beat.app, scheduler_cls=beat.scheduler_cls)
-        schedulers.append(type(service.get_scheduler(lazy=True)).__name__)
-    Beat.start_scheduler = load_scheduler
-    sys.argv = list(commands.BEAT[1:])
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code
-    assert schedulers == ["DatabaseScheduler"]
-"""
-_WEB = "import config.rsgi"
-_WORKER = """
-    import os
-    os.environ["CELERY_SKIP_CHECKS"] = "true"  # the option --skip-checks
-    from tasks import celery_app
-    celery_app.Worker()
-"""
 
 
 def heavy_imports(program: str) -> set[str]:
@@ -61,13 +30,13 @@ def heavy_imports(program: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "program", [_SETUP, _HELP, _BEAT], ids=["django.setup", "manage.py --help", "beat"]
+    "program", [SETUP, HELP, BEAT], ids=["django.setup", "manage.py --help", "beat"]
 )
 def test_nothing_heavy_is_imported_to_start(program):
     assert heavy_imports(program) == set()
 
 
-@pytest.mark.parametrize("program", [_WEB, _WORKER], ids=["web", "worker"])
+@pytest.mark.parametrize("program", [WEB, WORKER], ids=["web", "worker"])
 def test_web_processes_and_workers_import_before_they_serve(program):
     """Otherwise the first request would wait, and every process of a worker's pool import again."""
     assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
