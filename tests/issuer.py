@@ -43,7 +43,7 @@ class Issuer:
         """A signed token; a claim that is None is left out."""
         key = key or self.keys[-1]
         now = int(time.time())
-        said = {
+        payload = {
             "iss": self.url,
             "sub": subject,
             "aud": AUDIENCE,
@@ -53,8 +53,8 @@ class Issuer:
         }
         kind = {"RSA": "RS256", "EC": "ES256", "oct": "HS256"}[key.key_type]
         header = {"alg": kind, **({"kid": key.kid} if key.kid else {}), **(header or {})}
-        said = {name: value for name, value in said.items() if value is not None}
-        text = jwt.encode(header, said, key, algorithms=[header["alg"]])
+        payload = {name: value for name, value in payload.items() if value is not None}
+        text = jwt.encode(header, payload, key, algorithms=[header["alg"]])
         self.told.append(text)
         return text
 
@@ -84,34 +84,41 @@ class Issuer:
 
     def authorize(self, url: str) -> str:
         """What a person's browser is sent back to, who agreed at once."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-        assert asked["response_type"] == "code"
-        assert asked["client_id"] == CLIENT
-        assert asked["code_challenge_method"] == "S256"
-        assert "openid" in asked["scope"].split()
+        parameters = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        assert parameters["response_type"] == "code"
+        assert parameters["client_id"] == CLIENT
+        assert parameters["code_challenge_method"] == "S256"
+        assert "openid" in parameters["scope"].split()
         code = secrets.token_urlsafe(16)
         self.told.append(code)
-        self.codes[code] = asked
-        return asked["redirect_uri"] + "?" + urlencode({"code": code, "state": asked["state"]})
+        self.codes[code] = parameters
+        return (
+            parameters["redirect_uri"]
+            + "?"
+            + urlencode({"code": code, "state": parameters["state"]})
+        )
 
     def _exchange(self, form: dict[str, str], header: str) -> tuple[int, dict[str, Any]]:
         expected = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
-        asked = self.codes.pop(form.get("code", ""), None)
-        if header != expected or asked is None or form["grant_type"] != "authorization_code":
+        parameters = self.codes.pop(form.get("code", ""), None)
+        if header != expected or parameters is None or form["grant_type"] != "authorization_code":
             return 400, {"error": "invalid_grant"}
         challenge = hashlib.sha256(form["code_verifier"].encode()).digest()
-        if base64.urlsafe_b64encode(challenge).rstrip(b"=").decode() != asked["code_challenge"]:
+        if (
+            base64.urlsafe_b64encode(challenge).rstrip(b"=").decode()
+            != parameters["code_challenge"]
+        ):
             return 400, {"error": "invalid_grant"}
-        assert form["redirect_uri"] == asked["redirect_uri"]
+        assert form["redirect_uri"] == parameters["redirect_uri"]
         self.told.append(form["code_verifier"])
-        said = {"aud": CLIENT, "nonce": self.nonce or asked["nonce"], **self.claims}
+        claims = {"aud": CLIENT, "nonce": self.nonce or parameters["nonce"], **self.claims}
         access_token = secrets.token_urlsafe(16)
         self.told.append(access_token)
         return 200, {
             "access_token": access_token,
             "token_type": "Bearer",
             "expires_in": 60,
-            "id_token": self.token(**said),
+            "id_token": self.token(**claims),
         }
 
 
@@ -127,8 +134,8 @@ def running() -> Iterator[Issuer]:
 
         def _answer(self, form: dict[str, str]) -> None:
             header = self.headers.get("Authorization", "")
-            status, found = issuer.answer(urlsplit(self.path).path, form, header)
-            content = json.dumps(found).encode()
+            status, body = issuer.answer(urlsplit(self.path).path, form, header)
+            content = json.dumps(body).encode()
             self.send_response(status)
             if 300 <= status < 400:
                 self.send_header("Location", f"{issuer.url}/elsewhere")

@@ -57,12 +57,12 @@ class Listener(Background):
             response.close()
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> None:
-        left, identity, data = b"", "", ""
+        incomplete, identity, data = b"", "", ""
         while not self._stop.is_set():
             piece = response.read1(65_536)
             if not piece:
                 return
-            *lines, left = (left + piece).split(b"\n")
+            *lines, incomplete = (incomplete + piece).split(b"\n")
             for line in lines:
                 name, _, value = line.decode().partition(": ")
                 if name == "id":

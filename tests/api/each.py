@@ -21,8 +21,10 @@ def on_each(operations: Iterable[str]) -> Callable[[Callable[..., None]], Callab
                     raise
 
         signature = inspect.signature(test)
-        kept = [one for name, one in signature.parameters.items() if name != "operation"]
-        on_all.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        parameters = [
+            parameter for name, parameter in signature.parameters.items() if name != "operation"
+        ]
+        on_all.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         del on_all.__wrapped__  # type: ignore[attr-defined]
         return on_all
 

@@ -95,14 +95,14 @@ def test_the_address_is_the_one_that_our_own_proxies_tell(key, settings):
     for i in range(BY_ADDRESS):
         client = Management(f"wrong{i}", **{"x-forwarded-for": f"{i}, 192.0.2.1, 10.0.0.1"})
         client.refused(401, "unauthenticated", "", "GET jobs")
-    for told, status in (
+    for forwarded_for, status in (
         ("192.0.2.1, 10.0.0.1", 429),
         ("192.0.2.2, 10.0.0.1", 200),
         ("192.0.2.1, 192.0.2.3, 10.0.0.1", 200),
     ):
         known_keys.forget_keys()
         throttle.throttle._proven.clear()
-        client = Management(key, **{"x-forwarded-for": told})
+        client = Management(key, **{"x-forwarded-for": forwarded_for})
         assert client.call("GET", "jobs").status_code == status
 
 

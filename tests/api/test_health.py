@@ -63,12 +63,12 @@ def test_an_empty_database_is_told():
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_migrations RENAME TO elsewhere")
     try:
-        told = migrations()
+        status = migrations()
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO django_migrations")
-    assert told.startswith("migrations are not applied up to ")
-    assert ".".join(LAST) in told
+    assert status.startswith("migrations are not applied up to ")
+    assert ".".join(LAST) in status
     assert migrations() == "ok"
 
 

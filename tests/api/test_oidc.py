@@ -156,16 +156,16 @@ def test_other_key_types_and_keys_that_are_not_understood(issuer: Issuer, ada):
     real = issuer.answer
 
     def answer(path: str, form: dict[str, str], header: str):
-        status, found = real(path, form, header)
+        status, document = real(path, form, header)
         if path == "/jwks":
-            found["keys"] += [
+            document["keys"] += [
                 {"kty": "new"},
                 {"kty": "RSA"},
                 "x",
                 {"kty": "oct", "k": "YQ"},
                 {"kty": ["RSA"]},
             ]
-        return status, found
+        return status, document
 
     issuer.answer = answer
     bearer(issuer.token(key=key)).get("jobs")
@@ -174,7 +174,7 @@ def test_other_key_types_and_keys_that_are_not_understood(issuer: Issuer, ada):
 
 def test_without_a_kid_there_must_be_one_key(issuer: Issuer, ada):
     named = issuer.keys[0].as_dict(private=True)
-    plain = RSAKey.import_key({name: part for name, part in named.items() if name != "kid"})
+    plain = RSAKey.import_key({name: value for name, value in named.items() if name != "kid"})
     token = issuer.token(key=plain)
     bearer(token).get("jobs")
     issuer.keys.append(RSAKey.generate_key(2048, {"kid": "two"}))
@@ -308,19 +308,19 @@ def test_documents_that_are_not_believed(issuer: Issuer, ada, document):
 
 def test_many_at_once_ask_the_issuer_once(issuer: Issuer, ada):
     """Of the first tokens of a process only one fetches; the others wait for it."""
-    token, found = issuer.token(), []
+    token, callers = issuer.token(), []
     barrier = threading.Barrier(8)
 
     def ask() -> None:
         barrier.wait()
-        found.append(oidc.verify(token, [AUDIENCE])[1]["sub"])
+        callers.append(oidc.verify(token, [AUDIENCE])[1]["sub"])
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == ["ada-1"] * 8
+    assert callers == ["ada-1"] * 8
     assert issuer.asked == {"/.well-known/openid-configuration": 1, "/jwks": 1}
 
 
@@ -435,13 +435,13 @@ def test_no_token_is_told_or_logged(issuer: Issuer, ada, caplog, capsys):
     known_keys.forget_keys()
     answers.append(bearer(good).call("GET", "jobs"))
     assert [answer.status_code for answer in answers] == [200, 401, 503]
-    told = "".join(answer.content.decode() + str(answer.headers) for answer in answers)
-    told += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
-    told += str(list(AuditEvent.objects.values())) + str(list(Principal.objects.values()))
-    told += str(list(ApiKey.objects.values())) + "".join(capsys.readouterr())
+    output = "".join(answer.content.decode() + str(answer.headers) for answer in answers)
+    output += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    output += str(list(AuditEvent.objects.values())) + str(list(Principal.objects.values()))
+    output += str(list(ApiKey.objects.values())) + "".join(capsys.readouterr())
     for token in (good, bad):
-        for part in token.split(".")[1:]:
-            assert part not in told
+        for segment in token.split(".")[1:]:
+            assert segment not in output
 
 
 # --- keys of those who came with a token --------------------------------------------------------
@@ -472,8 +472,8 @@ def test_a_key_of_ones_own_ends_some_days_after_the_token(issuer: Issuer, person
         days = key.expires_at - before
         assert timedelta(days=30) <= days < timedelta(days=30, minutes=5)
     soon = before + timedelta(days=1)
-    asked = key_of_ones_own(issuer.token(), "sooner", expires_at=soon.isoformat())
-    assert asked.expires_at == soon
+    sooner = key_of_ones_own(issuer.token(), "sooner", expires_at=soon.isoformat())
+    assert sooner.expires_at == soon
 
 
 def test_a_key_of_ones_own_holds_no_longer_than_the_token(issuer: Issuer, person, settings):
@@ -481,8 +481,8 @@ def test_a_key_of_ones_own_holds_no_longer_than_the_token(issuer: Issuer, person
     settings.MONODON_OIDC_KEY_DAYS = 0
     api_keys.add_key(actor=SYSTEM, principal=person.name, name="notebook")
     end = int(time.time()) + 400
-    found = key_of_ones_own(issuer.token(exp=end, azp="notebook"), "laptop")
-    assert found.expires_at.timestamp() == end
+    key = key_of_ones_own(issuer.token(exp=end, azp="notebook"), "laptop")
+    assert key.expires_at.timestamp() == end
     assert key_of_ones_own(issuer.token(exp=end + 0.5), "two").expires_at.timestamp() == end + 0.5
 
 
@@ -493,9 +493,9 @@ def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, s
     text = "before the key to be replaced"
     path = "POST keys/endless/rotate"
     bearer(issuer.token()).refused(403, "permission-denied", text, path, body)
-    kept = key_of_ones_own(issuer.token(), "kept")
+    replaced = key_of_ones_own(issuer.token(), "kept")
     bearer(issuer.token()).post("keys/kept/rotate", body, status=201)
-    assert ApiKey.objects.get(name="kept-2").expires_at == kept.expires_at
+    assert ApiKey.objects.get(name="kept-2").expires_at == replaced.expires_at
 
 
 def test_a_token_without_a_sensible_end_gives_a_key_of_the_default_lifetime(

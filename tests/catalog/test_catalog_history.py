@@ -65,14 +65,14 @@ def test_the_state_in_words_and_as_json(monkeypatch):
         ["table", "a.v", "lance"],
     ]
     assert lines[-1].endswith(": 1 namespaces, 3 tables and views.")
-    found = [json.loads(line) for line in run("--at", then, "--json")]
-    assert [(row["type"], row["identifier"]) for row in found] == [
+    rows = [json.loads(line) for line in run("--at", then, "--json")]
+    assert [(row["type"], row["identifier"]) for row in rows] == [
         ("namespace", ["a"]),
         ("table", ["a", "t"]),
         ("table", ["a", "u"]),
         ("table", ["a", "v"]),
     ]
-    assert [branch["version"] for branch in found[1]["branches"]] == [1, 4]
+    assert [branch["version"] for branch in rows[1]["branches"]] == [1, 4]
     assert run("--at", now())[0].endswith(": 0 namespaces, 0 tables and views.")
 
 
@@ -95,11 +95,11 @@ def test_a_comparison_in_words_and_as_json():
         "table      c.d.new: added (system)",
     ]
     assert "tables added 1, tables dropped 0, tables renamed 1, tables advanced 1" in lines[-1]
-    found = [json.loads(line) for line in run("--at", first, "--diff-to", last, "--json")]
-    assert [row["type"] for row in found] == ["namespace", "namespace", "table", "table", "counts"]
-    assert found[2]["changes"] == ["renamed", "advanced"]
-    assert (found[-1]["tables_added"], found[-1]["commits"]) == (1, 1)
-    assert datetime.fromisoformat(found[-1]["since"]) == datetime.fromisoformat(first)
+    rows = [json.loads(line) for line in run("--at", first, "--diff-to", last, "--json")]
+    assert [row["type"] for row in rows] == ["namespace", "namespace", "table", "table", "counts"]
+    assert rows[2]["changes"] == ["renamed", "advanced"]
+    assert (rows[-1]["tables_added"], rows[-1]["commits"]) == (1, 1)
+    assert datetime.fromisoformat(rows[-1]["since"]) == datetime.fromisoformat(first)
     within = run("--at", first, "--diff-to", last, "--namespace", "c.d")
     assert [line.partition(":")[0] for line in within[:-1]] == [
         "namespace  c.d",

@@ -44,8 +44,8 @@ def test_a_change_came_by_the_command_line(command, action, tmp_path):
     file = tmp_path / "governance.yaml"
     file.write_text(GOVERNANCE)
     before = AuditEvent.objects.latest("pk").pk
-    given = [word.format(file=file, out=tmp_path / "out") for word in command]
-    call_command(*given, stdout=StringIO(), stderr=StringIO())
+    arguments = [word.format(file=file, out=tmp_path / "out") for word in command]
+    call_command(*arguments, stdout=StringIO(), stderr=StringIO())
     events = AuditEvent.objects.filter(pk__gt=before)
     assert {(event.actor, event.interface) for event in events} == {("system", "command")}
     assert action in {event.action for event in events}
@@ -53,9 +53,9 @@ def test_a_change_came_by_the_command_line(command, action, tmp_path):
 
 def test_no_command_works_as_the_catalog_itself():
     """But the one that makes a new catalog ready."""
-    found = {
+    names = {
         path.stem
         for path in Path(next(iter(commands.__path__))).glob("*.py")
         if re.search(r"\bSYSTEM\b", path.read_text())
     }
-    assert found == {"bootstrap"}
+    assert names == {"bootstrap"}

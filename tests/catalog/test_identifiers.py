@@ -76,10 +76,10 @@ def test_plus_and_space_are_one_name():
 
 
 def test_digests_tell_identifiers_apart():
-    seen: dict[object, str] = {}
+    names_by_digest: dict[object, str] = {}
     for names in [*random_names(2, 3000), (), ("a", "b"), ("ab",), ("a.b",), ("a$b",), ("b", "a")]:
         folded = identifiers.fold(names)
-        assert seen.setdefault(identifiers.digest(names), folded) == folded
+        assert names_by_digest.setdefault(identifiers.digest(names), folded) == folded
 
 
 def test_digests_never_change():

@@ -120,11 +120,11 @@ def test_indexes_are_built_anew():
     text = maintain_(*kind, "--index", "two", "--here")
     line, result = text.split("\n", 1)
     assert line == f"Job {Job.objects.get().pk}: rebuild_indexes succeeded 3/3 rows"
-    assert [each["name"] for each in json.loads(result)["plan"]["indexes"]] == ["two"]
+    assert [index["name"] for index in json.loads(result)["plan"]["indexes"]] == ["two"]
     text = maintain_(*kind, "--here", "--dry-run")
-    told = json.loads(text.split("\n", 1)[1])
-    assert [each["name"] for each in told["plan"]["indexes"]] == ["one", "two"]
-    assert "version" not in told
+    dry_run = json.loads(text.split("\n", 1)[1])
+    assert [index["name"] for index in dry_run["plan"]["indexes"]] == ["one", "two"]
+    assert "version" not in dry_run
 
 
 def test_a_dry_run_of_the_real_work_changes_nothing():
@@ -144,27 +144,27 @@ def test_a_bar_on_a_terminal_only(works):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_run_by_a_worker_is_followed_to_its_end(works):
-    half, seen = threading.Event(), threading.Event()
+    half, resumed = threading.Event(), threading.Event()
 
     class Watched(Terminal):
         def write(self, text: str) -> int:
             if "running" in text and "4/8" in text:
-                seen.set()
+                resumed.set()
             return super().write(text)
 
     def work(job, report):
         report(4, 8)
         jobs.renew(job)  # as its keeper does every two seconds
         half.set()
-        seen.wait(20)
+        resumed.wait(20)
         report(8, 8)
 
     works(work)
 
     def worker() -> None:
-        while not (found := Job.objects.filter(status=JobStatus.QUEUED).first()):
+        while not (job := Job.objects.filter(status=JobStatus.QUEUED).first()):
             pass
-        job_runner.run_job(found.pk)
+        job_runner.run_job(job.pk)
         connection.close()
 
     thread = threading.Thread(target=worker)
@@ -173,7 +173,7 @@ def test_a_run_by_a_worker_is_followed_to_its_end(works):
     text = maintain_("run", "ws$t", "compact", out=out)
     thread.join()
     assert half.is_set()
-    assert seen.is_set()
+    assert resumed.is_set()
     assert "succeeded" in text
     assert f"[{'#' * 30}] 8/8 files" in text
 
@@ -296,16 +296,16 @@ def test_policies_are_said_and_shown():
     maintain_("policy", "--namespace", "$", "--set", "keep_versions=4", "--set", "small_ratio=0.25")
     maintain_("policy", "--namespace", "ws", "--set", "compaction=on", "--set", "window_from=22:00")
     text = maintain_("policy", "ws$t", "--set", "target_rows=4096", "--set", "cleanup=off")
-    found = lines(text)
-    assert found["keep_versions"] == ["4", "(root)"]
-    assert found["small_ratio"] == ["0.25", "(root)"]
-    assert found["compaction"] == ["on", "ws"]
-    assert found["target_rows"] == ["4096", "set here, ws.t"]
-    said = MaintenancePolicy.objects.get(table__name="t").values
-    assert said == {"target_rows": 4096, "cleanup": "off"}
+    settings = lines(text)
+    assert settings["keep_versions"] == ["4", "(root)"]
+    assert settings["small_ratio"] == ["0.25", "(root)"]
+    assert settings["compaction"] == ["on", "ws"]
+    assert settings["target_rows"] == ["4096", "set here, ws.t"]
+    values = MaintenancePolicy.objects.get(table__name="t").values
+    assert values == {"target_rows": 4096, "cleanup": "off"}
     maintain_("policy", "ws$t", "--unset", "cleanup", "--set", "keep_versions=9")
-    said = MaintenancePolicy.objects.get(table__name="t").values
-    assert said == {"target_rows": 4096, "keep_versions": 9}
+    values = MaintenancePolicy.objects.get(table__name="t").values
+    assert values == {"target_rows": 4096, "keep_versions": 9}
     maintain_("policy", "ws$t", "--unset", "target_rows", "--unset", "keep_versions")
     assert not MaintenancePolicy.objects.filter(table__name="t").exists()
 

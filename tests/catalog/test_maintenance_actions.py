@@ -254,9 +254,9 @@ def test_the_admin_starts_and_shows_it(action, table, browser):
     assert (job.kind, job.is_dry_run) == ("count_rows", True)
     assert AuditEvent.objects.get(action="maintenance.start").after["kind"] == "count_rows"
     job_runner.run_job(job.pk)
-    shown = browser.get(f"/admin/catalog/job/{job.pk}/change/").content.decode()
-    assert "count the rows" in shown
-    assert "Dry run: 3 rows counted" in shown
+    content = browser.get(f"/admin/catalog/job/{job.pk}/change/").content.decode()
+    assert "count the rows" in content
+    assert "Dry run: 3 rows counted" in content
     jobs_page = browser.get("/admin/catalog/job/?kind__exact=count_rows").content.decode()
     assert f"Job {job.pk}: count the rows (dry run)" in jobs_page
     form = {"action": "count_rows_now", "_selected_action": [table.pk]}

@@ -128,9 +128,9 @@ def test_what_is_built_anew_is_not_brought_up_to_date_before():
         ("rebuild_indexes", ["a"]),
         ("optimize_indexes", ["b"]),
     ]
-    shown = policies.effective([("p", {"indexes": "on"})])
+    settings = policies.effective([("p", {"indexes": "on"})])
     assert [
-        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(both, shown)
+        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(both, settings)
     ] == [
         ("rebuild_indexes", ["a"]),
         ("optimize_indexes", ["a", "b"]),
@@ -139,8 +139,10 @@ def test_what_is_built_anew_is_not_brought_up_to_date_before():
 
 def test_what_cannot_be_built_anew_is_brought_up_to_date():
     stale = (StaleIndex("a", 50_000),)
-    one = worn(BuiltIndex("a", 99, 1, obstacle="too few vectors"), stale_indexes=stale)
-    assert [(job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(one, ON)] == [
+    statistics = worn(BuiltIndex("a", 99, 1, obstacle="too few vectors"), stale_indexes=stale)
+    assert [
+        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(statistics, ON)
+    ] == [
         ("optimize_indexes", ["a"]),
     ]
 

@@ -63,19 +63,19 @@ def test_what_cannot_be_said(values, text):
 
 
 def test_the_nearest_policy_counts_and_is_named():
-    found = policies.effective(
+    policy = policies.effective(
         [
             ("(root)", {"compaction": "on", "keep_versions": 3, "no_such_rule": 1}),
             ("prod", {"keep_versions": 5}),
             ("prod.t", {"target_rows": 2048}),
         ]
     )
-    assert (found["compaction"], found.values["compaction"].source) == ("on", "(root)")
-    assert (found["keep_versions"], found.values["keep_versions"].source) == (5, "prod")
-    assert (found["target_rows"], found.values["target_rows"].source) == (2048, "prod.t")
-    assert (found["cleanup"], found.values["cleanup"].source) == ("dry_run", "")
-    assert found.mode("compaction") is Mode.ON
-    assert set(found.values) == set(rules_by_name())
+    assert (policy["compaction"], policy.values["compaction"].source) == ("on", "(root)")
+    assert (policy["keep_versions"], policy.values["keep_versions"].source) == (5, "prod")
+    assert (policy["target_rows"], policy.values["target_rows"].source) == (2048, "prod.t")
+    assert (policy["cleanup"], policy.values["cleanup"].source) == ("dry_run", "")
+    assert policy.mode("compaction") is Mode.ON
+    assert set(policy.values) == set(rules_by_name())
 
 
 @pytest.mark.parametrize(

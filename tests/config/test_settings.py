@@ -68,20 +68,20 @@ def test_a_database_url_is_told_without_its_password(read, url, message):
 
 
 def test_values_are_read_with_room_and_in_any_case(read):
-    found = read(
+    settings = read(
         MONODON_ANONYMOUS=" Read ", MONODON_MAX_BODY_BYTES=" 1024 ", MONODON_SECURE_COOKIES="YES"
     )
-    assert found["MONODON_ANONYMOUS"] == "read"
-    assert found["DATA_UPLOAD_MAX_MEMORY_SIZE"] == 1024
-    assert found["SESSION_COOKIE_SECURE"] is True
+    assert settings["MONODON_ANONYMOUS"] == "read"
+    assert settings["DATA_UPLOAD_MAX_MEMORY_SIZE"] == 1024
+    assert settings["SESSION_COOKIE_SECURE"] is True
 
 
 def test_an_empty_value_is_the_default(read):
     """Compose files pass on what is not set as an empty text."""
-    found = read(MONODON_ANONYMOUS="", MONODON_MAX_BODY_BYTES="", MONODON_DEBUG="")
-    assert found["MONODON_ANONYMOUS"] == "none"
-    assert found["MONODON_MAX_BODY_BYTES"] == 16 * 1024 * 1024
-    assert found["DEBUG"] is False
+    settings = read(MONODON_ANONYMOUS="", MONODON_MAX_BODY_BYTES="", MONODON_DEBUG="")
+    assert settings["MONODON_ANONYMOUS"] == "none"
+    assert settings["MONODON_MAX_BODY_BYTES"] == 16 * 1024 * 1024
+    assert settings["DEBUG"] is False
 
 
 _ISSUER = {"MONODON_OIDC_ISSUERS": "https://id.example.com", "MONODON_OIDC_AUDIENCES": "monodon"}
@@ -114,12 +114,12 @@ def test_issuers_that_are_not_safe_end_the_start(read, change, message):
     [("", False), ("http://127.0.0.1:2333", False), ("https://c.example.com", True)],
 )
 def test_cookies_are_secure_where_browsers_come_over_tls(read, url, secure):
-    found = read(MONODON_PUBLIC_URL=url)
+    settings = read(MONODON_PUBLIC_URL=url)
     for cookie in ("SESSION_COOKIE", "CSRF_COOKIE"):
-        assert found[f"{cookie}_SECURE"] is secure
-        assert found[f"{cookie}_HTTPONLY"] is True
-        assert found[f"{cookie}_SAMESITE"] == "Lax"
-    assert "SECURE_PROXY_SSL_HEADER" not in found
+        assert settings[f"{cookie}_SECURE"] is secure
+        assert settings[f"{cookie}_HTTPONLY"] is True
+        assert settings[f"{cookie}_SAMESITE"] == "Lax"
+    assert "SECURE_PROXY_SSL_HEADER" not in settings
     assert "SECURE_PROXY_SSL_HEADER" in read(MONODON_PROXIES="1")
 
 
@@ -128,16 +128,16 @@ def test_what_is_run_beside_the_server_finds_its_database_and_its_broker(
 ):
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.delenv("REDIS_URL", raising=False)
-    found = read()
-    assert found["DATABASES"]["default"]["HOST"] == ""
-    assert found["CELERY_BROKER_URL"] == "redis://localhost:6379/0"
+    settings = read()
+    assert settings["DATABASES"]["default"]["HOST"] == ""
+    assert settings["CELERY_BROKER_URL"] == "redis://localhost:6379/0"
     sockets = tmp_path / "run"
     (sockets / "postgres").mkdir(parents=True)
     (sockets / "postgres" / ".s.PGSQL.5432").touch()
     (sockets / "valkey.sock").touch()
-    found = read()
-    assert found["DATABASES"]["default"]["HOST"] == str(sockets / "postgres")
-    assert found["CELERY_BROKER_URL"] == f"redis+socket://{sockets / 'valkey.sock'}"
+    settings = read()
+    assert settings["DATABASES"]["default"]["HOST"] == str(sockets / "postgres")
+    assert settings["CELERY_BROKER_URL"] == f"redis+socket://{sockets / 'valkey.sock'}"
     assert read(REDIS_URL="redis://h:1/2")["CELERY_BROKER_URL"] == "redis://h:1/2"
 
 

@@ -197,7 +197,10 @@ def test_a_manifest_that_many_snapshots_name_is_read_once(world, source, attacke
         snapshot("manifest", f"file://{manifest}", **{"sequence-number": number})
         for number in range(2, 201)
     ]
-    body = {"requirements": [], "updates": [update for one in added for update in updates(one)]}
+    body = {
+        "requirements": [],
+        "updates": [update for snapshot in added for update in updates(snapshot)],
+    }
     assert attacker.call("POST", COMMIT, body).status_code == 200
     assert UnreadSnapshot.objects.count() == 200
     reads = Reads(monkeypatch)

@@ -112,21 +112,21 @@ def test_what_spark_makes_of_the_command(job, script, settings, place, cluster):
     settings.SPARK_MASTER = master = extra.pop("spark.master")
     settings.MONODON_SPARK_CONF = {"spark.executor.memory": "4g", "spark.fs.key": "s3cret", **extra}
     settings.MONODON_SPARK_JARS = ["/opt/lake/iceberg.jar"]
-    found = spark.run(job, script(SUBMIT), {}, nothing)
-    _, main, conf = re.split("Main class:|Spark config:", found["said"])
-    told = dict(re.findall(r"^\((spark\.[^,]+),(.*)\)$", conf, re.MULTILINE))
+    result = spark.run(job, script(SUBMIT), {}, nothing)
+    _, main, conf = re.split("Main class:|Spark config:", result["said"])
+    properties = dict(re.findall(r"^\((spark\.[^,]+),(.*)\)$", conf, re.MULTILINE))
     is_local = master.startswith("local")
     host = "127.0.0.1" if is_local else extra.get("spark.driver.host")
     assert "org.apache.spark.api.python.PythonGatewayServer" in main
-    assert {name: told.get(name) for name in cluster} == cluster
-    assert told["spark.executor.memory"] == "4g"
-    assert told.get("spark.driver.host") == host
-    assert told.get("spark.submit.deployMode", "client") == "client"
-    assert told["spark.app.name"] == f"monodon fake {job.pk}"
+    assert {name: properties.get(name) for name in cluster} == cluster
+    assert properties["spark.executor.memory"] == "4g"
+    assert properties.get("spark.driver.host") == host
+    assert properties.get("spark.submit.deployMode", "client") == "client"
+    assert properties["spark.app.name"] == f"monodon fake {job.pk}"
     assert "/opt/lake/iceberg.jar" in conf
-    assert ("spark.local.dir" in told) is is_local
-    assert found["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
-    assert "s3cret" not in " ".join(found["command"])
+    assert ("spark.local.dir" in properties) is is_local
+    assert result["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
+    assert "s3cret" not in " ".join(result["command"])
     assert not any(place.iterdir())
 
 
@@ -142,7 +142,7 @@ def events(job: Job) -> list[tuple[str, str]]:
 
 
 def test_progress_log_and_result(job: Job, script: Callable[[str], str]) -> None:
-    told: list[tuple[int, int | None]] = []
+    reports: list[tuple[int, int | None]] = []
     name = script(
         "print('Spark says whatever it likes')\n"
         "print('[1, 2]')\n"
@@ -152,11 +152,11 @@ def test_progress_log_and_result(job: Job, script: Callable[[str], str]) -> None
         "print(json.dumps({'event': 'result', 'data': {'x': request['x'], 'job': request['job']}}))\n"
     )
 
-    result = spark.run(job, name, {"x": 5}, lambda *told_now: told.append(told_now))
+    result = spark.run(job, name, {"x": 5}, lambda *told_now: reports.append(told_now))
 
     assert result == {"x": 5, "job": job.pk}
-    assert (3, 8) in told
-    assert told[-1] == (8, 8)
+    assert (3, 8) in reports
+    assert reports[-1] == (8, 8)
     assert events(job) == [("warning", "half")]
 
 
@@ -225,17 +225,17 @@ def test_who_is_canceled_is_gone_with_all_it_started(
         "print(json.dumps({'event': 'progress', 'done': 1}), flush=True)\n"
         "time.sleep(600)"
     )
-    asked: list[float] = []
+    canceled_at: list[float] = []
 
     def report(done: int, total: int | None = None) -> None:
         if done:
-            asked.append(time.monotonic())
+            canceled_at.append(time.monotonic())
             raise jobs.JobCanceled("canceled on request")
 
     with pytest.raises(jobs.JobCanceled):
         spark.run(job, name, {}, report)
 
-    assert time.monotonic() - asked[0] < 6
+    assert time.monotonic() - canceled_at[0] < 6
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
@@ -283,17 +283,17 @@ def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
         " 'url': request['url']}}))"
     )
 
-    told = spark.run(job, name, {}, nothing)
+    result = spark.run(job, name, {}, nothing)
 
-    assert "spark.hadoop.fs.s3a.secret.key=storage\\ secret\\:\\ a\\\\b\n" in told["conf"]
-    assert told["mode"] == "0o700"
-    shown = told["open"] + told["cmdline"]
-    for secret in (told["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY):
-        assert secret not in shown
+    assert "spark.hadoop.fs.s3a.secret.key=storage\\ secret\\:\\ a\\\\b\n" in result["conf"]
+    assert result["mode"] == "0o700"
+    exposed = result["open"] + result["cmdline"]
+    for secret in (result["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY):
+        assert secret not in exposed
     for name in ("DATABASE_URL", "REDIS_URL"):
-        assert f"'{name}'" not in shown
-    assert "a mark" in shown  # by which a server finds what it has to end
-    assert told["url"] == settings.MONODON_URL
+        assert f"'{name}'" not in exposed
+    assert "a mark" in exposed  # by which a server finds what it has to end
+    assert result["url"] == settings.MONODON_URL
 
 
 def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:

@@ -43,8 +43,8 @@ def test_where_jobs_reach_the_catalog(read, environment: dict[str, str], url: st
 def test_settings_of_spark(read) -> None:
     assert read()["SPARK_MASTER"] == "local[2,4]"
     assert read()["MONODON_SPARK_CONF"] == {}
-    given = "spark.executor.memory=4g 'spark.driver.extraJavaOptions=-Da=b -Dc'"
-    assert read(MONODON_SPARK_CONF=given)["MONODON_SPARK_CONF"] == {
+    text = "spark.executor.memory=4g 'spark.driver.extraJavaOptions=-Da=b -Dc'"
+    assert read(MONODON_SPARK_CONF=text)["MONODON_SPARK_CONF"] == {
         "spark.executor.memory": "4g",
         "spark.driver.extraJavaOptions": "-Da=b -Dc",
     }

@@ -29,8 +29,8 @@ class Listener:
         return client, f"{source}:{client.getsockname()[1]}"
 
     def close(self) -> None:
-        for one in (*self._clients, *self.accepted, self._listening):
-            one.close()
+        for connection in (*self._clients, *self.accepted, self._listening):
+            connection.close()
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def is_closed(client: socket.socket) -> bool:
 def test_a_connection_is_found_by_its_client(listener: Listener):
     listener.connect()
     client, address = listener.connect()
-    found = connections.find(address, f"0.0.0.0:{listener.port}")
-    assert found is not None
-    with found:
-        found.sendall(b"here")
+    connection = connections.find(address, f"0.0.0.0:{listener.port}")
+    assert connection is not None
+    with connection:
+        connection.sendall(b"here")
     assert client.recv(4) == b"here"
     assert connections.find("127.0.0.1:1", f"0.0.0.0:{listener.port}") is None
     assert connections.find(address, "0.0.0.0:1") is None
@@ -62,10 +62,10 @@ def test_a_connection_is_found_by_its_client(listener: Listener):
 
 def test_an_aborted_connection_is_closed_for_both(listener: Listener):
     client, address = listener.connect()
-    found = connections.find(address, f"0.0.0.0:{listener.port}")
-    connections.abort(found)
-    assert found is not None
-    found.close()
+    connection = connections.find(address, f"0.0.0.0:{listener.port}")
+    connections.abort(connection)
+    assert connection is not None
+    connection.close()
     assert is_closed(client)
     assert listener.accepted[0].recv(1) == b""
 

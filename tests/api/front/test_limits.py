@@ -27,12 +27,12 @@ def test_an_address_may_have_so_many_requests(limits: Limits):
 def test_a_principal_may_have_so_many_requests_from_all_addresses(limits: Limits):
     limits.prove(1, "alice")
     limits.prove(2, "alice")
-    one, two = limits.principal(1), limits.principal(2)
-    assert limits.enter("a", one) is None
-    assert limits.enter("b", two) is None
-    assert isinstance(limits.enter("c", one), TooManyRequests)
-    limits.leave("b", two)
-    assert limits.enter("c", one) is None
+    first, second = limits.principal(1), limits.principal(2)
+    assert limits.enter("a", first) is None
+    assert limits.enter("b", second) is None
+    assert isinstance(limits.enter("c", first), TooManyRequests)
+    limits.leave("b", second)
+    assert limits.enter("c", first) is None
 
 
 def test_a_refused_request_counts_nowhere(limits: Limits):

@@ -165,12 +165,12 @@ def _make_trash() -> dict[str, int]:
     make_namespace("guarded")
     undrop.set_namespace_protection(actor=SYSTEM, namespace=("guarded",), is_protected=True)
     undrop.set_approval_rule(actor=SYSTEM, namespace=("guarded",), actions=["drop_protected"])
-    asked = []
+    requests = []
     for actor in (SYSTEM, Principal("tester", Privilege.ALL)):
         with suppress(ApprovalRequired):
             commit([namespace_operations.DropNamespace(namespace=("guarded",))], actor=actor)
-        asked.append(ApprovalRequest.objects.latest("pk").pk)
-    return {"DROPPED": TrashItem.objects.get().pk, "ASKED": asked[0], "OWN": asked[1]}
+        requests.append(ApprovalRequest.objects.latest("pk").pk)
+    return {"DROPPED": TrashItem.objects.get().pk, "ASKED": requests[0], "OWN": requests[1]}
 
 
 def spell(path: str, known: dict[str, int]) -> str:

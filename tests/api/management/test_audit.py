@@ -19,8 +19,14 @@ CANARY = "c4n4ry-9d1e"
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "interface": "lance", **facts}
-    return AuditEvent.objects.create(**told)
+    values = {
+        "actor": "ada",
+        "action": "tag.create",
+        "target": "ws.t",
+        "interface": "lance",
+        **facts,
+    }
+    return AuditEvent.objects.create(**values)
 
 
 @pytest.mark.operation("ListAudit")
@@ -33,16 +39,24 @@ def test_pages_of_what_is_searched_for(management: Management):
     assert [event["id"] for event in first["events"]] == [rows[2].pk, rows[1].pk]
     assert [event["id"] for event in second["events"]] == [rows[0].pk]
     assert second["next_page_token"] is None
-    told = second["events"][0]
-    assert (told["actor"], told["after"], told["interface"]) == ("ada", {"tag": 0}, "lance")
-    assert (told["outcome"], told["table_uuid"], told["transaction_id"]) == ("done", None, None)
-    assert told["at"].endswith("Z")
+    first_event = second["events"][0]
+    assert (first_event["actor"], first_event["after"], first_event["interface"]) == (
+        "ada",
+        {"tag": 0},
+        "lance",
+    )
+    assert (first_event["outcome"], first_event["table_uuid"], first_event["transaction_id"]) == (
+        "done",
+        None,
+        None,
+    )
+    assert first_event["at"].endswith("Z")
 
 
 @pytest.mark.operation("ListAudit")
 def test_each_parameter(management: Management, warehouse):
     table = make_table("ws", "t")
-    wanted = make(
+    expected = make(
         table_uuid=table.uuid,
         target="ws.old",
         actor="bob",
@@ -60,12 +74,12 @@ def test_each_parameter(management: Management, warehouse):
         "interface=iceberg",
         "outcome=refused",
         "request_id=req-1",
-        f"transaction={wanted.transaction_id}",
-        f"actor=bob&since={wanted.at.isoformat().replace('+', '%2B')}",
+        f"transaction={expected.transaction_id}",
+        f"actor=bob&since={expected.at.isoformat().replace('+', '%2B')}",
         "actor=bob&until=2999-01-01",
     ):
-        found = management.get(f"audit?{query}")["events"]
-        assert [event["id"] for event in found] == [wanted.pk], query
+        events = management.get(f"audit?{query}")["events"]
+        assert [event["id"] for event in events] == [expected.pk], query
     assert management.get("audit?actor=bob&until=2020-01-01")["events"] == []
 
 
@@ -102,9 +116,9 @@ def test_the_present_filter_as_a_file(management: Management):
     assert response["content-type"] == "application/x-ndjson"
     lines = [json.loads(line) for line in b"".join(response.streaming_content).splitlines()]
     assert [line["id"] for line in lines] == [row.pk for row in rows]
-    told = AuditEvent.objects.filter(action="audit.export").order_by("pk")
-    assert [row.after["format"] for row in told] == ["csv", "jsonl"]
-    assert {(row.actor, row.interface) for row in told} == {("tester", "management")}
+    exports = AuditEvent.objects.filter(action="audit.export").order_by("pk")
+    assert [row.after["format"] for row in exports] == ["csv", "jsonl"]
+    assert {(row.actor, row.interface) for row in exports} == {("tester", "management")}
     management.refused(400, "invalid-input", "csv or jsonl", "GET audit/export?format=xml")
 
 
@@ -137,8 +151,8 @@ def test_refused_access_is_written_through_every_door(reader, tables, written):
     assert reader.call("PUT", "tables/ws$t/policy", {"values": {}}).status_code == 403
     assert reader.call("POST", "/v1/table/ws$t/drop", {}).status_code == 403
     assert reader.call("DELETE", "/v1/namespaces/ws/tables/t").status_code == 403
-    told = [(row.interface, row.action, row.target, row.actor, row.key) for row in written()]
-    assert told == [
+    records = [(row.interface, row.action, row.target, row.actor, row.key) for row in written()]
+    assert records == [
         ("management", "SetTablePolicy", "ws.t", "reader", "reader"),
         ("lance", "table.drop", "ws.t", "reader", "reader"),
         ("iceberg", "table.drop", "ws.t", "reader", "reader"),
@@ -167,8 +181,8 @@ def test_refused_changes_are_written_and_mistakes_of_readers_are_not(management,
     assert management.call("POST", "/v1/namespace/ws/create", {}).status_code == 409
     assert management.call("GET", "jobs?status=nothing").status_code == 400
     assert management.call("GET", "tables/ws$no/policy").status_code == 404
-    told = [(row.action, row.error.partition(":")[0]) for row in written()]
-    assert told == [
+    refusals = [(row.action, row.error.partition(":")[0]) for row in written()]
+    assert refusals == [
         ("version.create", "InvalidInput"),
         ("namespace.create", "NamespaceAlreadyExists"),
     ]
@@ -195,9 +209,9 @@ def test_headers_with_secrets_never_get_into_the_trail(management, tables, writt
     properties = {"s3.secret-access-key": CANARY, "owner": "ada"}
     body = {"properties": properties}
     management.call("POST", "/v1/namespace/more/create", body, headers=secret)
-    done = AuditEvent.objects.get(target="other", outcome="done")
+    success = AuditEvent.objects.get(target="other", outcome="done")
     (refused,) = written()
-    for row in (done, refused):
+    for row in (success, refused):
         assert row.context["job"] == "nightly"
     rows = [audit_trail.as_json(row) for row in AuditEvent.objects.all()]
     assert CANARY not in json.dumps(rows, default=str)

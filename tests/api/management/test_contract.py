@@ -90,10 +90,10 @@ def test_every_reference_leads_somewhere(document):
 def test_answers_have_the_properties_that_the_document_tells(
     document, management: Management, operation
 ):
-    known = make_catalog()
+    substitutes = make_catalog()
     example = EXAMPLES[operation]
     described = by_operation(document)[operation]
-    response = management.call(example.method, spell(example.path, known), example.body)
+    response = management.call(example.method, spell(example.path, substitutes), example.body)
     answer = described["responses"][str(response.status_code)]
     if response.streaming:
         assert response["content-type"] in answer["content"]
@@ -102,7 +102,7 @@ def test_answers_have_the_properties_that_the_document_tells(
         assert set(schema["properties"]) == set(schema["required"]) == set(response.json())
     query = operations()[operation].query
     parameters = described.get("parameters", [])
-    named = {one["name"] for one in parameters if one["in"] == "query"}
+    named = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
     assert query <= named <= {*query, "delimiter", "limit", "page_token"}
     if response.get("content-type") == "application/json":
         assert ("page_token" in named) == ("next_page_token" in response.json())

@@ -50,10 +50,10 @@ def operations() -> dict[str, Served]:
 
 def marked() -> set[str]:
     """The operations whose tests are marked."""
-    found = set()
+    names = set()
     for path in Path(__file__).parent.glob("test_*.py"):
-        found.update(_MARK.findall(path.read_text()))
-    return found - {"(\\w+)"}
+        names.update(_MARK.findall(path.read_text()))
+    return names - {"(\\w+)"}
 
 
 def test_every_operation_has_a_test():
@@ -69,17 +69,17 @@ def test_every_operation_has_a_description():
 
 def _subclasses(base: type) -> set[type]:
     direct = set(base.__subclasses__())
-    return direct.union(*(_subclasses(one) for one in direct))
+    return direct.union(*(_subclasses(subclass) for subclass in direct))
 
 
 def test_every_refusal_has_a_status_and_a_title_of_its_own():
-    known = {
+    mapped = {
         c
         for c in _subclasses(CatalogError)
         if c.__module__.startswith(("catalog.errors.", "api.errors"))
     }
-    assert known == set(errors.STATUS_AND_TITLE)
-    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+    assert mapped == set(errors.STATUS_AND_TITLE)
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= mapped
     titles = [title for _, title in errors.STATUS_AND_TITLE.values()]
     assert len(set(titles)) == len(titles)
     for status, title in errors.STATUS_AND_TITLE.values():
@@ -92,19 +92,19 @@ def _documented() -> str:
 
 
 def test_every_operation_is_in_the_docs():
-    found = set()
+    documented = set()
     for row in re.findall(r"^\| (.+?) \| ", _documented(), re.MULTILINE):
-        for part in row.split(";"):
-            words = " ".join(re.findall(r"`([^`]+)`", part)).split()
+        for entry in row.split(";"):
+            words = " ".join(re.findall(r"`([^`]+)`", entry)).split()
             verbs = [word for word in words if word.isupper()]
-            found |= {(verb, path) for path in words if not path.isupper() for verb in verbs}
+            documented |= {(verb, path) for path in words if not path.isupper() for verb in verbs}
     served = {(operation.method, operation.path) for operation in operations().values()}
-    assert served - found == set()
-    assert {path for _, path in found if "/" in path} <= {path for _, path in served}
+    assert served - documented == set()
+    assert {path for _, path in documented if "/" in path} <= {path for _, path in served}
 
 
 def test_every_refusal_is_in_the_docs():
-    told = {
+    documented = {
         (int(status), kind)
         for status, row in re.findall(r"^\| (\d{3}) \| (.+) \|$", _documented(), re.MULTILINE)
         for kind in re.findall(r"`([a-z-]+)`", row)
@@ -113,4 +113,4 @@ def test_every_refusal_is_in_the_docs():
         (status, errors.kind(title).removeprefix("urn:monodon:"))
         for status, title in errors.STATUS_AND_TITLE.values()
     }
-    assert told == kinds
+    assert documented == kinds

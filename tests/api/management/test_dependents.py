@@ -26,21 +26,21 @@ REFERS = "These files are kept as long as the references exist."
 @pytest.fixture
 def sources() -> dict[str, Table]:
     """A table of each format with three dependents, of which 'dropper' may browse two."""
-    found = {"lance": make_lance_table(("ns", "lance"))}
+    tables = {"lance": make_lance_table(("ns", "lance"))}
     make_iceberg_table("ns", "iceberg")
-    found["iceberg"] = Table.objects.named(("ns", "iceberg")).get()
+    tables["iceberg"] = Table.objects.named(("ns", "iceberg")).get()
     dropper = PrincipalRow.objects.create(name="dropper", kind="user")
     ApiKey.objects.create(name="dropper", principal=dropper, digest=credentials.key_digest(KEY))
-    for row in found.values():
+    for row in tables.values():
         Grant.objects.create(principal=dropper, mask=closure(Privilege.ALL).value, table=row)
     for number in range(3):
         dependent = make_lance_table(("other", f"d{number}"))
         if number < 2:
             mask = closure(Privilege.BROWSE).value
             Grant.objects.create(principal=dropper, mask=mask, table=dependent)
-        for row in found.values():
+        for row in tables.values():
             FileReference.objects.create(table=dependent, source=row, principal="tester")
-    return found
+    return tables
 
 
 VISIBLE = {"tables": [["other", "d0"], ["other", "d1"]], "others": 1}

@@ -78,8 +78,8 @@ def test_who_comes_back_misses_nothing(server: LiveServer) -> None:
         until(lambda: len(second.events) == 5)
         declare(server, "b6")
         until(lambda: len(second.events) == 6)
-    found = [event["subject"] for event in first.events + second.events]
-    assert found == [f"ws.b{number}" for number in range(7)]
+    subjects = [event["subject"] for event in first.events + second.events]
+    assert subjects == [f"ws.b{number}" for number in range(7)]
 
 
 def test_a_stream_has_a_position_before_its_first_event(server: LiveServer) -> None:

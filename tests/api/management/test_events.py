@@ -29,10 +29,10 @@ def far_ahead(monkeypatch):
 @pytest.mark.operation("ListEvents")
 def test_events_after_a_position(management, far_ahead):
     make_namespace("ws")
-    found = management.get("events?after=0-0")
-    assert [event["type"] for event in found["events"]][-1] == "monodon.namespace.create"
-    assert found["is_last"] is True
-    assert management.get(f"events?after={found['position']}")["events"] == []
+    page = management.get("events?after=0-0")
+    assert [event["type"] for event in page["events"]][-1] == "monodon.namespace.create"
+    assert page["is_last"] is True
+    assert management.get(f"events?after={page['position']}")["events"] == []
     narrow = management.get("events?after=0-0&types=namespace.*&namespace=ws&limit=1")
     assert [event["subject"] for event in narrow["events"]] == ["ws"]
     with unchanged():
@@ -51,8 +51,8 @@ def test_a_stream_begins_behind_the_last_event(management, far_ahead):
         lines = iter(response.streaming_content)
         assert next(lines) == b"retry: 1000\n\n"
         first = next(lines).decode()
-        place = first.splitlines()[0].removeprefix("id: ")
-        assert json.loads(first.split("data: ")[1])["id"] == place
+        position = first.splitlines()[0].removeprefix("id: ")
+        assert json.loads(first.split("data: ")[1])["id"] == position
     finally:
         # Not the whole response: that would end the test's own connection.
         response._resource_closers[0]()
@@ -81,9 +81,9 @@ def test_the_life_of_a_webhook(management):
     assert rotated != made["secret"]
     changed = management.send("PATCH", "webhooks/hook", {"is_active": False})
     assert (changed["is_active"], changed["types"]) == (False, ["table.*"])
-    told = json.dumps(list(AuditEvent.objects.values_list("before", "after")))
-    assert made["secret"] not in told
-    assert rotated not in told
+    recorded = json.dumps(list(AuditEvent.objects.values_list("before", "after")))
+    assert made["secret"] not in recorded
+    assert rotated not in recorded
     management.delete("webhooks/hook")
     with unchanged():
         management.refused(404, "webhook-not-found", "'hook'", "GET webhooks/hook")

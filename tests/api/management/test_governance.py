@@ -19,8 +19,8 @@ def test_a_document_is_planned_applied_and_taken_along(management):
     assert [(change["target"], change["field"]) for change in planned] == [("pii", "label")]
     assert management.put("governance", DOCUMENT)["changes"] == planned
     assert LabelDefinition.objects.get().values == ["yes"]
-    found = management.get("governance")
-    assert management.post("governance/plan", found)["changes"] == []
+    exported = management.get("governance")
+    assert management.post("governance/plan", exported)["changes"] == []
     with unchanged():
         management.refused(
             400, "invalid-input", "labels.0.colour", "PUT governance",

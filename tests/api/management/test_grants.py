@@ -89,8 +89,8 @@ def test_who_may_do_what_and_why(management: Management):
     Principal.objects.get(name="group:team").members.set([Principal.objects.get(name="etl")])
     management.put("namespaces/ws/grants", {"principal": "group:team", "privileges": ["read"]})
     _, key = api_keys.create_for(actor=SYSTEM, principal="etl", name="etl-key")
-    (told,) = management.get("tables/ws$t/access?principal=etl")["principals"]
-    assert told == {
+    (explanation,) = management.get("tables/ws$t/access?principal=etl")["principals"]
+    assert explanation == {
         "principal": "etl",
         "kind": "service",
         "is_active": True,
@@ -113,10 +113,10 @@ def test_who_may_do_what_and_why(management: Management):
             }
         ],
     }
-    names = [one["principal"] for one in management.get("namespaces/ws/access")["principals"]]
+    names = [row["principal"] for row in management.get("namespaces/ws/access")["principals"]]
     assert names == ["etl", "group:team", "tester"]
     own = Management(key)
-    assert own.get("tables/ws$t/access?principal=etl")["principals"] == [told]
+    assert own.get("tables/ws$t/access?principal=etl")["principals"] == [explanation]
     own.refused(403, "permission-denied", "may not see the privileges on", "GET tables/ws$t/access")
 
 
@@ -125,13 +125,13 @@ def test_who_may_do_what_and_why(management: Management):
 def test_what_would_be_lost(management: Management):
     management.put("namespaces/ws/grants", {"principal": "etl", "privileges": ["write"]})
     with unchanged():
-        found = management.post("namespaces/ws/access/what-if", {"principal": "etl"})
+        before = management.post("namespaces/ws/access/what-if", {"principal": "etl"})
         less = management.post(
             "namespaces/ws/access/what-if", {"principal": "etl", "privileges": ["read"]}
         )
         nothing = management.post("tables/ws$t/access/what-if", {"principal": "etl"})
     write = [*READ, "write"]
-    assert found["principals"] == [
+    assert before["principals"] == [
         {
             "principal": "etl",
             "before": write,
@@ -165,8 +165,8 @@ def test_from_the_shell():
         "by",
         "system",
     ]
-    told = shell("explain", "--table", "ws$t")
-    assert "etl                      write, maintain\n    grant on ws: write, maintain" in told
+    output = shell("explain", "--table", "ws$t")
+    assert "etl                      write, maintain\n    grant on ws: write, maintain" in output
     lost = shell("what-if", "etl", "--namespace", "ws")
     assert "loses write, maintain; no longer sees 1 namespaces and 1 tables" in lost
     assert shell("remove", "etl", "--namespace", "ws") == "etl is granted nothing on ws\n"

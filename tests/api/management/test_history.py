@@ -42,10 +42,10 @@ def test_what_there_was(reader: Management):
     make_version(("a", "t"), 2)
     commit([table_operations.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
     make_table("b", "v")
-    found = reader.get(f"history?at={then}")
-    assert found["at"] == then
-    assert [row["namespace"] for row in found["namespaces"]] == [["a"]]
-    (row,) = found["tables"]
+    listing = reader.get(f"history?at={then}")
+    assert listing["at"] == then
+    assert [row["namespace"] for row in listing["namespaces"]] == [["a"]]
+    (row,) = listing["tables"]
     assert (row["id"], row["uuid"], row["table"]) == (table.pk, str(table.uuid), ["a", "t"])
     assert (row["format"], row["kind"], row["is_materialized"]) == ("lance", "table", False)
     assert [(b["branch"], b["version"], b["actor"]) for b in row["branches"]] == [
@@ -53,7 +53,7 @@ def test_what_there_was(reader: Management):
         ("dev", 1, "system"),
     ]
     assert row["branches"][0]["metadata_location"] == "elsewhere/1.manifest"
-    assert (row["has_more_branches"], found["next_page_token"]) == (False, None)
+    assert (row["has_more_branches"], listing["next_page_token"]) == (False, None)
 
 
 @pytest.mark.operation("GetHistory")
@@ -62,15 +62,15 @@ def test_in_pages_and_in_a_namespace(reader: Management):
         for table in ("t", "größe und mehr", "x.y"):
             make_table(name, "below", table)
     then = now()
-    found, token = [], ""
+    listed, token = [], ""
     while token is not None:
         page = reader.get(f"history?at={then}&namespace=a&limit=2&page_token={token}")
         assert len(page["namespaces"]) + len(page["tables"]) <= 2
-        found += [row["namespace"] for row in page["namespaces"]]
-        found += [row["table"] for row in page["tables"]]
+        listed += [row["namespace"] for row in page["namespaces"]]
+        listed += [row["table"] for row in page["tables"]]
         token = page["next_page_token"]
-    assert found[:2] == [["a"], ["a", "below"]]
-    assert sorted(found[2:]) == [
+    assert listed[:2] == [["a"], ["a", "below"]]
+    assert sorted(listed[2:]) == [
         ["a", "below", "größe und mehr"],
         ["a", "below", "t"],
         ["a", "below", "x.y"],
@@ -82,7 +82,7 @@ def test_in_pages_and_in_a_namespace(reader: Management):
 @pytest.mark.operation("GetHistory")
 def test_a_transaction_is_a_moment(reader: Management):
     make_table("a", "t")
-    done = commit(
+    committed = commit(
         [
             version_operations.CreateVersion(
                 table=("a", "t"), version=1, manifest_path="x/1.manifest"
@@ -91,17 +91,17 @@ def test_a_transaction_is_a_moment(reader: Management):
         actor=SYSTEM,
     )
     make_version(("a", "t"), 2)
-    found = reader.get(f"history?at={done.id}")
-    (branch,) = found["tables"][0]["branches"]
-    assert (branch["version"], branch["transaction_id"]) == (1, done.id)
-    stamp = Transaction.objects.get(pk=done.id).created_at
-    assert datetime.fromisoformat(found["at"]) == stamp
+    listing = reader.get(f"history?at={committed.id}")
+    (branch,) = listing["tables"][0]["branches"]
+    assert (branch["version"], branch["transaction_id"]) == (1, committed.id)
+    stamp = Transaction.objects.get(pk=committed.id).created_at
+    assert datetime.fromisoformat(listing["at"]) == stamp
 
 
 @pytest.mark.operation("ListChanges")
 def test_what_changed(reader: Management):
     make_namespace("a", properties={"k": "1"})
-    kept, gone = make_table("a", "kept"), make_table("a", "gone")
+    remaining, dropped = make_table("a", "kept"), make_table("a", "gone")
     make_version(("a", "kept"), 1)
     first = now()
     make_version(("a", "kept"), 2)
@@ -111,20 +111,20 @@ def test_what_changed(reader: Management):
     update = namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
     commit([update], actor=SYSTEM)
     last = now()
-    found = reader.get(f"history/changes?from={first}&to={last}")
-    assert (found["since"], found["until"]) == (first, last)
-    (namespace,) = found["namespaces"]
+    changes = reader.get(f"history/changes?from={first}&to={last}")
+    assert (changes["since"], changes["until"]) == (first, last)
+    (namespace,) = changes["namespaces"]
     assert (namespace["namespace"], namespace["changes"]) == (["a"], ["properties"])
     assert namespace["properties"] == {"before": {"k": "1"}, "after": {"k": "2"}}
-    by_id = {row["id"]: row for row in found["tables"]}
-    assert by_id.keys() == {kept.pk, gone.pk}
-    assert (by_id[gone.pk]["changes"], by_id[gone.pk]["after"]) == (["dropped"], None)
-    row = by_id[kept.pk]
+    by_id = {row["id"]: row for row in changes["tables"]}
+    assert by_id.keys() == {remaining.pk, dropped.pk}
+    assert (by_id[dropped.pk]["changes"], by_id[dropped.pk]["after"]) == (["dropped"], None)
+    row = by_id[remaining.pk]
     assert (row["before"], row["after"]) == (["a", "kept"], ["a", "new"])
     assert (row["changes"], row["actor"]) == (["renamed", "advanced"], "system")
     (branch,) = row["branches"]
     assert (branch["before"]["version"], branch["after"]["version"]) == (1, 3)
-    assert (branch["commits"], found["next_page_token"]) == (2, None)
+    assert (branch["commits"], changes["next_page_token"]) == (2, None)
     page = reader.get(f"history/changes?from={first}&to={last}&limit=1")
     assert (len(page["namespaces"]), page["tables"]) == (1, [])
     assert page["next_page_token"] is not None
@@ -137,8 +137,8 @@ def test_how_much_changed(reader: Management):
     make_version(("a", "t"), 1)
     make_table("b", "u")
     last = now()
-    found = reader.get(f"history/counts?from={first}&to={last}")
-    assert found == {
+    counts = reader.get(f"history/counts?from={first}&to={last}")
+    assert counts == {
         "since": first,
         "until": last,
         "namespaces_added": 1,
@@ -233,5 +233,8 @@ def test_the_location_of_a_namespace_is_told_to_who_may_read_it(privilege, wareh
         actor=SYSTEM,
     )
     (change,) = bob.get(f"history/changes?from={then}&to={now()}")["namespaces"]
-    told = [{"location": place} if privilege == Privilege.READ else {} for place in places]
-    assert change["properties"] == {"before": {"k": "1"} | told[0], "after": {"k": "2"} | told[1]}
+    locations = [{"location": path} if privilege == Privilege.READ else {} for path in places]
+    assert change["properties"] == {
+        "before": {"k": "1"} | locations[0],
+        "after": {"k": "2"} | locations[1],
+    }

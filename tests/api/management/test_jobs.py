@@ -31,11 +31,11 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
-    found: list[int] = []
+    sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
     )
-    return found
+    return sent_jobs
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +69,9 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
         actor=SYSTEM, namespace=("ws",), values={"compaction": "off", "target_rows": 4096}
     )
     body = {"kind": "compact", "dry_run": dry_run}
-    found = management.post("tables/ws$t/maintenance", body, status=202)
+    started = management.post("tables/ws$t/maintenance", body, status=202)
     job = Job.objects.get()
-    assert found == {
+    assert started == {
         "id": job.pk,
         "kind": "compact",
         "status": "queued",
@@ -86,7 +86,7 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
         "cancel_requested": False,
         "actor": "tester",
         "transaction_id": str(job.transaction_id),
-        "created_at": found["created_at"],
+        "created_at": started["created_at"],
         "started_at": None,
         "finished_at": None,
     }
@@ -122,8 +122,8 @@ def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
         index = NewIndex(column="id", index_type="BTREE", name=name)
         lance_indexes.create_index(actor=SYSTEM, table=("ws", "real"), index=index)
     body = {"kind": "rebuild_indexes", "indexes": ["one"]}
-    found = management.post("tables/ws$real/maintenance", body, status=202)
-    assert (found["kind"], found["unit"]) == ("rebuild_indexes", "rows")
+    started = management.post("tables/ws$real/maintenance", body, status=202)
+    assert (started["kind"], started["unit"]) == ("rebuild_indexes", "rows")
     assert Job.objects.get().parameters["indexes"] == ["one"]
     management.post("tables/ws$real/maintenance", {"kind": "rebuild_indexes"}, status=202)
     assert "indexes" not in Job.objects.latest("pk").parameters
@@ -166,13 +166,13 @@ def test_a_table_without_data_has_no_maintenance(management: Management):
 @pytest.mark.operation("ListJobs")
 def test_the_newest_first_in_pages(reader: Management):
     made = [start().pk for _ in range(5)]
-    found, token = [], ""
+    listed, token = [], ""
     while token is not None:
         page = reader.get(f"jobs?limit=2&page_token={token}")
         assert len(page["jobs"]) <= 2
-        found += [job["id"] for job in page["jobs"]]
+        listed += [job["id"] for job in page["jobs"]]
         token = page["next_page_token"]
-    assert found == made[::-1]
+    assert listed == made[::-1]
     assert reader.get("jobs?limit=5")["next_page_token"] is None
 
 
@@ -234,33 +234,41 @@ def test_a_job_with_its_log_in_pages(reader: Management):
     jobs.finish(taken, JobStatus.FAILED, "no good")
     other = start("u")
     jobs.log_event(other, "of another")
-    found = reader.get(f"jobs/{job.pk}?limit=2")
-    assert found["log"][0] == {
-        "at": found["log"][0]["at"],
+    first_page = reader.get(f"jobs/{job.pk}?limit=2")
+    assert first_page["log"][0] == {
+        "at": first_page["log"][0]["at"],
         "level": "warning",
         "message": "line 0",
         "data": {"n": 0},
     }
-    rest = reader.get(f"jobs/{job.pk}?limit=2&page_token={found['next_page_token']}")
-    assert [line["message"] for line in found["log"] + rest["log"]] == [
+    second_page = reader.get(f"jobs/{job.pk}?limit=2&page_token={first_page['next_page_token']}")
+    assert [line["message"] for line in first_page["log"] + second_page["log"]] == [
         "line 0",
         "line 1",
         "line 2",
     ]
-    assert rest["next_page_token"] is None
-    assert (found["status"], found["message"], found["dry_run"]) == ("failed", "no good", True)
-    assert (found["progress"], found["total"], found["attempts"]) == (3, 8, 1)
-    assert found["result"] == {"before": {"files": 8}}
-    assert found["parameters"]["policy"]["keep_versions"] == 10
-    assert found["started_at"] <= found["finished_at"]
+    assert second_page["next_page_token"] is None
+    assert (first_page["status"], first_page["message"], first_page["dry_run"]) == (
+        "failed",
+        "no good",
+        True,
+    )
+    assert (first_page["progress"], first_page["total"], first_page["attempts"]) == (3, 8, 1)
+    assert first_page["result"] == {"before": {"files": 8}}
+    assert first_page["parameters"]["policy"]["keep_versions"] == 10
+    assert first_page["started_at"] <= first_page["finished_at"]
 
 
 @pytest.mark.operation("GetJob")
 def test_a_job_of_a_table_that_is_gone(reader: Management):
     job = start()
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
-    found = reader.get(f"jobs/{job.pk}")
-    assert (found["status"], found["table"], found["result"]) == ("canceled", ["ws", "t"], None)
+    canceled = reader.get(f"jobs/{job.pk}")
+    assert (canceled["status"], canceled["table"], canceled["result"]) == (
+        "canceled",
+        ["ws", "t"],
+        None,
+    )
 
 
 # --- cancel, retry ----------------------------------------------------------------------------------
@@ -269,9 +277,9 @@ def test_a_job_of_a_table_that_is_gone(reader: Management):
 @pytest.mark.operation("CancelJob")
 def test_a_job_that_waits_is_canceled(management: Management):
     job = start()
-    found = management.post(f"jobs/{job.pk}/cancel")
-    assert (found["status"], found["cancel_requested"]) == ("canceled", True)
-    assert found["finished_at"]
+    canceled = management.post(f"jobs/{job.pk}/cancel")
+    assert (canceled["status"], canceled["cancel_requested"]) == ("canceled", True)
+    assert canceled["finished_at"]
     assert Transaction.objects.get(pk=job.transaction_id).status == "Canceled"
     event = AuditEvent.objects.get(action="transaction.alter")
     assert (event.actor, event.transaction_id) == ("tester", job.transaction_id)
@@ -283,8 +291,8 @@ def test_a_job_that_waits_is_canceled(management: Management):
 def test_a_job_that_runs_is_asked_to_stop(management: Management):
     job = start()
     taken = jobs.take(job.pk)
-    found = management.post(f"jobs/{job.pk}/cancel")
-    assert (found["status"], found["cancel_requested"]) == ("running", True)
+    requested = management.post(f"jobs/{job.pk}/cancel")
+    assert (requested["status"], requested["cancel_requested"]) == ("running", True)
     assert jobs.renew(taken)
     assert management.post(f"jobs/{job.pk}/cancel")["status"] == "running"  # asked again
     jobs.finish(taken, JobStatus.SUCCEEDED)
@@ -296,10 +304,10 @@ def test_a_job_that_runs_is_asked_to_stop(management: Management):
 def test_what_failed_is_asked_for_once_more(management: Management, status):
     old = start(is_dry_run=True)
     end(old, status)
-    found = management.post(f"jobs/{old.pk}/retry", status=202)
+    retried = management.post(f"jobs/{old.pk}/retry", status=202)
     new = Job.objects.latest("pk")
-    assert (found["id"], found["status"], found["actor"]) == (new.pk, "queued", "tester")
-    assert (found["kind"], found["dry_run"], found["attempts"]) == ("compact", True, 0)
+    assert (retried["id"], retried["status"], retried["actor"]) == (new.pk, "queued", "tester")
+    assert (retried["kind"], retried["dry_run"], retried["attempts"]) == ("compact", True, 0)
     assert management.get(f"jobs/{old.pk}")["status"] == status
 
 
@@ -333,10 +341,10 @@ NOTHING = {
 @pytest.mark.operation("GetSummary")
 def test_nothing_to_sum_up(reader: Management):
     with unchanged():
-        found = reader.get("summary")
+        summary = reader.get("summary")
     since = timezone.now() - timedelta(days=30)
-    assert abs(timezone.datetime.fromisoformat(found.pop("since")) - since) < timedelta(minutes=1)
-    assert found == {"queued": 0, "running": 0, "total": NOTHING, "by_kind": {}}
+    assert abs(timezone.datetime.fromisoformat(summary.pop("since")) - since) < timedelta(minutes=1)
+    assert summary == {"queued": 0, "running": 0, "total": NOTHING, "by_kind": {}}
 
 
 @pytest.mark.operation("GetSummary")
@@ -354,10 +362,14 @@ def test_what_maintenance_came_to(reader: Management):
     # Of Iceberg tables.
     figures = {"before": {"files": 50}, "after": {"files": 5}}
     end(start("i"), result={**figures, "done": {"rewritten_data_files_count": 45}})
-    done = {"deleted_data_files_count": 7, "deleted_manifest_files_count": 3, "deleted_x": None}
-    end(start("i", "clean_up"), result={"done": done, "files": 10})  # too many to be sized
-    done = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
-    end(start("i", "remove_orphans"), result={"done": done, "files": 2, "bytes": 20})
+    counts = {
+        "deleted_data_files_count": 7,
+        "deleted_manifest_files_count": 3,
+        "deleted_x": None,
+    }
+    end(start("i", "clean_up"), result={"done": counts, "files": 10})  # too many to be sized
+    counts = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
+    end(start("i", "remove_orphans"), result={"done": counts, "files": 2, "bytes": 20})
     # What is no maintenance, and what was too long ago.
     commit([job_operations.StartBuildIndex(table=("ws", "u"), parameters={})], actor=SYSTEM)
     end(Job.objects.latest("pk"), result={"files": 10**6})
@@ -369,10 +381,10 @@ def test_what_maintenance_came_to(reader: Management):
     jobs.take(start("i").pk)
 
     with CaptureQueriesContext(connection) as statements:
-        found = reader.get("summary")
+        summary = reader.get("summary")
     assert len(statements) <= 5  # with three for the key
-    assert (found["queued"], found["running"]) == (2, 1)
-    assert found["total"] == {
+    assert (summary["queued"], summary["running"]) == (2, 1)
+    assert summary["total"] == {
         "succeeded": 7,
         "failed": 1,
         "canceled": 1,
@@ -381,8 +393,8 @@ def test_what_maintenance_came_to(reader: Management):
         "bytes_reclaimed": 500 + 40 + 20,
         "files_merged": 190 + 45,
     }
-    assert list(found["by_kind"]) == ["clean_up", "compact", "remove_orphans"]
-    assert found["by_kind"]["clean_up"] == NOTHING | {
+    assert list(summary["by_kind"]) == ["clean_up", "compact", "remove_orphans"]
+    assert summary["by_kind"]["clean_up"] == NOTHING | {
         "succeeded": 2,
         "files_removed": 40,
         "bytes_reclaimed": 500,

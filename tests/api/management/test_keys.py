@@ -126,10 +126,10 @@ def test_a_key_ends_with_the_token_that_asks_for_it(etl: Management, settings):
     token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
     client = Management(authorization=f"Bearer {token}")
     before = timezone.now()
-    for name, asked in (("one", {}), ("two", {"expires_at": "2099-01-01T00:00:00Z"})):
-        client.post("keys", {"principal": "etl", "name": name, **asked}, status=201)
-        left = ApiKey.objects.get(name=name).expires_at - before
-        assert timedelta(minutes=59) < left <= timedelta(hours=1)
+    for name, expiry in (("one", {}), ("two", {"expires_at": "2099-01-01T00:00:00Z"})):
+        client.post("keys", {"principal": "etl", "name": name, **expiry}, status=201)
+        lifetime = ApiKey.objects.get(name=name).expires_at - before
+        assert timedelta(minutes=59) < lifetime <= timedelta(hours=1)
     soon = (before + timedelta(minutes=5)).isoformat()
     client.post("keys", {"principal": "etl", "name": "three", "expires_at": soon}, status=201)
     assert ApiKey.objects.get(name="three").expires_at.isoformat() == soon

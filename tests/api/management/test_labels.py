@@ -44,15 +44,15 @@ def test_what_is_left_out_has_defaults(management: Management):
 def test_labels_are_listed_by_key(management: Management, reader: Management):
     for key in ("b", "a", "c"):
         management.post("labels", {"key": key}, status=201)
-    assert [one["key"] for one in reader.get("labels")["labels"]] == ["a", "b", "c"]
+    assert [label["key"] for label in reader.get("labels")["labels"]] == ["a", "b", "c"]
 
 
 @pytest.mark.operation("UpdateLabel")
 def test_a_label_is_changed_in_part(management: Management):
     management.post("labels", PII, status=201)
-    found = management.send("PATCH", "labels/pii", {"values": []})
-    assert {name: found[name] for name in PII} == {**PII, "values": []}
-    assert found == management.get("labels/pii")
+    label = management.send("PATCH", "labels/pii", {"values": []})
+    assert {name: label[name] for name in PII} == {**PII, "values": []}
+    assert label == management.get("labels/pii")
 
 
 @pytest.mark.operation("DeleteLabel")

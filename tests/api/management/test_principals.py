@@ -86,9 +86,11 @@ def test_principals_are_listed_by_page_and_kind(management: Management):
     first = management.get("principals?kind=service&limit=2")
     assert [row["name"] for row in first["principals"]] == ["a", "b"]
     assert first["principals"][0]["groups"] == ["group:g"]
-    rest = management.get(f"principals?kind=service&limit=2&page_token={first['next_page_token']}")
-    assert [row["name"] for row in rest["principals"]] == ["tester"]
-    assert rest["next_page_token"] is None
+    second = management.get(
+        f"principals?kind=service&limit=2&page_token={first['next_page_token']}"
+    )
+    assert [row["name"] for row in second["principals"]] == ["tester"]
+    assert second["next_page_token"] is None
     assert [r["name"] for r in management.get("principals?kind=group")["principals"]] == ["group:g"]
 
 

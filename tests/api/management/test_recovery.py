@@ -57,8 +57,8 @@ def test_a_protected_table(management: Management, reader: Management, keys):
     lance.refused(409, 19, "Table 'ws.t' is protected", "/v1/table/ws$t/drop")
     lance.refused(409, 19, "Table 'ws.t' is protected", "/v1/table/ws$t/deregister", {})
     cascade = {"behavior": "Cascade"}
-    told = "Table 'ws.t', table 'ws.i' are protected"
-    lance.refused(409, 19, told, "/v1/namespace/ws/drop", cascade)
+    message = "Table 'ws.t', table 'ws.i' are protected"
+    lance.refused(409, 19, message, "/v1/namespace/ws/drop", cascade)
     iceberg = Iceberg(keys["ada"])
     iceberg.refused(
         403, "NotAuthorizedException", "Table 'ws.i' is protected", "DELETE namespaces/ws/tables/i"
@@ -84,9 +84,9 @@ def test_a_protected_namespace(management: Management, reader: Management, keys)
     path = "namespaces/ws/protection"
     assert management.get(path) == {"protected": False}
     assert management.put(path, {"protected": True}) == reader.get(path) == {"protected": True}
-    told = "Namespace 'ws' is protected"
-    Lance(keys["ada"]).refused(409, 19, told, "/v1/namespace/ws/drop", {})
-    Iceberg(keys["ada"]).refused(403, "NotAuthorizedException", told, "DELETE namespaces/ws")
+    message = "Namespace 'ws' is protected"
+    Lance(keys["ada"]).refused(409, 19, message, "/v1/namespace/ws/drop", {})
+    Iceberg(keys["ada"]).refused(403, "NotAuthorizedException", message, "DELETE namespaces/ws")
     management.refused(
         404, "namespace-not-found", "'x'", "PUT namespaces/x/protection", {"protected": True}
     )
@@ -102,9 +102,9 @@ def test_retention(management: Management, reader: Management):
         "seconds": 3600,
         "source": "",
     }
-    said = {"direct": 60, "seconds": 60, "source": "ws"}
-    assert management.put("namespaces/ws/retention", {"seconds": 60}) == said
-    assert reader.get("namespaces/ws$in/retention") == {**said, "direct": None}
+    retention = {"direct": 60, "seconds": 60, "source": "ws"}
+    assert management.put("namespaces/ws/retention", {"seconds": 60}) == retention
+    assert reader.get("namespaces/ws$in/retention") == {**retention, "direct": None}
     put = "PUT namespaces/ws/retention"
     management.refused(400, "invalid-input", "0 to", put, {"seconds": -1})
     management.refused(400, "invalid-input", "seconds", put, {})
@@ -151,11 +151,11 @@ def test_purging_and_stopping_it(management: Management, reader: Management, key
     purge, keep = f"trash/{item['id']}/purge", f"trash/{item['id']}/keep"
     reader.refused(403, "permission-denied", "manage", f"POST {purge}", {})
     reader.refused(403, "permission-denied", "manage", f"POST {keep}")
-    told = management.post(purge, {"reason": "GDPR"}, status=202)
-    assert told["jobs"] == [item["job"]]
-    assert item["purge_at"] > told["begins_at"]
-    kept = management.post(keep)
-    assert (kept["state"], kept["purge_at"]) == ("kept", None)
+    purged = management.post(purge, {"reason": "GDPR"}, status=202)
+    assert purged["jobs"] == [item["job"]]
+    assert item["purge_at"] > purged["begins_at"]
+    item_kept = management.post(keep)
+    assert (item_kept["state"], item_kept["purge_at"]) == ("kept", None)
     assert Job.objects.get().status == JobStatus.CANCELED
     TrashItem.objects.update(purge_begun_at=item["dropped_at"])
     management.refused(409, "invalid-table-state", "has already begun", f"POST {keep}")
@@ -179,14 +179,14 @@ def test_a_second_person_approves(keys, reader: Management):
     answer = Lance(keys["ada"]).call("POST", "/v1/namespace/ws$in/drop", {})
     request = ApprovalRequest.objects.get()
     assert (answer.status_code, answer.json()["code"]) == (403, 15)
-    told = (
+    message = (
         "Dropping protected namespace 'ws.in' needs the approval of a second person:"
         f" request {request.pk} waits for it"
     )
-    assert told in answer.json()["error"]
+    assert message in answer.json()["error"]
     answer = Iceberg(keys["ada"]).call("DELETE", "namespaces/ws%1Fin")
     assert answer.status_code == 403
-    assert told in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]
     with unchanged():
         answer = ada.call("PUT", "namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
     assert answer.status_code == 200
@@ -203,10 +203,16 @@ def test_a_second_person_approves(keys, reader: Management):
     ada.refused(403, "permission-denied", "another principal must decide", approve, {})
     reader.refused(403, "permission-denied", "manage", approve, {})
     bob.refused(404, "approval-request-not-found", "'x'", "GET approvals/x")
-    done = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})
-    assert (done["status"], done["decided_by"], done["decision_reason"]) == ("done", "bob", "yes")
+    approved = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})
+    assert (approved["status"], approved["decided_by"], approved["decision_reason"]) == (
+        "done",
+        "bob",
+        "yes",
+    )
     bob.refused(409, "invalid-approval-state", "is done", approve, {})
-    assert [one["id"] for one in bob.get("approvals?status=done")["approvals"]] == [request.pk]
+    assert [approval["id"] for approval in bob.get("approvals?status=done")["approvals"]] == [
+        request.pk
+    ]
     bob.refused(400, "invalid-input", "status", "GET approvals?status=done,pending")
 
 

@@ -187,14 +187,14 @@ def _bare(path: str) -> str:
 @on_each(operations())
 def test_wrong_methods(management, refuse, operation):
     path = _bare(EXAMPLES[operation].path)
-    allowed = [one.method for one in EXAMPLES.values() if _bare(one.path) == path]
+    allowed = [example.method for example in EXAMPLES.values() if _bare(example.path) == path]
     for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - set(allowed):
         text = f"{method} is not allowed"
         response = refuse(management, operation, 405, "method-not-allowed", text, method=method)
         assert response["allow"] == ", ".join(allowed)
 
 
-_NAMED = [name for name, one in EXAMPLES.items() if "ws" in one.path]
+_NAMED = [name for name, example in EXAMPLES.items() if "ws" in example.path]
 
 
 @on_each(_NAMED)

@@ -24,8 +24,8 @@ def table():
 
 def test_a_dry_run_reports(management: Management, table):
     with unchanged():
-        found = management.post(REPAIR, {"dry_run": True})
-    assert found == {
+        report = management.post(REPAIR, {"dry_run": True})
+    assert report == {
         "branches": [
             {
                 "branch": "",
@@ -43,10 +43,10 @@ def test_a_dry_run_reports(management: Management, table):
 
 
 def test_a_repair_publishes_a_whole_version(management: Management, table):
-    found = management.post(REPAIR, {})
-    assert (found["published"], found["dry_run"]) == ({"": 3}, False)
+    report = management.post(REPAIR, {})
+    assert (report["published"], report["dry_run"]) == ({"": 3}, False)
     row = TableVersion.objects.get(version=3)
-    assert str(row.transaction_id) == found["transaction_id"]
+    assert str(row.transaction_id) == report["transaction_id"]
     assert final_path(table, 3).exists()
     assert management.post(REPAIR, {})["published"] == {}
 

@@ -18,13 +18,13 @@ def _catalog(db):
 @pytest.mark.operation("Search")
 def test_a_search(reader: Management):
     with unchanged():
-        found = reader.get("search?q=orders")
-    assert (found["is_corrected"], found["next_page_token"]) == (False, None)
-    assert [one["identifier"] for one in found["results"]] == [
+        page = reader.get("search?q=orders")
+    assert (page["is_corrected"], page["next_page_token"]) == (False, None)
+    assert [result["identifier"] for result in page["results"]] == [
         ["ws", "orders"],
         ["ws", "old_orders"],
     ]
-    assert found["results"][1] == {
+    assert page["results"][1] == {
         "kind": "table",
         "format": "iceberg",
         "identifier": ["ws", "old_orders"],
@@ -47,15 +47,15 @@ def test_a_search(reader: Management):
 def test_pages(reader: Management):
     first = reader.get("search?q=orders&limit=1")
     second = reader.get(f"search?q=orders&limit=1&page_token={first['next_page_token']}")
-    assert [one["identifier"][-1] for one in first["results"]] == ["orders"]
-    assert [one["identifier"][-1] for one in second["results"]] == ["old_orders"]
+    assert [result["identifier"][-1] for result in first["results"]] == ["orders"]
+    assert [result["identifier"][-1] for result in second["results"]] == ["old_orders"]
     assert second["next_page_token"] is None
 
 
 def test_a_misspelled_word(reader: Management):
-    found = reader.get("search?q=odrers")
-    assert found["is_corrected"]
-    assert found["results"][0]["matches"][0]["parts"] == [{"text": "orders", "is_hit": True}]
+    page = reader.get("search?q=odrers")
+    assert page["is_corrected"]
+    assert page["results"][0]["matches"][0]["parts"] == [{"text": "orders", "is_hit": True}]
 
 
 def test_refusals(reader: Management):

@@ -157,8 +157,10 @@ def test_the_anonymous_principal_holds_what_the_setting_says(settings, setting, 
 def test_a_principal_has_the_levels_of_its_active_groups():
     row = make_row("etl")
     readers = make_row("group:readers", PrincipalKind.GROUP, level=PrincipalLevel.READ)
-    gone = make_row("group:gone", PrincipalKind.GROUP, level=PrincipalLevel.ADMIN, is_active=False)
-    row.groups.set([readers, gone])
+    inactive = make_row(
+        "group:gone", PrincipalKind.GROUP, level=PrincipalLevel.ADMIN, is_active=False
+    )
+    row.groups.set([readers, inactive])
     assert access.of_row(row) == access.Principal(
         "etl", READ_ONLY, ids=(row.pk, readers.pk), groups=("group:readers",)
     )

@@ -400,11 +400,11 @@ def test_nothing_is_edited_or_deleted_in_place(browser, noun):
 
 @pytest.mark.parametrize("privilege", ["browse", "read"])
 def test_events_of_a_namespace_tell_its_location_to_who_may_read_it(warehouse, sign_in, privilege):
-    place = f"file://{warehouse}/place"
-    make_namespace("a", properties={"k": "told", "location": place})
+    location = f"file://{warehouse}/place"
+    make_namespace("a", properties={"k": "told", "location": location})
     row = Namespace.objects.named(("a",)).get()
     browser = sign_in(privilege)
     page = browser.get(f"/admin/catalog/namespace/{row.pk}/change/?tab=audit").content.decode()
     assert "namespace.create" in page
     assert "told" in page
-    assert (place in page) is (privilege == "read")
+    assert (location in page) is (privilege == "read")

@@ -6,8 +6,8 @@ from catalog.storage import listing
 def test_lists_files_only(table: Path):
     (table / "_versions/directory").mkdir()
     (table / "_versions/link").symlink_to(table / "_versions/staged")
-    found = list(listing.list_files(str(table), "_versions"))
-    assert [(f.name, f.size) for f in found] == [("staged", 3)]
+    listed = list(listing.list_files(str(table), "_versions"))
+    assert [(f.name, f.size) for f in listed] == [("staged", 3)]
     assert list(listing.list_files(str(table), "nothing")) == []
     assert list(listing.list_files(str(table), "_versions/staged")) == []
 

@@ -111,10 +111,10 @@ def counted(before):
 
 def test_a_commit_is_recorded_and_counted(parents):
     before, actor = counters(), replace(SYSTEM, progress=Progress(), request_id="r1")
-    done = engine.commit([Probe(), Probe()], actor=actor)
-    assert done.results == ["result", "result"]
+    outcome = engine.commit([Probe(), Probe()], actor=actor)
+    assert outcome.results == ["result", "result"]
     row = Transaction.objects.get()
-    assert (done.transaction_id, done.id, done.goes_on) == (row.pk, str(row.pk), False)
+    assert (outcome.transaction_id, outcome.id, outcome.goes_on) == (row.pk, str(row.pk), False)
     entry = {"operation": "Probe", "target": "ws.t", "a": 1}
     assert (row.actor, row.request_id, row.operations) == ("system", "r1", [entry, entry])
     assert counted(before) == {("commits", "committed"): 1}
@@ -123,8 +123,8 @@ def test_a_commit_is_recorded_and_counted(parents):
 
 
 def test_a_commit_of_nothing_has_no_transaction():
-    done = engine.commit([], actor=SYSTEM)
-    assert (done.transaction_id, done.id, done.results) == (None, None, [])
+    outcome = engine.commit([], actor=SYSTEM)
+    assert (outcome.transaction_id, outcome.id, outcome.results) == (None, None, [])
     assert not Transaction.objects.exists()
 
 

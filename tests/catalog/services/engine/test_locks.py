@@ -57,8 +57,8 @@ def read_together(row, *names):
     with CaptureQueriesContext(connection) as captured:
         for name in names:
             value = row
-            for part in name.split("."):
-                value = getattr(value, part)
+            for attribute in name.split("."):
+                value = getattr(value, attribute)
     assert not captured.captured_queries
 
 
@@ -86,9 +86,9 @@ def test_namespaces_with_everything_below():
 
 
 def test_tables_by_name():
-    one, two = make_table("ws", "one"), make_table("ws", "two")
+    first, second = make_table("ws", "one"), make_table("ws", "two")
     rows, _ = locked(lambda: locks.lock_tables([("ws", "two"), ("ws", "one"), ("ws", "gone")]))
-    assert rows == {one.digest: one, two.digest: two}
+    assert rows == {first.digest: first, second.digest: second}
     assert all(row.database_now is not None for row in rows.values())
     assert locks.lock_tables([]) == {}
 

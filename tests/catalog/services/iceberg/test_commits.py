@@ -357,17 +357,17 @@ def test_a_namespace_that_is_missing(warehouse):
 
 def test_commit(warehouse):
     created = make_iceberg_table(*T)
-    done = commit_to(
+    committed = commit_to(
         T,
         set_property("a", "b"),
         requirements=[{"type": "assert-table-uuid", "uuid": created.document["table-uuid"]}],
     )
-    assert done.sequence == 1
-    assert "/metadata/00001-" in done.metadata_location
-    assert done.document == load(T).document
-    assert done.etag == load(T).etag != created.etag
-    assert done.document["properties"] == {"a": "b"}
-    assert [entry["metadata-file"] for entry in done.document["metadata-log"]] == [
+    assert committed.sequence == 1
+    assert "/metadata/00001-" in committed.metadata_location
+    assert committed.document == load(T).document
+    assert committed.etag == load(T).etag != created.etag
+    assert committed.document["properties"] == {"a": "b"}
+    assert [entry["metadata-file"] for entry in committed.document["metadata-log"]] == [
         created.metadata_location
     ]
     assert len(files(warehouse)) == 2
@@ -376,7 +376,7 @@ def test_commit(warehouse):
     assert (event.action, event.target) == ("table.commit", "ns.t")
     assert event.before == {"metadata_location": created.metadata_location}
     assert event.after == {
-        "metadata_location": done.metadata_location,
+        "metadata_location": committed.metadata_location,
         "updates": ["set-properties"],
     }
     assert Transaction.objects.latest("created_at").operations == [
@@ -397,16 +397,19 @@ def test_a_commit_that_changes_nothing_writes_nothing(warehouse, updates):
     created = make_iceberg_table(*T, properties={"a": "b"})
     before = files(warehouse)
     with unchanged():
-        done = commit_to(T, *updates)
+        committed = commit_to(T, *updates)
     assert files(warehouse) == before
-    assert (done.metadata_location, done.etag) == (created.metadata_location, created.etag)
-    assert done.document == created.document
+    assert (committed.metadata_location, committed.etag) == (
+        created.metadata_location,
+        created.etag,
+    )
+    assert committed.document == created.document
 
 
 def test_a_commit_moves_the_table(warehouse):
     make_iceberg_table(*T)
-    done = commit_to(T, {"action": "set-location", "location": f"file://{warehouse}/moved"})
-    assert done.location == f"{warehouse}/moved"
+    committed = commit_to(T, {"action": "set-location", "location": f"file://{warehouse}/moved"})
+    assert committed.location == f"{warehouse}/moved"
     assert Table.objects.get().location == f"{warehouse}/moved"
     assert Path(f"{warehouse}/moved/metadata").is_dir()
     agrees(T)
@@ -462,8 +465,8 @@ def test_commits_to_what_is_no_iceberg_table(warehouse):
 def test_metadata_lies_where_a_property_says(warehouse):
     own = f"file://{warehouse}/all metadata"
     make_iceberg_table(*T, properties={"write.metadata.path": f"{own}/"})
-    done = commit_to(T, set_property("a", "b"))
-    assert done.metadata_location.startswith(f"{own}/00001-")
+    committed = commit_to(T, set_property("a", "b"))
+    assert committed.metadata_location.startswith(f"{own}/00001-")
     moved = commit_to(T, set_property("write.metadata.path", f"{own}/below"))
     assert moved.metadata_location.startswith(f"{own}/below/00002-")
     assert {name.split("/")[0] for name in files(warehouse)} == {"all metadata"}
@@ -493,9 +496,9 @@ def test_files_inside_another_table_are_refused(warehouse, name):
     """They would go when that is purged."""
     lance, other = make_table("ns", "lance"), make_iceberg_table(*U)
     mine = make_iceberg_table(*T)
-    for place in (lance.location, f"{lance.location}/deep/er", f"file://{other.location}/data"):
-        refused(LocationTaken, lambda: commit_to(T, set_property(name, place)), warehouse)  # noqa: B023
-        create = {"properties": {name: place}}
+    for location in (lance.location, f"{lance.location}/deep/er", f"file://{other.location}/data"):
+        refused(LocationTaken, lambda: commit_to(T, set_property(name, location)), warehouse)  # noqa: B023
+        create = {"properties": {name: location}}
         refused(LocationTaken, lambda: make_iceberg_table("ns", "new", **create), warehouse)  # noqa: B023
     commit_to(T, set_property(name, f"{mine.location}/elsewhere"))
     commit_to(T, set_property(name, f"{warehouse}/shared"))
@@ -552,7 +555,7 @@ def test_several_tables_at_once(warehouse):
         actor=SYSTEM, table=("ns", "new"), schema=ICEBERG_SCHEMA, stage=True
     )
     count = Transaction.objects.count()
-    done = iceberg_commits.commit_tables(
+    committed = iceberg_commits.commit_tables(
         actor=SYSTEM,
         changes=[
             change(U, set_property("a", "u")),
@@ -560,8 +563,10 @@ def test_several_tables_at_once(warehouse):
             change(T, set_property("a", "t")),
         ],
     )
-    assert [one.identifier for one in done] == [U, ("ns", "new"), T]
-    assert [load(one.identifier).document for one in done] == [one.document for one in done]
+    assert [loaded.identifier for loaded in committed] == [U, ("ns", "new"), T]
+    assert [load(loaded.identifier).document for loaded in committed] == [
+        loaded.document for loaded in committed
+    ]
     agrees(T, U, ("ns", "new"))
     assert Transaction.objects.count() == count + 1
     assert len(Transaction.objects.latest("created_at").operations) == 3
@@ -582,10 +587,10 @@ def test_all_or_nothing(warehouse, second, error):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     changes = [change(T, set_property("a", "b")), second]
-    found = refused(
+    error_raised = refused(
         error, lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes), warehouse
     )
-    assert found.operation == 1
+    assert error_raised.operation == 1
 
 
 def test_tables_that_exchanged_their_names(warehouse):
@@ -597,8 +602,8 @@ def test_tables_that_exchanged_their_names(warehouse):
     for table, new in ((T, aside), (U, T), (aside, U)):
         iceberg_tables.rename_table(actor=SYSTEM, table=table, new=new)
     changes = [change(name, set_property("b", "b")) for name in (T, U)]
-    done = iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
-    assert [each.document["properties"]["a"] for each in done] == ["u", "t"]
+    committed = iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
+    assert [loaded.document["properties"]["a"] for loaded in committed] == ["u", "t"]
     agrees(T, U)
 
 
@@ -628,7 +633,7 @@ def test_both_formats_in_one_transaction(warehouse):
         registration_operations.DeclareTable(table=("ns", "declared")),
     )
     last = Transaction.objects.latest("created_at")
-    assert [one["operation"] for one in last.operations] == [
+    assert [operation["operation"] for operation in last.operations] == [
         "UpdateTable",
         "CreateTableVersion",
         "DeclareTable",
@@ -644,8 +649,8 @@ def test_a_refusal_of_either_format_refuses_both(warehouse):
     create = version_operations.CreateVersion(
         table=("ns", "lance"), version=1, manifest_path="elsewhere/again"
     )
-    found = refused(VersionAlreadyExists, lambda: both(create), warehouse)
-    assert found.operation == 1
+    error = refused(VersionAlreadyExists, lambda: both(create), warehouse)
+    assert error.operation == 1
     refused(
         TableAlreadyExists, lambda: both(registration_operations.DeclareTable(table=T)), warehouse
     )
@@ -710,10 +715,10 @@ def test_register_overwrites(warehouse):
     other = make_iceberg_table(*U)
     iceberg_tables.unregister_table(actor=SYSTEM, table=U)
     before = files(warehouse)
-    done = iceberg_commits.register_table(
+    registered = iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
     )
-    assert load(T).document == done.document == other.document
+    assert load(T).document == registered.document == other.document
     assert files(warehouse) == before
     agrees(T)
     # And back, to its older self.
@@ -729,10 +734,10 @@ def test_register_its_own_metadata_over_itself(warehouse):
     """How a client rolls a table back by hand."""
     first = make_iceberg_table(*T)
     commit_to(T, set_property("a", "b"))
-    done = iceberg_commits.register_table(
+    registered = iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=first.metadata_location, overwrite=True
     )
-    assert done.document == first.document
+    assert registered.document == first.document
     assert commit_to(T, set_property("c", "d")).sequence == 1
     agrees(T)
 
@@ -823,8 +828,8 @@ def test_a_renamed_table_goes_on(warehouse):
     make_namespace("other")
     iceberg_tables.rename_table(actor=SYSTEM, table=T, new=("other", "u"))
     refused(TableNotFound, lambda: commit_to(T, set_property("a", "b")), warehouse)
-    done = commit_to(("other", "u"), set_property("a", "b"))
-    assert (done.location, done.sequence) == (created.location, 1)
+    committed = commit_to(("other", "u"), set_property("a", "b"))
+    assert (committed.location, committed.sequence) == (created.location, 1)
     agrees(("other", "u"))
 
 
@@ -834,11 +839,11 @@ def test_a_renamed_table_goes_on(warehouse):
 def test_load_is_one_statement(django_assert_num_queries):
     made = make_iceberg_table(*T)
     with django_assert_num_queries(1):
-        found = load(T)
+        loaded = load(T)
     with django_assert_num_queries(1):
-        known = iceberg_tables.load_table(actor=SYSTEM, table=T, etags=['"x"', made.etag])
-    assert found.answer == made.answer
-    assert (known.answer, known.etag) == (None, made.etag)
+        unchanged_table = iceberg_tables.load_table(actor=SYSTEM, table=T, etags=['"x"', made.etag])
+    assert loaded.answer == made.answer
+    assert (unchanged_table.answer, unchanged_table.etag) == (None, made.etag)
 
 
 def statements(call: Callable[[], object]) -> list[str]:
@@ -874,12 +879,12 @@ def test_two_tables_are_locked_in_one_order(warehouse):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     changes = [change(U, set_property("a", "b")), change(T, set_property("a", "b"))]
-    told = statements(lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes))
-    locks = [index for index, text in enumerate(told) if "FOR NO KEY UPDATE" in text]
-    writes = [index for index, text in enumerate(told) if "UPDATE catalog_icebergm" in text]
-    assert (len(locks), len(writes), len(told)) == (1, 2, 7)
+    executed = statements(lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes))
+    locks = [index for index, text in enumerate(executed) if "FOR NO KEY UPDATE" in text]
+    writes = [index for index, text in enumerate(executed) if "UPDATE catalog_icebergm" in text]
+    assert (len(locks), len(writes), len(executed)) == (1, 2, 7)
     assert locks[0] < writes[0]
-    assert "ORDER BY" in told[locks[0]]
+    assert "ORDER BY" in executed[locks[0]]
 
 
 def test_a_refusal_by_a_requirement_is_one_statement(warehouse):

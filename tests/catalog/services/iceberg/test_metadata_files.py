@@ -30,9 +30,9 @@ T = ("ns", "t")
 
 def draft(number: int = 1) -> tuple[str, MetadataFile]:
     """The next metadata file of a new table, and the location of the present one."""
-    found = make_iceberg_table(*T)
-    document = found.document | {"properties": {"number": str(number)}}
-    return found.metadata_location, metadata_files.draft(document, found.sequence + number)
+    loaded = make_iceberg_table(*T)
+    document = loaded.document | {"properties": {"number": str(number)}}
+    return loaded.metadata_location, metadata_files.draft(document, loaded.sequence + number)
 
 
 def age(minutes: float = 16) -> None:
@@ -166,8 +166,8 @@ def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypat
         requirements=[],
         updates=[{"action": "set-properties", "updates": {"a": "b"}}],
     )
-    done = iceberg_commits.commit_table(actor=SYSTEM, change=change)
-    assert done.sequence == 1
+    committed = iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    assert committed.sequence == 1
     assert len(calls) == 2
     assert not Path(calls[0]).exists()
     assert Path(calls[1]).exists()

@@ -31,8 +31,12 @@ DELETE = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
 def make(properties: dict[str, str] | None = None, keep: int = 2, **create: Any) -> LoadedTable:
-    wanted = {"write.metadata.previous-versions-max": str(keep), **DELETE, **(properties or {})}
-    return make_iceberg_table(*T, properties=wanted, **create)
+    all_properties = {
+        "write.metadata.previous-versions-max": str(keep),
+        **DELETE,
+        **(properties or {}),
+    }
+    return make_iceberg_table(*T, properties=all_properties, **create)
 
 
 def commit_properties(table: tuple[str, ...] = T, **properties: str) -> LoadedTable:

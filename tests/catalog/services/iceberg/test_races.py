@@ -99,8 +99,8 @@ def change(
 def commit_to(
     table: tuple[str, ...], updates: dict[str, str], *requirements: dict[str, Any]
 ) -> LoadedTable:
-    asked = change(table, updates, *requirements)
-    return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+    requested = change(table, updates, *requirements)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=requested)
 
 
 def load(table: tuple[str, ...]) -> LoadedTable:
@@ -108,7 +108,7 @@ def load(table: tuple[str, ...]) -> LoadedTable:
 
 
 def kinds(outcome: list[Any]) -> Counter[str]:
-    return Counter(type(one).__name__ for one in outcome)
+    return Counter(type(result).__name__ for result in outcome)
 
 
 def agrees(warehouse: Path) -> None:
@@ -133,24 +133,26 @@ def test_many_commits_to_one_table(warehouse, each_for_itself):
 
     def writer(number: int) -> Callable[[], list[int]]:
         def write() -> list[int]:
-            done = []
+            sequences = []
             for commit in range(20):
                 while True:
                     try:
-                        done.append(commit_to(T, {f"w{number}.{commit}": "x"}).sequence)
+                        sequences.append(commit_to(T, {f"w{number}.{commit}": "x"}).sequence)
                         break
                     except CommitConflict:  # others were faster, again and again
                         continue
-            return done
+            return sequences
 
         return write
 
     outcome = race(*(writer(number) for number in range(8)))
-    assert all(isinstance(one, list) for one in outcome), outcome
-    assert sorted(sequence for done in outcome for sequence in done) == list(range(1, 161))
-    found = load(T)
-    assert found.sequence == 160
-    assert set(found.document["properties"]) == {
+    assert all(isinstance(result, list) for result in outcome), outcome
+    assert sorted(sequence for sequences in outcome for sequence in sequences) == list(
+        range(1, 161)
+    )
+    loaded = load(T)
+    assert loaded.sequence == 160
+    assert set(loaded.document["properties"]) == {
         f"w{number}.{commit}" for number in range(8) for commit in range(20)
     }
     agrees(warehouse)
@@ -165,7 +167,7 @@ def test_commits_that_do_not_exclude_each_other_both_stand(warehouse, each_for_i
             lambda: commit_to(T, {f"b{number}": "x"}, same),  # noqa: B023
         )
         assert kinds(outcome) == {"LoadedTable": 2}
-        assert {one.sequence for one in outcome} == {2 * number + 1, 2 * number + 2}
+        assert {result.sequence for result in outcome} == {2 * number + 1, 2 * number + 2}
     assert len(load(T).document["properties"]) == 2 * ROUNDS
     agrees(warehouse)
 
@@ -179,7 +181,7 @@ def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itsel
         column = {"id": last + 1, "name": f"c{number}", "type": "int", "required": False}
 
         def add(name: str, schema=schema, last=last, column=column) -> LoadedTable:
-            asked = TableChange(
+            requested = TableChange(
                 table=T,
                 requirements=[
                     {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last}
@@ -192,7 +194,7 @@ def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itsel
                     {"action": "set-current-schema", "schema-id": -1},
                 ],
             )
-            return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+            return iceberg_commits.commit_table(actor=SYSTEM, change=requested)
 
         names = [f"by{n} in {number}" for n in range(4)]
         outcome = race(*(lambda name=name: add(name) for name in names))
@@ -214,7 +216,7 @@ def test_creators_of_one_name(warehouse):
             * 4
         )
         assert kinds(outcome) == {"LoadedTable": 1, "TableAlreadyExists": 3}
-        winner = next(one for one in outcome if isinstance(one, LoadedTable))
+        winner = next(result for result in outcome if isinstance(result, LoadedTable))
         assert load(table).document == winner.document
     agrees(warehouse)
 
@@ -227,7 +229,7 @@ def test_creators_by_commit_of_one_name(warehouse, each_for_itself):
         staged = iceberg_commits.create_table(
             actor=SYSTEM, table=table, schema=ICEBERG_SCHEMA, stage=True
         ).document
-        asked = TableChange(
+        requested = TableChange(
             table=table,
             requirements=[{"type": "assert-create"}],
             updates=[
@@ -242,14 +244,16 @@ def test_creators_by_commit_of_one_name(warehouse, each_for_itself):
         )
         outcome = race(
             *[
-                lambda asked=asked: iceberg_commits.commit_table(actor=SYSTEM, change=asked),
+                lambda requested=requested: iceberg_commits.commit_table(
+                    actor=SYSTEM, change=requested
+                ),
             ]
             * 4
         )
         assert kinds(outcome)["LoadedTable"] == 1
-        for one in outcome:
+        for result in outcome:
             assert isinstance(
-                one, LoadedTable | RequirementFailed | TableAlreadyExists | CatalogError
+                result, LoadedTable | RequirementFailed | TableAlreadyExists | CatalogError
             )
     agrees(warehouse)
 
@@ -319,7 +323,7 @@ def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
 
     def writer(number: int) -> Callable[[], int]:
         def write() -> int:
-            dice, done = random.Random(number), 0
+            dice, count_committed = random.Random(number), 0
             for count in range(6):
                 chosen = dice.sample(tables, 3)
                 version = 1 + number * 6 + count
@@ -330,14 +334,16 @@ def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
                     try:
                         iceberg_commits.commit_tables(
                             actor=SYSTEM,
-                            changes=[change(one, {f"w{number}.{count}": "x"}) for one in chosen],
+                            changes=[
+                                change(table, {f"w{number}.{count}": "x"}) for table in chosen
+                            ],
                             also=[create],
                         )
                     except CommitConflict:
                         continue
-                    done += 1
+                    count_committed += 1
                     break
-            return done
+            return count_committed
 
         return write
 
@@ -369,14 +375,14 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
     """Whoever meets another commit each time gives up; nothing of his attempts is left."""
     make_iceberg_table(*T)
     monkeypatch.setattr(iceberg_commits, "_ATTEMPTS", 3)
-    real, seen = local_files.write_new_file, []
+    real, written = local_files.write_new_file, []
 
     def write_late(path: str, content: bytes) -> None:
         real(path, content)
-        seen.append(path)
+        written.append(path)
         with monkeypatch.context() as patch:
             patch.setattr(local_files, "write_new_file", real)
-            race(lambda: rival(len(seen)))
+            race(lambda: rival(len(written)))
 
     def rival(number: int) -> LoadedTable:
         with pytest.MonkeyPatch.context() as patch:
@@ -386,7 +392,7 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
     monkeypatch.setattr(local_files, "write_new_file", write_late)
     with pytest.raises(CommitConflict, match="others keep changing it"):
         commit_to(T, {"mine": "x"})
-    assert len(seen) == 3
+    assert len(written) == 3
     assert load(T).document["properties"] == {f"rival{n}": "x" for n in (1, 2, 3)}
     agrees(warehouse)
 

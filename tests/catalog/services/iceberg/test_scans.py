@@ -126,12 +126,12 @@ def test_a_large_scan_is_fetched_in_tasks(write, small_groups, django_assert_num
     make_namespace("other")
     iceberg_tables.rename_table(actor=SYSTEM, table=T, new=("other", "t"))
     moved = ("other", "t")
-    found = []
+    tasks = []
     for task in planned.plan_tasks:
         with unchanged(), django_assert_num_queries(2):
-            found.append(paths(fetch(task, table=moved)))
-    assert found == [["00002"], ["00003", "00004"], ["00005"]]
-    assert paths(fetch(planned.plan_tasks[1], table=moved)) == found[1]
+            tasks.append(paths(fetch(task, table=moved)))
+    assert tasks == [["00002"], ["00003", "00004"], ["00005"]]
+    assert paths(fetch(planned.plan_tasks[1], table=moved)) == tasks[1]
     assert made.files == 5
 
 
@@ -157,14 +157,14 @@ def test_deletes_and_stats_come_with_the_task(write, small_groups, warehouse):
     planned = plan(table=("ws", "deleted"), stats_fields=["id"])
     for task in planned.plan_tasks:
         answer = fetch(task, table=("ws", "deleted"))
-        assert [one["delete-file-references"] for one in answer["file-scan-tasks"]] == [[0], [0]]
+        assert [task["delete-file-references"] for task in answer["file-scan-tasks"]] == [[0], [0]]
         assert len(answer["delete-files"]) == 1
         assert "lower-bounds" in answer["file-scan-tasks"][0]["data-file"]
 
 
 def test_a_canceled_plan_is_gone(write, small_groups, django_assert_num_queries):
     write(5)
-    planned, kept = plan(), plan()
+    planned, stored = plan(), plan()
     with django_assert_num_queries(2):
         scans.cancel_plan(actor=ADA, table=T, plan=planned.plan)
     with unchanged():
@@ -173,7 +173,7 @@ def test_a_canceled_plan_is_gone(write, small_groups, django_assert_num_queries)
                 call(actor=ADA, table=T, plan=planned.plan)
         with pytest.raises(PlanTaskNotFound):
             fetch(planned.plan_tasks[0])
-    assert fetch(kept.plan_tasks[0])["file-scan-tasks"]
+    assert fetch(stored.plan_tasks[0])["file-scan-tasks"]
 
 
 def test_plans_end_after_an_hour(write, small_groups):

@@ -67,11 +67,16 @@ def row(*identifier: str) -> Table:
 def test_a_table_without_snapshots_is_well() -> None:
     make_iceberg_table("ws", "t")
 
-    found = iceberg_statistics.measure(row("ws", "t"), effective([]))
+    measured = iceberg_statistics.measure(row("ws", "t"), effective([]))
 
-    assert found is not None
-    assert (found.format, found.files, found.rows, found.versions) == ("iceberg", 0, 0, 0)
-    assert found.metadata_bytes > 100
+    assert measured is not None
+    assert (measured.format, measured.files, measured.rows, measured.versions) == (
+        "iceberg",
+        0,
+        0,
+        0,
+    )
+    assert measured.metadata_bytes > 100
 
 
 @pytest.mark.parametrize(
@@ -100,10 +105,10 @@ def test_orphans(is_dry_run: bool) -> None:
     job = run("remove_orphans", spark, is_dry_run=is_dry_run, orphan_age=5)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
-    (asked,) = spark.asked
-    age = time.time() - asked.pop("older_than_ms") / 1000
+    (request,) = spark.asked
+    age = time.time() - request.pop("older_than_ms") / 1000
     assert 86_400 <= age < 86_500, "never below a day"
-    assert asked == {
+    assert request == {
         "action": "remove_orphans",
         "table": ["ws", "t"],
         "is_dry_run": is_dry_run,
@@ -112,13 +117,13 @@ def test_orphans(is_dry_run: bool) -> None:
         "foreign_prefixes": [],
     }
     assert job.result["planned" if is_dry_run else "done"] == spark.answer
-    told = AuditEvent.objects.filter(action="maintenance.remove_orphans")
+    events = AuditEvent.objects.filter(action="maintenance.remove_orphans")
     if is_dry_run:
         assert "files" not in job.result
-        assert not told.exists()
+        assert not events.exists()
     else:
         assert (job.result["files"], job.result["bytes"]) == (2, 7)
-        assert told.get().after == {
+        assert events.get().after == {
             "job": job.pk,
             "files": 2,
             "bytes": 7,
@@ -165,8 +170,8 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
 
     with unchanged():
         assert iceberg_statistics.measure(row("ws", "t"), effective([])) is not None
-    told = run("clean_up", spark, is_dry_run=True, keep_for=0, keep_versions=1).result
-    assert told["planned"]["forgotten_versions"] == newest - 1
+    result = run("clean_up", spark, is_dry_run=True, keep_for=0, keep_versions=1).result
+    assert result["planned"]["forgotten_versions"] == newest - 1
     run("clean_up", spark, keep_for=3600, keep_versions=1)
     run("clean_up", spark, keep_for=0, keep_versions=100)
     assert ledger() == before, "too young, or among those that are kept"
@@ -209,22 +214,28 @@ def test_the_bytes_that_went_are_told() -> None:
     data = {path: path.stat().st_size for path in location.rglob("*.parquet")}
     snapshots = open_table("ws", "t").snapshots()
     last = {local(task.file.file_path) for task in open_table("ws", "t").scan().plan_files()}
-    gone = {path: size for path, size in data.items() if path not in last}
-    assert len(gone) == 2
-    lists = {local(one.manifest_list) for one in snapshots[:-1]}
+    unreferenced = {path: size for path, size in data.items() if path not in last}
+    assert len(unreferenced) == 2
+    lists = {local(snapshot.manifest_list) for snapshot in snapshots[:-1]}
 
-    told = run("clean_up", FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
-    planned = told.result["planned"]
+    dry = run("clean_up", FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
+    planned = dry.result["planned"]
     assert planned["snapshots_count"] == len(snapshots) - 1
-    assert planned["bytes"] >= sum(gone.values()) + sum(path.stat().st_size for path in lists)
-    assert planned["files"] > len(gone) + len(lists)
+    assert planned["bytes"] >= sum(unreferenced.values()) + sum(
+        path.stat().st_size for path in lists
+    )
+    assert planned["files"] > len(unreferenced) + len(lists)
 
-    spark = Expiring(*(path.name for path in gone), deleted_data_files_count=2, deleted_x=None)
+    spark = Expiring(
+        *(path.name for path in unreferenced), deleted_data_files_count=2, deleted_x=None
+    )
     job = run("clean_up", spark, keep_for=0, keep_versions=1)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert job.result["files"] == 2
-    assert job.result["bytes"] == sum(gone.values()), "of what is still there nothing counts"
+    assert job.result["bytes"] == sum(unreferenced.values()), (
+        "of what is still there nothing counts"
+    )
     assert job.result["planned"]["bytes"] == planned["bytes"]
 
 

@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 @pytest.fixture
 def sent(monkeypatch) -> list[int]:
     """The jobs that the broker was told of."""
-    found: list[int] = []
+    sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
     )
-    return found
+    return sent_jobs
 
 
 @pytest.fixture
@@ -332,22 +332,22 @@ def test_a_location_is_not_given_out_while_it_is_purged(job: Job):
 
 def test_messages_are_forgotten_before_they_pile_up(job: Job, settings, monkeypatch):
     """Beat sends what waits again and again; a worker that is busy for long takes none of them."""
-    told: list[float] = []
+    delays: list[float] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda *_, expires, **options: told.append(expires)
+        "celery.current_app.send_task", lambda *_, expires, **options: delays.append(expires)
     )
     jobs.send_waiting_jobs()
     every = settings.CELERY_BEAT_SCHEDULE["send-queued-jobs"]["schedule"]
-    assert 4 * every <= told[0] <= 10 * every
+    assert 4 * every <= delays[0] <= 10 * every
 
 
 def test_a_cascade_ends_when_its_last_job_ends(sent):
     for name in ("a", "b", "c"):
         stage(make_table("ws", name), 1)
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
-    left = list(Job.objects.order_by("pk"))
-    assert sent == [job.pk for job in left]
-    for job, expected in zip(left, ("Running", "Running", "Succeeded"), strict=True):
+    queued = list(Job.objects.order_by("pk"))
+    assert sent == [job.pk for job in queued]
+    for job, expected in zip(queued, ("Running", "Running", "Succeeded"), strict=True):
         job_runner.run_job(job.pk)
         assert status(job) == ("succeeded", expected)
 

@@ -91,20 +91,24 @@ def test_the_figures_of_a_table():
     make_index()
     append(3000, 500, per_file=100)
     lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 600 or id = 3001")
-    found = lance_actions.measure(row, policy(target_rows=2048))
+    measured = lance_actions.measure(row, policy(target_rows=2048))
     data = sum(len(c) for name, c in files(row.location).items() if name.startswith("data/"))
-    assert found is not None
-    assert (found.format, found.version) == ("lance", newest().version)
-    assert (found.rows, found.deleted_rows) == (2899, 601)
-    assert (found.files, found.small_files, found.bytes) == (6, 5, data)
+    assert measured is not None
+    assert (measured.format, measured.version) == ("lance", newest().version)
+    assert (measured.rows, measured.deleted_rows) == (2899, 601)
+    assert (measured.files, measured.small_files, measured.bytes) == (6, 5, data)
     # The five small ones become one; the large one loses its deleted rows, and is written as two.
-    assert (found.rewrite_files, found.rewritten_files, found.rewrite_bytes) == (6, 3, data)
-    assert (found.versions, found.old_versions) == (4, 0)
-    assert found.metadata_bytes == sum(
+    assert (measured.rewrite_files, measured.rewritten_files, measured.rewrite_bytes) == (
+        6,
+        3,
+        data,
+    )
+    assert (measured.versions, measured.old_versions) == (4, 0)
+    assert measured.metadata_bytes == sum(
         len(c) for name, c in files(row.location).items() if name.endswith(".manifest")
     )
-    assert found.stale_indexes == (StaleIndex("id_idx", 499),)
-    assert found.indexes == 1
+    assert measured.stale_indexes == (StaleIndex("id_idx", 499),)
+    assert measured.indexes == 1
 
 
 def test_what_is_planned_of_the_figures():
@@ -116,7 +120,7 @@ def test_what_is_planned_of_the_figures():
     statistics = lance_actions.measure(row, rules)
     assert statistics is not None
     planned = maintenance_actions.plan(statistics, rules)
-    assert [(each.kind, each.mode) for each in planned] == [
+    assert [(job.kind, job.mode) for job in planned] == [
         ("optimize_indexes", "dry_run"),
         ("compact", "on"),
         ("clean_up", "dry_run"),
@@ -131,10 +135,10 @@ def test_measuring_a_table_of_many_fragments_takes_no_time():
     append(1, 10_000, per_file=1)
     lance_datasets.clear_caches()
     began = time.monotonic()
-    found = lance_actions.measure(row, policy())
+    measured = lance_actions.measure(row, policy())
     took = time.monotonic() - began
-    assert found is not None
-    assert (found.files, found.rewrite_files, found.rewritten_files) == (10_001, 10_001, 1)
+    assert measured is not None
+    assert (measured.files, measured.rewrite_files, measured.rewritten_files) == (10_001, 10_001, 1)
     assert took < 20  # 0.5 s here, when nothing else goes on
 
 
@@ -160,7 +164,9 @@ def test_indexes_that_are_behind_are_brought_up():
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert job.result["before"] == {"indexes": 2, "stale_indexes": 2, "unindexed_rows": 70}
     assert job.result["after"] == {"indexes": 2, "stale_indexes": 0, "unindexed_rows": 0}
-    assert {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())} == {
+    assert {
+        index.name: index.unindexed_rows for index in lance_indexes.index_summaries(newest())
+    } == {
         "one": 0,
         "two": 0,
     }
@@ -181,8 +187,10 @@ def test_only_those_named_are_brought_up():
     make_index("two", "BITMAP")
     append(100, 50)
     run(indexes=["two"])
-    found = {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())}
-    assert found == {"one": 50, "two": 0}
+    unindexed = {
+        index.name: index.unindexed_rows for index in lance_indexes.index_summaries(newest())
+    }
+    assert unindexed == {"one": 50, "two": 0}
 
 
 def test_a_dry_run_changes_nothing():
@@ -221,7 +229,7 @@ def vectors(part: Any, name: str = "v") -> pa.Table:
 
 def partitions(name: str = "v_idx") -> list[int]:
     """The number of partitions of each segment."""
-    return [each["num_partitions"] for each in newest().stats.index_stats(name)["indices"]]
+    return [index["num_partitions"] for index in newest().stats.index_stats(name)["indices"]]
 
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
@@ -233,15 +241,15 @@ def test_a_vector_index_is_brought_up_and_keeps_its_partitions(kind):
     lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
     (built,) = partitions()
     assert built > 1
-    for known, segments in ((700, 2), (800, 2), (900, 3), (1000, 2)):
-        rows = vectors(data[known - 100 : known]).to_reader()
+    for indexed_rows, segments in ((700, 2), (800, 2), (900, 3), (1000, 2)):
+        rows = vectors(data[indexed_rows - 100 : indexed_rows]).to_reader()
         lance_data.insert(actor=SYSTEM, table=TABLE, data=rows)
         job = run()
         assert job.result["after"]["unindexed_rows"] == 0, job.error
         assert partitions() == [built] * segments
     nearest = {"column": "v", "q": data[950], "k": 1, "nprobes": 4, "refine_factor": 5}
-    found = newest().to_table(nearest=nearest, columns=["v"])
-    assert found["v"].to_pylist() == [data[950].tolist()]
+    nearest_rows = newest().to_table(nearest=nearest, columns=["v"])
+    assert nearest_rows["v"].to_pylist() == [data[950].tolist()]
     assert Table.objects.get().state == "live"
 
 
@@ -310,12 +318,12 @@ def test_indexes_that_were_built_without_rows_are_brought_up():
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
     """Let Lance refuse to bring these indexes up."""
-    known = DatasetOptimizer.optimize_indices
+    optimize_indices = DatasetOptimizer.optimize_indices
 
     def optimize(self: Any, index_names: list[str], **options: Any) -> None:
         if set(index_names) & set(refused):
             raise OSError("Invalid user input: No column with name a.b, rust/src/scalar.rs:417:20")
-        known(self, index_names=index_names, **options)
+        optimize_indices(self, index_names=index_names, **options)
 
     monkeypatch.setattr(DatasetOptimizer, "optimize_indices", optimize)
 
@@ -332,8 +340,10 @@ def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch
     assert job.result["left"] == {"two": why}
     assert job.result["after"] == {"indexes": 3, "stale_indexes": 1, "unindexed_rows": 50}
     assert job.result["version"] == newest().version
-    found = {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())}
-    assert found == {"one": 0, "two": 50, "three": 0}
+    unindexed = {
+        index.name: index.unindexed_rows for index in lance_indexes.index_summaries(newest())
+    }
+    assert unindexed == {"one": 0, "two": 50, "three": 0}
     assert JobEvent.objects.get(level=JobEvent.Level.WARNING).message == why
 
 

@@ -115,8 +115,8 @@ def in_storage(branch: str = "") -> list[int]:
 
 
 def rows(version: int | None = None, branch: str = "") -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=TABLE, version=version, branch=branch)
-    return found.to_table()["id"].to_pylist()
+    dataset = lance_datasets.read(actor=SYSTEM, table=TABLE, version=version, branch=branch)
+    return dataset.to_table()["id"].to_pylist()
 
 
 def test_old_versions_go_with_their_files():
@@ -125,13 +125,13 @@ def test_old_versions_go_with_their_files():
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert in_ledger() == in_storage() == [5, 6]
-    gone = {name: len(content) for name, content in before.items()}
+    removed = {name: len(content) for name, content in before.items()}
     for name in files(row.location):
-        gone.pop(name, None)
-    assert sum(name.startswith("data/") for name in gone) == 4
-    assert sum(name.startswith("_versions/") for name in gone) == 4
-    assert job.result["files"] == len(gone) == 12  # with the transactions' files
-    assert job.result["bytes"] == sum(gone.values())
+        removed.pop(name, None)
+    assert sum(name.startswith("data/") for name in removed) == 4
+    assert sum(name.startswith("_versions/") for name in removed) == 4
+    assert job.result["files"] == len(removed) == 12  # with the transactions' files
+    assert job.result["bytes"] == sum(removed.values())
     assert job.result["before"]["versions"] == 6
     assert job.result["before"]["old_versions"] == 4
     assert job.result["after"]["versions"] == 2
@@ -160,14 +160,14 @@ def test_the_audit_trail_tells_what_went():
 def test_a_dry_run_tells_what_the_job_then_does():
     row = make_versions()
     before, lying = in_ledger(), files(row.location)
-    told = run(dry=True).result
+    planned = run(dry=True).result
     assert (in_ledger(), files(row.location)) == (before, lying)
-    done = run().result
-    assert told["plan"] == done["plan"]
-    assert told["plan"] == [
-        {"branch": "", "versions": [[1, 5]], "missing": [], "files": 12, "bytes": done["bytes"]}
+    executed = run().result
+    assert planned["plan"] == executed["plan"]
+    assert planned["plan"] == [
+        {"branch": "", "versions": [[1, 5]], "missing": [], "files": 12, "bytes": executed["bytes"]}
     ]
-    assert told["after"] == {key: done["after"][key] for key in told["after"]}
+    assert planned["after"] == {key: executed["after"][key] for key in planned["after"]}
 
 
 def test_there_may_be_nothing_to_do():
@@ -221,7 +221,7 @@ def test_branches_are_cleaned_as_well():
     age(days=30)
     job = run()
     assert job.error == ""
-    assert [each["branch"] for each in job.result["plan"]] == ["dev", ""]
+    assert [branch["branch"] for branch in job.result["plan"]] == ["dev", ""]
     assert in_ledger("dev") == in_storage("dev") == [5, 6]
     assert (rows(branch="dev"), rows()) == ([13], [6])
     assert in_ledger() == in_storage() == [2, 5, 6]
@@ -431,17 +431,17 @@ def test_the_newest_version_is_never_retired():
 
 def test_counting_takes_the_policy():
     row = make_versions()
-    found = lance_retention.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
-    assert (found.versions, found.old_versions) == (6, 5)
-    found = lance_retention.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
-    assert (found.versions, found.old_versions) == (6, 0)
-    assert found.manifest_bytes > 0
+    counts = lance_retention.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
+    assert (counts.versions, counts.old_versions) == (6, 5)
+    counts = lance_retention.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
+    assert (counts.versions, counts.old_versions) == (6, 0)
+    assert counts.manifest_bytes > 0
 
 
 def do(kind: str, chance: random.Random, number: int) -> None:
     data = ids(number).to_reader()
-    known = list(TableVersion.objects.visible().on("").values_list("version", flat=True))
-    version = chance.choice(known)
+    versions = list(TableVersion.objects.visible().on("").values_list("version", flat=True))
+    version = chance.choice(versions)
     match kind:
         case "append" | "overwrite":
             lance_data.insert(actor=SYSTEM, table=TABLE, data=data, overwrite=kind == "overwrite")
@@ -460,7 +460,7 @@ def do(kind: str, chance: random.Random, number: int) -> None:
                 actor=SYSTEM, table=TABLE, name=f"b{number}", from_version=version
             )
         case "read":
-            rows(max(known))
+            rows(max(versions))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -469,7 +469,7 @@ def test_no_version_is_ever_without_its_files():
     make_root()
     row = make_versions(3)
     stop, broken = threading.Event(), []
-    done: Counter[str] = Counter()
+    completed: Counter[str] = Counter()
 
     def others(seed: int) -> None:
         chance = random.Random(seed)
@@ -478,9 +478,9 @@ def test_no_version_is_ever_without_its_files():
             kind = chance.choice(["append", "overwrite", "restore", "tag", "branch", "read"])
             try:
                 do(kind, chance, number)
-                done[kind] += 1
+                completed[kind] += 1
             except CatalogError:  # what it began with is gone: told, and nothing is done
-                done["refused"] += 1
+                completed["refused"] += 1
             except Exception as error:  # noqa: BLE001
                 if "ot found" not in str(error):
                     broken.append(error)
@@ -503,7 +503,7 @@ def test_no_version_is_ever_without_its_files():
             thread.join()
     assert not broken
     assert removed > 10
-    assert min(done[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
+    assert min(completed[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
     lance_versions.settle_pending()
     lance_datasets.clear_caches()
     for branch, version in TableVersion.objects.visible().values_list("branch", "version"):

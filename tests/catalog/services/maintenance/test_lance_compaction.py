@@ -53,7 +53,7 @@ def _ada_is_a_principal(db: None) -> None:
 
 def start(kind: str = "compact", *, dry: bool = False, **values: Any) -> Job:
     """A job as it is asked for, with the policy that holds."""
-    policy = {name: each.value for name, each in policies.effective([]).values.items()}
+    policy = {name: setting.value for name, setting in policies.effective([]).values.items()}
     more = values.pop("more", {})
     operation = job_operations.StartMaintenance(
         table=TABLE,
@@ -122,7 +122,7 @@ def test_the_audit_trail_names_the_job():
     make_small()
     job = run()
     events = AuditEvent.objects.filter(action="maintenance.compact").order_by("pk")
-    assert [(each.actor, each.after["job"]) for each in events] == [("ada", job.pk)] * 2
+    assert [(event.actor, event.after["job"]) for event in events] == [("ada", job.pk)] * 2
     assert str(events.last().transaction_id) == job.result["transaction_id"]
     log = list(JobEvent.objects.filter(job=job).order_by("pk").values_list("message", flat=True))
     assert log == ["planned", f"committed version {newest().version}"]
@@ -137,11 +137,11 @@ def test_a_dry_run_tells_what_the_job_then_does():
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (files(row.location), list(TableVersion.objects.values())) == (lying, versions)
-    told = job.result
-    assert told["plan"]["files"], told
-    done = run().result
-    assert done["plan"] == told["plan"]
-    assert told["after"] == {key: done["after"][key] for key in told["after"]}
+    planned = job.result
+    assert planned["plan"]["files"], planned
+    executed = run().result
+    assert executed["plan"] == planned["plan"]
+    assert planned["after"] == {key: executed["after"][key] for key in planned["after"]}
 
 
 def test_what_is_large_enough_stays():
@@ -189,10 +189,10 @@ def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
 def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
     make_small(fragments=8, rows=1024)
     job = start(target_rows=2048, small_ratio=0.9)
-    seen = []
+    reports = []
 
     def report(done: int, total: int | None = None) -> None:
-        seen.append(done)
+        reports.append(done)
         if done >= 4:
             raise JobCanceled("canceled on request")
 
@@ -218,19 +218,23 @@ def test_who_may_write_no_more_compacts_nothing():
 
 def test_large_tables_are_written_by_spark():
     make_small()
-    asked = {}
+    received = {}
 
     def spark(job: Job, script: str, request: Any, report: Any, **_: Any) -> dict[str, Any]:
         import lance
 
-        asked.update(request, script=script)
+        received.update(request, script=script)
         dataset = lance.dataset(request["uri"], version=request["version"])
-        done = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
+        rewrites = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
         report(10, 10)
-        return {"rewrites": [each.json() for each in done], "failed": []}
+        return {"rewrites": [rewrite.json() for rewrite in rewrites], "failed": []}
 
     job = run(spark=spark, spark_above=0)
-    assert (asked["script"], asked["sizes"], len(asked["tasks"])) == ("lance_compact", [10], 1)
+    assert (received["script"], received["sizes"], len(received["tasks"])) == (
+        "lance_compact",
+        [10],
+        1,
+    )
     assert (job.status, job.result["after"]["files"]) == (JobStatus.SUCCEEDED, 1)
     assert ids() == list(range(100))
 
@@ -259,9 +263,9 @@ def vectors(first: int, count: int) -> pa.Table:
 
 def checksum(table: pa.Table) -> str:
     rows = table.sort_by("id").combine_chunks()
-    found = hashlib.sha256(rows["id"].to_numpy().tobytes())
-    found.update(pa.compute.list_flatten(rows["v"]).to_numpy().tobytes())
-    return found.hexdigest()
+    digest = hashlib.sha256(rows["id"].to_numpy().tobytes())
+    digest.update(pa.compute.list_flatten(rows["v"]).to_numpy().tobytes())
+    return digest.hexdigest()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -324,14 +328,14 @@ def test_writers_and_indexes_do_not_suffer(settings, rows):
     assert final.status == JobStatus.SUCCEEDED
     after = newest()
     assert len(after.get_fragments()) <= 10
-    assert sum(each.metadata.num_deletions for each in after.get_fragments()) == 0
-    assert {each.name for each in lance_indexes.index_summaries(after)} == {"id_idx", "v_idx"}
+    assert sum(fragment.metadata.num_deletions for fragment in after.get_fragments()) == 0
+    assert {index.name for index in lance_indexes.index_summaries(after)} == {"id_idx", "v_idx"}
     live = after.to_table()
     matrix = pa.compute.list_flatten(live["v"].combine_chunks()).to_numpy().reshape(-1, DIMENSIONS)
     for seed in range(3):
-        asked = np.random.default_rng(1000 + seed).random(DIMENSIONS, dtype=np.float32)
-        found = after.to_table(nearest={"column": "v", "q": asked, "k": 10, "nprobes": 8})
-        nearest = np.argsort(((matrix - asked) ** 2).sum(axis=1), kind="stable")[:10]
-        assert found["id"].to_pylist() == live["id"].to_numpy()[nearest].tolist()
+        query = np.random.default_rng(1000 + seed).random(DIMENSIONS, dtype=np.float32)
+        result = after.to_table(nearest={"column": "v", "q": query, "k": 10, "nprobes": 8})
+        nearest = np.argsort(((matrix - query) ** 2).sum(axis=1), kind="stable")[:10]
+        assert result["id"].to_pylist() == live["id"].to_numpy()[nearest].tolist()
     assert after.to_table(filter=f"id in (3, 4, {rows - 1})")["id"].to_pylist() == [4, rows - 1]
     assert "ScalarIndexQuery" in after.scanner(filter="id = 4").explain_plan()

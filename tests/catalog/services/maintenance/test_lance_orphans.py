@@ -103,14 +103,14 @@ def test_a_table_that_has_none_stays_as_it_is(row):
 
 def test_old_files_go_and_young_ones_stay(row):
     before = files(row.location)
-    gone = {
+    orphans = {
         leave(row, "data/dead.lance"),
         leave(row, "_deletions/9-1-77.arrow", like="_deletions"),
         leave(row, "_indices/8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b/page_data.lance"),
         leave(row, "_transactions/1-8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b.txn", like="_trans"),
     }
     young = leave(row, "data/young.lance", days=2)
-    size = sum(len(files(row.location)[name]) for name in gone)
+    size = sum(len(files(row.location)[name]) for name in orphans)
     job = run()
     assert job.error == ""
     assert set(files(row.location)) == {*before, young}

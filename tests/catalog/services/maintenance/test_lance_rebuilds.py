@@ -106,7 +106,7 @@ def newest() -> Any:
 
 
 def summaries() -> dict[str, IndexSummary]:
-    return {each.name: each for each in index_summaries(newest())}
+    return {index.name: index for index in index_summaries(newest())}
 
 
 def start(*names: str, dry: bool = False, actor: Principal = ADA) -> Job:
@@ -137,7 +137,7 @@ def state() -> tuple[object, ...]:
         list(
             TableVersion.objects.visible().order_by("version").values_list("version", "created_at")
         ),
-        {name: each.uuid for name, each in summaries().items()},
+        {name: index.uuid for name, index in summaries().items()},
     )
 
 
@@ -226,10 +226,12 @@ BUILT: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
 
 def parameters(dataset: Any, name: str = "i") -> tuple[object, ...]:
     """What an index was built with, as far as Lance tells it."""
-    (found,) = (each for each in dataset.describe_indices() if each.name == name)
+    (index,) = (candidate for candidate in dataset.describe_indices() if candidate.name == name)
     first = dataset.stats.index_stats(name)["indices"][0]
-    told = {key: first[key] for key in ("params", "rows_per_zone", "probability") if key in first}
-    return found.index_type, found.field_names, found.details, told
+    parameters = {
+        key: first[key] for key in ("params", "rows_per_zone", "probability") if key in first
+    }
+    return index.index_type, index.field_names, index.details, parameters
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -241,24 +243,24 @@ def test_an_index_of_every_type_is_built_anew_as_it_was(name):
     change(lambda dataset: dataset.delete("id < 50"), data_operations.DeleteFromTable)
     append(ROWS, 150)
     expected = ask(newest())
-    partitions = [each.get("num_partitions") for each in before.stats.index_stats("i")["indices"]]
+    partitions = [index.get("num_partitions") for index in before.stats.index_stats("i")["indices"]]
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert job.result["version"] == newest().version == before.version + 3
     assert parameters(newest()) == old
     (built,) = summaries().values()
     assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 700)
-    assert built.uuid not in [each.uuid for each in index_summaries(before)]
+    assert built.uuid not in [index.uuid for index in index_summaries(before)]
     assert ask(newest()) == expected
-    now = [each.get("num_partitions") for each in newest().stats.index_stats("i")["indices"]]
+    now = [index.get("num_partitions") for index in newest().stats.index_stats("i")["indices"]]
     assert now == ([3] if "by size" in name else partitions)
     # An older version keeps the old one.
     assert [
-        each.uuid
-        for each in index_summaries(
+        index.uuid
+        for index in index_summaries(
             lance_datasets.read(actor=SYSTEM, table=TABLE, version=before.version)
         )
-    ] == [each.uuid for each in index_summaries(before)]
+    ] == [index.uuid for index in index_summaries(before)]
 
 
 def column(values: pa.Array, metadata: Mapping[str, str] | None = None) -> pa.Table:
@@ -316,14 +318,14 @@ def test_an_index_of_a_special_column_is_built_anew_as_it_was(name):
 
 def recall(dataset: Any, queries: Any, vectors: Any) -> float:
     """Of the ten nearest that there are, how many a search by the index finds."""
-    found = 0
+    hits = 0
     for query in queries:
         distances = ((vectors - query) ** 2).sum(axis=1)
         nearest = set(np.argsort(distances)[:10].tolist())
         search = {"column": "vector", "q": query, "k": 10, "nprobes": 2}
         answer = dataset.to_table(columns=["id"], nearest=search)["id"].to_pylist()
-        found += len(nearest & set(answer))
-    return found / (10 * len(queries))
+        hits += len(nearest & set(answer))
+    return hits / (10 * len(queries))
 
 
 def test_a_vector_index_finds_more_of_what_came_after_its_training():
@@ -335,8 +337,8 @@ def test_a_vector_index_finds_more_of_what_came_after_its_training():
     vectors = (centers[which] + random.normal(0, 0.05, (4000, DIMENSION))).astype(np.float32)
 
     def table(first: int, end: int) -> pa.Table:
-        part = pa.array(vectors[first:end].ravel())
-        column = pa.FixedSizeListArray.from_arrays(part, DIMENSION)
+        values = pa.array(vectors[first:end].ravel())
+        column = pa.FixedSizeListArray.from_arrays(values, DIMENSION)
         return pa.table({"id": pa.array(range(first, end), pa.int64()), "vector": column})
 
     make_lance_table(TABLE, table(0, 500))
@@ -368,7 +370,7 @@ def worn(warehouse: Any) -> None:
 @pytest.mark.usefixtures("worn")
 def test_what_a_job_tells_and_leaves_in_the_audit_trail():
     job = run("by_id")
-    size = {name: each.size_bytes for name, each in summaries().items()}
+    size = {name: index.size_bytes for name, index in summaries().items()}
     result = job.result
     assert (job.status, job.error, job.unit) == (JobStatus.SUCCEEDED, "", "rows")
     assert (job.progress, job.total) == (830, 830)
@@ -398,9 +400,9 @@ def test_what_a_job_tells_and_leaves_in_the_audit_trail():
         "index_bytes": sum(filter(None, size.values())),
     }
     event = AuditEvent.objects.get(action="maintenance.rebuild_index")
-    told = {"name": "by_id", "column": "id", "index_type": "BTREE", "job": job.pk}
+    expected = {"name": "by_id", "column": "id", "index_type": "BTREE", "job": job.pk}
     assert event.actor == "ada"
-    assert {key: event.after[key] for key in told} == told
+    assert {key: event.after[key] for key in expected} == expected
     assert str(event.transaction_id) == result["transaction_id"]
     assert Transaction.objects.get(pk=event.transaction_id).status == TransactionStatus.SUCCEEDED
 
@@ -425,10 +427,10 @@ def test_a_dry_run_tells_the_same_and_changes_nothing():
     assert dry.status == JobStatus.SUCCEEDED, dry.error
     assert state() == before
     assert not AuditEvent.objects.filter(action="maintenance.rebuild_index").exists()
-    done = run("words")
-    assert dry.result["plan"] == done.result["plan"]
-    assert dry.result["before"] == done.result["before"]
-    after = dict(done.result["after"])
+    executed = run("words")
+    assert dry.result["plan"] == executed.result["plan"]
+    assert dry.result["before"] == executed.result["before"]
+    after = dict(executed.result["after"])
     del after["index_bytes"]
     assert dry.result["after"] == after
 
@@ -465,7 +467,7 @@ def test_an_index_that_is_gone_when_the_job_begins():
     work_on(both)
     assert (both.status, both.error) == (JobStatus.SUCCEEDED, "not rebuilt: b")
     assert both.result["left"] == {"b": "Table 'ws.t' has no index 'b'"}
-    assert [each["name"] for each in both.result["plan"]["indexes"]] == ["a"]
+    assert [index["name"] for index in both.result["plan"]["indexes"]] == ["a"]
 
 
 def test_too_few_vectors_are_refused_and_the_index_stays():
@@ -488,8 +490,8 @@ def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
     options = lance_rebuilds._scalar_options
 
     def forget(*args: Any) -> Any:
-        kept, config = options(*args)
-        return kept, {**config, "stem": True}
+        parameters, config = options(*args)
+        return parameters, {**config, "stem": True}
 
     monkeypatch.setattr(lance_rebuilds, "_scalar_options", forget)
     job = run()
@@ -534,17 +536,17 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     build = lance_index_plans.build
 
     def arrange(act: Callable[[], object], times: int = 1) -> list[int]:
-        seen: list[int] = []
+        calls: list[int] = []
 
         def interrupted(dataset: Any, plan: Any, *args: Any, replace: bool = False) -> None:
             if replace:
-                seen.append(dataset.version)
-                if len(seen) <= times:
+                calls.append(dataset.version)
+                if len(calls) <= times:
                     aside(act)
             build(dataset, plan, *args, replace=replace)
 
         monkeypatch.setattr(lance_index_plans, "build", interrupted)
-        return seen
+        return calls
 
     return arrange
 
@@ -570,10 +572,10 @@ def ids() -> list[int]:
 @pytest.mark.usefixtures("settled")
 def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
     version = newest().version
-    seen = meanwhile(lambda: append(5000, 40))
+    calls = meanwhile(lambda: append(5000, 40))
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
-    assert seen == [version]  # it was not built twice
+    assert calls == [version]  # it was not built twice
     assert ids() == [*range(800), *range(5000, 5040)]
     built = summaries()["i"]
     assert (built.segments, built.unindexed_rows) == (1, 40)
@@ -591,9 +593,9 @@ def test_rows_that_go_or_change_meanwhile(meanwhile):
         change(lambda dataset: dataset.update({"id": "id + 9000"}, where="id = 700"))
 
     version = newest().version
-    seen = meanwhile(act)
+    calls = meanwhile(act)
     job = run()
-    assert (job.status, job.error, seen) == (JobStatus.SUCCEEDED, "", [version])
+    assert (job.status, job.error, calls) == (JobStatus.SUCCEEDED, "", [version])
     assert ids() == [*range(10, 700), *range(701, 800), 9700]
     assert where("id in (5, 10, 700, 9700)")(newest()) == [10, 9700]
 
@@ -610,11 +612,11 @@ def test_rows_that_go_or_change_meanwhile(meanwhile):
 )
 def test_what_does_not_go_together_is_done_again_on_the_newest_version(meanwhile, act):
     version = newest().version
-    seen = meanwhile(lambda: index(act))
+    calls = meanwhile(lambda: index(act))
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
-    assert seen[0] == version
-    assert seen[1:] == [job.result["version"] - 1]
+    assert calls[0] == version
+    assert calls[1:] == [job.result["version"] - 1]
     built = summaries()["i"]
     assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 800)
     assert ids() == list(range(800))
@@ -667,7 +669,7 @@ def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
 def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, how):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     job = start()
-    uuids = {each.uuid for each in newest().describe_indices()[0].segments}
+    uuids = {segment.uuid for segment in newest().describe_indices()[0].segments}
     version, heartbeats = newest().version, []
     begin = jobs.LeaseHeartbeat.__enter__
     monkeypatch.setattr(
@@ -681,13 +683,13 @@ def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, 
             Job.objects.filter(pk=job.pk).update(attempts=2)  # as another worker's take does
         assert heartbeats[0]._reason is not None or wait(lambda: heartbeats[0]._reason is not None)
 
-    seen = meanwhile(stop)
+    calls = meanwhile(stop)
     work_on(job)
-    assert len(seen) == 1
+    assert len(calls) == 1
     expected = {"canceled": ("canceled", "canceled on request"), "lost": ("running", "")}
     assert (job.status, job.error) == expected[how]
     assert newest().version == version
-    assert {each.uuid for each in newest().describe_indices()[0].segments} == uuids
+    assert {segment.uuid for segment in newest().describe_indices()[0].segments} == uuids
     assert where("id in (3, 799)")(newest()) == [3, 799]
 
 
@@ -726,7 +728,7 @@ def test_among_writers_nothing_is_lost_and_no_index_is_ever_missing():
     def read() -> None:
         while not ended.is_set():
             dataset = newest()
-            if [each.name for each in dataset.describe_indices()] != ["i"]:
+            if [index.name for index in dataset.describe_indices()] != ["i"]:
                 missing.append(dataset.version)
 
     with ThreadPoolExecutor(3) as pool:
@@ -745,27 +747,30 @@ def test_among_writers_nothing_is_lost_and_no_index_is_ever_missing():
     assert ids() == expected
     assert run().result["after"]["unindexed_rows"] == 0
     for first in range(0, 10_200, 100):
-        there = [i for i in expected if first <= i < first + 100]
-        assert where(f"id >= {first} and id < {first + 100}")(newest()) == there
+        rows = [i for i in expected if first <= i < first + 100]
+        assert where(f"id >= {first} and id < {first + 100}")(newest()) == rows
 
 
 @committed
 @pytest.mark.usefixtures("settled")
 def test_a_worker_that_dies_before_the_commit_leaves_the_old_index(meanwhile):
     job = start()
-    before = (newest().version, [each.uuid for each in newest().describe_indices()[0].segments])
+    before = (
+        newest().version,
+        [segment.uuid for segment in newest().describe_indices()[0].segments],
+    )
 
     def die() -> None:
         raise SystemExit
 
-    seen = meanwhile(die)
+    calls = meanwhile(die)
     with pytest.raises(SystemExit):
         job_runner.run_job(job.pk)
     now = newest()
-    assert (now.version, [each.uuid for each in now.describe_indices()[0].segments]) == before
+    assert (now.version, [segment.uuid for segment in now.describe_indices()[0].segments]) == before
     assert where("id in (3, 799)")(now) == [3, 799]
     job_runner.run_job(job.pk)  # it is still the dead one's
-    assert len(seen) == 1
+    assert len(calls) == 1
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
     assert (job.status, job.attempts, job.error) == (JobStatus.SUCCEEDED, 2, "")
@@ -877,7 +882,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "not rebuilt: i")
     reason = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
     assert job.result["left"] == {"i": reason}
-    assert [each["name"] for each in job.result["plan"]["indexes"]] == ["ids"]
+    assert [index["name"] for index in job.result["plan"]["indexes"]] == ["ids"]
     assert summaries()["i"].uuid == old
     lines = JobEvent.objects.filter(job=job).order_by("pk").values_list("level", "message")
     assert list(lines) == [
@@ -891,14 +896,14 @@ def test_the_log_tells_what_is_left(monkeypatch):
 
 
 def built() -> dict[str, BuiltIndex]:
-    found = measurements.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
-    return {each["name"]: BuiltIndex(**each) for each in found}
+    measured = measurements.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
+    return {index["name"]: BuiltIndex(**index) for index in measured}
 
 
 def due() -> list[tuple[str, object]]:
-    known = set(Job.objects.values_list("pk", flat=True))
+    previous = set(Job.objects.values_list("pk", flat=True))
     maintenance_scheduler.start_due()
-    new = Job.objects.exclude(pk__in=known).order_by("pk")
+    new = Job.objects.exclude(pk__in=previous).order_by("pk")
     return [(job.kind, job.parameters.get("indexes")) for job in new]
 
 
@@ -934,8 +939,12 @@ def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
     for number in range(3):
         append(1000 + 100 * number, 100)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=1))
-        found = built()["i"]
-        assert (found.segments, found.trained_version, found.trained_rows) == (1, trained, 300)
+        built_index = built()["i"]
+        assert (
+            built_index.segments,
+            built_index.trained_version,
+            built_index.trained_rows,
+        ) == (1, trained, 300)
         assert due() == []
         # From the next measurement on the version is gone.
         TableVersion.objects.filter(version=trained).update(deleted_at=timezone.now())
@@ -968,10 +977,10 @@ def test_what_cannot_be_built_anew_is_not_planned():
         append(1000 * number, 10)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
     change(lambda dataset: dataset.delete("id < 120"), data_operations.DeleteFromTable)
-    found = built()
-    assert {name: each.segments for name, each in found.items()} == {"i": 3, "ids": 3}
+    indexes = built()
+    assert {name: index.segments for name, index in indexes.items()} == {"i": 3, "ids": 3}
     why = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
-    assert {name: each.obstacle for name, each in found.items()} == {"i": why, "ids": ""}
+    assert {name: index.obstacle for name, index in indexes.items()} == {"i": why, "ids": ""}
     assert due() == [("rebuild_indexes", ["ids"])]
     assert work_on(Job.objects.get()).status == JobStatus.SUCCEEDED
     assert built()["i"].obstacle == why

@@ -31,8 +31,8 @@ def say(*path: str, **values: object) -> dict:
 
 
 def held(*table: str) -> dict[str, tuple[object, str]]:
-    found, _ = policies.policy_of_table(actor=SYSTEM, table=table)
-    return {name: (value.value, value.source) for name, value in found.values.items()}
+    policy, _ = policies.policy_of_table(actor=SYSTEM, table=table)
+    return {name: (value.value, value.source) for name, value in policy.values.items()}
 
 
 def test_the_nearest_policy_holds_and_is_named():
@@ -41,11 +41,11 @@ def test_the_nearest_policy_holds_and_is_named():
     policies.set_table_policy(
         actor=SYSTEM, table=("prod", "raw", "t"), values={"target_rows": 2048}
     )
-    found = held("prod", "raw", "t")
-    assert found["compaction"] == ("on", "(root)")
-    assert found["keep_versions"] == (5, "prod")
-    assert found["target_rows"] == (2048, "prod.raw.t")
-    assert found["cleanup"] == ("dry_run", "")
+    settings = held("prod", "raw", "t")
+    assert settings["compaction"] == ("on", "(root)")
+    assert settings["keep_versions"] == (5, "prod")
+    assert settings["target_rows"] == (2048, "prod.raw.t")
+    assert settings["cleanup"] == ("dry_run", "")
     of_namespace, own = policies.policy_of_namespace(actor=SYSTEM, namespace=("prod", "raw"))
     assert (of_namespace["keep_versions"], own) == (5, {})
     assert policies.policy_of_namespace(actor=SYSTEM, namespace=("prod",))[1] == {
@@ -70,10 +70,10 @@ def test_saying_it_is_audited_once():
 
 def test_a_table_of_either_format():
     make_iceberg_table("prod", "ice")
-    said = policies.set_table_policy(
+    policy = policies.set_table_policy(
         actor=SYSTEM, table=("prod", "ice"), values={"manifests": "on"}
     )
-    assert said == {"manifests": "on"}
+    assert policy == {"manifests": "on"}
     assert held("prod", "ice")["manifests"] == ("on", "prod.ice")
 
 

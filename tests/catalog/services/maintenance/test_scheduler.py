@@ -80,20 +80,20 @@ OLD = replace(WELL, old_versions=3)
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
     """The jobs that the broker was told of."""
-    found: list[int] = []
+    sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
     )
-    return found
+    return sent_jobs
 
 
 @pytest.fixture
 def figures(monkeypatch) -> dict[str, object]:
     """What the tables measure, by name: figures, None, or what is raised."""
-    found: dict[str, object] = {}
+    by_table: dict[str, object] = {}
 
     def measure(table, policy):
-        figure = found.get(table.name, WELL)
+        figure = by_table.get(table.name, WELL)
         if isinstance(figure, Exception):
             raise figure
         if figure is not None:
@@ -103,7 +103,7 @@ def figures(monkeypatch) -> dict[str, object]:
 
     monkeypatch.setattr(measurements.lance_actions, "measure", measure)
     monkeypatch.setattr(measurements.iceberg_statistics, "measure", measure)
-    return found
+    return by_table
 
 
 def live(*name: str) -> Table:
@@ -128,9 +128,11 @@ def measured() -> int:
 
 def due() -> list[tuple[str, str]]:
     """What a round starts: kinds and tables, in order."""
-    known = set(Job.objects.values_list("pk", flat=True))
+    previous = set(Job.objects.values_list("pk", flat=True))
     count = maintenance_scheduler.start_due()
-    new = list(Job.objects.exclude(pk__in=known).select_related("table__namespace").order_by("pk"))
+    new = list(
+        Job.objects.exclude(pk__in=previous).select_related("table__namespace").order_by("pk")
+    )
     assert count == len(new)
     return [(job.kind, str(job.table)) for job in new]
 
@@ -162,10 +164,10 @@ def test_a_table_is_measured_and_what_is_planned_is_kept(figures):
     row = live("ws", "t")
     figures["t"] = SMALL
     assert measured() == 1
-    kept = health(row)
-    assert (kept.score, kept.files_gone, kept.bytes_read) == (60, 198, 10**8)
-    assert kept.statistics["files"] == 200
-    assert [job["kind"] for job in kept.planned] == ["compact"]
+    row_health = health(row)
+    assert (row_health.score, row_health.files_gone, row_health.bytes_read) == (60, 198, 10**8)
+    assert row_health.statistics["files"] == 200
+    assert [job["kind"] for job in row_health.planned] == ["compact"]
     assert measured() == 0
 
 
@@ -185,10 +187,10 @@ def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
     read = []
 
     def slow(table, policy):
-        found = measure(table, policy)
+        statistics = measure(table, policy)
         read.append(timezone.now())
         make_version(("ws", "t"), 2)  # too late for the figures
-        return found
+        return statistics
 
     monkeypatch.setattr(measurements.lance_actions, "measure", slow)
     measured()
@@ -301,10 +303,10 @@ def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
     measure = measurements.lance_actions.measure
 
     def drop(table, policy):
-        found = measure(table, policy)
+        statistics = measure(table, policy)
         if table.name == "t":
             commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
-        return found
+        return statistics
 
     monkeypatch.setattr(measurements.lance_actions, "measure", drop)
     assert measured() == 2
@@ -342,13 +344,13 @@ def test_old_measurements_are_thinned_and_forgotten(figures):
     day = timezone.now() - hour
     hour += timedelta(days=day.days)  # a full hour of today or yesterday
     recent = [past(minutes=10), past(minutes=20)]
-    kept = [past(days=10), past(days=10, minutes=1)]
+    hourly = [past(days=10), past(days=10, minutes=1)]
     thinned = [past(days=10, minutes=2), past(days=10, minutes=59)]
     forgotten = [past(days=91), past(days=400)]
     assert measurements.delete_old_health() == 4
-    left = set(TableHealth.objects.values_list("pk", flat=True))
-    assert left == {health(row).pk, *(one.pk for one in (*recent, *kept))}
-    assert left.isdisjoint({one.pk for one in (*thinned, *forgotten)})
+    remaining = set(TableHealth.objects.values_list("pk", flat=True))
+    assert remaining == {health(row).pk, *(health_row.pk for health_row in (*recent, *hourly))}
+    assert remaining.isdisjoint({health_row.pk for health_row in (*thinned, *forgotten)})
 
 
 # --- starting by the clock ----------------------------------------------------------------------------
@@ -449,12 +451,12 @@ def test_a_table_that_is_always_the_worst_leaves_the_others_their_turn(figures):
         live("ws", name)
     figures.update(busy=replace(SMALL, deleted_rows=500_000), quiet=SMALL)
     say("ws", compaction="on", max_jobs=1)
-    found = []
+    started = []
     for _ in range(3):  # with writers who are back before the next round
         measured()
-        found += due()
+        started += due()
         end()
-    assert found == [("compact", "ws.busy"), ("compact", "ws.quiet"), ("compact", "ws.busy")]
+    assert started == [("compact", "ws.busy"), ("compact", "ws.quiet"), ("compact", "ws.busy")]
 
 
 def test_max_jobs_counts_those_of_the_policy_that_says_it(figures):
@@ -567,9 +569,13 @@ def test_files_that_rewriting_did_not_make_fewer_are_left_until_there_are_others
     job = Job.objects.get()
     version = TableHealth.objects.newest().get(table=job.table).statistics["version"]
     taken = jobs.take(job.pk)
-    done = {f"rewritten_{kind}_count": 100, f"added_{kind}_count": 100}
+    counts = {f"rewritten_{kind}_count": 100, f"added_{kind}_count": 100}
     # Its own commit made another version, of just as many files.
-    taken.result = {"before": {"version": version - 1}, "after": {"version": version}, "done": done}
+    taken.result = {
+        "before": {"version": version - 1},
+        "after": {"version": version},
+        "done": counts,
+    }
     jobs.finish(taken, JobStatus.SUCCEEDED)
     Job.objects.update(finished_at=timezone.now() - timedelta(days=5))
     assert due() == []
@@ -577,7 +583,7 @@ def test_files_that_rewriting_did_not_make_fewer_are_left_until_there_are_others
     taken.result["after"]["version"] = version - 1  # others have written meanwhile
     Job.objects.update(result=taken.result)
     assert due() == [planned]
-    done[f"added_{kind}_count"] = 99
+    counts[f"added_{kind}_count"] = 99
     Job.objects.filter(status=JobStatus.QUEUED).delete()
     taken.result["after"]["version"] = version
     Job.objects.update(result=taken.result)
@@ -654,8 +660,8 @@ def test_statistics_are_computed_of_what_changed_once_a_day(figures):
     job = end()
     version = TableHealth.objects.newest().get(table=job.table).statistics["version"]
     yesterday = timezone.now() - timedelta(hours=25)
-    done = {"before": {}, "after": {"version": version}}
-    Job.objects.update(created_at=yesterday, finished_at=yesterday, result=done)
+    result = {"before": {}, "after": {"version": version}}
+    Job.objects.update(created_at=yesterday, finished_at=yesterday, result=result)
     assert due() == []  # it has what there is
     Job.objects.update(result={"before": {}, "after": {"version": version - 1}})
     assert due() == [("compute_statistics", "ws.i")]
@@ -670,10 +676,10 @@ def test_a_table_that_is_dropped_meanwhile_stops_nobody(figures, monkeypatch):
     effective = policies.effective_policies
 
     def drop(rows):
-        found = effective(rows)
-        if Table.objects.named(("ws", "a")).exists() and found:
+        settings = effective(rows)
+        if Table.objects.named(("ws", "a")).exists() and settings:
             commit([table_operations.DropTable(table=("ws", "a"))], actor=SYSTEM)
-        return found
+        return settings
 
     monkeypatch.setattr(policies, "effective_policies", drop)
     before = set(
@@ -692,10 +698,10 @@ def test_who_comes_in_between_has_the_table_to_himself(figures, monkeypatch):
     effective = policies.effective_policies
 
     def rival(rows):
-        found = effective(rows)
-        if found and not Job.objects.exists():
+        settings = effective(rows)
+        if settings and not Job.objects.exists():
             commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
-        return found
+        return settings
 
     monkeypatch.setattr(policies, "effective_policies", rival)
     assert maintenance_scheduler.start_due() == 0
@@ -722,12 +728,12 @@ def test_two_rounds_at_once_start_everything_once(figures):
         figures[f"t{n}"] = SMALL
     measured()
     say("ws", compaction="on", max_jobs=4)
-    barrier, found = threading.Barrier(4), []
+    barrier, counts = threading.Barrier(4), []
 
     def run() -> None:
         try:
             barrier.wait(20)
-            found.append(maintenance_scheduler.start_due())
+            counts.append(maintenance_scheduler.start_due())
         finally:
             connection.close()
 
@@ -736,7 +742,7 @@ def test_two_rounds_at_once_start_everything_once(figures):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sum(found) == Job.objects.count() == 4
+    assert sum(counts) == Job.objects.count() == 4
     assert Job.objects.values("table").distinct().count() == 4
 
 
