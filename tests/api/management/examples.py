@@ -1,4 +1,4 @@
-"""A request of every operation that succeeds, and the catalog that it needs."""
+"""A successful request of every operation, and the catalog that the requests need."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from tests.factories import make_lance_table, make_namespace, make_root, make_ta
 class Example:
     method: str
     path: str
-    """``WAITS`` and ``FAILED`` in it are the jobs of the catalog."""
+    """``WAITS`` and ``FAILED`` stand for the ids of the catalog's jobs."""
     body: dict[str, Any] | None = None
     status: int = 200
 
@@ -139,7 +139,7 @@ EXAMPLES: dict[str, Example] = {
 
 
 def make_catalog() -> dict[str, int]:
-    """Table ``ws.t`` with policies, figures, a job that failed and one that waits."""
+    """Table ``ws.t`` with policies, measurements, a failed job and a queued job."""
     make_root()
     make_lance_table(("ws", "t"))
     annotations.create_label(actor=SYSTEM, key="known")
@@ -159,7 +159,7 @@ def make_catalog() -> dict[str, int]:
 
 
 def _make_trash() -> dict[str, int]:
-    """A table that was deregistered, and two requests to a second person."""
+    """A deregistered table, and two approval requests."""
     make_table("ws", "gone")
     commit([table_operations.DeregisterTable(table=("ws", "gone"))], actor=SYSTEM)
     make_namespace("guarded")

@@ -1,4 +1,4 @@
-"""What is said of namespaces and tables, over HTTP."""
+"""Annotations of namespaces and tables, over HTTP."""
 
 import pytest
 
@@ -37,7 +37,7 @@ EMPTY = {
 
 @pytest.mark.operation("GetTableAnnotations")
 @pytest.mark.operation("GetNamespaceAnnotations")
-def test_nothing_is_said_at_first(reader: Management):
+def test_new_objects_have_no_annotations(reader: Management):
     table = {"identifier": ["ws", "t"], "kind": "table", "format": "lance", "columns": []}
     with unchanged():
         assert reader.get("tables/ws$t/annotations") == EMPTY | table
@@ -53,7 +53,7 @@ def test_nothing_is_said_at_first(reader: Management):
 
 
 @pytest.mark.operation("UpdateTableAnnotations")
-def test_all_is_said_of_a_table_in_one_transaction(management: Management):
+def test_one_request_sets_all_annotations_in_one_transaction(management: Management):
     before = Transaction.objects.count()
     body = {
         "description": "# Orders",
@@ -86,7 +86,7 @@ def test_all_is_said_of_a_table_in_one_transaction(management: Management):
 
 
 @pytest.mark.operation("UpdateTableAnnotations")
-def test_what_is_left_out_stays(management: Management):
+def test_omitted_fields_keep_their_values(management: Management):
     path = "tables/ws$i/annotations"
     management.send(
         "PATCH", path, {"description": "x", "sensitivity": "public", "labels": {"pii": ["yes"]}}
@@ -101,7 +101,7 @@ def test_what_is_left_out_stays(management: Management):
 
 
 @pytest.mark.operation("UpdateNamespaceAnnotations")
-def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
+def test_tables_inherit_the_annotations_of_their_namespace(management: Management):
     annotations = management.send(
         "PATCH",
         "namespaces/ws/annotations",
@@ -128,17 +128,17 @@ def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
         ({"labels": {"pii": ["a", "b"]}}, 400, "invalid-input", "one value"),
     ],
 )
-def test_refusals_change_nothing(management: Management, body, status, kind, text):
+def test_refused_updates_change_nothing(management: Management, body, status, kind, text):
     management.refused(status, kind, text, "PATCH tables/ws$t/annotations", body)
 
 
-def test_who_may_only_read_says_nothing(reader: Management):
+def test_readers_may_not_update_annotations(reader: Management):
     body = {"description": "x"}
     for path in ("tables/ws$t/annotations", "namespaces/ws/annotations"):
         reader.refused(403, "permission-denied", "may not manage", f"PATCH {path}", body)
 
 
-def test_what_is_not_there(management: Management):
+def test_annotations_of_missing_objects_get_404(management: Management):
     for method, body in (("GET", None), ("PATCH", {"description": "x"})):
         management.refused(
             404, "table-not-found", "'ws.x'", f"{method} tables/ws$x/annotations", body
@@ -161,7 +161,7 @@ def test_a_namespace_has_no_columns(management: Management):
     )
 
 
-def test_names_may_hold_anything(management: Management):
+def test_names_with_special_characters(management: Management):
     make_table("ws", "a/annotations b")
     path = "tables/ws$a%2Fannotations%20b/annotations"
     annotations = management.send("PATCH", path, {"description": "x"})

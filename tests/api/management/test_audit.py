@@ -1,4 +1,4 @@
-"""Searching the audit trail through the API, and what the API's refusals leave in it."""
+"""Searches of the audit trail through the API, and the events that refused requests leave in it."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ def make(**facts) -> AuditEvent:
 
 
 @pytest.mark.operation("ListAudit")
-def test_pages_of_what_is_searched_for(management: Management):
+def test_search_results_have_pages(management: Management):
     rows = [make(key="laptop", after={"tag": n}) for n in range(3)]
     make(key="other")
     with unchanged():
@@ -54,7 +54,7 @@ def test_pages_of_what_is_searched_for(management: Management):
 
 
 @pytest.mark.operation("ListAudit")
-def test_each_parameter(management: Management, warehouse):
+def test_each_parameter_filters_the_events(management: Management, warehouse):
     table = make_table("ws", "t")
     expected = make(
         table_uuid=table.uuid,
@@ -96,12 +96,12 @@ def test_each_parameter(management: Management, warehouse):
         ("limit=0", "positive integer"),
     ],
 )
-def test_what_cannot_be_asked(management: Management, query, text):
+def test_invalid_queries_are_refused(management: Management, query, text):
     management.refused(400, "invalid-input", text, f"GET audit?{query}")
 
 
 @pytest.mark.operation("ExportAudit")
-def test_the_present_filter_as_a_file(management: Management):
+def test_an_export_applies_the_filter(management: Management):
     rows = [make(actor="=1+1", key="laptop") for _ in range(3)]
     make()
     response = management.call("GET", "audit/export?format=csv&key=laptop")
@@ -123,7 +123,7 @@ def test_the_present_filter_as_a_file(management: Management):
 
 
 @pytest.mark.operation("ExportAudit")
-def test_who_manages_a_table_gets_only_its_events(reader: Management, warehouse):
+def test_readers_may_not_read_or_export_the_trail(reader: Management, warehouse):
     make_root()
     make_lance_table(("ws", "t"))
     for path in ("audit", "audit/export", "audit?table=ws$t", "audit/export?table=ws$t"):
@@ -131,12 +131,12 @@ def test_who_manages_a_table_gets_only_its_events(reader: Management, warehouse)
     assert not AuditEvent.objects.filter(action="audit.export").exists()
 
 
-# --- what refusals leave -------------------------------------------------------------------------
+# --- events of refused requests ------------------------------------------------------------------
 
 
 @pytest.fixture
 def written(monkeypatch):
-    """Refusals are written at once."""
+    """The events of refusals, which are written immediately here."""
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))
     return lambda: list(AuditEvent.objects.filter(outcome="refused").order_by("pk"))
 
@@ -147,7 +147,7 @@ def tables(db, warehouse) -> None:
     make_lance_table(("ws", "t"))
 
 
-def test_refused_access_is_written_through_every_door(reader, tables, written):
+def test_refused_access_is_recorded_for_every_interface(reader, tables, written):
     assert reader.call("PUT", "tables/ws$t/policy", {"values": {}}).status_code == 403
     assert reader.call("POST", "/v1/table/ws$t/drop", {}).status_code == 403
     assert reader.call("DELETE", "/v1/namespaces/ws/tables/t").status_code == 403
@@ -163,7 +163,7 @@ def test_refused_access_is_written_through_every_door(reader, tables, written):
         assert row.request_id
 
 
-def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
+def test_unauthenticated_requests_are_recorded_without_the_credentials(tables, written):
     for headers in ({"x-api-key": CANARY}, {"authorization": f"Bearer {CANARY}"}):
         assert Management(**headers).call("GET", "jobs").status_code == 401
     assert Management().call("GET", "/v1/namespaces").status_code == 401
@@ -176,7 +176,7 @@ def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
     assert CANARY not in json.dumps([audit_trail.as_json(row) for row in rows], default=str)
 
 
-def test_refused_changes_are_written_and_mistakes_of_readers_are_not(management, tables, written):
+def test_refused_changes_are_recorded_and_invalid_reads_are_not(management, tables, written):
     assert management.call("POST", "/v1/table/ws$t/version/create", {}).status_code == 400
     assert management.call("POST", "/v1/namespace/ws/create", {}).status_code == 409
     assert management.call("GET", "jobs?status=nothing").status_code == 400
@@ -188,7 +188,7 @@ def test_refused_changes_are_written_and_mistakes_of_readers_are_not(management,
     ]
 
 
-def test_who_sees_a_part_only_is_written_when_it_asks_for_what_is_not_there(tables, written):
+def test_requests_for_hidden_objects_are_recorded(tables, written):
     _, key = api_keys.create_api_key(actor=SYSTEM, name="part", level=PrincipalLevel.GRANTED)
     assert Management(key).call("GET", "/v1/namespaces/ws/tables/t").status_code == 404
     (row,) = written()
@@ -196,7 +196,7 @@ def test_who_sees_a_part_only_is_written_when_it_asks_for_what_is_not_there(tabl
     assert "NotFound" in row.error
 
 
-def test_headers_with_secrets_never_get_into_the_trail(management, tables, written):
+def test_the_trail_contains_no_secrets_of_headers_and_properties(management, tables, written):
     secret = {
         "x-lance-ctx-authorization": CANARY,
         "x-lance-ctx-x-api-key": CANARY,

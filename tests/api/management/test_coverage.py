@@ -1,4 +1,4 @@
-"""Every operation has a test, and every refusal of the catalog has a place in the form of problems."""
+"""Every operation has a test, and every error of the catalog has a status and a title."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
 @dataclass(frozen=True)
 class Served:
-    """An operation as the routes serve it."""
+    """An operation of a route."""
 
     path: str
     method: str
@@ -29,13 +29,13 @@ class Served:
 
     @property
     def query(self) -> set[str]:
-        """The parameters of its query, beside those of pages and the delimiter."""
+        """The query parameters other than those of pages and the delimiter."""
         query_class = self.view.query_classes.get(self.action)
         return set(query_class.parameters()) if query_class else set()
 
 
 def operations() -> dict[str, Served]:
-    """The operations that the routes serve, by name."""
+    """The operations of the routes, by name."""
     served = {}
     for pattern in urls.urlpatterns:
         view: Any = pattern.callback
@@ -72,7 +72,7 @@ def _subclasses(base: type) -> set[type]:
     return direct.union(*(_subclasses(subclass) for subclass in direct))
 
 
-def test_every_refusal_has_a_status_and_a_title_of_its_own():
+def test_every_error_has_a_status_and_a_unique_title():
     mapped = {
         c
         for c in _subclasses(CatalogError)
@@ -91,7 +91,7 @@ def _documented() -> str:
     return (Path(__file__).parents[3] / "docs" / "management-api.md").read_text()
 
 
-def test_every_operation_is_in_the_docs():
+def test_every_operation_is_documented():
     documented = set()
     for row in re.findall(r"^\| (.+?) \| ", _documented(), re.MULTILINE):
         for entry in row.split(";"):
@@ -103,7 +103,7 @@ def test_every_operation_is_in_the_docs():
     assert {path for _, path in documented if "/" in path} <= {path for _, path in served}
 
 
-def test_every_refusal_is_in_the_docs():
+def test_every_error_is_documented():
     documented = {
         (int(status), kind)
         for status, row in re.findall(r"^\| (\d{3}) \| (.+) \|$", _documented(), re.MULTILINE)

@@ -22,7 +22,7 @@ def _root():
 
 @pytest.fixture
 def far_ahead(monkeypatch):
-    """The transaction of the test is under way, so its own events would come behind."""
+    """Move the end of the stream, because events of the test's open transaction would be behind it."""
     monkeypatch.setattr(event_feed, "_horizon", lambda: 1 << 62)
 
 
@@ -42,7 +42,7 @@ def test_events_after_a_position(management, far_ahead):
 
 
 @pytest.mark.operation("StreamEvents")
-def test_a_stream_begins_behind_the_last_event(management, far_ahead):
+def test_a_stream_begins_after_the_last_event(management, far_ahead):
     make_namespace("ws")
     management.refused(400, "invalid-input", "not a position", "GET events/stream?after=x")
     response = management.call("GET", "events/stream?after=0-0")
@@ -58,7 +58,7 @@ def test_a_stream_begins_behind_the_last_event(management, far_ahead):
         response._resource_closers[0]()
 
 
-def test_there_are_so_many_streams_and_no_more(management, settings):
+def test_the_number_of_streams_is_limited(management, settings):
     settings.MONODON_EVENT_STREAMS = 0
     management.refused(503, "service-unavailable", "are in use", "GET events/stream?after=0-0")
 
@@ -69,7 +69,7 @@ def test_there_are_so_many_streams_and_no_more(management, settings):
 @pytest.mark.operation("UpdateWebhook")
 @pytest.mark.operation("DeleteWebhook")
 @pytest.mark.operation("RotateWebhookSecret")
-def test_the_life_of_a_webhook(management):
+def test_a_webhook_is_created_changed_and_deleted(management):
     made = management.post("webhooks", HOOK, status=201)
     assert made["secret"].startswith("whsec_")
     assert made["details"]["types"] == ["table.*"]
@@ -105,7 +105,7 @@ def test_the_life_of_a_webhook(management):
         ({"typo": 1}, "typo"),
     ],
 )
-def test_what_is_no_webhook(management, changed, told):
+def test_invalid_webhooks_are_refused(management, changed, told):
     if not told:
         assert management.post("webhooks", HOOK | changed, status=201)
         return
@@ -115,7 +115,7 @@ def test_what_is_no_webhook(management, changed, told):
 
 @pytest.mark.operation("ListDeliveries")
 @pytest.mark.operation("ReplayWebhook")
-def test_dead_letters_are_sent_again(management):
+def test_a_replay_sends_dead_letters_again(management):
     management.post("webhooks", HOOK, status=201)
     audit_records.record(SYSTEM, "table.drop", "x")
     event = AuditEvent.objects.order_by("-pk")[0]

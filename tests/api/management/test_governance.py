@@ -1,4 +1,4 @@
-"""Governance as one document over HTTP."""
+"""Governance documents over HTTP."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DOCUMENT = {"version": 1, "labels": [{"key": "pii", "values": ["yes"], "applies_
 @pytest.mark.operation("GetGovernance")
 @pytest.mark.operation("PlanGovernance")
 @pytest.mark.operation("ApplyGovernance")
-def test_a_document_is_planned_applied_and_taken_along(management):
+def test_a_document_is_planned_applied_and_exported(management):
     make_root()
     with unchanged():
         planned = management.post("governance/plan", DOCUMENT)["changes"]

@@ -1,4 +1,4 @@
-"""Grants over HTTP and from the shell: setting, listing, explaining, and what would be lost."""
+"""Grants over HTTP and on the command line: set, list, explain, and preview a removal."""
 
 from io import StringIO
 
@@ -31,7 +31,7 @@ def _catalog(db):
 @pytest.mark.operation("ListNamespaceGrants")
 @pytest.mark.operation("ListTableGrants")
 @pytest.mark.parametrize("place", PLACES)
-def test_a_grant_is_set_listed_and_taken(management: Management, place):
+def test_a_grant_is_set_listed_and_removed(management: Management, place):
     body = {"principal": "etl", "privileges": ["read"]}
     assert management.put(f"{place}/grants", body) == {"principal": "etl", "privileges": READ}
     (grant,) = management.get(f"{place}/grants")["grants"]
@@ -71,13 +71,13 @@ def test_the_list_has_pages(management: Management):
         ({"principal": "no", "privileges": []}, "principal-not-found", "'no' does not exist"),
     ],
 )
-def test_what_cannot_be_granted(management: Management, body, kind, text):
+def test_invalid_grants_are_refused(management: Management, body, kind, text):
     status = 404 if kind == "principal-not-found" else 400
     management.refused(status, kind, text, "PUT tables/ws$t/grants", body)
 
 
 @pytest.mark.operation("DeleteTableGrant")
-def test_a_removal_says_whose(management: Management):
+def test_a_removal_requires_a_principal(management: Management):
     request = "DELETE tables/ws$t/grants"
     management.refused(400, "invalid-input", "names the principal whose grant is removed", request)
     management.refused(404, "principal-not-found", "'x'", f"{request}?principal=x")
@@ -85,7 +85,7 @@ def test_a_removal_says_whose(management: Management):
 
 @pytest.mark.operation("ExplainTableAccess")
 @pytest.mark.operation("ExplainNamespaceAccess")
-def test_who_may_do_what_and_why(management: Management):
+def test_access_is_explained(management: Management):
     Principal.objects.get(name="group:team").members.set([Principal.objects.get(name="etl")])
     management.put("namespaces/ws/grants", {"principal": "group:team", "privileges": ["read"]})
     _, key = api_keys.create_for(actor=SYSTEM, principal="etl", name="etl-key")
@@ -122,7 +122,7 @@ def test_who_may_do_what_and_why(management: Management):
 
 @pytest.mark.operation("WhatIfNamespaceGrant")
 @pytest.mark.operation("WhatIfTableGrant")
-def test_what_would_be_lost(management: Management):
+def test_a_preview_shows_the_access_after_the_change(management: Management):
     management.put("namespaces/ws/grants", {"principal": "etl", "privileges": ["write"]})
     with unchanged():
         before = management.post("namespaces/ws/access/what-if", {"principal": "etl"})
@@ -145,7 +145,7 @@ def test_what_would_be_lost(management: Management):
     assert nothing["principals"][0]["lost"] == []
 
 
-# --- from the shell --------------------------------------------------------------------------------
+# --- command line ----------------------------------------------------------------------------------
 
 
 def shell(*words: str) -> str:
@@ -154,7 +154,7 @@ def shell(*words: str) -> str:
     return out.getvalue()
 
 
-def test_from_the_shell():
+def test_the_command_sets_lists_and_explains_grants():
     assert shell("set", "etl", "write,maintain", "--namespace", "ws") == (
         "etl is granted write, maintain on ws\n"
     )
@@ -183,6 +183,6 @@ def test_from_the_shell():
         (("explain", "no", "--namespace", "ws"), "'no' does not exist"),
     ],
 )
-def test_what_the_shell_refuses(words, text):
+def test_the_command_refuses_invalid_arguments(words, text):
     with unchanged(), pytest.raises(CommandError, match=text):
         shell(*words)

@@ -1,4 +1,4 @@
-"""Which tables need work, and what would be done."""
+"""Health of tables, and maintenance plans."""
 
 from datetime import timedelta
 
@@ -50,7 +50,7 @@ def _catalog(db):
 
 
 @pytest.mark.operation("ListHealth")
-def test_the_worst_first_in_pages(reader: Management):
+def test_the_list_has_pages_with_the_lowest_scores_first(reader: Management):
     for name, score in (("a", 90), ("b", 10), ("c", 10), ("d", 0), ("e", 100)):
         put(live("ws", name), score, **({"error": "It is away"} if name == "d" else {}))
     listed, token = [], ""
@@ -75,7 +75,7 @@ def test_the_worst_first_in_pages(reader: Management):
 
 
 @pytest.mark.operation("ListHealth")
-def test_what_the_list_may_be_narrowed_to(reader: Management):
+def test_the_list_is_filtered(reader: Management):
     put(live("one", "a"), 50)
     put(live("one", "inner", "b"), 60)
     put(live("onemore", "c"), 70)
@@ -99,7 +99,7 @@ def test_what_the_list_may_be_narrowed_to(reader: Management):
 
 
 def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
-    reader.get("rules")  # the key is known from now on
+    reader.get("rules")  # the key is in the cache now
     for n in range(20):
         put(live("ws", f"t{n}"), n)
     with CaptureQueriesContext(connection) as statements:
@@ -111,7 +111,7 @@ def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
 
 
 @pytest.mark.operation("GetTableHealth")
-def test_how_a_table_fared(reader: Management):
+def test_the_health_of_a_table_has_a_series(reader: Management):
     row = live("ws", "t")
     assert reader.get("tables/ws$t/health") == {"newest": None, "series": []}
     put(row, 40, ago=timedelta(days=40), files=1)
@@ -137,7 +137,7 @@ def test_how_a_table_fared(reader: Management):
 
 
 @pytest.mark.operation("GetTableHealth")
-def test_a_long_series_is_thinned_evenly_and_ends_with_the_newest(reader: Management):
+def test_a_long_series_is_sampled_evenly_and_ends_with_the_newest(reader: Management):
     row = live("ws", "t")
     for n in range(24, -1, -1):
         put(row, n, ago=timedelta(hours=n))
@@ -145,7 +145,7 @@ def test_a_long_series_is_thinned_evenly_and_ends_with_the_newest(reader: Manage
     assert scores == [24, 21, 18, 15, 12, 9, 6, 3, 0]
 
 
-# --- now --------------------------------------------------------------------------------------------
+# --- measurements and plans --------------------------------------------------------------------------------------------
 
 
 def fragment(count: int) -> None:
@@ -155,7 +155,7 @@ def fragment(count: int) -> None:
 
 
 @pytest.mark.operation("PlanMaintenance")
-def test_a_plan_tells_what_would_be_done_and_keeps_nothing(reader: Management):
+def test_a_plan_is_not_stored(reader: Management):
     fragment(9)
     with unchanged():
         plan = reader.post("tables/ws$t/plan")
@@ -173,7 +173,7 @@ def test_a_plan_tells_what_would_be_done_and_keeps_nothing(reader: Management):
 
 
 @pytest.mark.operation("MeasureTable")
-def test_measuring_keeps_what_the_plan_tells(management: Management):
+def test_a_measurement_stores_the_plan(management: Management):
     fragment(9)
     plan = management.post("tables/ws$t/plan")
     measured = management.post("tables/ws$t/measure")
@@ -186,7 +186,7 @@ def test_measuring_keeps_what_the_plan_tells(management: Management):
 
 @pytest.mark.operation("PlanMaintenance")
 @pytest.mark.operation("MeasureTable")
-def test_an_iceberg_table_is_measured_too(management: Management):
+def test_an_iceberg_table_is_measured(management: Management):
     make_iceberg_table("ws", "i")
     assert management.post("tables/ws$i/plan")["format"] == "iceberg"
     measured = management.post("tables/ws$i/measure")

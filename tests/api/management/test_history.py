@@ -1,4 +1,4 @@
-"""The past over HTTP."""
+"""Former states of the catalog, over HTTP."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from catalog.services.tables import namespace_operations, table_operations
 from tests.api.management.client import Management
 from tests.factories import make_namespace, make_root, make_table, make_version
 
-# One transaction of the test holds all, and the clock of the database goes on in it.
+# The test runs in one transaction, in which the clock of the database continues.
 pytestmark = pytest.mark.django_db
 
 
@@ -34,7 +34,7 @@ def now() -> str:
 
 
 @pytest.mark.operation("GetHistory")
-def test_what_there_was(reader: Management):
+def test_a_listing_shows_the_catalog_at_a_former_time(reader: Management):
     table = make_table("a", "t")
     make_version(("a", "t"), 1)
     make_version(("a", "t"), 1, branch="dev")
@@ -57,7 +57,7 @@ def test_what_there_was(reader: Management):
 
 
 @pytest.mark.operation("GetHistory")
-def test_in_pages_and_in_a_namespace(reader: Management):
+def test_a_listing_has_pages_and_may_be_limited_to_a_namespace(reader: Management):
     for name in ("a", "b"):
         for table in ("t", "größe und mehr", "x.y"):
             make_table(name, "below", table)
@@ -80,7 +80,7 @@ def test_in_pages_and_in_a_namespace(reader: Management):
 
 
 @pytest.mark.operation("GetHistory")
-def test_a_transaction_is_a_moment(reader: Management):
+def test_a_transaction_id_stands_for_its_time(reader: Management):
     make_table("a", "t")
     committed = commit(
         [
@@ -99,7 +99,7 @@ def test_a_transaction_is_a_moment(reader: Management):
 
 
 @pytest.mark.operation("ListChanges")
-def test_what_changed(reader: Management):
+def test_changes_between_two_times(reader: Management):
     make_namespace("a", properties={"k": "1"})
     remaining, dropped = make_table("a", "kept"), make_table("a", "gone")
     make_version(("a", "kept"), 1)
@@ -131,7 +131,7 @@ def test_what_changed(reader: Management):
 
 
 @pytest.mark.operation("CountChanges")
-def test_how_much_changed(reader: Management):
+def test_counts_of_changes_between_two_times(reader: Management):
     make_table("a", "t")
     first = now()
     make_version(("a", "t"), 1)
@@ -152,7 +152,7 @@ def test_how_much_changed(reader: Management):
     assert reader.get(f"history/counts?from={first}&to={last}&namespace=b")["tables_advanced"] == 0
 
 
-def test_what_cannot_be_asked(reader: Management):
+def test_invalid_queries_are_refused(reader: Management):
     make_table("a", "t")
     then, unknown = now(), uuid.uuid4()
     later = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -176,14 +176,14 @@ def test_what_cannot_be_asked(reader: Management):
     assert Table.objects.count() == 1
 
 
-def test_a_page_costs_the_same_however_much_there_is(reader: Management):
+def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
     counted = []
     for start in (0, 8):
         for i in range(start, start + 8):
             make_table("a", f"t{i}")
             make_version(("a", f"t{i}"), 1)
         path = f"history/changes?from=2026-01-01&to={now()}&namespace=a"
-        reader.get(path)  # the key is known from here on
+        reader.get(path)  # the key is in the cache now
         with CaptureQueriesContext(connection) as queries:
             assert len(reader.get(path)["tables"]) == start + 8
         counted.append(len(queries))
@@ -191,10 +191,10 @@ def test_a_page_costs_the_same_however_much_there_is(reader: Management):
 
 
 @pytest.mark.parametrize(
-    ("privilege", "is_told"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
+    ("privilege", "is_visible"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
 )
-def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
-    """And of a namespace that only leads to it no more than its name."""
+def test_locations_of_tables_are_visible_only_to_readers(privilege, is_visible):
+    """A parent namespace reveals only its name."""
     make_namespace("a", properties={"k": "1"})
     table = make_table("a", "t")
     make_version(("a", "t"), 1)
@@ -203,7 +203,7 @@ def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
     Grant.objects.create(principal=key.principal, table=table, mask=mask)
     bob, then = Management(secret), now()
     (row,) = bob.get(f"history?at={then}")["tables"]
-    where = "elsewhere/1.manifest" if is_told else ""
+    where = "elsewhere/1.manifest" if is_visible else ""
     assert [branch["metadata_location"] for branch in row["branches"]] == [where]
     make_version(("a", "t"), 2)
     update = namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
@@ -212,14 +212,14 @@ def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
     (branch,) = page["tables"][0]["branches"]
     assert (branch["before"]["version"], branch["after"]["version"]) == (1, 2)
     assert branch["before"]["metadata_location"] == where
-    assert (branch["after"]["metadata_location"] == "") is not is_told
+    assert (branch["after"]["metadata_location"] == "") is not is_visible
     (namespace,) = page["namespaces"]
     assert (namespace["namespace"], namespace["actor"]) == (["a"], "")
     assert namespace["properties"] == {"before": None, "after": None}
 
 
 @pytest.mark.parametrize("privilege", [Privilege.BROWSE, Privilege.READ])
-def test_the_location_of_a_namespace_is_told_to_who_may_read_it(privilege, warehouse):
+def test_locations_of_namespaces_are_visible_only_to_readers(privilege, warehouse):
     places = [f"file://{warehouse}/place-{number}" for number in range(2)]
     make_namespace("a", properties={"k": "1", "location": places[0]})
     key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)

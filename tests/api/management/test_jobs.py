@@ -1,4 +1,4 @@
-"""Starting maintenance, following it, stopping it."""
+"""Jobs of maintenance: start, list, cancel, retry."""
 
 from datetime import timedelta
 from urllib.parse import quote
@@ -64,7 +64,7 @@ def end(job: Job, status: JobStatus = JobStatus.SUCCEEDED, result: object = None
 
 @pytest.mark.operation("StartMaintenance")
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
+def test_maintenance_starts_a_job(management: Management, sent, dry_run):
     policies.set_namespace_policy(
         actor=SYSTEM, namespace=("ws",), values={"compaction": "off", "target_rows": 4096}
     )
@@ -111,12 +111,12 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
         ({"kind": "compact", "dryrun": True}, "dryrun: Unknown field."),
     ],
 )
-def test_what_cannot_be_asked_for(management: Management, body, text):
+def test_invalid_requests_are_refused(management: Management, body, text):
     management.refused(400, "invalid-input", text, "POST tables/ws$t/maintenance", body)
 
 
 @pytest.mark.operation("StartMaintenance")
-def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
+def test_a_request_may_name_indexes(management: Management, sent, warehouse):
     make_lance_table(("ws", "real"), pa.table({"id": [1, 2, 3]}))
     for name in ("one", "two"):
         index = NewIndex(column="id", index_type="BTREE", name=name)
@@ -147,14 +147,14 @@ def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
         ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Not a valid string.")),
     ],
 )
-def test_indexes_that_cannot_be_asked_for(management: Management, warehouse, body, refusal):
+def test_invalid_index_names_are_refused(management: Management, warehouse, body, refusal):
     make_lance_table(("ws", "real"), pa.table({"id": [1]}))
     body = {"kind": "rebuild_indexes", **body}
     management.refused(*refusal, "POST tables/ws$real/maintenance", body)
     assert not Job.objects.exists()
 
 
-def test_a_table_without_data_has_no_maintenance(management: Management):
+def test_maintenance_of_a_table_without_data_is_refused(management: Management):
     make_table("ws", "empty")
     request = "POST tables/ws$empty/maintenance"
     management.refused(409, "table-has-no-data", "no data", request, {"kind": "compact"})
@@ -164,7 +164,7 @@ def test_a_table_without_data_has_no_maintenance(management: Management):
 
 
 @pytest.mark.operation("ListJobs")
-def test_the_newest_first_in_pages(reader: Management):
+def test_the_list_has_pages_with_the_newest_first(reader: Management):
     made = [start().pk for _ in range(5)]
     listed, token = [], ""
     while token is not None:
@@ -177,7 +177,7 @@ def test_the_newest_first_in_pages(reader: Management):
 
 
 @pytest.mark.operation("ListJobs")
-def test_what_the_list_may_be_narrowed_to(reader: Management):
+def test_the_list_is_filtered(reader: Management):
     make_iceberg_table("ws", "i")
     by_name = {
         "failed": start(),
@@ -225,7 +225,7 @@ def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
 
 
 @pytest.mark.operation("GetJob")
-def test_a_job_with_its_log_in_pages(reader: Management):
+def test_the_log_of_a_job_has_pages(reader: Management):
     job = start(is_dry_run=True)
     taken = jobs.take(job.pk)
     for n in range(3):
@@ -260,7 +260,7 @@ def test_a_job_with_its_log_in_pages(reader: Management):
 
 
 @pytest.mark.operation("GetJob")
-def test_a_job_of_a_table_that_is_gone(reader: Management):
+def test_the_job_of_a_dropped_table(reader: Management):
     job = start()
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     canceled = reader.get(f"jobs/{job.pk}")
@@ -275,7 +275,7 @@ def test_a_job_of_a_table_that_is_gone(reader: Management):
 
 
 @pytest.mark.operation("CancelJob")
-def test_a_job_that_waits_is_canceled(management: Management):
+def test_a_queued_job_is_canceled(management: Management):
     job = start()
     canceled = management.post(f"jobs/{job.pk}/cancel")
     assert (canceled["status"], canceled["cancel_requested"]) == ("canceled", True)
@@ -288,20 +288,20 @@ def test_a_job_that_waits_is_canceled(management: Management):
 
 
 @pytest.mark.operation("CancelJob")
-def test_a_job_that_runs_is_asked_to_stop(management: Management):
+def test_a_running_job_gets_a_request_to_stop(management: Management):
     job = start()
     taken = jobs.take(job.pk)
     requested = management.post(f"jobs/{job.pk}/cancel")
     assert (requested["status"], requested["cancel_requested"]) == ("running", True)
     assert jobs.renew(taken)
-    assert management.post(f"jobs/{job.pk}/cancel")["status"] == "running"  # asked again
+    assert management.post(f"jobs/{job.pk}/cancel")["status"] == "running"  # a second request
     jobs.finish(taken, JobStatus.SUCCEEDED)
     management.refused(409, "invalid-job-state", "is succeeded", f"POST jobs/{job.pk}/cancel")
 
 
 @pytest.mark.operation("RetryJob")
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
-def test_what_failed_is_asked_for_once_more(management: Management, status):
+def test_a_retry_starts_a_new_job(management: Management, status):
     old = start(is_dry_run=True)
     end(old, status)
     retried = management.post(f"jobs/{old.pk}/retry", status=202)
@@ -312,7 +312,7 @@ def test_what_failed_is_asked_for_once_more(management: Management, status):
 
 
 @pytest.mark.operation("RetryJob")
-def test_what_cannot_be_retried(management: Management):
+def test_retries_of_other_jobs_are_refused(management: Management):
     job = start()
     request = f"POST jobs/{job.pk}/retry"
     management.refused(409, "invalid-job-state", "is queued and cannot be retried", request)
@@ -339,7 +339,7 @@ NOTHING = {
 
 
 @pytest.mark.operation("GetSummary")
-def test_nothing_to_sum_up(reader: Management):
+def test_the_summary_of_no_jobs_is_zero(reader: Management):
     with unchanged():
         summary = reader.get("summary")
     since = timezone.now() - timedelta(days=30)
@@ -348,11 +348,13 @@ def test_nothing_to_sum_up(reader: Management):
 
 
 @pytest.mark.operation("GetSummary")
-def test_what_maintenance_came_to(reader: Management):
+def test_the_summary_adds_up_the_results(reader: Management):
     make_iceberg_table("ws", "i")
     # Of Lance tables.
     end(start(), result={"before": {"files": 200}, "after": {"files": 10}})
-    end(start(), result={"before": {"files": 10}, "after": {"files": 12}})  # writers were quicker
+    end(
+        start(), result={"before": {"files": 10}, "after": {"files": 12}}
+    )  # concurrent writers added more
     end(start(is_dry_run=True), result={"before": {"files": 99}, "after": {"files": 1}})
     end(start(kind="clean_up"), result={"before": {}, "after": {}, "files": 30, "bytes": 500})
     end(start(kind="remove_orphans"), result={"files": 4, "bytes": 40})
@@ -367,10 +369,12 @@ def test_what_maintenance_came_to(reader: Management):
         "deleted_manifest_files_count": 3,
         "deleted_x": None,
     }
-    end(start("i", "clean_up"), result={"done": counts, "files": 10})  # too many to be sized
+    end(
+        start("i", "clean_up"), result={"done": counts, "files": 10}
+    )  # too many files: sizes were not summed
     counts = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
     end(start("i", "remove_orphans"), result={"done": counts, "files": 2, "bytes": 20})
-    # What is no maintenance, and what was too long ago.
+    # Jobs that are not maintenance, and old jobs, do not count.
     commit([job_operations.StartBuildIndex(table=("ws", "u"), parameters={})], actor=SYSTEM)
     end(Job.objects.latest("pk"), result={"files": 10**6})
     old = start("u", "clean_up")
@@ -382,7 +386,7 @@ def test_what_maintenance_came_to(reader: Management):
 
     with CaptureQueriesContext(connection) as statements:
         summary = reader.get("summary")
-    assert len(statements) <= 5  # with three for the key
+    assert len(statements) <= 5  # three of them check the key
     assert (summary["queued"], summary["running"]) == (2, 1)
     assert summary["total"] == {
         "succeeded": 7,

@@ -1,4 +1,4 @@
-"""What policies can say, what is said, and what holds."""
+"""Rules of policies, direct values, and effective values."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def _catalog(db):
 
 
 @pytest.mark.operation("ListRules")
-def test_the_rules(reader: Management):
+def test_the_rules_are_listed(reader: Management):
     listed = {rule.pop("name"): rule for rule in reader.get("rules")["rules"]}
     assert list(listed) == [rule.name for rule in rules()]
     assert listed["compaction"] == {
@@ -44,7 +44,7 @@ def test_the_rules(reader: Management):
 
 @pytest.mark.operation("GetTablePolicy")
 @pytest.mark.operation("GetNamespacePolicy")
-def test_each_value_says_where_it_comes_from(management: Management, reader: Management):
+def test_each_value_has_its_source(management: Management, reader: Management):
     management.put("namespaces/$/policy", {"values": {"keep_versions": 3, "cleanup": "on"}})
     management.put("namespaces/ws/policy", {"values": {"keep_versions": 4}})
     management.put("tables/ws$inner$t/policy", {"values": {"target_rows": 4096}})
@@ -91,7 +91,7 @@ def test_a_namespace_has_a_policy(management: Management):
 @pytest.mark.operation("DeleteNamespacePolicy")
 @pytest.mark.operation("DeleteTablePolicy")
 @pytest.mark.parametrize("path", ["namespaces/ws/policy", "tables/ws$i/policy"])
-def test_nothing_is_said_any_more(management: Management, path):
+def test_a_policy_is_deleted(management: Management, path):
     management.put(path, {"values": {"keep_versions": 5}})
     management.delete(path)
     assert management.get(path)["direct"] == {}
@@ -119,7 +119,7 @@ def test_nothing_is_said_any_more(management: Management, path):
         ({"window_from": 22}, "a time such as 22:30"),
     ],
 )
-def test_values_that_no_rule_takes(management: Management, path, values, text):
+def test_invalid_values_are_refused(management: Management, path, values, text):
     management.refused(400, "invalid-input", text, f"PUT {path}", {"values": values})
 
 

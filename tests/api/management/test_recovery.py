@@ -1,4 +1,4 @@
-"""Protection, the trash and approvals, as programs reach them; and what the protocols answer."""
+"""Protection, the trash and approvals in the management API, and the answers of the protocols."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def keys(db) -> dict[str, str]:
 
 @pytest.mark.operation("GetTableProtection")
 @pytest.mark.operation("SetTableProtection")
-def test_a_protected_table(management: Management, reader: Management, keys):
+def test_a_protected_table_is_not_dropped(management: Management, reader: Management, keys):
     table = make_lance_table(("ws", "t"))
     make_iceberg_table("ws", "i")
     for name in ("ws$t", "ws$i"):
@@ -79,7 +79,7 @@ def test_a_protected_table(management: Management, reader: Management, keys):
 
 @pytest.mark.operation("GetNamespaceProtection")
 @pytest.mark.operation("SetNamespaceProtection")
-def test_a_protected_namespace(management: Management, reader: Management, keys):
+def test_a_protected_namespace_is_not_dropped(management: Management, reader: Management, keys):
     make_namespace("ws")
     path = "namespaces/ws/protection"
     assert management.get(path) == {"protected": False}
@@ -95,7 +95,7 @@ def test_a_protected_namespace(management: Management, reader: Management, keys)
 
 @pytest.mark.operation("GetRetention")
 @pytest.mark.operation("SetRetention")
-def test_retention(management: Management, reader: Management):
+def test_retention_is_set_and_inherited(management: Management, reader: Management):
     make_namespace("ws", "in")
     assert management.get("namespaces/ws/retention") == {
         "direct": None,
@@ -114,7 +114,7 @@ def test_retention(management: Management, reader: Management):
 @pytest.mark.operation("ListTrash")
 @pytest.mark.operation("GetTrashItem")
 @pytest.mark.operation("UndropTrashItem")
-def test_a_table_comes_back(management: Management, reader: Management, keys):
+def test_a_table_is_undropped(management: Management, reader: Management, keys):
     table = make_lance_table(("ws", "t"))
     Lance(keys["ada"]).post("/v1/table/ws$t/drop")
     (item,) = reader.get("trash?namespace=ws&dropped_by=ada")["items"]
@@ -144,7 +144,7 @@ def test_a_table_comes_back(management: Management, reader: Management, keys):
 
 @pytest.mark.operation("PurgeTrashItem")
 @pytest.mark.operation("KeepTrashItem")
-def test_purging_and_stopping_it(management: Management, reader: Management, keys):
+def test_a_purge_starts_and_is_stopped(management: Management, reader: Management, keys):
     make_iceberg_table("ws", "i")
     Iceberg(keys["ada"]).call("DELETE", "namespaces/ws/tables/i?purgeRequested=true")
     (item,) = management.get("trash")["items"]
@@ -169,7 +169,7 @@ def test_purging_and_stopping_it(management: Management, reader: Management, key
 @pytest.mark.operation("ListApprovals")
 @pytest.mark.operation("GetApproval")
 @pytest.mark.operation("ApproveRequest")
-def test_a_second_person_approves(keys, reader: Management):
+def test_a_second_person_approves_a_drop(keys, reader: Management):
     ada, bob = Management(keys["ada"]), Management(keys["bob"])
     make_namespace("ws", "in")
     rule = ada.put("namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
@@ -218,7 +218,7 @@ def test_a_second_person_approves(keys, reader: Management):
 
 @pytest.mark.operation("RefuseRequest")
 @pytest.mark.operation("WithdrawRequest")
-def test_a_second_person_refuses(keys):
+def test_a_request_is_refused_or_withdrawn(keys):
     ada, bob = Management(keys["ada"]), Management(keys["bob"])
     make_namespace("ws")
     ada.put("namespaces/ws/approval-rule", {"actions": ["purge"]})
@@ -239,7 +239,7 @@ def test_a_second_person_refuses(keys):
     assert ada.get("namespaces/ws/approval-rule")["direct"] == ["purge"]
 
 
-def test_who_sees_nothing_of_it_is_told_nothing(keys):
+def test_trash_items_are_hidden_without_privileges(keys):
     make_lance_table(("ws", "t"))
     Lance(keys["ada"]).post("/v1/table/ws$t/drop")
     item = TrashItem.objects.get()
@@ -257,14 +257,14 @@ def test_who_sees_nothing_of_it_is_told_nothing(keys):
 
 
 @pytest.mark.parametrize(
-    ("privilege", "is_told"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
+    ("privilege", "is_visible"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
 )
-def test_where_it_lies_is_told_to_who_may_read_it(management, privilege, is_told):
+def test_locations_in_the_trash_are_visible_only_to_readers(management, privilege, is_visible):
     table = make_lance_table(("ws", "t"))
     key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
     Grant.objects.create(principal=key.principal, table=table, mask=int(closure(privilege)))
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     (item,) = Management(secret).get("trash")["items"]
-    assert item["location"] == (table.location if is_told else None)
+    assert item["location"] == (table.location if is_visible else None)
     assert Management(secret).get(f"trash/{item['id']}") == item
     assert management.post(f"trash/{item['id']}/keep", {})["location"] == table.location

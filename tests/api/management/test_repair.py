@@ -51,7 +51,7 @@ def test_a_repair_publishes_a_whole_version(management: Management, table):
     assert management.post(REPAIR, {})["published"] == {}
 
 
-def test_what_cannot_be_repaired(management: Management, table):
+def test_tables_that_cannot_be_repaired(management: Management, table):
     make_table("ws", "empty")
     make_iceberg_table("ws", "i")
     management.refused(
@@ -64,5 +64,5 @@ def test_what_cannot_be_repaired(management: Management, table):
     management.refused(400, "invalid-input", "dryrun", f"POST {REPAIR}", {"dryrun": True})
 
 
-def test_only_who_manages_the_table(reader: Management, table):
+def test_a_repair_requires_manage_on_the_table(reader: Management, table):
     reader.refused(403, "permission-denied", "may not", f"POST {REPAIR}", {"dry_run": True})
