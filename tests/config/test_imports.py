@@ -1,4 +1,4 @@
-"""Heavy libraries are imported where work is done, and before a web process serves."""
+"""Heavy libraries are imported by web processes before they serve, and by workers, but not by other processes."""
 
 import os
 import subprocess
@@ -32,13 +32,13 @@ def heavy_imports(program: str) -> set[str]:
 @pytest.mark.parametrize(
     "program", [SETUP, HELP, BEAT], ids=["django.setup", "manage.py --help", "beat"]
 )
-def test_nothing_heavy_is_imported_to_start(program):
+def test_manage_and_beat_start_without_heavy_libraries(program):
     assert heavy_imports(program) == set()
 
 
 @pytest.mark.parametrize("program", [WEB, WORKER], ids=["web", "worker"])
-def test_web_processes_and_workers_import_before_they_serve(program):
-    """Otherwise the first request would wait, and every process of a worker's pool import again."""
+def test_web_processes_and_workers_import_heavy_libraries_at_start(program):
+    """Otherwise the first request would wait, and every process of a worker's pool would import them."""
     assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
 
 
@@ -54,7 +54,7 @@ def test_a_worker_has_every_periodic_task():
     heavy_imports(program)
 
 
-def test_the_admin_is_checked_with_its_pages():
+def test_system_checks_include_the_pages_of_the_admin():
     program = """
         import django
         django.setup()

@@ -42,7 +42,7 @@ from tests.factories import (
     make_root,
     unchanged,
 )
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 
 HAS_NONE = {
     *("ListNamespaces", "LoadNamespaceMetadata", "NamespaceExists", "GetConfig", "GetToken"),
@@ -449,7 +449,7 @@ def test_an_answer_that_cannot_be_recorded_is_still_sent(iceberg: Iceberg, monke
 @pytest.fixture
 def secret(transactional_db, warehouse, monkeypatch) -> str:
     """A client's token. There are a namespace ``a`` and a table ``b.t``."""
-    go_without_turns(monkeypatch)
+    commit_without_turns(monkeypatch)
     make_root()
     make_namespace("a", properties={"k": "v"})
     make_iceberg_table("b", "t")

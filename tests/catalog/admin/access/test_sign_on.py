@@ -295,7 +295,7 @@ def test_an_issuer_that_fails(client, issuer: Issuer, status):
     back = issuer.authorize(client.get("/admin/sign-on/")["location"])
     issuer.status = status
     is_refused(client, client.get(back), "was not completed")
-    assert "/elsewhere" not in issuer.asked
+    assert "/elsewhere" not in issuer.requests
     oidc.forget()
     is_refused(client, client.get("/admin/sign-on/"), "cannot be had")
 
@@ -317,8 +317,8 @@ def test_no_secret_is_told_logged_or_kept(client, issuer: Issuer, caplog, capsys
         output += str(list(model.objects.values()))
     output += str([row.get_decoded() for row in Session.objects.all()])
     output += "".join(capsys.readouterr())
-    assert len(issuer.told) == 8
-    for secret in (SECRET, *issuer.told):
+    assert len(issuer.issued_secrets) == 8
+    for secret in (SECRET, *issuer.issued_secrets):
         for segment in secret.split("."):
             assert segment not in output
 

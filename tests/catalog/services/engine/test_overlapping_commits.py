@@ -28,7 +28,7 @@ from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.storage import local_files, locations
 from tests.factories import files, make_iceberg_table, make_root
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -66,7 +66,7 @@ def commit_to(
 def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> LoadedTable:
     """A commit by another machine, unknown to this process."""
     with pytest.MonkeyPatch.context() as patch:
-        go_without_turns(patch)
+        commit_without_turns(patch)
         patch.setattr(table_cache, "documents", table_cache.DocumentCache())
         return commit_to(table, properties)
 
@@ -368,7 +368,7 @@ def test_a_requirement_met_by_another_machine_holds(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     with pytest.MonkeyPatch.context() as patch:
-        go_without_turns(patch)
+        commit_without_turns(patch)
         schema = load().document["schemas"][-1]
         added = {"id": 9, "name": "c", "type": "int", "required": False}
         fields = [*schema["fields"], added]

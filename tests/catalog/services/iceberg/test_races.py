@@ -41,7 +41,7 @@ from tests.factories import (
     make_root,
     make_table,
 )
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -65,7 +65,7 @@ def each_for_itself(request, monkeypatch) -> None:
     monkeypatch.setattr(commit_queue, "_IMPATIENT_SECONDS", 120.0)
     monkeypatch.setattr(commit_queue, "_PASS_BY_SECONDS", 120.0)
     if request.param == "no turns":
-        go_without_turns(monkeypatch)
+        commit_without_turns(monkeypatch)
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
@@ -386,7 +386,7 @@ def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
 
     def rival(number: int) -> LoadedTable:
         with pytest.MonkeyPatch.context() as patch:
-            go_without_turns(patch)
+            commit_without_turns(patch)
             return commit_to(T, {f"rival{number}": "x"})
 
     monkeypatch.setattr(local_files, "write_new_file", write_late)

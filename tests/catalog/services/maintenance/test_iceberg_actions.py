@@ -31,13 +31,13 @@ class FakeSpark:
 
     def __init__(self, **answer: Any) -> None:
         self.answer = answer
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     def __call__(
         self, job: Job, script: str, request: Any, report: Any, *, needs_iceberg: bool = False
     ) -> dict[str, Any]:
         assert (script, needs_iceberg) == ("iceberg", True)
-        self.asked.append(dict(request))
+        self.requests.append(dict(request))
         return self.answer
 
 
@@ -94,7 +94,7 @@ def test_what_has_nothing_to_do_starts_no_spark(kind: str) -> None:
     assert job.status == JobStatus.SUCCEEDED
     assert job.error  # the remark
     assert job.result["before"]["files"] == 0
-    assert spark.asked == []
+    assert spark.requests == []
 
 
 @pytest.mark.parametrize("is_dry_run", [True, False])
@@ -105,7 +105,7 @@ def test_orphans(is_dry_run: bool) -> None:
     job = run("remove_orphans", spark, is_dry_run=is_dry_run, orphan_age=5)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
-    (request,) = spark.asked
+    (request,) = spark.requests
     age = time.time() - request.pop("older_than_ms") / 1000
     assert 86_400 <= age < 86_500, "never below a day"
     assert request == {
@@ -160,7 +160,7 @@ def test_metadata_files_that_the_ledger_names_are_no_orphans() -> None:
     run("remove_orphans", spark)
 
     assert len(ledger()) > 4
-    assert spark.asked[0]["kept_metadata"] == sorted(ledger().values())
+    assert spark.requests[0]["kept_metadata"] == sorted(ledger().values())
 
 
 def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
@@ -187,7 +187,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
     assert audited.after == {"ranges": [[0, newest - 1]], "retired": newest - 1, "job": job.pk}
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
     run("remove_orphans", spark)
-    assert spark.asked[0]["kept_metadata"] == sorted(before[version] for version in ledger())
+    assert spark.requests[0]["kept_metadata"] == sorted(before[version] for version in ledger())
     assert iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document["snapshots"]
 
 
@@ -258,7 +258,7 @@ def local(uri: str) -> Path:
 def refused(spark: FakeSpark) -> str:
     job = run("remove_orphans", spark)
     assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
-    assert spark.asked == []
+    assert spark.requests == []
     return job.error
 
 
