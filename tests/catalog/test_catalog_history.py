@@ -1,4 +1,4 @@
-"""``manage.py catalog_history``."""
+"""The command ``manage.py catalog_history``."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def error(*args: str) -> str:
     return str(raised.value)
 
 
-def test_the_state_in_words_and_as_json(monkeypatch):
+def test_the_state_is_printed_as_text_and_json(monkeypatch):
     monkeypatch.setattr(history, "MAX_PAGE", 2)
     for name in ("t", "u", "v"):
         make_table("a", name)
@@ -76,7 +76,7 @@ def test_the_state_in_words_and_as_json(monkeypatch):
     assert run("--at", now())[0].endswith(": 0 namespaces, 0 tables and views.")
 
 
-def test_a_comparison_in_words_and_as_json():
+def test_a_comparison_is_printed_as_text_and_json():
     make_table("a", "t")
     make_version(("a", "t"), 1)
     make_namespace("a.b")
@@ -105,11 +105,11 @@ def test_a_comparison_in_words_and_as_json():
         "namespace  c.d",
         "table      c.d.new",
     ]
-    # Between dollar signs a name may have dots.
+    # Names that are separated by dollar signs may contain dots.
     assert "1 namespaces, 1 tables" in run("--at", first, "--namespace", "a.b$")[-1]
 
 
-def test_what_cannot_be_asked():
+def test_invalid_arguments_are_refused():
     assert "neither a time" in error("--at", "tomorrow")
     assert "has not come yet" in error("--at", "2999-01-01")
     assert "'no' does not exist" in error("--at", now(), "--namespace", "no")

@@ -1,4 +1,4 @@
-"""What the commands have in common: the trail tells that something was done in a shell."""
+"""Common properties of the commands: the audit trail records the interface."""
 
 import re
 from io import StringIO
@@ -36,7 +36,7 @@ def _quiet(monkeypatch, settings):
         (["audit_export", "--format", "jsonl", "--output", "{out}"], "audit.export"),
     ],
 )
-def test_a_change_came_by_the_command_line(command, action, tmp_path):
+def test_changes_are_recorded_with_the_interface_command(command, action, tmp_path):
     make_table("ws", "t")
     make_table("ws", "gone")
     commit([table_operations.DropTable(table=("ws", "gone"))], actor=SYSTEM)
@@ -51,8 +51,8 @@ def test_a_change_came_by_the_command_line(command, action, tmp_path):
     assert action in {event.action for event in events}
 
 
-def test_no_command_works_as_the_catalog_itself():
-    """But the one that makes a new catalog ready."""
+def test_no_command_acts_as_the_system():
+    """Except the command that prepares a new catalog."""
     names = {
         path.stem
         for path in Path(next(iter(commands.__path__))).glob("*.py")

@@ -1,4 +1,4 @@
-"""The buttons of Iceberg tables and views: they call the services, as the user who pressed them."""
+"""The buttons of Iceberg tables and views, which call the services as the user."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def table(*identifier: str) -> Table:
     return Table.objects.get(pk=make_iceberg_table(*identifier).pk)
 
 
-def test_dropping_a_table_asks_whether_its_data_goes_too(browser):
+def test_the_form_to_drop_a_table_offers_to_remove_its_data(browser):
     row = table("prod", "t")
     with unchanged():
         page = browser.get(url(row, "drop")).content.decode()
@@ -28,7 +28,7 @@ def test_dropping_a_table_asks_whether_its_data_goes_too(browser):
     assert 'name="purge"' in page
 
 
-def test_drop_keeps_the_data(browser):
+def test_a_drop_keeps_the_data(browser):
     row = table("prod", "t")
     answer = browser.post(url(row, "drop"), headers={"x-request-id": "press-1"})
     assert answer.headers["location"] == url(row)
@@ -41,7 +41,7 @@ def test_drop_keeps_the_data(browser):
     assert event.request_id == "press-1"
 
 
-def test_drop_with_purge_orders_a_job(browser):
+def test_a_drop_with_purge_starts_a_job(browser):
     row = table("prod", "t")
     answer = browser.post(url(row, "drop"), {"purge": "on"})
     assert answer.headers["location"] == f"{url(row)}?tab=jobs"
@@ -54,7 +54,7 @@ def test_drop_with_purge_orders_a_job(browser):
     assert browser.get(answer.headers["location"]).context["panels"][0].rows
 
 
-def test_deregister_keeps_the_data(browser):
+def test_a_deregistration_keeps_the_data(browser):
     row = table("prod", "t")
     assert browser.post(url(row, "deregister")).status_code == 302
     row.refresh_from_db()
@@ -63,7 +63,7 @@ def test_deregister_keeps_the_data(browser):
     assert (last_event().action, last_event().actor) == ("table.deregister", "user:ada")
 
 
-def test_rename_into_another_namespace(browser):
+def test_a_table_is_renamed_into_another_namespace(browser):
     row = table("prod", "t")
     make_namespace("prod", "old")
     answer = browser.post(url(row, "rename"), {"namespace": "prod$old", "name": "t2"})
@@ -73,7 +73,7 @@ def test_rename_into_another_namespace(browser):
     assert (last_event().action, last_event().actor) == ("table.rename", "user:ada")
 
 
-def test_rename_to_a_name_that_is_taken_is_a_message(browser):
+def test_renaming_a_table_to_an_existing_name_is_a_message(browser):
     row = table("prod", "t")
     make_table("prod", "u")
     make_view("prod", "v")
@@ -84,7 +84,7 @@ def test_rename_to_a_name_that_is_taken_is_a_message(browser):
         assert told(answer) == [f"Cannot rename prod.t to prod.{name}. {holder} already exists"]
 
 
-def test_a_view_is_dropped_and_leaves_no_job(browser):
+def test_a_view_is_dropped_without_a_job(browser):
     row = make_view("prod", "v")
     page = browser.get(url(row, "drop")).content.decode()
     assert "Drop view &#x27;prod.v&#x27;?" in page
@@ -107,7 +107,7 @@ def test_a_view_is_renamed(browser):
     assert (event.action, event.target, event.actor) == ("view.rename", "prod.w", "user:ada")
 
 
-def test_renaming_a_view_to_a_name_that_is_taken_is_a_message(browser):
+def test_renaming_a_view_to_an_existing_name_is_a_message(browser):
     row = make_view("prod", "v")
     make_table("prod", "u")
     with unchanged():
@@ -123,7 +123,7 @@ def test_a_view_cannot_be_deregistered(browser):
 
 
 @pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
-def test_the_page_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
+def test_the_page_of_a_dropped_table_does_not_change_a_new_table_of_its_name(browser, action):
     row = table("prod", "t")
     iceberg_tables.drop_table(actor=SYSTEM, table=("prod", "t"))
     table("prod", "t")
@@ -132,7 +132,7 @@ def test_the_page_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser
     assert told(answer) == ["Table 'prod.t' does not exist"]
 
 
-def test_the_page_of_a_dropped_view_does_not_reach_the_next_of_its_name(browser):
+def test_the_page_of_a_dropped_view_does_not_change_a_new_view_of_its_name(browser):
     row = make_view("prod", "v")
     Table.objects.filter(pk=row.pk).update(state=TableState.DROPPED)
     make_view("prod", "v")
@@ -141,7 +141,7 @@ def test_the_page_of_a_dropped_view_does_not_reach_the_next_of_its_name(browser)
     assert told(answer) == ["View 'prod.v' does not exist"]
 
 
-def test_a_dropped_table_shows_what_it_was_and_offers_nothing(browser):
+def test_the_page_of_a_dropped_table_has_facts_but_no_buttons(browser):
     row = table("prod", "t")
     iceberg_tables.drop_table(actor=SYSTEM, table=("prod", "t"), purge=True)
     page = browser.get(url(row))
@@ -151,7 +151,7 @@ def test_a_dropped_table_shows_what_it_was_and_offers_nothing(browser):
 
 
 @pytest.mark.parametrize("make", [table, make_view])
-def test_who_may_only_see_may_not_press(sign_in, make):
+def test_buttons_require_privileges(sign_in, make):
     row = make("prod", "t")
     browser = sign_in("read")
     events = AuditEvent.objects.count()
