@@ -1,4 +1,4 @@
-"""Idempotency keys: how they are read, and the records under them."""
+"""Idempotency keys: parsing, and records of requests."""
 
 import hashlib
 import uuid
@@ -22,7 +22,7 @@ def actor(digest="f1", name="etl", key=KEY, **keys):
     return Principal(name, idempotency=IdempotencyKey(uuid.UUID(key), lambda: digest), **keys)
 
 
-def test_a_key_of_version_7_is_read_with_the_fingerprint_of_its_request():
+def test_a_key_of_version_7_is_parsed_with_the_fingerprint_of_its_request():
     for text in (KEY, KEY.upper()):
         key = idempotency.read_key(text, b"POST", b"/x")
         assert key.key == uuid.UUID(KEY)
@@ -48,7 +48,7 @@ def test_other_keys_are_refused(text):
     assert refusal.value.message == message
 
 
-def test_a_key_of_any_version():
+def test_a_key_may_have_any_version():
     text = KEY.replace("-7000", "-4000").upper()
     assert idempotency.read_any_key(text) == uuid.UUID(text)
     with pytest.raises(InvalidInput) as refusal:
@@ -81,7 +81,7 @@ def test_a_refusal_is_recorded_once():
 
 
 @pytest.mark.django_db
-def test_a_record_is_that_of_the_principal_and_its_key_with_the_same_limits():
+def test_a_record_belongs_to_the_principal_and_a_key_with_the_same_limits():
     idempotency.keep_refusal(actor(), status=409, content=b"no", headers={})
     assert idempotency.find(actor()).status == 409
     assert idempotency.find(actor(name="other")) is None
@@ -151,7 +151,7 @@ def test_the_change_of_a_record_is_the_first_operation_of_its_transaction():
 
 
 @pytest.mark.django_db
-def test_records_end_after_a_day_and_an_hour():
+def test_records_expire_after_25_hours():
     for name, hours in (("young", 24.9), ("old", 25.1), ("older", 30)):
         row = IdempotencyRecord.objects.create(key=KEY, actor=name, fingerprint="f1")
         created_at = timezone.now() - timedelta(hours=hours)

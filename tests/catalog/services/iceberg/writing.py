@@ -1,4 +1,4 @@
-"""PyIceberg writing to tables of this catalog without a server: its commits go to the services."""
+"""PyIceberg as a writer without a server: its commits call the services."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ class _Services(NoopCatalog):
 
 
 def open_table(*identifier: str) -> Table:
-    """The table as PyIceberg has it."""
+    """The table as an object of PyIceberg."""
     loaded = iceberg_tables.load_table(actor=SYSTEM, table=identifier)
     return Table(
         identifier,

@@ -1,4 +1,4 @@
-"""Jobs of Iceberg tables, up to what Spark is asked to do."""
+"""Jobs of Iceberg tables, up to the requests to Spark."""
 
 import time
 from pathlib import Path
@@ -27,7 +27,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeSpark:
-    """Keeps what it is asked, and answers as it is told."""
+    """Stores its requests, and returns configured answers."""
 
     def __init__(self, **answer: Any) -> None:
         self.answer = answer
@@ -64,7 +64,7 @@ def row(*identifier: str) -> Table:
     return Table.objects.named(identifier).get()
 
 
-def test_a_table_without_snapshots_is_well() -> None:
+def test_a_table_without_snapshots_is_healthy() -> None:
     make_iceberg_table("ws", "t")
 
     measured = iceberg_statistics.measure(row("ws", "t"), effective([]))
@@ -85,20 +85,20 @@ def test_a_table_without_snapshots_is_well() -> None:
         {action.key for action in maintenance_actions.of_format("iceberg")} - {"remove_orphans"}
     ),
 )
-def test_what_has_nothing_to_do_starts_no_spark(kind: str) -> None:
+def test_jobs_without_work_do_not_start_spark(kind: str) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark()
 
     job = run(kind, spark)
 
     assert job.status == JobStatus.SUCCEEDED
-    assert job.error  # the remark
+    assert job.error  # the message
     assert job.result["before"]["files"] == 0
     assert spark.requests == []
 
 
 @pytest.mark.parametrize("is_dry_run", [True, False])
-def test_orphans(is_dry_run: bool) -> None:
+def test_orphans_are_removed(is_dry_run: bool) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark(orphan_files_count=2, orphan_bytes=7, orphan_files=["a", "b"])
 
@@ -131,11 +131,11 @@ def test_orphans(is_dry_run: bool) -> None:
         }
 
 
-# --- what the ledger names -------------------------------------------------------------------------
+# --- files of the ledger -------------------------------------------------------------------------
 
 
 def grow(times: int, **properties: str) -> None:
-    """A table, and so many snapshots of it, each with a file of its own."""
+    """A table with this number of snapshots, each with its own file."""
     make_namespace("ws")
     create = {"properties": properties} if properties else {}
     make_iceberg_table("ws", "t", **create)
@@ -153,7 +153,7 @@ def ledger(*, visible: bool = True) -> dict[int, str]:
     }
 
 
-def test_metadata_files_that_the_ledger_names_are_no_orphans() -> None:
+def test_metadata_files_of_the_ledger_are_not_orphans() -> None:
     grow(4, **{"write.metadata.previous-versions-max": "1"})
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
 
@@ -163,7 +163,7 @@ def test_metadata_files_that_the_ledger_names_are_no_orphans() -> None:
     assert spark.requests[0]["kept_metadata"] == sorted(ledger().values())
 
 
-def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
+def test_versions_that_left_the_log_are_removed_from_the_ledger_later() -> None:
     grow(4, **{"write.metadata.previous-versions-max": "1"})
     before, spark = ledger(), FakeSpark(deleted_data_files_count=0)
     newest = max(before)
@@ -195,7 +195,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
 
 
 class Expiring(FakeSpark):
-    """Removes some of the files that only old snapshots have, as Iceberg would all."""
+    """Removes some of the files that only old snapshots have; Iceberg would remove all."""
 
     def __init__(self, *names: str, **answer: Any) -> None:
         super().__init__(**answer)
@@ -208,7 +208,7 @@ class Expiring(FakeSpark):
         return super().__call__(*args, **options)
 
 
-def test_the_bytes_that_went_are_told() -> None:
+def test_removed_bytes_are_reported() -> None:
     grow(3)
     location = Path(row("ws", "t").location)
     data = {path: path.stat().st_size for path in location.rglob("*.parquet")}
@@ -233,13 +233,11 @@ def test_the_bytes_that_went_are_told() -> None:
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert job.result["files"] == 2
-    assert job.result["bytes"] == sum(unreferenced.values()), (
-        "of what is still there nothing counts"
-    )
+    assert job.result["bytes"] == sum(unreferenced.values()), "files that still exist do not count"
     assert job.result["planned"]["bytes"] == planned["bytes"]
 
 
-def test_of_too_many_files_no_bytes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_not_reported_for_too_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 1)
     grow(3)
 
@@ -262,7 +260,7 @@ def refused(spark: FakeSpark) -> str:
     return job.error
 
 
-def test_no_orphans_where_another_table_lies() -> None:
+def test_orphans_are_not_removed_in_the_directory_of_another_table() -> None:
     make_iceberg_table("ws", "t")
     other = make_table("ws", "lance")
     Table.objects.filter(pk=other.pk).update(location=row("ws", "t").location + "/inside")
@@ -270,7 +268,7 @@ def test_no_orphans_where_another_table_lies() -> None:
     assert "may belong to another table" in refused(FakeSpark())
 
 
-def test_no_orphans_where_a_dropped_table_left_files() -> None:
+def test_orphans_are_not_removed_in_the_directory_of_a_dropped_table() -> None:
     make_iceberg_table("ws", "t")
     inside = Path(row("ws", "t").location, "inside")
     other = make_table("ws", "gone")
@@ -283,7 +281,7 @@ def test_no_orphans_where_a_dropped_table_left_files() -> None:
 
 
 @pytest.mark.parametrize("path", ["{location}", "{location}/data", "{above}"])
-def test_no_orphans_where_another_table_has_files(path: str) -> None:
+def test_orphans_are_not_removed_in_a_directory_with_files_of_another_table(path: str) -> None:
     make_iceberg_table("ws", "t")
     make_iceberg_table("ws", "other")
     location = row("ws", "t").location
@@ -293,7 +291,7 @@ def test_no_orphans_where_another_table_has_files(path: str) -> None:
     assert "may belong to another table" in refused(FakeSpark())
 
 
-def test_no_files_are_removed_of_a_table_that_shares_them() -> None:
+def test_shared_files_of_a_table_are_not_removed() -> None:
     make_iceberg_table("ws", "t", properties={"gc.enabled": "false"})
 
     assert "gc.enabled=false" in refused(FakeSpark())

@@ -1,4 +1,4 @@
-"""Equality deletes, as Flink writes them: their tables are not well, and compaction is what helps."""
+"""Equality deletes, as Flink writes them: they lower the score, and compaction removes them."""
 
 from pathlib import Path
 from typing import Any
@@ -73,14 +73,14 @@ def test_equality_deletes_are_measured(warehouse):
     assert planning.score(measured, POLICY) < 100
 
 
-def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
+def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
     made = upserted(warehouse / "t")
     many = [made.file(rows(key), content=EQUALITY, equality_ids=[1]) for key in range(10)]
     made.commit(many, operation="delete")
     table = register(made, warehouse / "t")
     measured = measure(table)
     assert measured.equality_delete_files == 13
-    # All files of the table are older than these.
+    # All files of the table are older than the deletes.
     assert (measured.files, measured.rewrite_files) == (7, 7)
     (job,) = maintenance_actions.plan(measured, POLICY)
     assert job.kind == "compact"
@@ -88,7 +88,7 @@ def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
     assert iceberg_actions._options(measured, POLICY)["delete-file-threshold"] == "1"
 
 
-def test_they_reach_older_files_of_their_partition_alone(warehouse):
+def test_equality_deletes_apply_to_older_files_of_their_partition(warehouse):
     made = upserted(warehouse / "t", BY_PART)
     keys = rows(*range(10, 20), part=1)
     made.commit([made.file(keys, content=EQUALITY, equality_ids=[1])], operation="delete")
@@ -99,7 +99,7 @@ def test_they_reach_older_files_of_their_partition_alone(warehouse):
     assert (measured.files, measured.rewrite_files) == (8, 7)
 
 
-def test_a_few_of_them_are_left_alone(warehouse):
+def test_few_equality_deletes_are_not_compacted(warehouse):
     made = Written(warehouse / "t", SCHEMA)
     made.commit([made.file(rows(*range(1000)))])
     made.commit([made.file(rows(1), content=EQUALITY, equality_ids=[1])], operation="delete")

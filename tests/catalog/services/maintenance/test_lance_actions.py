@@ -1,4 +1,4 @@
-"""Measuring Lance tables, and bringing their indexes up to date."""
+"""Measurement of Lance tables, and optimization of their indexes."""
 
 import time
 from typing import Any
@@ -86,7 +86,7 @@ def test_a_table_without_data_is_not_measured():
     assert lance_actions.measure(make_table("ws", "t"), policy()) is None
 
 
-def test_the_figures_of_a_table():
+def test_a_table_is_measured():
     row = make_lance_table(TABLE, numbers(0, 3000))
     make_index()
     append(3000, 500, per_file=100)
@@ -97,7 +97,7 @@ def test_the_figures_of_a_table():
     assert (measured.format, measured.version) == ("lance", newest().version)
     assert (measured.rows, measured.deleted_rows) == (2899, 601)
     assert (measured.files, measured.small_files, measured.bytes) == (6, 5, data)
-    # The five small ones become one; the large one loses its deleted rows, and is written as two.
+    # The five small files become one. The large file is rewritten as two, without its deleted rows.
     assert (measured.rewrite_files, measured.rewritten_files, measured.rewrite_bytes) == (
         6,
         3,
@@ -111,7 +111,7 @@ def test_the_figures_of_a_table():
     assert measured.indexes == 1
 
 
-def test_what_is_planned_of_the_figures():
+def test_a_plan_follows_from_the_figures():
     row = make_lance_table(TABLE, numbers(0, 10))
     make_index()
     append(10, 100, per_file=10)
@@ -125,12 +125,12 @@ def test_what_is_planned_of_the_figures():
         ("compact", "on"),
         ("clean_up", "dry_run"),
     ]
-    # Lance does not mix what an index knows with what it does not: the first file stays.
+    # Lance does not merge indexed with unindexed rows, so the first file is kept.
     assert (planned[1].files_gone, planned[1].is_for_spark) == (9, False)
     assert planned[0].parameters == {"indexes": ["id_idx"]}
 
 
-def test_measuring_a_table_of_many_fragments_takes_no_time():
+def test_a_table_with_many_fragments_is_measured_quickly():
     row = make_lance_table(TABLE, numbers(0, 1))
     append(1, 10_000, per_file=1)
     lance_datasets.clear_caches()
@@ -139,10 +139,10 @@ def test_measuring_a_table_of_many_fragments_takes_no_time():
     took = time.monotonic() - began
     assert measured is not None
     assert (measured.files, measured.rewrite_files, measured.rewritten_files) == (10_001, 10_001, 1)
-    assert took < 20  # 0.5 s here, when nothing else goes on
+    assert took < 20  # 0.5 s on an idle machine
 
 
-def test_measuring_changes_and_lists_nothing(monkeypatch):
+def test_a_measurement_writes_nothing_and_lists_no_directory(monkeypatch):
     row = make_lance_table(TABLE, numbers(0, 10))
 
     def refuse(*_: Any) -> None:
@@ -154,7 +154,7 @@ def test_measuring_changes_and_lists_nothing(monkeypatch):
     assert files(row.location) == before
 
 
-def test_indexes_that_are_behind_are_brought_up():
+def test_indexes_with_unindexed_rows_are_optimized():
     make_lance_table(TABLE, numbers(0, 100))
     make_index("one")
     append(100, 50)
@@ -181,7 +181,7 @@ def test_indexes_that_are_behind_are_brought_up():
     assert str(event.transaction_id) == job.result["transaction_id"]
 
 
-def test_only_those_named_are_brought_up():
+def test_only_the_named_indexes_are_optimized():
     make_lance_table(TABLE, numbers(0, 100))
     make_index("one")
     make_index("two", "BITMAP")
@@ -205,7 +205,7 @@ def test_a_dry_run_changes_nothing():
     assert run().result["after"] == job.result["after"]
 
 
-def test_indexes_that_know_all_are_left():
+def test_complete_indexes_are_not_optimized():
     make_lance_table(TABLE, numbers(0, 100))
     make_index()
     version = newest().version
@@ -214,7 +214,7 @@ def test_indexes_that_know_all_are_left():
     assert newest().version == version
 
 
-def test_an_index_that_is_gone_fails_the_job():
+def test_a_missing_index_fails_the_job():
     make_lance_table(TABLE, numbers(0, 100))
     job = run(indexes=["gone"])
     assert (job.status, job.error) == (
@@ -233,8 +233,8 @@ def partitions(name: str = "v_idx") -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
-def test_a_vector_index_is_brought_up_and_keeps_its_partitions(kind):
-    """By itself Lance joins partitions that it holds for too small: it made one of these."""
+def test_optimizing_a_vector_index_keeps_its_partitions(kind):
+    """By default, Lance joins partitions that it considers too small; here it would join all into one."""
     data = np.random.default_rng(1).random((1000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:600]))
     index = NewIndex(column="v", index_type=kind, num_partitions=4)
@@ -253,7 +253,7 @@ def test_a_vector_index_is_brought_up_and_keeps_its_partitions(kind):
     assert Table.objects.get().state == "live"
 
 
-def test_large_partitions_are_divided():
+def test_large_partitions_are_split():
     data = np.random.default_rng(1).random((34_000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:9000]))
     index = NewIndex(column="v", index_type="IVF_FLAT", num_partitions=1)
@@ -264,7 +264,7 @@ def test_large_partitions_are_divided():
     assert divided > 1
 
 
-def test_an_index_built_by_the_size_of_its_partitions_keeps_to_it():
+def test_an_index_with_a_target_partition_size_keeps_it():
     data = np.random.default_rng(1).random((6000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:1000]))
     index = NewIndex(column="v", index_type="IVF_FLAT", target_partition_size=100)
@@ -277,7 +277,7 @@ def test_an_index_built_by_the_size_of_its_partitions_keeps_to_it():
 
 
 def nested(count: int) -> pa.Table:
-    """Fields inside of another, some with a dot in their names."""
+    """Nested fields, some of which have a dot in their names."""
     data = np.random.default_rng(count).random((count, 8), dtype=np.float32)
     numbers = pa.array(range(count), pa.int64())
     inside = pa.StructArray.from_arrays(
@@ -293,8 +293,8 @@ def build_nested(**columns: str) -> None:
         lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
 
 
-def test_indexes_of_fields_inside_of_others_are_brought_up():
-    """Lance by itself does not find vectors in a field whose name has a dot."""
+def test_indexes_of_nested_fields_are_optimized():
+    """By default, Lance does not find vectors in a field whose name has a dot."""
     make_lance_table(TABLE, nested(200))
     build_nested(plain="s.plain", dotted="s.`a.b`", vectors="s.`v.e`")
     lance_data.insert(actor=SYSTEM, table=TABLE, data=nested(100).to_reader())
@@ -305,8 +305,8 @@ def test_indexes_of_fields_inside_of_others_are_brought_up():
     assert newest().to_table(filter="s.`a.b` = 50").num_rows == 2
 
 
-def test_indexes_that_were_built_without_rows_are_brought_up():
-    """Lance by itself does not find the field of those inside of another field."""
+def test_indexes_that_were_built_without_rows_are_optimized():
+    """By default, Lance does not find the field of such an index if it is nested."""
     make_lance_table(TABLE, nested(10).slice(0, 0))
     build_nested(plain="s.plain", dotted="s.`a.b`", top="id")
     lance_data.insert(actor=SYSTEM, table=TABLE, data=nested(100).to_reader())
@@ -317,7 +317,7 @@ def test_indexes_that_were_built_without_rows_are_brought_up():
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
-    """Let Lance refuse to bring these indexes up."""
+    """Let Lance refuse to optimize these indexes."""
     optimize_indices = DatasetOptimizer.optimize_indices
 
     def optimize(self: Any, index_names: list[str], **options: Any) -> None:
@@ -328,7 +328,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
     monkeypatch.setattr(DatasetOptimizer, "optimize_indices", optimize)
 
 
-def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch):
+def test_an_index_that_lance_refuses_does_not_stop_the_others(monkeypatch):
     make_lance_table(TABLE, numbers(0, 100))
     for name, kind in (("one", "BTREE"), ("three", "ZONEMAP"), ("two", "BITMAP")):
         make_index(name, kind)
@@ -347,7 +347,7 @@ def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch
     assert JobEvent.objects.get(level=JobEvent.Level.WARNING).message == why
 
 
-def test_a_job_of_nothing_but_refused_indexes_fails(monkeypatch):
+def test_a_job_whose_indexes_are_all_refused_fails(monkeypatch):
     row = make_lance_table(TABLE, numbers(0, 100))
     make_index("one")
     make_index("two", "BITMAP")

@@ -1,4 +1,4 @@
-"""Compacting Lance tables: rows, indexes and other writers are none the worse for it."""
+"""Compaction of Lance tables preserves rows and indexes, and does not disturb other writers."""
 
 import hashlib
 import shutil
@@ -52,7 +52,7 @@ def _ada_is_a_principal(db: None) -> None:
 
 
 def start(kind: str = "compact", *, dry: bool = False, **values: Any) -> Job:
-    """A job as it is asked for, with the policy that holds."""
+    """Start a job with the effective policy."""
     policy = {name: setting.value for name, setting in policies.effective([]).values.items()}
     more = values.pop("more", {})
     operation = job_operations.StartMaintenance(
@@ -77,7 +77,7 @@ def numbers(*values: int) -> pa.Table:
 
 
 def make_small(fragments: int = 10, rows: int = 10) -> Table:
-    """A table of many small fragments, in one version."""
+    """A table with many small fragments, in one version."""
     data = numbers(*range(fragments * rows))
     make_lance_table(TABLE, data.slice(0, rows))
 
@@ -102,7 +102,7 @@ def delete(predicate: str) -> None:
     lance_data.delete(actor=SYSTEM, table=TABLE, predicate=predicate)
 
 
-def test_small_fragments_become_one(settings):
+def test_small_fragments_are_merged(settings):
     make_small()
     before = newest().version
     job = run()
@@ -128,7 +128,7 @@ def test_the_audit_trail_names_the_job():
     assert log == ["planned", f"committed version {newest().version}"]
 
 
-def test_a_dry_run_tells_what_the_job_then_does():
+def test_a_dry_run_reports_the_plan_of_the_job():
     row = make_small()
     delete("id < 15")
     lying = files(row.location)
@@ -144,7 +144,7 @@ def test_a_dry_run_tells_what_the_job_then_does():
     assert planned["after"] == {key: executed["after"][key] for key in planned["after"]}
 
 
-def test_what_is_large_enough_stays():
+def test_large_fragments_are_not_rewritten():
     make_small(fragments=4, rows=1500)
     job = run(target_rows=2048)  # a fragment is small below 1,024 rows
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "nothing to compact")
@@ -166,7 +166,7 @@ def test_a_materialized_view_may_be_compacted():
     assert run().result["after"]["files"] == 1
 
 
-def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
+def test_a_conflict_in_one_group_does_not_lose_the_others(monkeypatch):
     make_small(fragments=8, rows=1024)
     calls = []
 
@@ -202,7 +202,7 @@ def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
     assert len(newest().get_fragments()) == 7  # one group of two
 
 
-def test_who_may_write_no_more_compacts_nothing():
+def test_compaction_requires_that_the_requester_still_may_write():
     row = make_small()
     api_keys.create_api_key(actor=SYSTEM, name="eve")
     job = start()
@@ -270,8 +270,8 @@ def checksum(table: pa.Table) -> str:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("rows", [200_000, 2_000_000])
-def test_writers_and_indexes_do_not_suffer(settings, rows):
-    """200 fragments with both kinds of index, 5 % of the rows deleted, and others at work."""
+def test_writers_and_indexes_are_not_disturbed(settings, rows):
+    """200 fragments with both kinds of index, 5 % of the rows deleted, and concurrent writers."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9
     make_root()
     step, target = rows // 200, rows // 5

@@ -1,4 +1,4 @@
-"""Building the indexes of Lance tables anew, among writers."""
+"""Rebuilds of indexes of Lance tables, with concurrent writers."""
 
 import threading
 import time
@@ -62,7 +62,7 @@ def _ada_is_a_principal(db: None) -> None:
 
 
 def rows(first: int, count: int) -> pa.Table:
-    """Rows of which every value follows from the number."""
+    """Rows in which every value is derived from the number."""
     vectors = np.random.default_rng(first).random((count, DIMENSION), dtype=np.float32)
     ids = range(first, first + count)
     return pa.table(
@@ -82,7 +82,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 def change(work: Callable[[Any], object], operation: Any = data_operations.InsertIntoTable) -> None:
-    """What a client does to the newest version, by Lance itself."""
+    """Change the newest version directly with Lance, as a client does."""
     lance_commits.write(actor=SYSTEM, table=TABLE, operation=operation, work=work)
 
 
@@ -95,7 +95,7 @@ def index(work: Callable[[Any], object]) -> None:
 
 
 def rebuild_reason(times: int = 2, first: int = ROWS, count: int = 100) -> None:
-    """Let rows come, and take them in, each time as a segment of its own."""
+    """Append rows and optimize the indexes repeatedly, which adds a segment each time."""
     for number in range(times):
         append(first + number * count, count)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
@@ -130,7 +130,7 @@ def run(*names: str, dry: bool = False) -> Job:
 
 
 def state() -> tuple[object, ...]:
-    """All that a job that did nothing leaves as it was: the files, the ledger and the indexes."""
+    """The state that a job without effect does not change: the files, the ledger and the indexes."""
     row = Table.objects.get(name="t")
     return (
         files(row.location),
@@ -165,7 +165,7 @@ def matching(column: str, text: str) -> Callable[[Any], object]:
 
 
 def nothing(_dataset: Any) -> None:
-    """Types that are asked in ways of their own: their parameters are compared."""
+    """No query, for types with special queries: only their parameters are compared."""
 
 
 BUILT: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
@@ -225,7 +225,7 @@ BUILT: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
 
 
 def parameters(dataset: Any, name: str = "i") -> tuple[object, ...]:
-    """What an index was built with, as far as Lance tells it."""
+    """The build parameters of an index, as far as Lance reports them."""
     (index,) = (candidate for candidate in dataset.describe_indices() if candidate.name == name)
     first = dataset.stats.index_stats(name)["indices"][0]
     parameters = {
@@ -235,7 +235,7 @@ def parameters(dataset: Any, name: str = "i") -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_an_index_of_every_type_is_built_anew_as_it_was(name):
+def test_an_index_of_every_type_is_rebuilt_with_its_parameters(name):
     build, ask = BUILT[name]
     make_lance_table(TABLE, rows(0, ROWS))
     index(build)
@@ -254,7 +254,7 @@ def test_an_index_of_every_type_is_built_anew_as_it_was(name):
     assert ask(newest()) == expected
     now = [index.get("num_partitions") for index in newest().stats.index_stats("i")["indices"]]
     assert now == ([3] if "by size" in name else partitions)
-    # An older version keeps the old one.
+    # Older versions keep the old index.
     assert [
         index.uuid
         for index in index_summaries(
@@ -302,7 +302,7 @@ SPECIAL: Mapping[str, tuple[pa.Table, Callable[[Any], object]]] = {
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_an_index_of_a_special_column_is_built_anew_as_it_was(name):
+def test_an_index_of_a_special_column_is_rebuilt_with_its_parameters(name):
     data, build = SPECIAL[name]
     make_lance_table(TABLE, data)
     index(build)
@@ -317,7 +317,7 @@ def test_an_index_of_a_special_column_is_built_anew_as_it_was(name):
 
 
 def recall(dataset: Any, queries: Any, vectors: Any) -> float:
-    """Of the ten nearest that there are, how many a search by the index finds."""
+    """The share of the ten nearest rows that a search with the index finds."""
     hits = 0
     for query in queries:
         distances = ((vectors - query) ** 2).sum(axis=1)
@@ -328,8 +328,8 @@ def recall(dataset: Any, queries: Any, vectors: Any) -> float:
     return hits / (10 * len(queries))
 
 
-def test_a_vector_index_finds_more_of_what_came_after_its_training():
-    """The rows that came later lie elsewhere, where the old centroids tell nothing apart."""
+def test_a_rebuilt_vector_index_has_a_better_recall_for_newer_rows():
+    """Newer rows are in another region, in which the old centroids do not distinguish them."""
     random = np.random.default_rng(7)
     centers = random.random((40, DIMENSION), dtype=np.float32) * 10
     centers[:4] -= 100  # the old rows
@@ -359,7 +359,7 @@ def test_a_vector_index_finds_more_of_what_came_after_its_training():
 
 @pytest.fixture
 def worn(warehouse: Any) -> None:
-    """A table with two indexes in three segments each, and 30 rows that none of them knows."""
+    """A table with two indexes of three segments each, and 30 unindexed rows."""
     make_lance_table(TABLE, rows(0, ROWS))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="by_id"))
     index(lambda dataset: dataset.create_scalar_index("text", "INVERTED", name="words"))
@@ -368,7 +368,7 @@ def worn(warehouse: Any) -> None:
 
 
 @pytest.mark.usefixtures("worn")
-def test_what_a_job_tells_and_leaves_in_the_audit_trail():
+def test_the_result_and_the_audit_events_of_a_rebuild():
     job = run("by_id")
     size = {name: index.size_bytes for name, index in summaries().items()}
     result = job.result
@@ -408,7 +408,7 @@ def test_what_a_job_tells_and_leaves_in_the_audit_trail():
 
 
 @pytest.mark.usefixtures("worn")
-def test_all_are_built_each_in_a_version_of_its_own():
+def test_each_index_is_rebuilt_in_its_own_version():
     version = newest().version
     job = run()
     assert (job.status, job.result["version"]) == (JobStatus.SUCCEEDED, version + 2)
@@ -421,7 +421,7 @@ def test_all_are_built_each_in_a_version_of_its_own():
 
 
 @pytest.mark.usefixtures("worn")
-def test_a_dry_run_tells_the_same_and_changes_nothing():
+def test_a_dry_run_has_the_same_plan_and_changes_nothing():
     before = state()
     dry = run("words", dry=True)
     assert dry.status == JobStatus.SUCCEEDED, dry.error
@@ -435,7 +435,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing():
     assert dry.result["after"] == after
 
 
-def test_what_cannot_be_asked_for_changes_nothing():
+def test_invalid_requests_change_nothing():
     make_lance_table(TABLE, rows(0, 10))
     before = state()
     with pytest.raises(InvalidInput, match=r"Table 'ws.t' has no index"):
@@ -454,7 +454,7 @@ def test_what_cannot_be_asked_for_changes_nothing():
     assert not Job.objects.exists()
 
 
-def test_an_index_that_is_gone_when_the_job_begins():
+def test_an_index_dropped_before_the_job_fails_it():
     make_lance_table(TABLE, rows(0, 100))
     for name in ("a", "b"):
         index(lambda dataset, name=name: dataset.create_scalar_index("id", "BTREE", name=name))
@@ -470,7 +470,7 @@ def test_an_index_that_is_gone_when_the_job_begins():
     assert [index["name"] for index in both.result["plan"]["indexes"]] == ["a"]
 
 
-def test_too_few_vectors_are_refused_and_the_index_stays():
+def test_an_index_with_too_few_vectors_is_not_rebuilt():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
     change(lambda dataset: dataset.delete("id >= 200"), data_operations.DeleteFromTable)
@@ -483,7 +483,7 @@ def test_too_few_vectors_are_refused_and_the_index_stays():
     assert state() == before
 
 
-def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
+def test_an_index_that_lance_would_build_differently_is_not_rebuilt(monkeypatch):
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("text", "INVERTED", stem=False))
     before = state()
@@ -502,11 +502,11 @@ def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
     assert state() == before
 
 
-# --- among others ----------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------------
 
 
 def aside(act: Callable[[], object]) -> None:
-    """Do it with a thread and a database connection of one's own, as another client does."""
+    """Run an action in another thread with its own connection, as another client does."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -529,9 +529,9 @@ Meanwhile = Callable[..., list[int]]
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    """Let others do something each time when an index is about to be built, the first times.
+    """Run an action before each of the first builds of an index.
 
-    The list that is returned has the versions that were built from.
+    Returns a list to which the versions that were built from are added.
     """
     build = lance_index_plans.build
 
@@ -556,7 +556,7 @@ committed = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def settled(transactional_db: None, warehouse: Any) -> None:
-    """A table whose index is in three segments, and which other threads see."""
+    """A table whose index has three segments, committed so that other threads see it."""
     make_root()
     make_lance_table(TABLE, rows(0, 300))
     append(300, 300)
@@ -570,12 +570,12 @@ def ids() -> list[int]:
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
+def test_rows_appended_during_a_rebuild_are_kept_and_unindexed(meanwhile):
     version = newest().version
     calls = meanwhile(lambda: append(5000, 40))
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
-    assert calls == [version]  # it was not built twice
+    assert calls == [version]  # the index was not built twice
     assert ids() == [*range(800), *range(5000, 5040)]
     built = summaries()["i"]
     assert (built.segments, built.unindexed_rows) == (1, 40)
@@ -587,7 +587,7 @@ def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_rows_that_go_or_change_meanwhile(meanwhile):
+def test_rows_deleted_or_updated_during_a_rebuild(meanwhile):
     def act() -> None:
         lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 10")
         change(lambda dataset: dataset.update({"id": "id + 9000"}, where="id = 700"))
@@ -610,7 +610,7 @@ def test_rows_that_go_or_change_meanwhile(meanwhile):
     ],
     ids=["compaction", "the same index"],
 )
-def test_what_does_not_go_together_is_done_again_on_the_newest_version(meanwhile, act):
+def test_a_conflicting_change_repeats_the_rebuild_on_the_newest_version(meanwhile, act):
     version = newest().version
     calls = meanwhile(lambda: index(act))
     job = run()
@@ -627,7 +627,7 @@ def test_what_does_not_go_together_is_done_again_on_the_newest_version(meanwhile
 @committed
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("of", ["index", "column"])
-def test_an_index_that_is_dropped_meanwhile_does_not_come_back(meanwhile, of):
+def test_an_index_dropped_during_its_rebuild_is_not_restored(meanwhile, of):
     def drop(dataset: Any) -> None:
         if of == "index":
             dataset.drop_index("i")
@@ -645,7 +645,7 @@ def test_an_index_that_is_dropped_meanwhile_does_not_come_back(meanwhile, of):
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
+def test_an_index_replaced_during_its_rebuild_is_rebuilt_in_the_retry(meanwhile):
     def other(dataset: Any) -> None:
         dataset.drop_index("i")
         dataset.create_scalar_index("kind", "BITMAP", name="i")
@@ -658,7 +658,7 @@ def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
     version = newest().version
     Job.objects.update(lease_until=None)
     work_on(job)
-    # It is as new as the job could make it.
+    # It is as new as a rebuild by the job.
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "rebuilt since the job began: i")
     assert newest().version == version
 
@@ -680,7 +680,7 @@ def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, 
         if how == "canceled":
             jobs.cancel_jobs_of(Transaction.objects.get(jobs=job))
         else:
-            Job.objects.filter(pk=job.pk).update(attempts=2)  # as another worker's take does
+            Job.objects.filter(pk=job.pk).update(attempts=2)  # as when another worker takes the job
         assert heartbeats[0]._reason is not None or wait(lambda: heartbeats[0]._reason is not None)
 
     calls = meanwhile(stop)
@@ -706,13 +706,13 @@ def tidy_much() -> None:
             lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=200),
             lambda dataset: dataset.optimize.optimize_indices(),
         ):
-            with suppress(CommitConflict):  # the others were faster, five times
+            with suppress(CommitConflict):  # it lost five races
                 index(work)
 
 
 def run_to_its_end() -> None:
     job = run()
-    while job.status == JobStatus.QUEUED:  # others were faster
+    while job.status == JobStatus.QUEUED:  # it lost a race
         Job.objects.filter(pk=job.pk).update(lease_until=None)
         work_on(job)
     assert (job.status, job.result["after"]["indexes"]) == (JobStatus.SUCCEEDED, 1)
@@ -720,8 +720,8 @@ def run_to_its_end() -> None:
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_among_writers_nothing_is_lost_and_no_index_is_ever_missing():
-    """One appends and deletes, one compacts and takes rows in, one reads."""
+def test_with_concurrent_writers_no_row_is_lost_and_no_index_is_ever_missing():
+    """One thread appends and deletes, one compacts and optimizes, one reads."""
     ended = threading.Event()
     missing: list[int] = []
 
@@ -769,7 +769,7 @@ def test_a_worker_that_dies_before_the_commit_leaves_the_old_index(meanwhile):
     now = newest()
     assert (now.version, [segment.uuid for segment in now.describe_indices()[0].segments]) == before
     assert where("id in (3, 799)")(now) == [3, 799]
-    job_runner.run_job(job.pk)  # it is still the dead one's
+    job_runner.run_job(job.pk)  # the dead worker still has the lease
     assert len(calls) == 1
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
@@ -788,14 +788,14 @@ def wait(is_so: Callable[[], bool]) -> bool:
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
+def test_indexes_built_before_a_worker_died_are_not_rebuilt_again(monkeypatch):
     index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="j"))
     job = start()
     write = lance_commits.write
 
     def die(**arguments: Any) -> Any:
         write(**arguments)
-        raise SystemExit  # after the commit, before anything is noted of it
+        raise SystemExit  # after the commit, before it is recorded
 
     monkeypatch.setattr(lance_commits, "write", die)
     with pytest.raises(SystemExit):
@@ -805,20 +805,20 @@ def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
     assert {n: i.segments for n, i in summaries().items()} == {"i": 1, "j": 1}
     first = summaries()["i"].uuid
     append(9000, 5)
-    index(lambda dataset: dataset.optimize.optimize_indices())  # keeps what it was trained on
+    index(lambda dataset: dataset.optimize.optimize_indices())  # keeps its trained centroids
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
     assert (job.status, job.attempts) == (JobStatus.SUCCEEDED, 2)
     assert job.error == "rebuilt since the job began: i"
-    assert job.result["version"] == version + 3  # of 'j' alone
+    assert job.result["version"] == version + 3  # only of 'j'
     assert AuditEvent.objects.filter(action="maintenance.rebuild_index").count() == 2
     assert job.result["before"]["segments"] == 4
     assert job.result["after"]["unindexed_rows"] == 0
-    assert summaries()["i"].uuid != first  # by the optimization, not by the job
+    assert summaries()["i"].uuid != first  # increased by the optimization, not by the job
 
 
 @pytest.mark.parametrize("privilege", [Privilege.READ, Privilege.WRITE, Privilege.MAINTAIN])
-def test_it_takes_maintain_and_no_more(privilege):
+def test_a_rebuild_requires_only_maintain(privilege):
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     row = PrincipalRow.objects.create(name="etl", kind=PrincipalKind.SERVICE)
@@ -840,7 +840,7 @@ def test_it_takes_maintain_and_no_more(privilege):
     assert not Job.objects.exists()
 
 
-def test_who_may_maintain_no_more_builds_nothing():
+def test_a_rebuild_requires_that_the_requester_still_may_maintain():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     api_keys.create_api_key(actor=SYSTEM, name="eve")
@@ -853,7 +853,7 @@ def test_who_may_maintain_no_more_builds_nothing():
     assert state() == before
 
 
-def test_the_index_of_a_branch_is_left_alone():
+def test_indexes_of_branches_are_not_rebuilt():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="b")
@@ -863,7 +863,7 @@ def test_the_index_of_a_branch_is_left_alone():
     assert on_branch.uuid != summaries()["i"].uuid
 
 
-def test_the_index_of_a_materialized_view_is_built_anew():
+def test_indexes_of_materialized_views_are_rebuilt():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     before = summaries()["i"].uuid
@@ -872,7 +872,7 @@ def test_the_index_of_a_materialized_view_is_built_anew():
     assert summaries()["i"].uuid != before
 
 
-def test_the_log_tells_what_is_left(monkeypatch):
+def test_the_log_reports_the_remaining_indexes(monkeypatch):
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
@@ -892,7 +892,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
     ]
 
 
-# --- by the clock ----------------------------------------------------------------------------------
+# --- scheduled rebuilds ----------------------------------------------------------------------------------
 
 
 def built() -> dict[str, BuiltIndex]:
@@ -907,7 +907,7 @@ def due() -> list[tuple[str, object]]:
     return [(job.kind, job.parameters.get("indexes")) for job in new]
 
 
-def test_what_has_worn_is_built_anew_by_its_policy():
+def test_degraded_indexes_are_rebuilt_by_policy():
     make_lance_table(TABLE, rows(0, ROWS))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
     index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="kinds"))
@@ -926,12 +926,12 @@ def test_what_has_worn_is_built_anew_by_its_policy():
     assert due() == [("rebuild_indexes", ["ids"])]
     assert due() == []
     work_on(Job.objects.get())
-    assert due() == []  # the figures are still the old ones
+    assert due() == []  # the figures are not updated yet
     assert built()["ids"].segments == 1
     assert due() == []
 
 
-def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
+def test_a_vector_index_is_rebuilt_after_the_table_has_grown():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_FLAT", num_partitions=2))
     trained = newest().version - 1
@@ -946,7 +946,7 @@ def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
             built_index.trained_rows,
         ) == (1, trained, 300)
         assert due() == []
-        # From the next measurement on the version is gone.
+        # The version is removed before the next measurement.
         TableVersion.objects.filter(version=trained).update(deleted_at=timezone.now())
     append(2000, 1)
     assert built()["i"].untrained_rows(601) == 301
@@ -956,7 +956,7 @@ def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
     assert due() == []
 
 
-def test_without_the_version_that_it_was_trained_on_the_count_begins_today():
+def test_without_its_training_version_the_count_begins_at_the_measurement():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_FLAT", num_partitions=2))
     append(1000, 400)
@@ -966,8 +966,8 @@ def test_without_the_version_that_it_was_trained_on_the_count_begins_today():
     assert built()["i"].trained_rows == 700
 
 
-def test_what_cannot_be_built_anew_is_not_planned():
-    """It would fail again and again."""
+def test_rebuilds_that_cannot_succeed_are_not_planned():
+    """Otherwise the job would fail repeatedly."""
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=1, num_sub_vectors=2))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))

@@ -114,11 +114,11 @@ def test_a_missing_file_was_removed_before(table):
     assert list(referenced(table.document, read)) == [Reference(Kind.MANIFEST_LIST, manifest_list)]
 
 
-def test_what_cannot_be_parsed_is_reported(table):
+def test_unparsable_files_are_reported(table):
     table.commit([table.file([{"id": 1}])])
     manifest = table.manifests[0].manifest_path
     manifest_list = table.document["snapshots"][0]["manifest-list"]
-    # A manifest list is an Avro file, but no manifest.
+    # A manifest list is an Avro file, but not a manifest.
     for content in (b"", b"torn", read(manifest_list)):
         local(manifest).write_bytes(content)
         assert list(referenced(table.document, read)) == [
