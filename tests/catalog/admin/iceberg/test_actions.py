@@ -6,7 +6,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, JobStatus, Table, TableState
 from catalog.services.iceberg import tables as iceberg_tables
 from tests.catalog.admin.iceberg.iceberg_rows import make_view
-from tests.catalog.admin.test_actions import last_event, told, url
+from tests.catalog.admin.test_actions import last_event, messages_of, url
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 
@@ -35,7 +35,7 @@ def test_a_drop_keeps_the_data(browser):
     row.refresh_from_db()
     assert row.state == TableState.DROPPED
     assert not row.jobs.exists()
-    assert told(answer) == ["Table 'prod.t' was dropped"]
+    assert messages_of(answer) == ["Table 'prod.t' was dropped"]
     event = last_event()
     assert (event.action, event.target, event.actor) == ("table.drop", "prod.t", "user:ada")
     assert event.request_id == "press-1"
@@ -48,7 +48,7 @@ def test_a_drop_with_purge_starts_a_job(browser):
     row.refresh_from_db()
     assert row.state == TableState.DROPPED
     assert row.jobs.get().status == JobStatus.QUEUED
-    assert told(answer) == [
+    assert messages_of(answer) == [
         "Table 'prod.t' was dropped; its data is removed when its retention ends"
     ]
     assert browser.get(answer.headers["location"]).context["panels"][0].rows
@@ -81,7 +81,9 @@ def test_renaming_a_table_to_an_existing_name_is_a_message(browser):
         with unchanged():
             answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": name})
         assert answer.status_code == 200
-        assert told(answer) == [f"Cannot rename prod.t to prod.{name}. {holder} already exists"]
+        assert messages_of(answer) == [
+            f"Cannot rename prod.t to prod.{name}. {holder} already exists"
+        ]
 
 
 def test_a_view_is_dropped_without_a_job(browser):
@@ -90,7 +92,7 @@ def test_a_view_is_dropped_without_a_job(browser):
     assert "Drop view &#x27;prod.v&#x27;?" in page
     assert 'name="purge"' not in page
     answer = browser.post(url(row, "drop"), {"purge": "on"})
-    assert told(answer) == ["View 'prod.v' was dropped"]
+    assert messages_of(answer) == ["View 'prod.v' was dropped"]
     row.refresh_from_db()
     assert row.state == TableState.DROPPED
     assert not row.jobs.exists()
@@ -101,7 +103,7 @@ def test_a_view_is_dropped_without_a_job(browser):
 def test_a_view_is_renamed(browser):
     row = make_view("prod", "v")
     answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": "w"})
-    assert told(answer) == ["View 'prod.v' is now 'prod.w'"]
+    assert messages_of(answer) == ["View 'prod.v' is now 'prod.w'"]
     assert Table.objects.select_related("namespace").get(pk=row.pk).identifier == ("prod", "w")
     event = last_event()
     assert (event.action, event.target, event.actor) == ("view.rename", "prod.w", "user:ada")
@@ -112,14 +114,14 @@ def test_renaming_a_view_to_an_existing_name_is_a_message(browser):
     make_table("prod", "u")
     with unchanged():
         answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": "u"})
-    assert told(answer) == ["Cannot rename prod.v to prod.u. Table already exists"]
+    assert messages_of(answer) == ["Cannot rename prod.v to prod.u. Table already exists"]
 
 
 def test_a_view_cannot_be_deregistered(browser):
     row = make_view("prod", "v")
     with unchanged():
         answer = browser.post(url(row, "deregister"))
-    assert told(answer) == ["Table 'prod.v' does not exist. A view of this name exists."]
+    assert messages_of(answer) == ["Table 'prod.v' does not exist. A view of this name exists."]
 
 
 @pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
@@ -129,7 +131,7 @@ def test_the_page_of_a_dropped_table_does_not_change_a_new_table_of_its_name(bro
     table("prod", "t")
     with unchanged():
         answer = browser.post(url(row, action), {"namespace": "prod", "name": "u"})
-    assert told(answer) == ["Table 'prod.t' does not exist"]
+    assert messages_of(answer) == ["Table 'prod.t' does not exist"]
 
 
 def test_the_page_of_a_dropped_view_does_not_change_a_new_view_of_its_name(browser):
@@ -138,7 +140,7 @@ def test_the_page_of_a_dropped_view_does_not_change_a_new_view_of_its_name(brows
     make_view("prod", "v")
     with unchanged():
         answer = browser.post(url(row, "drop"))
-    assert told(answer) == ["View 'prod.v' does not exist"]
+    assert messages_of(answer) == ["View 'prod.v' does not exist"]
 
 
 def test_the_page_of_a_dropped_table_has_facts_but_no_buttons(browser):

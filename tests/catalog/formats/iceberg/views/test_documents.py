@@ -9,7 +9,7 @@ from catalog.formats.iceberg.views import checking as view_checking
 from catalog.formats.iceberg.views import documents as view_documents
 from catalog.formats.iceberg.views import updates as view_updates
 from tests.catalog.formats.iceberg.examples import UUID, column, schema
-from tests.catalog.formats.iceberg.test_refusals import outcome, spoiled
+from tests.catalog.formats.iceberg.test_refusals import outcome, mutated
 
 OTHER_UUID = UUID.replace("8a", "9a")
 LOCATION = "s3://bucket/warehouse/recent"
@@ -465,7 +465,7 @@ def test_there_are_eight_updates():
 def test_mutated_updates_are_refused_or_valid(update):
     base = replaced(1, properties={"comment": "c"})
     refused = 0
-    for changed in spoiled(update):
+    for changed in mutated(update):
         result = outcome(lambda: apply(base, changed))  # noqa: B023
         if result is None:
             refused += 1
@@ -482,7 +482,7 @@ def test_mutated_creations_are_refused_or_valid(argument):
         "properties": {"comment": "c", HISTORY: "3"},
         "location": LOCATION,
     }
-    for changed in spoiled({"it": request[argument]}):
+    for changed in mutated({"it": request[argument]}):
         result = outcome(lambda: view(**{**request, argument: changed.get("it")}))  # noqa: B023
         if result is not None:
             assert view_documents.parse(view_documents.dump(result)) == result
@@ -539,7 +539,7 @@ def test_a_file_without_a_view_is_refused(content):
 def test_mutated_files_are_refused_or_valid():
     base = replaced(2, properties={"comment": "c"})
     refused = 0
-    for changed in spoiled(base):
+    for changed in mutated(base):
         try:
             content = orjson.dumps(changed)
         except TypeError:
@@ -599,5 +599,5 @@ def test_invalid_requirements_are_refused(requirements, words):
 
 def test_mutated_requirements_are_refused_or_hold():
     for document in (view(), None):
-        for changed in spoiled({"type": "assert-view-uuid", "uuid": UUID}):
+        for changed in mutated({"type": "assert-view-uuid", "uuid": UUID}):
             outcome(lambda: view_documents.check([changed], document))  # noqa: B023
