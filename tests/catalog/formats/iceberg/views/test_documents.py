@@ -9,7 +9,7 @@ from catalog.formats.iceberg.views import checking as view_checking
 from catalog.formats.iceberg.views import documents as view_documents
 from catalog.formats.iceberg.views import updates as view_updates
 from tests.catalog.formats.iceberg.examples import UUID, column, schema
-from tests.catalog.formats.iceberg.test_refusals import outcome, mutated
+from tests.catalog.formats.iceberg.test_refusals import mutated, outcome
 
 OTHER_UUID = UUID.replace("8a", "9a")
 LOCATION = "s3://bucket/warehouse/recent"
