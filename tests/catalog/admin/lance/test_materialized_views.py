@@ -189,11 +189,11 @@ def test_the_source_is_named_only_if_it_may_be_browsed(browser, view, sign_in):
     grants.set_grant(
         actor=SYSTEM, on=On.table(("ws", "v")), principal="user:bob", privileges=Privilege.READ
     )
-    for client, is_told in ((browser, True), (reader, False)):
+    for client, is_visible in ((browser, True), (reader, False)):
         for page in (LIST, url(view)):
             content = text(client.get(page))
             assert "ws.v" in content
-            assert ("secret" in content) is is_told, page
-            assert ("a table that is not visible to you" in content) is (not is_told), page
+            assert ("secret" in content) is is_visible, page
+            assert ("a table that is not visible to you" in content) is (not is_visible), page
         results = text(client.get(f"{LIST}?q=secret"))
-        assert (f'href="{url(view)}' in results) is is_told
+        assert (f'href="{url(view)}' in results) is is_visible

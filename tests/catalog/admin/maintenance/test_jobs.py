@@ -219,17 +219,17 @@ def test_progress_requires_browse(sign_in, client, table):
     assert client.get(url(row, "progress")).status_code == 302
 
 
-@pytest.mark.parametrize(("privilege", "is_told"), [("browse", False), ("read", True)])
-def test_locations_require_read(sign_in, table, privilege, is_told):
+@pytest.mark.parametrize(("privilege", "is_visible"), [("browse", False), ("read", True)])
+def test_locations_require_read(sign_in, table, privilege, is_visible):
     pages = [url(start())]
     bob = sign_in(privilege)
-    assert (table.location in text(bob.get(pages[0]))) is is_told
+    assert (table.location in text(bob.get(pages[0]))) is is_visible
     commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     pages.append(f"/admin/catalog/trashitem/{TrashItem.objects.get().pk}/change/")
     for page in pages:
         content = text(bob.get(page))
         assert "prod.t" in content
-        assert (table.location in content) is is_told, page
+        assert (table.location in content) is is_visible, page
 
 
 @pytest.mark.parametrize("number", ["0", "x", "99999999999999999999"])
