@@ -71,7 +71,7 @@ class CreateTable(IcebergOperation):
         return respond(self, created)
 
     def replay(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
-        if body.stage_create:  # nothing stands that could be loaded
+        if body.stage_create:  # a staged table cannot be loaded
             return self.handle(actor, body, namespace=namespace)
         return load(self, actor, namespace, body.name)
 
@@ -241,11 +241,11 @@ class LoadCredentials(IcebergOperation):
         return {"storage-credentials": []}
 
 
-# --- what they share ---------------------------------------------------------------------------
+# --- shared functions ---------------------------------------------------------------------------
 
 
 def load(operation: IcebergOperation, actor: Principal, namespace: str, table: str) -> HttpResponse:
-    """The answer to loadTable: as it is stored, or 304 if the client has it."""
+    """The answer to loadTable: the stored bytes, or 304 if the client has them."""
     snapshots = operation.query_values.get("snapshots") or "all"
     if snapshots not in {"all", "refs"}:
         raise InvalidInput(f"Query parameter 'snapshots' is {snapshots!r}; use all or refs")
@@ -263,7 +263,7 @@ def load(operation: IcebergOperation, actor: Principal, namespace: str, table: s
 
 
 def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:
-    """A table's stored answer, as it is for whoever takes gzip."""
+    """The stored answer of a table, unchanged for clients that accept gzip."""
     if table.answer is None:
         raise TypeError("the answer was not read")
     return _send(operation, table.answer, table.etag)
@@ -281,12 +281,12 @@ def _send(operation: IcebergOperation, answer: bytes, etag: str) -> HttpResponse
 
 
 def tag_of(etag: str, wanted: str) -> str:
-    """The ETag of an answer with these snapshots."""
+    """The ETag of an answer with this selection of snapshots."""
     return etag if wanted == "all" else f'{etag[:-1]}.{wanted}"'
 
 
 def known_tags(header: str, wanted: str) -> list[str]:
-    """The ETags of an If-None-Match header, as they are stored."""
+    """The ETags of an If-None-Match header in their stored form."""
     tags = [tag.strip().removeprefix("W/") for tag in header.split(",") if tag.strip()]
     if wanted == "all":
         return tags
