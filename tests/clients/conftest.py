@@ -1,4 +1,4 @@
-"""Clients meet the real server."""
+"""Clients of a live server."""
 
 from tests.live import killable, live, live_template
 

@@ -1,4 +1,4 @@
-"""A database that restarts: requests wait for it within bounds, and health does not."""
+"""A restart of the database: requests wait for it within limits, and health checks do not."""
 
 import threading
 import time

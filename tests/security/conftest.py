@@ -16,7 +16,7 @@ __all__ = ["_static_files", "lance", "warehouse"]
 
 @pytest.fixture
 def iceberg(db) -> Iceberg:
-    """A client that may do everything, beside the one of the other protocol."""
+    """A client of the Iceberg protocol with all privileges."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="iceberg-tester")
     return Iceberg(key)
 

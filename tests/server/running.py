@@ -1,4 +1,4 @@
-"""A real `python -m server up` in a home of its own, for the tests beside this file."""
+"""A `python -m server up` with its own home, for the tests in this directory."""
 
 import contextlib
 import os
