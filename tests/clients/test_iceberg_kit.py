@@ -12,8 +12,8 @@ from tests.live import LiveServer
 pytestmark = [pytest.mark.xdist_group("iceberg kit"), pytest.mark.timeout(600)]
 
 EXCEPTIONS = {
-    # The kit deletes the current metadata file and expects NotFoundException of a load. The server
-    # has the metadata in its database and answers it: a table stays readable without the file.
+    # The kit deletes the current metadata file and expects NotFoundException from a load. The server
+    # returns the metadata from its database: a table remains readable without the file.
     "CatalogTests.testLoadTableWithMissingMetadataFile(Path)",
 }
 """Tests of the kit that fail, with the reasons. The same list is in docs/iceberg-clients.md."""

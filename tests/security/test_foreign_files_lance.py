@@ -802,7 +802,7 @@ def _lead_to_hidden(world: World) -> None:
 
 @pytest.mark.parametrize("change", ["links", "base path"])
 def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
-    """The jobs are requested while the table is valid. When they run, its files are links."""
+    """The jobs are requested while the table is valid. When they run, it refers to foreign files."""
     column = {"name": "c", "computed": "id * 2"}
     Lance(KEY).post("/v1/table/mine$t/add_columns", {"new_columns": [column]})
     body = USES["view"][1]

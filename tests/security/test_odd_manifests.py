@@ -57,7 +57,7 @@ def newest(row: Table) -> Path:
 
 
 def faults(client: Lance, operations: dict[str, dict[str, Any]] = OPERATIONS) -> list[Any]:
-    """The answers with status 500."""
+    """The operations whose answers have a status of 500 or above."""
     lance_datasets.clear_caches()
     lance_datasets.answers.clear()
     bad = []

@@ -401,7 +401,7 @@ def test_a_staged_file_is_used_for_one_version(lance: Lance, table: Table):
     )
     assert staged.read_bytes() == manifest(4)
     lance.post(CREATE, body(relative(staged), 4))
-    # The file is missing, but the error about the other version has precedence.
+    # The file has been moved, but the existing version is reported before the missing file.
     lance.refused(409, 14, "has version 4 already", CREATE, body(relative(staged), 4))
     lance.refused(404, 11, "there is no file", CREATE, body(relative(staged), 5))
 

@@ -133,8 +133,8 @@ def _fail(path: str) -> bool:
     raise OSError("the disk failed")
 
 
-def test_without_a_file(lance, table):
-    """A branch without its own file can be deleted, and branches created from it must be deleted first."""
+def test_a_branch_without_its_file_is_deleted_before_others(lance, table):
+    """A branch without its own file may have been created from any other, and must be deleted first."""
     make_version(("w", "t"), 1, branch="theirs")
     refused = lance.refused(409, 14, "branch 'theirs' may have begun there", PATH, {"name": "dev"})
     assert "first" in refused.json()["detail"]
