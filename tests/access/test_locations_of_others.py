@@ -69,7 +69,7 @@ def _create_iceberg(location: Path, stage: bool) -> HttpResponse:
     return Iceberg(KEY).call("POST", "namespaces/mine/tables", body | {"stage-create": stage})
 
 
-def _create_inside(_place: Path) -> HttpResponse:
+def _create_inside(_directory: Path) -> HttpResponse:
     """The location that the namespace sets for its tables."""
     body = {"name": "u", "schema": ICEBERG_SCHEMA}
     return Iceberg(KEY).call("POST", "namespaces/mine/tables", body)

@@ -28,11 +28,11 @@ from tests.issuer import AUDIENCE, Issuer
 @pytest.fixture
 def issuer(db, settings):
     oidc.forget()
-    with issuers.running() as found:
-        settings.MONODON_OIDC_ISSUERS = [found.url]
+    with issuers.running() as issuer:
+        settings.MONODON_OIDC_ISSUERS = [issuer.url]
         settings.MONODON_OIDC_AUDIENCES = [AUDIENCE, "other"]
         settings.MONODON_OIDC_AUTO_CREATE = False
-        yield found
+        yield issuer
     oidc.forget()
 
 

@@ -109,12 +109,12 @@ def test_names_with_the_suffix_of_a_route_are_refused(word):
         assert identifiers.check_name(name) == name
 
 
-@pytest.mark.parametrize("part", identifiers._ROUTE_PARTS)
-def test_names_that_contain_a_segment_of_a_route_are_refused(part):
-    for name in (f"a{part}b", f"{part}b", f"a{part}", part):
+@pytest.mark.parametrize("segment", identifiers._ROUTE_PARTS)
+def test_names_that_contain_a_segment_of_a_route_are_refused(segment):
+    for name in (f"a{segment}b", f"{segment}b", f"a{segment}", segment):
         with pytest.raises(InvalidIdentifier, match="cannot be addressed"):
             identifiers.check_name(name)
-    assert identifiers.check_name(f"{part.strip('/')}/b")
+    assert identifiers.check_name(f"{segment.strip('/')}/b")
 
 
 def test_long_identifiers_are_not_cached():

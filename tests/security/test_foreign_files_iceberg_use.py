@@ -112,7 +112,9 @@ def always_compact(monkeypatch) -> None:
     """Plan a compaction in any case."""
     real = iceberg_statistics._measure
     monkeypatch.setattr(
-        iceberg_statistics, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
+        iceberg_statistics,
+        "_measure",
+        lambda *arguments: replace(real(*arguments), rewrite_files=9),
     )
 
 

@@ -363,11 +363,11 @@ def test_a_base_path_that_decodes_to_another_location(world):
     content = _rebased(lambda _: f"file://{location}")(world)
     staged, before = world.stage(content), snapshot()
     path, body = WAYS["create"](str(staged))
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         refused = Lance(KEY).call("POST", path, body)
         assert (refused.status_code, refused.json()["code"]) == (400, 13), refused.content
     assert "does not belong to table 'mine.t'" in refused.json()["error"]
-    assert seen.events == []
+    assert touched.events == []
     assert snapshot() == before
 
 
@@ -595,7 +595,7 @@ def test_the_other_name_of_a_manifest_is_not_opened(world):
     lance_datasets.clear_caches()
     manifest = _hidden_rows(world)
     (versions / f"{2**64 - 1 - NEXT:020d}.manifest").write_bytes(manifest)
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for path, body in (
             ("count_rows", {}),
             ("query", {"k": 10, "vector": {}}),
@@ -605,7 +605,7 @@ def test_the_other_name_of_a_manifest_is_not_opened(world):
             answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
             assert answer.status_code == 200, (path, answer.content)
         _run_jobs(world)
-    assert seen.events == []
+    assert touched.events == []
 
 
 # --- readable files of others ------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_spark_submit_receives_the_settings(job, script, settings, temporary, cl
     assert not any(temporary.iterdir())
 
 
-def nothing(done: int, total: int | None = None) -> None:
+def nothing(completed: int, total: int | None = None) -> None:
     """A progress callback that does nothing."""
 
 
@@ -229,8 +229,8 @@ def test_a_canceled_driver_ends_with_its_children(
     )
     canceled_at: list[float] = []
 
-    def report(done: int, total: int | None = None) -> None:
-        if done:
+    def report(completed: int, total: int | None = None) -> None:
+        if completed:
             canceled_at.append(time.monotonic())
             raise jobs.JobCanceled("canceled on request")
 

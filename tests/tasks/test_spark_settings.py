@@ -54,6 +54,6 @@ def test_settings_of_spark_are_parsed(read) -> None:
 
 @pytest.mark.parametrize("wrong", ["secret", "spark.a", "fs.key=secret", "spark.a='secret"])
 def test_errors_in_settings_do_not_contain_secrets(read, wrong: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"^MONODON_SPARK_CONF must be pairs") as told:
+    with pytest.raises(ImproperlyConfigured, match=r"^MONODON_SPARK_CONF must be pairs") as refused:
         read(MONODON_SPARK_CONF=wrong)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(refused.value)

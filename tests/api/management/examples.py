@@ -173,7 +173,7 @@ def _make_trash() -> dict[str, int]:
     return {"DROPPED": TrashItem.objects.get().pk, "ASKED": requests[0], "OWN": requests[1]}
 
 
-def spell(path: str, known: dict[str, int]) -> str:
-    for name, pk in known.items():
+def spell(path: str, substitutes: dict[str, int]) -> str:
+    for name, pk in substitutes.items():
         path = path.replace(name, str(pk))
     return path

@@ -23,13 +23,13 @@ GOVERNANCE = {"PlanGovernance", "ApplyGovernance"}
 """Operations whose bodies are governance files (docs/governance-files.md)."""
 
 
-def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in part:
+def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
         step: Any = document
-        for name in part["$ref"].removeprefix("#/").split("/"):
+        for name in node["$ref"].removeprefix("#/").split("/"):
             step = step[name]
-        part = step
-    return part
+        node = step
+    return node
 
 
 def by_operation(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -73,14 +73,14 @@ def test_every_body_has_an_example(document):
 
 
 def test_every_reference_resolves(document):
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                resolve(document, part)
-            for inner in part.values():
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                resolve(document, node)
+            for inner in node.values():
                 walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
+        elif isinstance(node, list):
+            for inner in node:
                 walk(inner)
 
     walk(document)

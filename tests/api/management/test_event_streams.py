@@ -95,9 +95,9 @@ def test_a_stream_has_a_position_before_its_first_event(server: LiveServer) -> N
 
 
 def test_streams_leave_threads_for_other_requests(server: LiveServer) -> None:
-    with Listener(server) as one, Listener(server) as two, Listener(server) as three:
-        until(lambda: one.opened + two.opened + three.opened >= STREAMS)
-        until(lambda: 503 in one.statuses | two.statuses | three.statuses)
+    with Listener(server) as first, Listener(server) as second, Listener(server) as third:
+        until(lambda: first.opened + second.opened + third.opened >= STREAMS)
+        until(lambda: 503 in first.statuses | second.statuses | third.statuses)
         with ThreadPoolExecutor(4) as writers:
             list(writers.map(lambda number: declare(server, f"d{number}"), range(12)))
     # New streams are accepted once the server has noticed that the clients are gone.

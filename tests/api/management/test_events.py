@@ -90,7 +90,7 @@ def test_a_webhook_is_created_changed_and_deleted(management):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "detail"),
     [
         ({"name": " "}, "printable"),
         ({"name": "a/b"}, "printable"),
@@ -105,12 +105,12 @@ def test_a_webhook_is_created_changed_and_deleted(management):
         ({"typo": 1}, "typo"),
     ],
 )
-def test_invalid_webhooks_are_refused(management, changed, told):
-    if not told:
+def test_invalid_webhooks_are_refused(management, changed, detail):
+    if not detail:
         assert management.post("webhooks", HOOK | changed, status=201)
         return
     with unchanged():
-        management.refused(400, "invalid-input", told, "POST webhooks", HOOK | changed)
+        management.refused(400, "invalid-input", detail, "POST webhooks", HOOK | changed)
 
 
 @pytest.mark.operation("ListDeliveries")

@@ -30,11 +30,11 @@ def _catalog(db):
 @pytest.mark.operation("DeleteTableGrant")
 @pytest.mark.operation("ListNamespaceGrants")
 @pytest.mark.operation("ListTableGrants")
-@pytest.mark.parametrize("place", PLACES)
-def test_a_grant_is_set_listed_and_removed(management: Management, place):
+@pytest.mark.parametrize("path", PLACES)
+def test_a_grant_is_set_listed_and_removed(management: Management, path):
     body = {"principal": "etl", "privileges": ["read"]}
-    assert management.put(f"{place}/grants", body) == {"principal": "etl", "privileges": READ}
-    (grant,) = management.get(f"{place}/grants")["grants"]
+    assert management.put(f"{path}/grants", body) == {"principal": "etl", "privileges": READ}
+    (grant,) = management.get(f"{path}/grants")["grants"]
     assert grant == {
         "principal": "etl",
         "kind": "service",
@@ -42,10 +42,10 @@ def test_a_grant_is_set_listed_and_removed(management: Management, place):
         "granted_by": "tester",
         "granted_at": grant["granted_at"],
     }
-    everything = management.put(f"{place}/grants", {"principal": "etl", "privileges": ["all"]})
+    everything = management.put(f"{path}/grants", {"principal": "etl", "privileges": ["all"]})
     assert len(everything["privileges"]) == 7
-    management.delete(f"{place}/grants?principal=etl")
-    assert management.get(f"{place}/grants") == {"grants": [], "next_page_token": None}
+    management.delete(f"{path}/grants?principal=etl")
+    assert management.get(f"{path}/grants") == {"grants": [], "next_page_token": None}
     actions = AuditEvent.objects.filter(action="grant.set").order_by("pk")
     assert [len(event.after["privileges"]) for event in actions] == [2, 7, 0]
     assert {event.actor for event in actions} == {"tester"}

@@ -22,29 +22,29 @@ every_operation = pytest.mark.parametrize("operation", list(operations()))
 
 
 @pytest.fixture(autouse=True)
-def known(management) -> dict[str, int]:
+def substitutes(management) -> dict[str, int]:
     return make_catalog()
 
 
 @pytest.fixture
-def call(known):
+def call(substitutes):
     """Function that sends the example of an operation."""
 
     def send(client: Management, operation: str, **options) -> HttpResponse:
         example = EXAMPLES[operation]
-        path = spell(example.path, known)
+        path = spell(example.path, substitutes)
         return client.call(example.method, path, example.body, **options)
 
     return send
 
 
 @pytest.fixture
-def refuse(known):
+def refuse(substitutes):
     """Function that sends the example of an operation, and expects a refusal that changes nothing."""
 
     def send(client, operation, status, kind, text, *, method="", **options) -> HttpResponse:
         example = EXAMPLES[operation]
-        request = f"{method or example.method} {spell(example.path, known)}"
+        request = f"{method or example.method} {spell(example.path, substitutes)}"
         return client.refused(status, kind, text, request, example.body, **options)
 
     return send
@@ -299,8 +299,8 @@ def test_a_body_that_is_too_large_is_refused(management, refuse, call, operation
         ("tables/ws$t/health?points=1001", "use 1 to 1000"),
     ],
 )
-def test_invalid_queries_are_refused(management, known, query, text):
-    management.refused(400, "invalid-input", text, f"GET {spell(query, known)}")
+def test_invalid_queries_are_refused(management, substitutes, query, text):
+    management.refused(400, "invalid-input", text, f"GET {spell(query, substitutes)}")
 
 
 def test_missing_and_invalid_names_in_queries_are_refused(management):

@@ -80,7 +80,7 @@ def test_namespaces_are_readable_by_grant_and_level(tables, actor):
     assert access.readable_namespaces(actor, []) == set()
 
 
-def seen(actor):
+def listed(actor):
     """The names of the tables, jobs and namespaces in the lists of a principal."""
     return (
         set(Table.objects.filter(access.visible_tables(actor)).values_list("name", flat=True)),
@@ -100,19 +100,19 @@ def seen(actor):
 def test_lists_contain_only_objects_that_may_be_browsed(tables, actor):
     for row in tables.values():
         Job.objects.create(kind="compact", table=row)
-    assert seen(actor) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
+    assert listed(actor) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
     every = {"t1", "t2", "t3"}
     reader = replace(actor, everywhere=READ_ONLY)
-    assert seen(reader) == (every, every, {"a", "b", "empty"})
+    assert listed(reader) == (every, every, {"a", "b", "empty"})
     job = replace(actor, tables=(tables["t3"].pk,))
-    assert seen(job) == (every, every, {"a", "b"})
+    assert listed(job) == (every, every, {"a", "b"})
     a, b = (namespaces()[name].pk for name in "ab")
-    assert seen(replace(actor, within=a)) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
-    assert seen(replace(actor, within=b)) == (set(), set(), {"b"})
-    assert seen(replace(reader, within=b)) == ({"t3"}, {"t3"}, {"b"})
+    assert listed(replace(actor, within=a)) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
+    assert listed(replace(actor, within=b)) == (set(), set(), {"b"})
+    assert listed(replace(reader, within=b)) == ({"t3"}, {"t3"}, {"b"})
     powerless = replace(actor, ceiling=NOTHING)
-    assert seen(powerless)[:2] == (set(), set())
-    assert seen(replace(reader, ceiling=NOTHING))[:2] == (set(), set())
+    assert listed(powerless)[:2] == (set(), set())
+    assert listed(replace(reader, ceiling=NOTHING))[:2] == (set(), set())
 
 
 def test_the_content_of_a_namespace_is_visible_to_principals_that_may_browse_it(tables, actor):

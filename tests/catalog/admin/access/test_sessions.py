@@ -70,9 +70,9 @@ def test_a_session_of_an_older_release_expires(browser):
     assert not is_in(browser)
 
 
-@pytest.mark.parametrize("seen", ["", None, "9" * 20, True])
-def test_a_session_with_invalid_content_expires(browser, seen):
+@pytest.mark.parametrize("content", ["", None, "9" * 20, True])
+def test_a_session_with_invalid_content_expires(browser, content):
     session = browser.session
-    session[sessions._LAST_USED] = seen
+    session[sessions._LAST_USED] = content
     session.save()
     assert not is_in(browser)

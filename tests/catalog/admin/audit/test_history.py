@@ -29,9 +29,9 @@ def now() -> str:
         return cursor.fetchone()[0].isoformat().replace("+00:00", "Z")
 
 
-def page(browser: Client, status: int = 200, **asked: str) -> str:
+def page(browser: Client, status: int = 200, **parameters: str) -> str:
     with unchanged():
-        response = browser.get(f"{URL}?{urlencode(asked)}")
+        response = browser.get(f"{URL}?{urlencode(parameters)}")
     assert response.status_code == status, response.content
     return response.content.decode()
 
@@ -109,7 +109,7 @@ def test_pages_contain_all_rows(browser: Client, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "text"),
+    ("parameters", "status", "text"),
     [
         ({"at": "yesterday"}, 400, "neither a time"),
         ({"at": "2999-01-01"}, 400, "has not come yet"),
@@ -119,8 +119,8 @@ def test_pages_contain_all_rows(browser: Client, monkeypatch):
         ({"page": "x"}, 400, "Page token"),
     ],
 )
-def test_invalid_queries_are_refused(browser: Client, asked, status, text):
-    content = unescape(page(browser, status, **asked))
+def test_invalid_queries_are_refused(browser: Client, parameters, status, text):
+    content = unescape(page(browser, status, **parameters))
     assert text in content.partition('role="alert"')[2].partition("</p>")[0]
 
 

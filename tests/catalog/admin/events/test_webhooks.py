@@ -131,9 +131,9 @@ def test_a_new_secret_replaces_the_old_one(browser, hook):
 def test_dead_letters_are_listed_separately_and_sent_again(browser, hook):
     add_deliveries(hook, 2, DeliveryStatus.DELIVERED)
     add_deliveries(hook, 3)
-    with CaptureQueriesContext(connection) as found:
+    with CaptureQueriesContext(connection) as captured:
         text = browser.get(page_of(hook) + "?tab=dead").content.decode()
-    assert len(found) == 4
+    assert len(captured) == 4
     assert text.count("503 not now") == 3
     assert text.count(">dead letter<") == 3
     assert browser.get(page_of(hook)).content.decode().count("503 not now") == 5

@@ -28,9 +28,9 @@ def written(db: None, warehouse: Path) -> Written:
     return made
 
 
-def panels(browser, **asked: str):
+def panels(browser, **parameters: str):
     page = f"/admin/catalog/table/{Table.objects.get(name='t').pk}/change/"
-    return browser.get(page, {"tab": "files", **asked}).context["panels"]
+    return browser.get(page, {"tab": "files", **parameters}).context["panels"]
 
 
 def lines(panel) -> list[list[str]]:
@@ -73,7 +73,7 @@ def test_an_older_snapshot_may_be_selected(browser, written):
     assert panel.empty == "The table has no snapshot '7'."
 
 
-def gone(path: Path) -> None:
+def remove(path: Path) -> None:
     path.unlink()
 
 
@@ -88,16 +88,16 @@ def outside(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
-        (gone, "cannot be read"),
+        (remove, "cannot be read"),
         (torn, "torn, or none at all"),
         (outside, "does not belong to table"),
     ],
 )
 @pytest.mark.parametrize("of", ["list", "manifest"])
 def test_unreadable_files_are_reported(
-    browser, written, spoil: Callable[[Path], None], told: str, of: str
+    browser, written, spoil: Callable[[Path], None], message: str, of: str
 ):
     manifest = written.manifests[0].manifest_path
     snapshot = written.document["snapshots"][-1]
@@ -105,7 +105,7 @@ def test_unreadable_files_are_reported(
     spoil(Path(spoilt.removeprefix("file://")))
     (panel,) = panels(browser, manifest=manifest)
     assert panel.rows == ()
-    assert told in panel.empty
+    assert message in panel.empty
 
 
 def test_files_that_are_too_large_are_not_read(browser, written, monkeypatch):

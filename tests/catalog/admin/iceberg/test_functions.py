@@ -258,12 +258,12 @@ def test_definitions_require_read(sign_in):
     assert "Versions" not in page(browser, url(row))
 
 
-@pytest.mark.parametrize(("path", "wanted"), [(ADD, 2), ("edit", 1), ("drop", 0)])
-def test_staff_with_the_privilege_may_change_functions(sign_in, path, wanted):
+@pytest.mark.parametrize(("path", "remaining"), [(ADD, 2), ("edit", 1), ("drop", 0)])
+def test_staff_with_the_privilege_may_change_functions(sign_in, path, remaining):
     row = make("prod", "f")
     browser = sign_in("create")
     definitions = json.dumps(row.metadata["definitions"])
     sent = form(name="g", definitions=definitions, seen_at=row.updated_at.isoformat())
     answer = browser.post(path if path == ADD else url(row, path), sent)
     assert answer.status_code == 302, messages_of(answer)
-    assert Function.objects.count() == wanted
+    assert Function.objects.count() == remaining

@@ -565,7 +565,7 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("document", ODD, ids=lambda found: repr(found)[:20])
+@pytest.mark.parametrize("document", ODD, ids=lambda text: repr(text)[:20])
 def test_pages_open_with_invalid_metadata(browser, document):
     table, view = make_full_table("prod", "events"), make_view("prod", "daily")
     for row, tabs in ((table, TABS), (view, VIEW_TABS)):

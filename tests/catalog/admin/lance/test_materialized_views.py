@@ -89,13 +89,13 @@ def test_the_list_shows_views(browser, view):
 
 
 @pytest.mark.parametrize(
-    ("condition", "shown"), [("behind", True), ("failed", False), ("auto", True), ("x", True)]
+    ("condition", "is_listed"), [("behind", True), ("failed", False), ("auto", True), ("x", True)]
 )
-def test_the_list_is_filtered(browser, view, condition, shown):
+def test_the_list_is_filtered(browser, view, condition, is_listed):
     make("pinned", '{"source": ["ws", "t"], "version": 1}')
     refresh(MaterializedView.objects.get(table__name="pinned"))
     page = text(browser.get(f"{LIST}?condition={condition}", follow=True))
-    assert (f'href="{url(view)}' in page) is shown
+    assert (f'href="{url(view)}' in page) is is_listed
     assert ("ws.pinned" in page) is (condition == "x")
 
 

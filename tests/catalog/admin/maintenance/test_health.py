@@ -147,7 +147,7 @@ def test_the_list_is_ordered_by_score_and_shows_the_gain(browser):
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "names"),
     [
         ("score=poor", ["a.ill"]),
         ("score=fair", ["b.c.fair"]),
@@ -167,14 +167,14 @@ def test_the_list_is_ordered_by_score_and_shows_the_gain(browser):
         ("score=x&work=x&format=x", ["a.odd", "a.ill", "b.c.fair", "b.well"]),
     ],
 )
-def test_filters_and_search(browser, query, found):
+def test_filters_and_search(browser, query, names):
     measured(make_live("a", "ill"))
     measured(make_live("b", "c", "fair"), score=60)
     make_iceberg_table("b", "well")
     measured(Table.objects.get(name="well"), **NOTHING)
     odd = make_live("a", "odd")
     measured(odd, score=0, statistics={"error": "x"}, planned=[])
-    assert listed(browser, query) == found
+    assert listed(browser, query) == names
 
 
 def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):

@@ -87,7 +87,7 @@ def test_an_empty_list_explains_the_next_steps(browser):
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ("", {"old", "dry", "failed", "other"}),
         ("kind__exact=clean_up", {"failed"}),
@@ -106,7 +106,7 @@ def test_an_empty_list_explains_the_next_steps(browser):
         ("table=prod.t&dry_run=no&since=month", {"old", "failed"}),
     ],
 )
-def test_the_list_is_filtered(browser, table, query, found):
+def test_the_list_is_filtered(browser, table, query, expected):
     rows = {
         "old": start(created_at=timezone.now() - timedelta(days=2)),
         "dry": start(is_dry_run=True),
@@ -122,20 +122,20 @@ def test_the_list_is_filtered(browser, table, query, found):
     assert answer.status_code == 200
     keys = {row.pk for row in answer.context["cl"].result_list}
     purge = {Job.objects.get(kind=JobKind.PURGE_TABLE).pk}
-    assert keys - purge == {rows[name].pk for name in found}
+    assert keys - purge == {rows[name].pk for name in expected}
 
 
 def test_a_filtered_list_searches_the_newest_jobs(browser, table, monkeypatch):
     monkeypatch.setattr("catalog.admin.maintenance.jobs.SEARCHED", 1)
     rows = [start(is_dry_run=True) for _ in range(3)]
 
-    def shown(query: str) -> list[int]:
+    def listed(query: str) -> list[int]:
         return [row.pk for row in browser.get(f"{LIST}?{query}").context["cl"].result_list]
 
     newest_first = [row.pk for row in reversed(rows)]
-    assert shown("dry_run=yes") == newest_first[:1]
-    assert shown("table=prod.t&dry_run=yes") == newest_first
-    assert shown("") == newest_first
+    assert listed("dry_run=yes") == newest_first[:1]
+    assert listed("table=prod.t&dry_run=yes") == newest_first
+    assert listed("") == newest_first
 
 
 def test_the_list_marks_dry_runs(browser, table):

@@ -8,7 +8,7 @@ from catalog.policies import rules, rules_by_name
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value", "shown"),
+    ("name", "text", "value", "formatted"),
     [
         ("keep_for", "7 days", 604_800, "7 days"),
         ("keep_for", "1 Day 1 hour", 90_000, "1 day 1 hour"),
@@ -35,11 +35,11 @@ from catalog.policies import rules, rules_by_name
         ("compaction", "dry_run", "dry_run", "Dry run"),
     ],
 )
-def test_texts_are_parsed_and_formatted(name, text, value, shown):
+def test_texts_are_parsed_and_formatted(name, text, value, formatted):
     rule = rules_by_name()[name]
     assert units.parse(rule, text) == value
     assert type(units.parse(rule, text)) is type(value)
-    assert units.show(rule, value) == shown
+    assert units.show(rule, value) == formatted
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)

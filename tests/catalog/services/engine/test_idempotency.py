@@ -56,7 +56,7 @@ def test_a_key_may_have_any_version():
     assert refusal.value.message == f"Idempotency-Key {'y' * 40!r} is not a UUID"
 
 
-def kept():
+def records():
     fields = ("key", "actor", "fingerprint", "status", "content", "headers")
     return [
         (str(key), *others, content if content is None else bytes(content), headers)
@@ -70,11 +70,11 @@ def kept():
 def test_a_refusal_is_recorded_once():
     record = idempotency.keep_refusal(actor(), status=409, content=b"no", headers={"a": "b"})
     expected = [(KEY, "etl", "f1", 409, b"no", {"a": "b"})]
-    assert kept() == expected
+    assert records() == expected
     assert (record.status, bytes(record.content), record.headers) == (409, b"no", {"a": "b"})
     again = idempotency.keep_refusal(actor(), status=400, content=b"other", headers={})
     assert (again.pk, again.status) == (record.pk, 409)
-    assert kept() == expected
+    assert records() == expected
     with unchanged(), pytest.raises(ContradictoryInput) as refusal:
         idempotency.keep_refusal(actor("f2"), status=409, content=b"", headers={})
     assert refusal.value.message == f"Idempotency-Key {KEY} was used for another request"
@@ -90,7 +90,7 @@ def test_a_record_belongs_to_the_principal_and_a_key_with_the_same_limits():
     with pytest.raises(ContradictoryInput):
         idempotency.find(actor("f2"))
     idempotency.keep_refusal(actor("f2", name="other"), status=400, content=b"", headers={})
-    assert [(row[1], row[2]) for row in kept()] == [("etl", "f1"), ("other", "f2")]
+    assert [(row[1], row[2]) for row in records()] == [("etl", "f1"), ("other", "f2")]
 
 
 @pytest.mark.django_db
@@ -98,17 +98,17 @@ def test_an_answer_completes_the_record_of_its_change():
     IdempotencyRecord.objects.create(key=KEY, actor="etl", fingerprint="f1")
     idempotency.keep_answer(actor(), status=200, content=b"yes", headers={"a": "b"})
     expected = [(KEY, "etl", "f1", 200, b"yes", {"a": "b"})]
-    assert kept() == expected
+    assert records() == expected
     # Neither another request nor a repeated one changes the answer.
     idempotency.keep_answer(actor("f2"), status=200, content=b"other", headers={})
     idempotency.keep_answer(actor(), status=204, content=b"", headers={})
-    assert kept() == expected
+    assert records() == expected
 
 
 @pytest.mark.django_db
 def test_an_answer_to_a_request_that_changed_nothing_is_recorded():
     idempotency.keep_answer(actor(), status=200, content=b"yes", headers={})
-    assert kept() == [(KEY, "etl", "f1", 200, b"yes", {})]
+    assert records() == [(KEY, "etl", "f1", 200, b"yes", {})]
 
 
 @pytest.mark.django_db
@@ -157,7 +157,7 @@ def test_records_expire_after_25_hours():
         created_at = timezone.now() - timedelta(hours=hours)
         IdempotencyRecord.objects.filter(pk=row.pk).update(created_at=created_at)
     assert idempotency.delete_expired() == 2
-    assert [row[1] for row in kept()] == ["young"]
+    assert [row[1] for row in records()] == ["young"]
 
 
 def test_a_lost_race_is_a_violation_of_the_constraint_of_keys():

@@ -68,12 +68,12 @@ def set_property(name: str, value: str) -> dict[str, Any]:
     return {"action": "set-properties", "updates": {name: value}}
 
 
-def change(table: tuple[str, ...], *updates: dict[str, Any], **given: Any) -> TableChange:
-    return TableChange(table=table, updates=list(updates), **{"requirements": [], **given})
+def change(table: tuple[str, ...], *updates: dict[str, Any], **changes: Any) -> TableChange:
+    return TableChange(table=table, updates=list(updates), **{"requirements": [], **changes})
 
 
-def commit_to(table: tuple[str, ...], *updates: dict[str, Any], **given: Any) -> LoadedTable:
-    return iceberg_commits.commit_table(actor=SYSTEM, change=change(table, *updates, **given))
+def commit_to(table: tuple[str, ...], *updates: dict[str, Any], **changes: Any) -> LoadedTable:
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change(table, *updates, **changes))
 
 
 def load(table: tuple[str, ...]) -> LoadedTable:
@@ -336,8 +336,8 @@ def test_existing_names_are_refused(warehouse):
 
 
 def test_a_missing_namespace_is_refused(warehouse):
-    def create(**given: Any) -> LoadedTable:
-        return iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA, **given)
+    def create(**options: Any) -> LoadedTable:
+        return iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA, **options)
 
     where = make_iceberg_table("other", "t").metadata_location
     refused(NamespaceNotFound, create, warehouse)

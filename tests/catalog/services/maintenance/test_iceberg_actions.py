@@ -41,20 +41,20 @@ class FakeSpark:
         return self.answer
 
 
-def start(kind: str, *, is_dry_run: bool = False, **asked: Any) -> Job:
+def start(kind: str, *, is_dry_run: bool = False, **options: Any) -> Job:
     operation = job_operations.StartMaintenance(
         table=("ws", "t"),
         format=TableFormat.ICEBERG,
         kind_of_job=kind,
         is_dry_run=is_dry_run,
-        parameters={"policy": asked},
+        parameters={"policy": options},
     )
     job: Job = commit([operation], actor=SYSTEM).results[0]
     return job
 
 
-def run(kind: str, spark: FakeSpark, **asked: Any) -> Job:
-    job = start(kind, **asked)
+def run(kind: str, spark: FakeSpark, **options: Any) -> Job:
+    job = start(kind, **options)
     job_runner.run_job(job.pk, spark=spark)
     job.refresh_from_db()
     return job

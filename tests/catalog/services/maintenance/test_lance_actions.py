@@ -223,8 +223,8 @@ def test_a_missing_index_fails_the_job():
     )
 
 
-def vectors(part: Any, name: str = "v") -> pa.Table:
-    return pa.table({name: pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 8)})
+def vectors(data: Any, name: str = "v") -> pa.Table:
+    return pa.table({name: pa.FixedSizeListArray.from_arrays(pa.array(data.ravel()), 8)})
 
 
 def partitions(name: str = "v_idx") -> list[int]:

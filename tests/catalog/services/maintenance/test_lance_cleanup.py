@@ -299,9 +299,9 @@ def test_a_version_that_is_tagged_during_the_job_is_restored(monkeypatch):
     row = make_versions()
     original = lance.LanceDataset.cleanup_old_versions
 
-    def tag_first(self: Any, **given: Any) -> Any:
+    def tag_first(self: Any, **arguments: Any) -> Any:
         lance.dataset(row.location).tags.create("late", 3)
-        return original(self, **given)
+        return original(self, **arguments)
 
     monkeypatch.setattr(lance.LanceDataset, "cleanup_old_versions", tag_first)
     run()

@@ -191,9 +191,9 @@ def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
     job = start(target_rows=2048, small_ratio=0.9)
     reports = []
 
-    def report(done: int, total: int | None = None) -> None:
-        reports.append(done)
-        if done >= 4:
+    def report(completed: int, total: int | None = None) -> None:
+        reports.append(completed)
+        if completed >= 4:
             raise JobCanceled("canceled on request")
 
     with pytest.raises(JobCanceled):

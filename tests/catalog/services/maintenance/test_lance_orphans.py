@@ -236,7 +236,7 @@ def test_files_written_again_during_the_job_are_kept(row, monkeypatch):
     name = add_orphan(row, "data/dead.lance")
     job = start()
 
-    def report(_done: int, _total: int | None = None) -> None:
+    def report(_completed: int, _total: int | None = None) -> None:
         age(row, name, days=0)
 
     lance_orphans.remove_orphans(job, report)
@@ -248,8 +248,8 @@ def test_a_stopped_job_reports_the_removed_files(row):
         add_orphan(row, f"data/dead{number}.lance")
     job = start()
 
-    def report(done: int, _total: int | None = None) -> None:
-        if done >= 200:
+    def report(completed: int, _total: int | None = None) -> None:
+        if completed >= 200:
             raise JobCanceled("canceled on request")
 
     with pytest.raises(JobCanceled):
