@@ -1,7 +1,6 @@
-"""The periodic tasks: what beat sends, and every how many seconds.
+"""The periodic tasks that beat sends, with their intervals in seconds.
 
-A task with ``expires`` is dropped by a worker that takes it later than that: the next round does the
-same work.
+A worker discards a task that it receives after ``expires``: the next round does the same work.
 """
 
 from typing import Any
