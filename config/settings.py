@@ -91,7 +91,7 @@ MONODON_CONNECTIONS_PER_ADDRESS = number("MONODON_CONNECTIONS_PER_ADDRESS", 1024
 MONODON_REQUESTS_PER_ADDRESS = number("MONODON_REQUESTS_PER_ADDRESS", 256, least=0)
 MONODON_REQUESTS_PER_PRINCIPAL = number("MONODON_REQUESTS_PER_PRINCIPAL", 256, least=0)
 
-# --- proxies and authentication --------------------------------------------------------------------
+# --- proxies and authentication -----------------------------------------------------------------
 
 MONODON_PROXIES = number("MONODON_PROXIES", 0, least=0)
 """Number of trusted proxies before the server, each of which appends to X-Forwarded-For."""

@@ -43,8 +43,8 @@ def end(groups: dict[int, int]) -> None:
             number = stages.pop(0)[1]
             for group in remaining:
                 send(group, number)
-        elif not stages and elapsed > KILL_AFTER + 2.0:  # only zombies remain, which no parent reaps
-            return
+        elif not stages and elapsed > KILL_AFTER + 2.0:
+            return  # only zombies remain, which no parent reaps
         time.sleep(0.05)
 
 
