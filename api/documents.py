@@ -1,4 +1,5 @@
-"""The OpenAPI documents. Each is generated once per process, because that takes seconds and any client may request it."""
+"""The OpenAPI documents. Each is generated once per process, because that takes seconds and any
+client may request it."""
 
 import hashlib
 import threading

@@ -61,7 +61,8 @@ def note(
     target: str,
     changes: bool,
 ) -> None:
-    """Queue the audit record of a refusal, which another thread writes, if the trail records such refusals."""
+    """Queue the audit record of a refusal, which another thread writes, if the trail records such
+    refusals."""
     if refusals.concerns(error, actor, changes=changes):
         refusals.note(
             error,

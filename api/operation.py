@@ -54,7 +54,8 @@ class Operation(APIView):
     interface: ClassVar[str] = ""
     """The name of the protocol in the audit trail."""
     query: ClassVar[tuple[str, ...]] = ()
-    """The query parameters of the operation, in addition to those of every operation of the protocol."""
+    """The query parameters of the operation, in addition to those of every operation of the
+    protocol."""
     described: ClassVar[Mapping[str, dict[str, Any]]] = {}
     """Description and schema of query parameters that the protocol's document does not describe."""
 

@@ -101,7 +101,8 @@ def database(url: str) -> dict[str, object]:
             "DATABASE_URL cannot be read; it must be a URI that libpq knows, such as "
             "postgresql://user:password@host:5432/database"
         ) from None
-    # No statement waits for a lock indefinitely, and a process that was stopped inside a commit loses its
+    # No statement waits for a lock indefinitely, and a process that was stopped inside a commit
+    # loses its
     # locks: PostgreSQL ends the former with an error, and the session of the latter.
     timeouts = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
     parameters["options"] = f"{timeouts} {parameters.get('options') or ''}".strip()

@@ -91,12 +91,13 @@ MONODON_CONNECTIONS_PER_ADDRESS = number("MONODON_CONNECTIONS_PER_ADDRESS", 1024
 MONODON_REQUESTS_PER_ADDRESS = number("MONODON_REQUESTS_PER_ADDRESS", 256, least=0)
 MONODON_REQUESTS_PER_PRINCIPAL = number("MONODON_REQUESTS_PER_PRINCIPAL", 256, least=0)
 
-# --- proxies and authentication -----------------------------------------------------------------
+# --- proxies and authentication ----------------------------------------------------------------
 
 MONODON_PROXIES = number("MONODON_PROXIES", 0, least=0)
 """Number of trusted proxies before the server, each of which appends to X-Forwarded-For."""
 MONODON_PUBLIC_URL = os.environ.get("MONODON_PUBLIC_URL", "").strip().rstrip("/")
-"""The URL of the server for browsers, such as https://catalog.example.com; empty: that of the request."""
+"""The URL of the server for browsers, such as https://catalog.example.com; empty: that of the
+request."""
 
 MONODON_OIDC_ISSUERS = [
     web_url("MONODON_OIDC_ISSUERS", issuer) for issuer in items("MONODON_OIDC_ISSUERS")

@@ -65,11 +65,13 @@ class Home:
         return self.metrics
 
     def remove_sockets(self) -> None:
-        """Remove the socket directory after a stop, because it may be in the shared temporary directory."""
+        """Remove the socket directory after a stop, because it may be in the shared temporary
+        directory."""
         shutil.rmtree(self.socket_dir(), ignore_errors=True)
 
     def socket_dir(self) -> Path:
-        """A private directory with a path short enough for sockets: in the home, otherwise in the temporary directory."""
+        """A private directory with a path short enough for sockets: in the home, otherwise in the
+        temporary directory."""
         inside = self.root / "run"
         if len(os.fsencode(f"{inside}{_LONGEST_SOCKET}")) <= SOCKET_PATH_LIMIT:
             return private_directory(inside)

@@ -158,7 +158,8 @@ class Postgres:
         )
 
     def child(self) -> Child:
-        """The process of the server. It has no `processes.MARK`, because a sweep cannot shut down PostgreSQL cleanly."""
+        """The process of the server. It has no `processes.MARK`, because a sweep cannot shut down
+        PostgreSQL cleanly."""
         settings = _SETTINGS | ({} if self._durable else _THROWAWAY)
         settings["unix_socket_directories"] = f'"{self.socket_dir}"'
         command = [str(self.program("postgres")), "-D", str(self.data_dir)]
@@ -242,7 +243,8 @@ class Postgres:
         self.socket_dir.chmod(0o700)
 
     def _initialise(self) -> None:
-        """Initialise the cluster in a temporary directory, which is renamed when complete, so that a kill leaves no partial one."""
+        """Initialise the cluster in a temporary directory, which is renamed when complete, so that
+        a kill leaves no partial one."""
         if self.data_dir.exists() and any(self.data_dir.iterdir()):
             raise DatabaseUnusable(
                 f"{self.data_dir} is not empty but holds no PostgreSQL cluster: move it away."
@@ -312,13 +314,15 @@ class Postgres:
         self._give(self.data_dir)
 
     def _give(self, directory: Path) -> None:
-        """Change the owner to the server's user, of the directory first: the old owner can then no longer enter it."""
+        """Change the owner to the server's user, of the directory first: the old owner can then no
+        longer enter it."""
         if directory.stat().st_uid != self._identity.owner[0]:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, *self._identity.owner, follow_symlinks=False)
 
     def _servers(self) -> list[int]:
-        """Pids of servers of the data directory, which is the working directory of all PostgreSQL processes."""
+        """Pids of servers of the data directory, which is the working directory of all PostgreSQL
+        processes."""
         if Path("/proc/self/cwd").exists():
             return processes.working_in(self.data_dir)
         pid = self._recorded_pid()

@@ -130,7 +130,8 @@ def describe_exit(status: int | None) -> str:
 
 
 def _process_ids() -> Iterator[int]:
-    """All process ids; none without /proc, where process groups and PostgreSQL's pid file must suffice."""
+    """All process ids; none without /proc, where process groups and PostgreSQL's pid file must
+    suffice."""
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal():
@@ -177,7 +178,8 @@ def working_in(directory: Path) -> list[int]:
 
 
 def sweep(mark: str, *, patience: float) -> int:
-    """End the processes with the mark, with their signal and then with SIGKILL. Returns their number."""
+    """End the processes with the mark, with their signal and then with SIGKILL. Returns their
+    number."""
     processes = with_mark(mark)
     _signal_all(processes, signal.SIGTERM)
     deadline = time.monotonic() + patience

@@ -95,7 +95,8 @@ END $$
 
 
 class Roles:
-    """The roles of one data directory. `password_file` has libpq's format, and only the current user can read it."""
+    """The roles of one data directory. `password_file` has libpq's format, and only the current
+    user can read it."""
 
     def __init__(self, data_dir: Path, identity: Identity, *, role: str, extra: bool) -> None:
         self._data_dir = data_dir
@@ -181,7 +182,8 @@ class Roles:
 
 
 def scram_verifier(password: str, iterations: int = 4096) -> str:
-    """The form of a password that PostgreSQL stores (RFC 5803), so that no statement contains the password."""
+    """The form of a password that PostgreSQL stores (RFC 5803), so that no statement contains the
+    password."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()

@@ -48,7 +48,8 @@ class Service:
     restart_at: float | None = None
 
     def crashed(self, now: float) -> float:
-        """Record a crash and return the pause before the restart. Raises GaveUp after too many crashes."""
+        """Record a crash and return the pause before the restart. Raises GaveUp after too many
+        crashes."""
         self.crashes.append(now)
         recent = [moment for moment in self.crashes if now - moment <= CRASH_WINDOW]
         if len(recent) >= CRASHES:
@@ -124,7 +125,8 @@ class Supervisor:
         self._keep(self._python("beat", environment, *commands.BEAT))
 
     def _wait_for_web(self) -> None:
-        """Wait for the web server first: with few cores, the imports of worker and beat would delay it."""
+        """Wait for the web server first: with few cores, the imports of worker and beat would delay
+        it."""
         patience = time.monotonic() + WEB_FIRST
         while not self._ready and time.monotonic() < patience:
             self._tick()
@@ -160,7 +162,8 @@ class Supervisor:
         return database_url, redis_url
 
     def _bootstrap(self, environment: dict[str, str]) -> None:
-        """Run migrations, collect static files, and create the first user and key. The output shows the secrets once."""
+        """Run migrations, collect static files, and create the first user and key. The output shows
+        the secrets once."""
         setup = Child(
             "setup",
             [sys.executable, "manage.py", "bootstrap"],

@@ -1,4 +1,5 @@
-"""The embedded Valkey, which is the broker. It is reachable by a Unix socket only, and its log is on disk."""
+"""The embedded Valkey, which is the broker. It is reachable by a Unix socket only, and its log is
+on disk."""
 
 import importlib.util
 import os
@@ -80,7 +81,8 @@ class Valkey:
         )
 
     def _tell(self, line: str) -> None:
-        # Its advice on a kernel setting for forks under memory pressure, which a small queue does not need.
+        # Its advice on a kernel setting for forks under memory pressure, which a small queue does
+        # not need.
         if "Memory overcommit must be enabled" not in line:
             self._sink(line)
 

@@ -7,7 +7,8 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _admin_pages() -> None:
-    """Load the admin, as web processes do before they serve: tests log in before their first request."""
+    """Load the admin, as web processes do before they serve: tests log in before their first
+    request."""
     from django.contrib import admin
 
     admin.autodiscover()

@@ -293,7 +293,8 @@ def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
 
 
 def register_lance_table(table: Identifier, data: pa.Table) -> Table:
-    """A Lance table that was written without the catalog, and therefore may have data that the catalog refuses to write."""
+    """A Lance table that was written without the catalog, and therefore may have data that the
+    catalog refuses to write."""
     make_namespace(*table[:-1])
     location = locations.new_location("written-by-hand")
     write_dataset(data, location)

@@ -97,7 +97,8 @@ class LiveServer:
         self.close()
 
     def start(self, *, wait: bool = True) -> None:
-        """Start on the same port as before. Without `wait`, it may refuse connections for some seconds."""
+        """Start on the same port as before. Without `wait`, it may refuse connections for some
+        seconds."""
         metrics = self.home / f"metrics-{next(_numbers)}"
         metrics.mkdir()
         environment = self._environment | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
@@ -266,7 +267,8 @@ class LiveServer:
 
 @pytest.fixture(scope="session")
 def live_template() -> Iterator[None]:
-    """The template database. Tests that create a LiveServer use this fixture, so that no database outlives the session."""
+    """The template database. Tests that create a LiveServer use this fixture, so that no database
+    outlives the session."""
     yield
     if _template.cache_info().currsize:
         _drop_database(_url_of(_template()))

@@ -72,7 +72,8 @@ class Stream:
         self.has_ended = False
 
     async def next(self) -> bytes:
-        """Return the next chunk, empty at the end. Raises InvalidInput for an incomplete body, and BodyTooSlow."""
+        """Return the next chunk, empty at the end. Raises InvalidInput for an incomplete body, and
+        BodyTooSlow."""
         while not self.has_ended and self._next is not None:
             began = self._loop.time()
             allowed = settings.MONODON_BODY_SECONDS + self.received / settings.MONODON_BODY_MIN_RATE

@@ -139,7 +139,8 @@ class Guard:
                 connection.close()
 
     def _close_idle(self, sockets: dict[str, tuple[socket.socket, str]]) -> None:
-        """Close idle connections of addresses over the limit, or of all addresses if few connections are left."""
+        """Close idle connections of addresses over the limit, or of all addresses if few
+        connections are left."""
         counts = Counter(address for _, address in sockets.values())
         most = settings.MONODON_CONNECTIONS_PER_ADDRESS
         # Behind proxies, these are the addresses of the proxies.
@@ -177,7 +178,8 @@ class Guard:
 
 
 def _progress(connection: socket.socket) -> int | None:
-    """Number of bytes that the peer has acknowledged; None if nothing is unsent or the number is unknown."""
+    """Number of bytes that the peer has acknowledged; None if nothing is unsent or the number is
+    unknown."""
     if not hasattr(socket, "TCP_INFO") or not _has_unsent(connection):
         return None
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)

@@ -139,7 +139,8 @@ class Exchange:
     # -- other bodies
 
     async def _read_large(self, length: int | None) -> None:
-        """Check the credentials, read the body, and answer; also for small bodies without credentials."""
+        """Check the credentials, read the body, and answer; also for small bodies without
+        credentials."""
         stream = Stream(self._protocol, length)
         try:
             if self._is_operation:
@@ -159,7 +160,8 @@ class Exchange:
             stream.close()
 
     async def _check_credentials(self) -> None:
-        """Let the operation check the credentials without the body. Raises _Answered after a refusal."""
+        """Let the operation check the credentials without the body. Raises _Answered after a
+        refusal."""
         credential = self._credential
         if credential is not None and self._front.limits.is_proven(credential):
             return
@@ -224,7 +226,8 @@ class Exchange:
             front.limits.prove(self._credential, principal)
 
     async def _in_thread(self, threads: Threads, job: Callable[[], Any]) -> Any:
-        """Return the result of a job. Raises ServiceUnavailable if too many jobs wait for these threads."""
+        """Return the result of a job. Raises ServiceUnavailable if too many jobs wait for these
+        threads."""
         future = threads.submit(job, self._front.results)
         if future is None:
             raise ServiceUnavailable("The server has too many requests to work on")
@@ -259,7 +262,8 @@ class Exchange:
                 streams.release()
 
     def _guarded(self, work: Callable[[], Answer | None]) -> Answer | None:
-        """Return the result of ``work``. An exception, which would end the thread, becomes a plain 500."""
+        """Return the result of ``work``. An exception, which would end the thread, becomes a plain
+        500."""
         try:
             return work()
         except Exception:

@@ -50,7 +50,8 @@ class Limits:
     # -- credentials
 
     def principal(self, credential: int | None) -> str | int | None:
-        """The principal to which a credential belonged when it was last used, otherwise the credential."""
+        """The principal to which a credential belonged when it was last used, otherwise the
+        credential."""
         if credential is None:
             return None
         proof = self._proven.get(credential)
@@ -80,7 +81,8 @@ def _decrement(counter: Counter[Any], key: Any) -> None:
 
 @lru_cache(maxsize=4096)
 def network(address: str) -> str:
-    """The address, or the network of an IPv6 address, because a client usually has the whole network."""
+    """The address, or the network of an IPv6 address, because a client usually has the whole
+    network."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

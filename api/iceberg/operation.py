@@ -202,7 +202,8 @@ class IcebergOperation(Operation):
 
     @property
     def page(self) -> dict[str, Any]:
-        """``limit`` and ``page_token`` of a list operation. Without a limit, all entries are requested."""
+        """``limit`` and ``page_token`` of a list operation. Without a limit, all entries are
+        requested."""
         token = self.query_values.get("pageToken")
         limit = self.count("pageSize")
         if token is None and limit is None:
@@ -211,7 +212,8 @@ class IcebergOperation(Operation):
 
     @staticmethod
     def token(last: str | None) -> str | None:
-        """The page token for the page after this name. It is opaque, so that clients do not depend on its form."""
+        """The page token for the page after this name. It is opaque, so that clients do not depend
+        on its form."""
         return base64.urlsafe_b64encode(last.encode()).decode().rstrip("=") if last else None
 
     # -- the answer

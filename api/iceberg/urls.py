@@ -55,7 +55,8 @@ def _route(template: str, **operations: type[IcebergOperation]) -> URLPattern:
 
 
 def _dispatcher(operations: dict[str, type[IcebergOperation]]) -> _View:
-    """The view of a path: dispatches to the operation of the method, with a new instance per request."""
+    """The view of a path: dispatches to the operation of the method, with a new instance per
+    request."""
     allowed = ", ".join(operations)
 
     def view(request: HttpRequest, **path: str) -> HttpResponse:

@@ -48,7 +48,8 @@ def message(error: errors.CatalogError, warehouse: Identifier) -> str:
 
 
 def complete(error: errors.CatalogError, text: str) -> str:
-    """The message first, because clients match its words; then the detail, then the index in a batch."""
+    """The message first, because clients match its words; then the detail, then the index in a
+    batch."""
     detail = _DETAILS.get(type(error), error.detail)
     if detail is not None:
         text = f"{text}. {detail}"

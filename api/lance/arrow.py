@@ -94,7 +94,8 @@ class _Body(io.RawIOBase):
             self.failure = error
 
     def digested(self) -> Callable[[], bytes]:
-        """A function that returns the SHA-256 of the body, which it reads completely. Call it before ``data``."""
+        """A function that returns the SHA-256 of the body, which it reads completely. Call it
+        before ``data``."""
         digest = self._digest = hashlib.sha256()
 
         def whole() -> bytes:
@@ -254,7 +255,8 @@ def _weightless(array: pa.Array) -> int:
 
 
 def _look_at(schema: pa.Schema) -> None:
-    """Raise ValueError for a name that is not valid text, on which Arrow's readers in other languages fail."""
+    """Raise ValueError for a name that is not valid text, on which Arrow's readers in other
+    languages fail."""
     level: list[Any] = list(schema)
     while level:
         inner = []

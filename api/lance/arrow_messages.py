@@ -22,7 +22,8 @@ class Bomb(ValueError):
 
 
 class Messages(io.RawIOBase):
-    """An unchanged stream, checked message by message. Raises Bomb, and ValueError for an invalid stream."""
+    """An unchanged stream, checked message by message. Raises Bomb, and ValueError for an invalid
+    stream."""
 
     def __init__(self, source: io.BufferedIOBase) -> None:
         self._source = source
@@ -76,7 +77,8 @@ class Messages(io.RawIOBase):
         return head + metadata + body
 
     def _read(self, size: int) -> bytes:
-        """Read ``size`` bytes, or fewer at the end, without allocating memory for bytes that are only declared."""
+        """Read ``size`` bytes, or fewer at the end, without allocating memory for bytes that are
+        only declared."""
         parts = []
         while size and (piece := self._source.read(min(size, _PIECE))):
             parts.append(piece)
@@ -91,7 +93,8 @@ def _too_much() -> Bomb:
 
 
 def _look_at(metadata: bytes) -> tuple[int, list[tuple[int, int]] | None]:
-    """The length of the body, and the positions of its buffers if they are compressed; otherwise None."""
+    """The length of the body, and the positions of its buffers if they are compressed; otherwise
+    None."""
     try:
         message = _Table(metadata, *struct.unpack_from("<I", metadata))
         length = message.number(3, "<q")

@@ -15,7 +15,8 @@ from catalog.models import IdempotencyRecord
 from catalog.services.engine import idempotency
 
 _FINAL = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}
-"""Refusals that are repeated for the same request. Others may not recur with other credentials or later."""
+"""Refusals that are repeated for the same request. Others may not recur with other credentials or
+later."""
 
 
 class OnceOperation(LanceOperation):

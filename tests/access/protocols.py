@@ -178,7 +178,7 @@ EVERY = [
 ]
 
 
-# --- principals and privileges ---------------------------------------------------------------------
+# --- principals and privileges --------------------------------------------------------------------
 
 
 def principal(name: str, **fields: Any) -> Principal:

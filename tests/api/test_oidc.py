@@ -448,7 +448,7 @@ def test_tokens_are_neither_returned_nor_logged(issuer: Issuer, ada, caplog, cap
             assert segment not in output
 
 
-# --- API keys created with a token --------------------------------------------------------------
+# --- API keys created with a token ---------------------------------------------------------------
 
 
 def create_own_key(token: str, name: str, **body: object) -> ApiKey:

@@ -101,7 +101,8 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
 
 @pytest.fixture
 def screen(tmp_path: Path) -> Callable[..., None]:
-    """Function that takes a screenshot of a page. MONODON_SCREENS names the directory for screenshots."""
+    """Function that takes a screenshot of a page. MONODON_SCREENS names the directory for
+    screenshots."""
     configured = os.environ.get("MONODON_SCREENS")
     directory = Path(configured) if configured else tmp_path / "screens"
     directory.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ def maintain(*arguments: str) -> str:
     return out.getvalue()
 
 
-# --- an action that is added by a declaration ---------------------------------------------------------
+# --- an action that is added by a declaration -------------------------------------------------------
 
 
 def test_the_scheduler_plans_and_starts_the_action(action, table):
@@ -378,7 +378,8 @@ def test_an_unknown_key_is_refused():
 
 @pytest.mark.parametrize("table_format", ["lance", "iceberg"])
 def test_the_documentation_has_the_table_of_each_format(table_format: str):
-    """If this fails, replace the table by the output of ``manage.py maintain actions --markdown FORMAT``."""
+    """If this fails, replace the table by the output of ``manage.py maintain actions --markdown
+    FORMAT``."""
     text = Path("docs/maintenance.md").read_text()
     assert f"\n\n{maintenance_actions.documentation(table_format)}\n" in text
 

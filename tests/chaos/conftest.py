@@ -13,7 +13,8 @@ __all__ = ["live_template"]
 
 @pytest.fixture
 def seed() -> int:
-    """The seed, which is printed if the test fails. CHAOS_SEED repeats the choices, but not the races."""
+    """The seed, which is printed if the test fails. CHAOS_SEED repeats the choices, but not the
+    races."""
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(2**32))
     print(f"CHAOS_SEED={seed}")
     return seed

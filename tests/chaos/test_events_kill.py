@@ -66,7 +66,8 @@ def _kill_while_committing(
     lock = threading.Lock()
 
     def write(number: int) -> None:
-        """Create a table or, every third time, two in one commit. Retry only requests that were not executed."""
+        """Create a table or, every third time, two in one commit. Retry only requests that were not
+        executed."""
         names = [f"t{number}", f"u{number}"] if number % 3 == 0 else [f"t{number}"]
         while not _send(server, names):
             time.sleep(0.1)

@@ -13,7 +13,8 @@ from tests.live import LiveServer
 
 @pytest.fixture
 def server(live_template: None) -> Iterator[LiveServer]:
-    """A server with one worker process, because a second one would rarely start before the next kill."""
+    """A server with one worker process, because a second one would rarely start before the next
+    kill."""
     with LiveServer(workers=1, threads=16) as server:
         yield server
 

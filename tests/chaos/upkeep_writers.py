@@ -153,7 +153,8 @@ class Writer(ABC):
         return result
 
     def present_rows(self) -> Rows:
-        """Read the writer's current rows. Maintenance may remove a version during the read, which is then repeated."""
+        """Read the writer's current rows. Maintenance may remove a version during the read, which
+        is then repeated."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:

@@ -83,7 +83,8 @@ def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
 
 
 def _fetch(jar: Jar, file: Path, deadline: float) -> None:
-    """Download to a temporary name first, so that a jar is complete or missing, also with concurrent downloads."""
+    """Download to a temporary name first, so that a jar is complete or missing, also with
+    concurrent downloads."""
     partial_file = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with (

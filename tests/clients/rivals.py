@@ -131,7 +131,8 @@ class Writer:
 
 
 def work(race: Race, kind: str, first: int) -> WriterReport:
-    """Make the changes of a kind from the start of the race, and repeat each until it is acknowledged."""
+    """Make the changes of a kind from the start of the race, and repeat each until it is
+    acknowledged."""
     writer = Writer(race.url, race.key, race.table, first, kind)
     change: Callable[[int], None] = getattr(writer, kind)
     report, deadline = WriterReport(), time.monotonic() + _PATIENCE

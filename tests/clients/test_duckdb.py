@@ -42,7 +42,7 @@ def rows(db: DuckDBPyConnection, statement: str) -> Rows:
     return db.execute(statement).fetchall()
 
 
-# --- credentials ------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------
 
 
 def test_a_key_works_as_token_and_as_client_secret(
@@ -256,7 +256,7 @@ def test_duckdb_reads_and_writes_a_table_of_pyiceberg(
     assert rows(db, "SELECT n FROM t ORDER BY n") == [(1,), (3,), (4,)]
 
 
-# --- the guide -----------------------------------------------------------------------
+# --- the guide ---------------------------------------------------------------------------------
 
 
 def test_the_guide(live: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # LanceDB's 
 
 @pytest.fixture
 def run(live: LiveServer, capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[str]]:
-    """Function that runs the Python code of a section after the previous ones, and returns the printed lines."""
+    """Function that runs the Python code of a section after the previous ones, and returns the
+    printed lines."""
     variables: dict[str, Any] = {}
     blocks = partial(guide.blocks, live=live, guide="lance-clients")
 

@@ -491,7 +491,7 @@ def test_a_materialized_view(ns: RestNamespace, table: list[str]) -> None:
     assert dataset.to_table()["upper"].to_pylist() == ["SEAL", "ORCA", "BELUGA"]
 
 
-# --- operations without a method in RestNamespace -----------------------------------------------------
+# --- operations without a method in RestNamespace ----------------------------------------------
 
 
 def test_field_metadata(ns: RestNamespace, api: ApiClient, table: list[str]) -> None:
@@ -546,7 +546,7 @@ def test_a_transaction_is_described_and_altered(
     assert altered.properties["why"] == "a test"
 
 
-# --- writes over HTTP and direct writes ---------------------------------------------------------------------
+# --- writes over HTTP and direct writes --------------------------------------------------------
 
 
 def test_http_and_direct_writers_share_one_history(

@@ -289,7 +289,8 @@ def test_optimize(live: LiveServer, table: Table) -> None:
 
 
 def test_a_materialized_view_of_lancedb(db: LanceNamespaceDBConnection) -> None:
-    """LanceDB stores and refreshes such a view itself, in the root namespace. For the catalog it is an ordinary table."""
+    """LanceDB stores and refreshes such a view itself, in the root namespace. For the catalog it is
+    an ordinary table."""
     source = db.create_table(
         "lancedb_source",
         animals(*WORDS),
@@ -307,7 +308,7 @@ def test_a_materialized_view_of_lancedb(db: LanceNamespaceDBConnection) -> None:
         db.drop_table(name)
 
 
-# --- with other clients -------------------------------------------------------------------------------
+# --- with other clients ------------------------------------------------------------------------
 
 
 def test_one_table_with_lancedb_pylance_and_http(live: LiveServer, table: Table) -> None:

@@ -75,7 +75,7 @@ def local(uri: str) -> Path:
     return Path(uri.removeprefix("file://"))
 
 
-# --- credentials ------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------
 
 
 def test_a_key_works_as_token_credential_and_header(live: LiveServer, space: str) -> None:

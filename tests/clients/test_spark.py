@@ -87,7 +87,7 @@ def local(uri: str) -> Path:
     return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
-# --- credentials ------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------
 
 
 def test_keys_and_warehouses(sql: Sql) -> None:

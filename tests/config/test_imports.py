@@ -1,4 +1,5 @@
-"""Heavy libraries are imported by web processes before they serve, and by workers, but not by other processes."""
+"""Heavy libraries are imported by web processes before they serve, and by workers, but not by other
+processes."""
 
 import os
 import subprocess
@@ -38,7 +39,8 @@ def test_manage_and_beat_start_without_heavy_libraries(program):
 
 @pytest.mark.parametrize("program", [WEB, WORKER], ids=["web", "worker"])
 def test_web_processes_and_workers_import_heavy_libraries_at_start(program):
-    """Otherwise the first request would wait, and every process of a worker's pool would import them."""
+    """Otherwise the first request would wait, and every process of a worker's pool would import
+    them."""
     assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
 
 

@@ -91,7 +91,8 @@ def check(
     *,
     errors: type[Exception] | tuple[type[Exception], ...],
 ) -> int:
-    """Execute all statements, and return their number. Fails with all statements that have another answer."""
+    """Execute all statements, and return their number. Fails with all statements that have another
+    answer."""
     values: dict[str, str] = {}
 
     def filled(text: str) -> str:

@@ -123,7 +123,7 @@ def test_corrupted_messages_are_refused_cleanly(lance):
         assert answer.status_code in {200, 400, 413}, (number, answer.content)
 
 
-# --- values without bytes -------------------------------------------------------------------
+# --- values without bytes ------------------------------------------------------------------------
 
 TRILLION = 10**12
 

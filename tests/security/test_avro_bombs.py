@@ -86,7 +86,8 @@ def test_any_number_of_entries_without_bytes():
 
 
 def test_a_block_of_items_with_a_wrong_size():
-    """A reader that skips the items gets the table's own path; one that reads them gets the foreign path."""
+    """A reader that skips the items gets the table's own path; one that reads them gets the foreign
+    path."""
     schema = record(other(array("int")), PATH, other("bytes") | {"name": "last", "field-id": 13})
     hidden = number(1) + number(0) + text(FOREIGN)
     tail = number(0) + text(OWN) + text(b"")

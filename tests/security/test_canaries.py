@@ -1,4 +1,5 @@
-"""Secrets are sent through every interface, and appear nowhere but in the answers that show them once."""
+"""Secrets are sent through every interface, and appear nowhere but in the answers that show them
+once."""
 
 import json
 import logging

@@ -57,7 +57,7 @@ def test_the_file_watch_detects_access(tmp_path: Path):
         canary.lstat()
 
 
-# --- commits ----------------------------------------------------------------------
+# --- commits -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slot", ["list", "manifest"])

@@ -275,7 +275,8 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     purge.refresh_from_db()
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
-    # The principal that committed the reference may no longer read the source, so nobody may read it through that table.
+    # The principal that committed the reference may no longer read the source, so nobody may read
+    # it through that table.
     requester.grants.filter(table=source).delete()
     assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 

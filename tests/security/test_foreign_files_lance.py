@@ -105,7 +105,7 @@ def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     lance_datasets.clear_caches()
 
 
-# --- manifests with foreign references ---------------------------------------------------------------
+# --- manifests with foreign references -----------------------------------------------------------
 
 Attack = Callable[[World], bytes]
 
@@ -396,7 +396,7 @@ def test_a_manifest_outside_the_table_is_refused(world, victim, way):
     assert files(world.mine.location) == on_disk
 
 
-# --- manifests accepted by older releases -----------------------------------------------------------------
+# --- manifests accepted by older releases --------------------------------------------------------
 
 
 def _enter(world: World, content: bytes, version: int = NEXT) -> None:
@@ -608,7 +608,7 @@ def test_the_other_name_of_a_manifest_is_not_opened(world):
     assert touched.events == []
 
 
-# --- readable files of others ------------------------------------------------------------
+# --- readable files of others --------------------------------------------------------------------
 
 
 def _read(client: Lance) -> tuple[int, Any]:
@@ -678,7 +678,8 @@ def test_a_source_keeps_files_needed_by_its_clone(world):
 
 
 def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
-    """A manifest does not name the blobs beside a data file and, if it is old, the files of an index."""
+    """A manifest does not name the blobs beside a data file and, if it is old, the files of an
+    index."""
     location = _blob_table(world)
     lance.dataset(str(location)).create_scalar_index("id", "BTREE")
     Lance(KEY).post("/v1/table/mine$b/deregister", {})

@@ -37,7 +37,8 @@ def lake(world: World, tmp_path: Path, settings) -> Path:
 
 
 def refer(client: Any, path: Path) -> None:
-    """Commit a snapshot of 'mine.t' with a data file. Its committer has no privilege on other tables."""
+    """Commit a snapshot of 'mine.t' with a data file. Its committer has no privilege on other
+    tables."""
     body = {"requirements": [], "updates": updates(snapshot("data", f"file://{path}"))}
     response = client.call("POST", COMMIT, body)
     assert response.status_code == 200, response.content

@@ -225,7 +225,8 @@ def test_a_slow_body_times_out(server: LiveServer, operation: str, length: int):
 
 
 def test_a_body_that_arrives_in_time_is_processed(server: LiveServer):
-    """A small body in pieces, which takes longer than the time after which the credentials are checked."""
+    """A small body in pieces, which takes longer than the time after which the credentials are
+    checked."""
     with Wire(server) as wire:
         wire.head("POST", "/v1/namespace/patient/create", "Content-Length: 2").send(b"{")
         time.sleep(BODY_SECONDS / 2)

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db
 Send = Callable[[str], HttpResponse]
 
 
-# --- forms of locations --------------------------------------------------------------------------------
+# --- forms of locations --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ HARMLESS = [
 """Ordinary names of directories, which are accepted or refused but never leave the warehouse."""
 
 
-# --- observation ------------------------------------------------------------------------------
+# --- observation ---------------------------------------------------------------------------------
 
 _watched: list[list[str]] = []
 """The current logs of events, if any."""
@@ -441,7 +441,7 @@ def test_a_namespace_gives_its_tables_no_location_outside(iceberg, world, outsid
     assert faults == []
 
 
-# --- requests without a location --------------------------------------------------------------
+# --- requests without a location -----------------------------------------------------------------
 
 _OPTIONS = (
     *("location", "uri", "path", "base_uri", "root", "table_uri", "base_paths", "storage_options"),

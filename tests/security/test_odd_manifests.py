@@ -154,7 +154,8 @@ FIELDS = (
 
 
 def test_unusual_bodies(lance, table):
-    """Single and batch CreateTableVersion, and operations that read a version, with arbitrary values."""
+    """Single and batch CreateTableVersion, and operations that read a version, with arbitrary
+    values."""
     random_ = random.Random(7)
     good = {"version": 4, "manifest_path": f"{table.location}/_versions/x.manifest-y"}
     bad = []

@@ -84,7 +84,8 @@ def test_a_port_in_use_is_refused_before_anything_starts(home: Path) -> None:
 def test_killed_processes_are_restarted(running: Running) -> None:
     for name, words in CHILDREN.items():
         running.child(*words).kill()
-        # First the message: until the supervisor has noticed the death, the dead process may look alive.
+        # First the message: until the supervisor has noticed the death, the dead process may look
+        # alive.
         noticed = f"{name} was killed by SIGKILL"
         eventually(lambda words=noticed: words in running.output, within=5, description=noticed)
         eventually(

@@ -241,7 +241,7 @@ class LoadCredentials(IcebergOperation):
         return {"storage-credentials": []}
 
 
-# --- shared functions ---------------------------------------------------------------------------
+# --- shared functions --------------------------------------------------------------------------
 
 
 def load(operation: IcebergOperation, actor: Principal, namespace: str, table: str) -> HttpResponse:

@@ -233,7 +233,8 @@ class RenameTable(LanceOperation):
 def _detailed(
     answer: m.DescribeTableResponse, id: Identifier, details: TableDetails
 ) -> dict[str, Any]:
-    """The answer with the details. A dictionary, because the model of a type has no field for a unit."""
+    """The answer with the details. A dictionary, because the model of a type has no field for a
+    unit."""
     answer.table, answer.namespace = id[-1], list(id[:-1])
     answer.version, answer.metadata = details.version, details.metadata
     answer.is_only_declared = False

@@ -45,7 +45,8 @@ class Iceberg:
         raw: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> HttpResponse:
-        """Send a request. ``path`` is relative to ``/v1/`` and the prefix, or absolute if it begins with a slash."""
+        """Send a request. ``path`` is relative to ``/v1/`` and the prefix, or absolute if it begins
+        with a slash."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         return self.client.generic(
             method,

@@ -212,7 +212,7 @@ def test_transient_errors_are_not_recorded(iceberg: Iceberg, reader: Iceberg, mo
     assert iceberg.call("POST", "namespaces", body, **once(key)).status_code == 200
 
 
-# --- lost answers ----------------------------------------------------------------------
+# --- lost answers ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -443,7 +443,7 @@ def test_an_answer_that_cannot_be_recorded_is_still_sent(iceberg: Iceberg, monke
     assert response.status_code == 200
 
 
-# --- concurrent requests -----------------------------------------------------------------------------------------
+# --- concurrent requests --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -648,7 +648,8 @@ def test_a_commit_cannot_follow_its_recorded_failure(
 def test_a_failure_cannot_be_recorded_after_the_commit(
     secret, warehouse, monkeypatch, commit, error
 ):
-    """The first request commits before the failure of the second is recorded: the second gets the success."""
+    """The first request commits before the failure of the second is recorded: the second gets the
+    success."""
     path, body, success = commit
     held = Held(iceberg_commits.commit, is_inside=True)
     monkeypatch.setattr(iceberg_commits, "commit", in_turn(held, raising(error)))
@@ -666,7 +667,7 @@ def test_a_failure_cannot_be_recorded_after_the_commit(
         assert same(first, ask())
 
 
-# --- expiry ----------------------------------------------------------------------------------------
+# --- expiry ---------------------------------------------------------------------------------------
 
 
 def test_old_records_are_deleted(iceberg: Iceberg, settings):

@@ -30,7 +30,7 @@ def _catalog(db):
     make_namespace("ws")
 
 
-# --- authentication ---------------------------------------------------------------------------------------
+# --- authentication ---------------------------------------------------------------------------------
 
 EVERY = [
     ("GET", "config", None),
@@ -261,7 +261,7 @@ def test_an_unknown_outcome(iceberg: Iceberg, committing):
     iceberg.refused(500, "CommitStateUnknownException", "lost while", "POST namespaces", body)
 
 
-# --- statements ----------------------------------------------------------------------------------
+# --- statements -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_prefixes(warehouse, prefix):
         assert prefixes.read("\x1f".join(warehouse)) == warehouse
 
 
-# --- paths without an operation --------------------------------------------------------------------------
+# --- paths without an operation --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_conflicts(iceberg: Iceberg, warehouse, prefix, conflict):
     assert not re.search(r"outer|in ner", response.json()["error"]["message"].replace(location, ""))
 
 
-# --- refusals of every operation -------------------------------------------------------------------
+# --- refusals of every operation -----------------------------------------------------------------
 
 
 PROTOCOL = PROTOCOLS["iceberg"]

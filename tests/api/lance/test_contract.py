@@ -1,4 +1,5 @@
-"""Routes, names and schemas agree with the published client, the specification and the served document."""
+"""Routes, names and schemas agree with the published client, the specification and the served
+document."""
 
 import inspect
 import json

@@ -213,7 +213,7 @@ def test_a_staged_manifest_at_the_root_of_the_table(lance: Lance, table: Table):
     assert files(table.location) == {"_versions/18446744073709551614.manifest": manifest(1)}
 
 
-# --- files that are never touched ---------------------------------------------------------------------
+# --- files that are never touched --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

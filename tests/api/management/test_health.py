@@ -145,7 +145,7 @@ def test_a_long_series_is_sampled_evenly_and_ends_with_the_newest(reader: Manage
     assert scores == [24, 21, 18, 15, 12, 9, 6, 3, 0]
 
 
-# --- measurements and plans --------------------------------------------------------------------------------------------
+# --- measurements and plans -------------------------------------------------------------------------
 
 
 def fragment(count: int) -> None:

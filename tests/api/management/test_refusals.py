@@ -60,7 +60,7 @@ def test_every_example_succeeds(management, call, operation):
     assert call(management, operation).status_code == EXAMPLES[operation].status
 
 
-# --- authentication and access -----------------------------------------------------------------------
+# --- authentication and access ----------------------------------------------------------------------
 
 
 @on_each(operations())

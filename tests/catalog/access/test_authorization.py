@@ -1,4 +1,5 @@
-"""Refusals and their messages. A model in tests/catalog/services/access checks which principals hold a privilege."""
+"""Refusals and their messages. A model in tests/catalog/services/access checks which principals
+hold a privilege."""
 
 from dataclasses import replace
 

@@ -46,7 +46,8 @@ class Cluster:
             "MONODON_WORKER_CONCURRENCY": "1",
             "MONODON_LOG_LEVEL": "warning",
             **(clock.environment if clock is not None else {}),
-            # setproctitle, a dependency of a test tool, would overwrite the memory that environ() reads.
+            # setproctitle, a dependency of a test tool, would overwrite the memory that environ()
+            # reads.
             "SPT_NOENV": "1",
             **({"DATABASE_URL": pair.url} if pair is not None else {}),
             **settings,

@@ -55,7 +55,8 @@ class Operation:
 
 
 class History:
-    """Thread-safe history. Each namespace has its own file below ``directory``; none is kept in memory."""
+    """Thread-safe history. Each namespace has its own file below ``directory``; none is kept in
+    memory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,8 @@ def judge(
 def of_operations(
     operations: Sequence[Operation], times: Mapping[str, int], values: Collection[str]
 ) -> list[Anomaly]:
-    """Anomalies of a namespace. ``times``: number of executions of each request; ``values``: values of versions."""
+    """Anomalies of a namespace. ``times``: number of executions of each request; ``values``: values
+    of versions."""
     return [
         *answers(operations, times),
         *expected(operations),

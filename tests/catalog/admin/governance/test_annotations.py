@@ -111,7 +111,7 @@ def test_annotations_require_manage(sign_in):
                 assert answer.status_code == 403
 
 
-# --- many tables ------------------------------------------------------------------------------
+# --- many tables -------------------------------------------------------------------------------
 
 
 def act(browser, name: str, rows, **data: str):

@@ -71,7 +71,7 @@ def statements(browser: Client, path: str) -> int:
     return len(captured.captured_queries)
 
 
-# --- pages -----------------------------------------------------------------------------------
+# --- pages -------------------------------------------------------------------------------------
 
 
 def test_the_list_shows_functions(browser):
@@ -128,7 +128,7 @@ def test_times_out_of_range_are_shown_as_numbers(browser):
     assert str(2**62) in page(browser, url(row) + "?tab=history")
 
 
-# --- forms ----------------------------------------------------------------------------------
+# --- forms -------------------------------------------------------------------------------------
 
 
 def test_a_function_is_created(browser):
@@ -228,7 +228,7 @@ def test_a_function_is_dropped(browser):
     assert browser.get(url(row)).status_code == 404
 
 
-# --- access -----------------------------------------------------------------------------------
+# --- access ------------------------------------------------------------------------------------
 
 
 def test_staff_with_read_may_not_change_functions(sign_in):

@@ -1,4 +1,5 @@
-"""Lance manifests are read without Lance. Results agree with Lance's, and no input blocks the reader."""
+"""Lance manifests are read without Lance. Results agree with Lance's, and no input blocks the
+reader."""
 
 import random
 from pathlib import Path
@@ -128,7 +129,8 @@ def test_overlong_varints_are_read_like_protobuf():
 
 
 def test_damaged_manifests_are_refused_or_read(directory):
-    """Bytes are changed, removed and inserted anywhere. No other exception occurs, and no path leaves the table."""
+    """Bytes are changed, removed and inserted anywhere. No other exception occurs, and no path
+    leaves the table."""
     dice = random.Random(20)
     good = newest(directory)
     refused = 0

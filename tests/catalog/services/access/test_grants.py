@@ -277,7 +277,7 @@ def test_list_grants_contains_only_direct_grants():
         grants.list_grants(actor=principal_named("reader"), on=On.namespace(("x",)))
 
 
-# --- explanations ----------------------------------------------------------------------
+# --- explanations ----------------------------------------------------------------------------------
 
 
 def test_explain_names_every_source_of_a_privilege():
@@ -390,7 +390,7 @@ def test_explain_agrees_with_the_effective_privileges(seed):
                 assert key.privileges == Privilege(sum(holds)), (seed, principal, key, row)
 
 
-# --- previews ---------------------------------------------------------------------------------------
+# --- previews --------------------------------------------------------------------------------------
 
 
 def test_what_if_lists_privileges_lost_without_a_grant():

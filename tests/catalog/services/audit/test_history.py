@@ -168,7 +168,7 @@ def undrop(table: Table, *, records_before: bool = False, new: Identifier | None
     audit_records.record(SYSTEM, "table.undrop", str(dropped), table=dropped, before=before)
 
 
-# --- random changes -----------------------------------------------------------------------------------
+# --- random changes ---------------------------------------------------------------------------------
 
 
 class World:
@@ -483,7 +483,7 @@ def test_history_matches_the_state_recorded_after_each_change(seed, monkeypatch)
         world.compare(first, last)
 
 
-# --- single changes ----------------------------------------------------------------------------
+# --- single changes ---------------------------------------------------------------------------------
 
 
 def state_of(at: history.Moment, *name: str) -> h.TableState:
@@ -870,7 +870,7 @@ def test_history_is_empty_before_the_first_change():
     assert state(datetime.fromisoformat("1970-01-01T00:00:00Z")) == ({}, {})
 
 
-# --- access ---------------------------------------------------------------------------------
+# --- access -----------------------------------------------------------------------------------------
 
 
 def granted(on: Namespace | Table) -> access.Principal:
@@ -926,7 +926,7 @@ def test_history_contains_only_objects_that_may_be_browsed():
     assert (counts.tables_advanced, counts.commits, counts.namespaces_added) == (0, 0, 0)
 
 
-# --- cost ----------------------------------------------------------------------------------
+# --- cost -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_wide", [False, True])

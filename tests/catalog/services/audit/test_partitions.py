@@ -89,7 +89,7 @@ def age_seals(months: int) -> None:
     query("ALTER TABLE catalog_auditseal ENABLE ALWAYS TRIGGER audit_is_append_only")
 
 
-# --- creation ---------------------------------------------------------------------------------
+# --- creation ------------------------------------------------------------------------------------
 
 
 def test_partitions_of_coming_months_are_created_once():
@@ -163,7 +163,7 @@ def test_the_partition_migration_is_reversible():
         executor.migrate(executor.loader.graph.leaf_nodes())
 
 
-# --- removal -------------------------------------------------------------------------------
+# --- removal -------------------------------------------------------------------------------------
 
 
 def test_the_trail_verifies_after_old_months_are_dropped():

@@ -152,7 +152,7 @@ def test_invalid_requests_are_refused():
     assert not AuditEvent.objects.exists()
 
 
-# --- export -----------------------------------------------------------------------------
+# --- export --------------------------------------------------------------------------------------
 
 
 def export(format: str, **search) -> bytes:

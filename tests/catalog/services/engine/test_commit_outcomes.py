@@ -193,7 +193,7 @@ def test_errors_after_the_commit_do_not_fail_the_request(monkeypatch):
     assert commit([create_version()], actor=SYSTEM).id is not None
 
 
-# --- look-up of outcomes -------------------------------------------------------------------------------
+# --- look-up of outcomes ----------------------------------------------------------------------
 
 
 def other_session() -> psycopg.Connection:

@@ -85,7 +85,8 @@ def same_table(table: LoadedTable) -> Requirement:
 
 
 def agrees(warehouse: Path) -> None:
-    """Assert that metadata files on disk and in the ledger are the same, and that no file is recorded as pending."""
+    """Assert that metadata files on disk and in the ledger are the same, and that no file is
+    recorded as pending."""
     assert not StagedFile.objects.exists()
     paths = set(TableVersion.objects.values_list("manifest_path", flat=True))
     assert {str(warehouse / name) for name in files(warehouse)} == {
@@ -101,7 +102,7 @@ def agrees(warehouse: Path) -> None:
         assert metadata_files.read_answer(entry.answer) == entry.document
 
 
-# --- preparation during another commit ------------------------------------------------------
+# --- preparation during another commit ---------------------------------------------------------
 
 
 class Held:
@@ -317,7 +318,7 @@ def test_a_transaction_waits_for_running_commits(warehouse, held, written):
     agrees(warehouse)
 
 
-# --- results that are no longer current ------------------------------------------
+# --- results that are no longer current --------------------------------------------------------
 
 
 def statements(call: Callable[[], object]) -> list[str]:
@@ -461,7 +462,7 @@ def test_a_commit_to_a_reused_name_sees_the_new_table(warehouse):
     agrees(warehouse)
 
 
-# --- the cache of documents ----------------------------------------------------------------
+# --- the cache of documents --------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def delivery() -> WebhookDelivery:
     return WebhookDelivery.objects.get()
 
 
-# --- deliveries --------------------------------------------------------------------------------
+# --- deliveries ----------------------------------------------------------------------------------
 
 
 def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
@@ -401,7 +401,7 @@ def test_a_busy_receiver_does_not_starve_the_others(receiver):
     assert "little.n" in receiver.types
 
 
-# --- hostile receivers -----------------------------------------------------------------
+# --- hostile receivers ---------------------------------------------------------------------------
 
 
 def test_redirects_are_not_followed(receiver):
@@ -514,7 +514,7 @@ def test_an_unreachable_receiver_is_a_failed_attempt(receiver):
     assert delivery().status == DeliveryStatus.PENDING
 
 
-# --- allowed addresses -----------------------------------------------------------------------------
+# --- allowed addresses ---------------------------------------------------------------------------
 
 INNER = [
     "127.0.0.1",
@@ -738,7 +738,7 @@ def test_a_changed_server_key_stops_only_affected_webhooks(receiver, settings):
     assert is_signed(rotated, headers, body)
 
 
-# --- access -------------------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------
 
 
 def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
@@ -804,7 +804,7 @@ def test_changes_are_audited_and_no_ops_are_not(receiver):
         webhooks.update_webhook(actor=SYSTEM, name="pager", changes=changes)
 
 
-# --- lists and retention ----------------------------------------------------------------
+# --- lists and retention -------------------------------------------------------------------------
 
 
 def test_pages_of_webhooks_and_deliveries_are_complete(receiver):

@@ -454,7 +454,7 @@ def test_only_administrators_define_labels():
     on_table(actor=manager, labels={"pii": ["yes"]})
 
 
-# --- access -------------------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------
 
 EVERYTHING = {
     "description": {"description": "x"},
@@ -511,7 +511,7 @@ def test_missing_objects_are_refused():
         on_namespace("prod", columns={"id": ColumnChanges(description="x")})
 
 
-# --- atomicity and cost --------------------------------------------------------------------------------
+# --- atomicity and cost --------------------------------------------------------------------------
 
 
 def test_changes_are_atomic():

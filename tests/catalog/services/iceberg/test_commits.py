@@ -684,7 +684,7 @@ def test_a_table_dropped_by_another_process_refuses_the_transaction(warehouse):
     agrees(T)
 
 
-# --- deregistration and registration ----------------------------------------------------------------
+# --- deregistration and registration -----------------------------------------------------------
 
 
 def test_a_table_that_is_registered_again_keeps_its_uuid(warehouse):
@@ -833,7 +833,7 @@ def test_a_renamed_table_accepts_commits(warehouse):
     agrees(("other", "u"))
 
 
-# --- statements -----------------------------------------------------------------------------
+# --- statements --------------------------------------------------------------------------------
 
 
 def test_load_is_one_statement(django_assert_num_queries):

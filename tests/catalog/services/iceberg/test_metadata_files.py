@@ -1,4 +1,5 @@
-"""Metadata files are recorded before they are written. The sweep removes those that a commit leaves behind."""
+"""Metadata files are recorded before they are written. The sweep removes those that a commit leaves
+behind."""
 
 import threading
 from datetime import timedelta
@@ -222,7 +223,8 @@ def test_if_one_of_two_files_cannot_be_written_neither_remains(warehouse, monkey
 
 @pytest.mark.django_db(transaction=True)
 def test_the_sweep_waits_for_a_commit_that_is_about_to_finish(warehouse):
-    """The record is old, but the transaction is still open. The sweep waits, and finds the record deleted."""
+    """The record is old, but the transaction is still open. The sweep waits, and finds the record
+    deleted."""
     make_root()
     base, file = draft()
     leave(file)

@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_removed_does_not_fail_the_commit(monkeypatch):
     assert Path(StagedFile.objects.get().path).exists()
 
 
-# --- files of others ------------------------------------------------------------
+# --- files of others ---------------------------------------------------------------------------
 
 
 def plant(victim: LoadedTable, name: str = "mine") -> LoadedTable:
@@ -272,7 +272,7 @@ def test_the_sweep_keeps_registered_files(monkeypatch):
     assert not StagedFile.objects.exists()
 
 
-# --- after removal --------------------------------------------------------------------------
+# --- after removal -----------------------------------------------------------------------------
 
 
 def test_a_table_with_removed_files_is_dropped_undropped_and_purged(settings):

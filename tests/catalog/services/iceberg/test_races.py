@@ -112,7 +112,8 @@ def kinds(outcome: list[Any]) -> Counter[str]:
 
 
 def agrees(warehouse: Path) -> None:
-    """Assert that metadata files on disk and in the ledger are the same, and that no file is recorded as pending."""
+    """Assert that metadata files on disk and in the ledger are the same, and that no file is
+    recorded as pending."""
     assert not StagedFile.objects.exists()
     ledger = {
         locations.iceberg_path(path)
@@ -397,7 +398,7 @@ def test_a_commit_that_loses_every_race_is_given_up(warehouse, monkeypatch):
     agrees(warehouse)
 
 
-# --- an unreachable database --------------------------------------------------------------------
+# --- an unreachable database -------------------------------------------------------------------
 
 
 def _end_backend() -> None:

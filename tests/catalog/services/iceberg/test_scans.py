@@ -80,7 +80,7 @@ def fetch(task: str, actor: Principal = ADA, table: tuple[str, ...] = T) -> dict
     return scans.fetch_tasks(actor=actor, table=table, plan_task=task)
 
 
-# --- small scans -----------------------------------------------------------------------------------
+# --- small scans -------------------------------------------------------------------------------
 
 
 def test_a_small_scan_is_answered_completely(write, django_assert_num_queries):

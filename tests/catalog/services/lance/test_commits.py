@@ -108,7 +108,8 @@ def here(action: Callable[[], T_]) -> T_:
 
 
 def in_a_thread(action: Callable[[], T_]) -> T_:
-    """Run the action in a thread, as a web server does. It gets no signals, so it calls Lance itself."""
+    """Run the action in a thread, as a web server does. It gets no signals, so it calls Lance
+    itself."""
 
     def act() -> T_:
         try:

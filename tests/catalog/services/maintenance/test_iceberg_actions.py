@@ -131,7 +131,7 @@ def test_orphans_are_removed(is_dry_run: bool) -> None:
         }
 
 
-# --- files of the ledger -------------------------------------------------------------------------
+# --- files of the ledger ---------------------------------------------------------------------------
 
 
 def grow(times: int, **properties: str) -> None:

@@ -234,7 +234,8 @@ def partitions(name: str = "v_idx") -> list[int]:
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_optimizing_a_vector_index_keeps_its_partitions(kind):
-    """By default, Lance joins partitions that it considers too small; here it would join all into one."""
+    """By default, Lance joins partitions that it considers too small; here it would join all into
+    one."""
     data = np.random.default_rng(1).random((1000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:600]))
     index = NewIndex(column="v", index_type=kind, num_partitions=4)

@@ -465,7 +465,8 @@ def do(kind: str, chance: random.Random, number: int) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_every_version_in_the_ledger_has_its_files():
-    """More aggressive than any policy: all versions but the newest are removed, during concurrent writes."""
+    """More aggressive than any policy: all versions but the newest are removed, during concurrent
+    writes."""
     make_root()
     row = make_versions(3)
     stop, broken = threading.Event(), []

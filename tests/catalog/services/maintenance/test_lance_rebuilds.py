@@ -502,7 +502,7 @@ def test_an_index_that_lance_would_build_differently_is_not_rebuilt(monkeypatch)
     assert state() == before
 
 
-# --- concurrent writers ----------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------
 
 
 def aside(act: Callable[[], object]) -> None:
@@ -892,7 +892,7 @@ def test_the_log_reports_the_remaining_indexes(monkeypatch):
     ]
 
 
-# --- scheduled rebuilds ----------------------------------------------------------------------------------
+# --- scheduled rebuilds ----------------------------------------------------------------------------
 
 
 def built() -> dict[str, BuiltIndex]:

@@ -157,7 +157,7 @@ def end(
     return job
 
 
-# --- measurements --------------------------------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------------------------
 
 
 def test_a_measurement_stores_figures_and_plan(figures):
@@ -353,7 +353,7 @@ def test_old_measurements_are_thinned_and_deleted(figures):
     assert remaining.isdisjoint({health_row.pk for health_row in (*thinned, *forgotten)})
 
 
-# --- scheduled jobs ----------------------------------------------------------------------------
+# --- scheduled jobs -----------------------------------------------------------------------------------
 
 
 def test_enabled_actions_are_started_by_the_system_with_their_policy(figures, sent):
@@ -442,7 +442,8 @@ def test_the_lowest_scores_come_first_within_the_limits_of_policies(figures):
     end()  # two.b
     assert due() == [("compact", "two.c")]
     end()  # one.c
-    # The measurement is older than the compaction, which is not repeated. Old versions are still to be cleaned up.
+    # The measurement is older than the compaction, which is not repeated. Old versions are still to
+    # be cleaned up.
     assert due() == [("clean_up", "one.b")]
 
 
@@ -810,7 +811,7 @@ def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
     assert len(full) <= 25
 
 
-# --- requested jobs ---------------------------------------------------------------------------------
+# --- requested jobs -----------------------------------------------------------------------------------
 
 
 def test_requests_ignore_windows_and_modes(figures):
@@ -916,7 +917,7 @@ def test_a_dropped_namespace_loses_its_policy(figures):
     assert maintenance_scheduler.start_due() == 0
 
 
-# --- the schedule ----------------------------------------------------------------------------------------
+# --- the schedule -------------------------------------------------------------------------------------
 
 
 def test_all_tasks_are_scheduled(settings, monkeypatch):

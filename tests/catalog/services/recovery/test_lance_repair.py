@@ -130,7 +130,7 @@ def test_a_declared_table_is_refused(warehouse):
         lance_repair.repair(actor=SYSTEM, table=T)
 
 
-# --- files that were removed without the catalog -----------------------------------------------------
+# --- files that were removed without the catalog ------------------------------------------------
 
 
 def test_the_schedule_retires_versions_without_manifests(table):

@@ -219,7 +219,7 @@ def test_undrop_restores_the_protection_state():
     assert not Table.objects.filter(is_protected=True).exists()
 
 
-# --- approvals -----------------------------------------------------------------------------------
+# --- approvals -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

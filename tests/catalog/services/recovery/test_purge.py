@@ -495,7 +495,7 @@ def test_a_cascade_purges_tables_of_both_formats(warehouse, sent):
     assert files(warehouse) == {}
 
 
-# --- files of others --------------------------------------------------------------------
+# --- files of others ---------------------------------------------------------------------------
 
 
 def test_paths_outside_the_roots_are_left_and_counted(warehouse, tmp_path):
@@ -645,7 +645,8 @@ def test_a_location_shared_with_another_table_is_not_purged(warehouse):
 
 
 def test_files_registered_again_under_another_name_are_not_purged(warehouse):
-    """A table moves, then its old metadata is registered under another name. Both tables use the data."""
+    """A table moves, then its old metadata is registered under another name. Both tables use the
+    data."""
     write_table(*T)
     old = iceberg_tables.load_table(actor=SYSTEM, table=T).metadata_location
     change(*T, updates=[{"action": "set-location", "location": f"file://{warehouse}/moved"}])

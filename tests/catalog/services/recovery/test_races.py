@@ -1,4 +1,5 @@
-"""Races of undrop with a new table of the name, with the purge, and with another undrop; races of approvals."""
+"""Races of undrop with a new table of the name, with the purge, and with another undrop; races of
+approvals."""
 
 import threading
 from collections.abc import Callable
@@ -173,7 +174,8 @@ def test_concurrent_undrops_have_one_winner():
 
 @pytest.mark.parametrize("new", [None, ("a", "b", "other")])
 def test_undrop_of_a_parent_waits_for_undrop_of_its_child(monkeypatch, new):
-    """Undrop also restores dropped parents, which it locks first. A rival waits for the whole transaction."""
+    """Undrop also restores dropped parents, which it locks first. A rival waits for the whole
+    transaction."""
     item = dropped("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)

@@ -119,7 +119,7 @@ def principal(name: str, *grants: tuple[Privilege, object]) -> Principal:
     return principal
 
 
-# --- drop and retention ----------------------------------------------------------------------------
+# --- drop and retention --------------------------------------------------------------------------------
 
 
 def test_a_dropped_table_is_purged_after_its_retention(sent, settings):
@@ -224,7 +224,7 @@ def test_a_deregistered_table_stays_until_it_is_purged():
     assert files(table.location) == {}
 
 
-# --- undrop of tables ---------------------------------------------------------------------------
+# --- undrop of tables ----------------------------------------------------------------------------------
 
 
 def test_undrop_restores_a_lance_table():
@@ -673,7 +673,7 @@ def test_purge_now_refuses_a_running_purge(monkeypatch):
         recovery_undrop.purge_now(actor=SYSTEM, item=item.pk)
 
 
-# --- access -----------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------------
 
 
 def test_managers_of_a_table_may_undrop_it():

@@ -307,7 +307,8 @@ def test_the_last_column_id_never_falls():
 
 
 def without_name():
-    """A table whose spec 1 and order 2, which are not the defaults, use column 3, which is no longer current."""
+    """A table whose spec 1 and order 2, which are not the defaults, use column 3, which is no
+    longer current."""
     narrow = schema()
     del narrow["fields"][2]
     return apply(

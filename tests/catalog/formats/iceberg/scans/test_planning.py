@@ -519,7 +519,7 @@ def test_row_ids_are_inherited(tmp_path: Path):
     assert "first-row-id" not in plan(older)["file-scan-tasks"][0]["data-file"]
 
 
-# --- answers --------------------------------------------------------------------------------
+# --- answers -----------------------------------------------------------------------------------
 
 
 def test_all_fields_of_a_task(table: Written):
@@ -636,7 +636,7 @@ def test_task_groups_are_bounded(tmp_path: Path, monkeypatch):
     assert [len(group) for group in incremental.groups()] == [3, 3, 1]
 
 
-# --- unreadable files -----------------------------------------------------------------------
+# --- unreadable files --------------------------------------------------------------------------
 
 
 def test_a_missing_manifest_is_named(table: Written):
