@@ -19,7 +19,7 @@ from catalog.services.lance.ledger import registration_operations
 from catalog.services.storage import namespace_locations, profile_bindings, profile_operations
 from catalog.services.tables import namespace_operations, table_operations
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import creation
