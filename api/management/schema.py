@@ -35,6 +35,7 @@ _PATH = {
     "key": (OpenApiTypes.STR, "The name of an API key."),
     "webhook": (OpenApiTypes.STR, "The name of a webhook."),
     "profile": (OpenApiTypes.STR, "The name of a storage profile."),
+    "test": (OpenApiTypes.INT, "The number of a test."),
 }
 _NAMED = {"namespace", "table"}
 """Query parameters with a name, which the delimiter applies to."""

@@ -1,8 +1,9 @@
 """The checks of a storage profile: a good profile passes, and each mistake fails the check that names it."""
 
 import json
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
 from functools import partial
@@ -191,7 +192,7 @@ def test_a_store_without_tls(on_moto):
 @pytest.mark.parametrize(("skew", "status"), [(-900, FAILED), (400, FAILED), (120, WARNING)])
 def test_a_skewed_clock(on_s3, s3, skew, status):
     date = formatdate(time.time() + skew, usegmt=True)
-    with RewritingProxy(s3.endpoint, date=date) as proxy:
+    with RewritingProxy(s3, date=date) as proxy:
         results = results_of(replace(on_s3, endpoint=proxy.url))
     assert results.pop("clock").status == status
     assert not any(result.status == FAILED for result in results.values())
@@ -199,7 +200,7 @@ def test_a_skewed_clock(on_s3, s3, skew, status):
 
 
 def test_a_skewed_clock_names_its_remedy(on_moto, moto_s3):
-    with RewritingProxy(moto_s3.endpoint, date=formatdate(time.time() - 900, usegmt=True)) as proxy:
+    with RewritingProxy(moto_s3, date=formatdate(time.time() - 900, usegmt=True)) as proxy:
         configuration = replace(on_moto, endpoint=proxy.url, sts_endpoint=moto_s3.endpoint)
         clock = results_of(configuration)["clock"]
     assert "the store is behind" in clock.cause
@@ -268,9 +269,22 @@ def test_a_wrong_region(versitygw, make_profile):
     assert remaining(versitygw, configuration) == []
 
 
+@pytest.fixture
+def _named_store(monkeypatch) -> None:
+    """Give the name "storehost" the address of this machine, and names below it none."""
+    original = socket.getaddrinfo
+
+    def resolve(host: str, *arguments: Any, **options: Any) -> Any:
+        if host.endswith(".storehost"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return original("127.0.0.1" if host == "storehost" else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+@pytest.mark.usefixtures("_named_store")
 def test_a_bucket_in_the_host_name_that_the_store_does_not_serve(on_s3, s3):
-    # Names below "localhost" have no address here.
-    endpoint = on_s3.endpoint.replace("127.0.0.1", "localhost")
+    endpoint = on_s3.endpoint.replace("127.0.0.1", "storehost")
     results = results_of(replace(on_s3, endpoint=endpoint, path_style=False))
     assert failing(results) == ["path_style"]
     assert "Switch path style on" in results["path_style"].remedy
@@ -281,7 +295,7 @@ def test_a_bucket_in_the_host_name_that_the_store_does_not_serve(on_s3, s3):
 
 
 def test_a_store_that_ignores_conditions(on_s3, s3):
-    with RewritingProxy(s3.endpoint, without=("if-none-match",)) as proxy:
+    with RewritingProxy(s3, ignores_conditions=True) as proxy:
         configuration = replace(on_s3, endpoint=proxy.url)
         results = results_of(configuration)
         stated = results_of(replace(configuration, conditional_writes=False))
@@ -411,15 +425,11 @@ def test_a_role_that_cannot_be_assumed(on_moto, moto_s3):
 # --- limits
 
 
-@pytest.fixture
-def slow_store(on_s3, s3) -> Iterator[StoreConfiguration]:
-    with RewritingProxy(s3.endpoint) as proxy:
-        yield replace(on_s3, endpoint=proxy.url)
-
-
-def test_a_check_ends_at_its_limit(slow_store, monkeypatch):
-    monkeypatch.setattr(runner, "CHECK_SECONDS", 0.0)
-    result = results_of(slow_store)["endpoint"]
+def test_a_check_ends_at_its_limit(on_s3, monkeypatch):
+    monkeypatch.setattr(runner, "CHECK_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        result = results_of(replace(on_s3, endpoint=endpoint))["endpoint"]
     assert result.status == FAILED
     assert "did not end within" in result.cause
     assert "network" in result.remedy
