@@ -24,7 +24,7 @@ from catalog.services.maintenance import job_runner
 from catalog.storage import object_clients
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_root, unchanged
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 from tests.stores.faults import FaultProxy, Faults, Request
 from tests.stores.fixtures import MakeProfile
 from tests.stores.s3 import Proxied, S3Store
@@ -267,7 +267,7 @@ def test_many_writers_lose_nothing(
     root: str, s3_proxy: FaultProxy, monkeypatch, process: str, faults: float
 ):
     if process == "several":
-        go_without_turns(monkeypatch)
+        commit_without_turns(monkeypatch)
     make_iceberg_table(*T)
     commits = COMMITS if process == "one" else 5
     s3_proxy.faults = Faults(slow_down=faults / 3, reset=faults / 3, lost_answer=faults / 3, seed=7)
