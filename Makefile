@@ -1,5 +1,5 @@
-# `make` alone prints what there is. Everything runs in .venv, which is made on first use and renewed when a
-# requirements file changes; after that no network is needed.
+# `make` prints the targets. Everything runs in .venv, which is created on first use and updated when a
+# requirements file changes. After that, no network is needed.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ ENGINE ?=
 MUTANTS ?=
 STORES ?=
 PYTEST ?=
-# Parts of the project that exist; the demo and the benchmarks are checked by running them.
+# Packages with static checks. The demo and the benchmarks are checked by running them.
 PACKAGES := config catalog api tasks server
 
 help: ## print this list
@@ -66,10 +66,10 @@ fmt: install-dev ## format the code and fix what can be fixed
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-screens: install-dev ## take the pictures of the docs anew, in Chromium
+screens: install-dev ## take the screenshots of the docs again, in Chromium
 	@MONODON_REQUIRE_BROWSER=1 MONODON_SCREENS=docs/images exec $(PY) -m pytest tests/browser $(PYTEST)
 
-chaos: install-dev ## break a server of its own and judge every answer (MINUTES=60 SEED=7), or repeat the kill tests (N=20)
+chaos: install-dev ## inject faults into a separate server and check every answer (MINUTES=60 SEED=7), or repeat the kill tests (N=20)
 	@exec $(if $(N),env MONODON_CHAOS_ROUNDS=$(N) $(PY) -m pytest tests/chaos tests/clients -m chaos --timeout 0 $(PYTEST),\
 		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
@@ -77,7 +77,7 @@ chaos: install-dev ## break a server of its own and judge every answer (MINUTES=
 engines: install-dev ## run Trino, Flink, and Iceberg's Java, Go and Rust libraries against a server (ENGINE=trino)
 	@exec $(PY) -m pytest tests/engines/$(ENGINE) -m engines $(PYTEST)
 
-mutants: install-dev ## change the code in SAMPLE places and see whether tests notice (SAMPLE=200 SEED=7)
+mutants: install-dev ## change the code in SAMPLE places and check that tests fail (SAMPLE=200 SEED=7)
 	@exec $(PY) .ci/mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(MUTANTS)
 
 bench: install-dev ## measure against the reference server and plain PostgreSQL

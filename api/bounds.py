@@ -7,30 +7,30 @@ import orjson
 from catalog.errors import InvalidInput
 from catalog.limits import LONGER_LISTS, MAX_ENTRIES, MAX_VALUES
 
-_Path = tuple[Any, str | int] | None  # the path to the container, and the place in it
+_Path = tuple[Any, str | int] | None  # the path to the container, and the key or index in it
 
 
 def may_exceed(content: bytes) -> bool:
-    """Whether a body could be over a bound: more members than that take so many commas.
+    """False if a body has too few commas to exceed a bound.
 
-    So almost every body is decided by a count of bytes, in less than a microsecond.
+    This decides almost every body by counting bytes, in less than a microsecond.
     """
     return content.count(b",") >= MAX_ENTRIES
 
 
 def check_json(content: bytes) -> None:
-    """The same as ``check`` for a body that is not parsed yet; what is no JSON passes."""
+    """``check`` for a body that is not parsed yet. Invalid JSON passes."""
     if not may_exceed(content):
         return
     try:
         body = orjson.loads(content)
     except orjson.JSONDecodeError:
-        return  # whoever parses it says so
+        return  # the parser reports it
     check(body)
 
 
 def check(body: Any) -> None:
-    """Raises InvalidInput for a map or a list that is too long, and names it."""
+    """Raise InvalidInput for a map or a list that is too long, with its name."""
     total = 0
     waiting: list[tuple[Any, _Path]] = [(body, None)]
     while waiting:

@@ -1,7 +1,7 @@
 """The Content-Security-Policy of the pages: the admin, its log-in page and the API documents.
 
-Our own, because Django brings one from version 6 on only. The names are Django's: ``request.csp_nonce``
-is what a template gives an inline script.
+Django has this only from version 6 on. The names are Django's: templates add ``request.csp_nonce`` to
+inline scripts.
 """
 
 import secrets
@@ -45,14 +45,14 @@ def _policy(path: str, nonce: str) -> str:
     parts = _POLICY | {"form-action": _form_action()}
     scripts = [*_POLICY["script-src"], f"'nonce-{nonce}'"]
     if path.startswith("/admin"):
-        # Alpine, which the theme's pages are made with, compiles the expressions in their attributes.
+        # Alpine, which the pages of the theme use, compiles the expressions in their attributes.
         scripts.append("'unsafe-eval'")
     parts["script-src"] = scripts
     return "; ".join(f"{name} {' '.join(sources)}" for name, sources in parts.items())
 
 
 def _form_action() -> Sequence[str]:
-    """A log-out is a form, and leads on to the issuer's own page, on whatever host that is."""
+    """The log-out is a form, and redirects to the issuer's page, whose host is not known here."""
     targets = list(_POLICY["form-action"])
     if settings.MONODON_OIDC_ISSUERS and settings.MONODON_OIDC_SIGN_OUT:
         plain = (urlsplit(issuer) for issuer in settings.MONODON_OIDC_ISSUERS)

@@ -18,7 +18,7 @@ def presented_key(request: HttpRequest) -> str | None:
     if not key:
         scheme, _, token = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
         key = token.strip() if scheme.lower() == "bearer" else None
-        if key == "None":  # PyIceberg's way of sending no token
+        if key == "None":  # PyIceberg sends this if it has no token
             key = None
     return key or None
 
@@ -39,7 +39,7 @@ def authenticate(
             key, request_id=request_id.get(), context=context, interface=interface
         )
     except TokenExpired:
-        raise  # the token was valid once, so this is no guess
+        raise  # the token was valid once, so it is not a guess
     except Unauthenticated:
         # Signatures cannot be guessed; and new keys of an issuer are unknown for a moment.
         if key is not None and not oidc.is_token(key):

@@ -1,4 +1,5 @@
-"""The OpenAPI documents, each made once in a process: that takes seconds, and anybody may ask for one."""
+"""The OpenAPI documents. Each is generated once per process, because that takes seconds and any
+client may request it."""
 
 import hashlib
 import threading
@@ -46,4 +47,4 @@ class Document(SpectacularAPIView):
         return _Document(content, made.headers["Content-Disposition"])
 
     def _get_version_parameter(self, request: Any) -> None:
-        """No version: any text would make a document of its own."""
+        """Return no version, because each version would be a separate document."""

@@ -1,4 +1,4 @@
-"""Request bodies that are packed: Content-Encoding is gzip, or there is none."""
+"""Compressed request bodies: Content-Encoding is gzip or absent."""
 
 import zlib
 from typing import Any
@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 18
 
 
 def is_gzip(encoding: str) -> bool:
-    """Raises UnsupportedEncoding for what is neither gzip nor nothing."""
+    """True for gzip, False for no encoding. Raises UnsupportedEncoding for others."""
     name = encoding.strip().lower()
     if name in {"gzip", "x-gzip"}:
         return True
@@ -23,7 +23,7 @@ def is_gzip(encoding: str) -> bool:
 
 
 def decode(content: bytes, encoding: str) -> bytes:
-    """A whole body unpacked. Raises BodyTooLarge, UnsupportedEncoding and InvalidInput."""
+    """Decompress a complete body. Raises BodyTooLarge, UnsupportedEncoding and InvalidInput."""
     if not is_gzip(encoding) or not content:
         return content
     unpacker = zlib.decompressobj(_GZIP)
@@ -38,14 +38,14 @@ def decode(content: bytes, encoding: str) -> bytes:
 
 
 class Reader:
-    """A packed body that is read piece by piece; ``source`` has ``read(size)``."""
+    """A compressed body that is read in pieces; ``source`` has ``read(size)``."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self._unpacker = zlib.decompressobj(_GZIP)
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes, and none at the end. Raises InvalidInput."""
+        """Return up to ``size`` bytes, and none at the end. Raises InvalidInput."""
         unpacker = self._unpacker
         while not unpacker.eof:
             packed = unpacker.unconsumed_tail or self._source.read(_READ_BYTES)

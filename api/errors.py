@@ -1,4 +1,4 @@
-"""What a request can get wrong before it reaches the catalog, in either protocol."""
+"""Errors of requests that do not reach the catalog, for all protocols."""
 
 from catalog.errors import CatalogError
 
@@ -38,7 +38,7 @@ class BodyTooSlow(CatalogError):
 
 
 class TooManyRequests(CatalogError):
-    """``seconds``: how long to wait, rounded up."""
+    """``seconds``: the time to wait, rounded up."""
 
     def __init__(self, who: str, most: int, seconds: int) -> None:
         super().__init__(f"More than {most} requests at once from {who}; try again later")

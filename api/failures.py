@@ -1,4 +1,4 @@
-"""Failures of requests: which of them are refusals, what is logged, and what the audit trail records."""
+"""Failures of requests: their classification, logging and audit records."""
 
 import logging
 from functools import lru_cache
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> CatalogError | None:
-    """Return the refusal that an exception stands for, or None for a fault of the program.
+    """Return the refusal for an exception, or None for an internal error.
 
-    ``changes``: whether the operation writes, so that a lost connection leaves its outcome unknown.
+    ``changes``: True if the operation writes, so that its outcome is unknown after a lost connection.
     """
     refusal: Exception | None = error
     if isinstance(error, DataError):
@@ -65,7 +65,8 @@ def note(
     target: str,
     changes: bool,
 ) -> None:
-    """Have a refusal recorded in the audit trail later, by another thread, if it concerns the trail."""
+    """Queue the audit record of a refusal, which another thread writes, if the trail records such
+    refusals."""
     if refusals.concerns(error, actor, changes=changes):
         refusals.note(
             error,
@@ -81,7 +82,7 @@ def note(
 
 @lru_cache(maxsize=1024)
 def _action(name: str, among: type[engine_operation.Operation] = engine_operation.Operation) -> str:
-    """Return the audit trail's name of a successful operation; its own name if it has no other."""
+    """Return the action under which the audit trail records the operation, by default its name."""
     for kind in among.__subclasses__():
         if kind.__dict__.get("name") == name:
             return kind.action

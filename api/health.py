@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can work, and its figures."""
+"""Liveness, readiness and metrics of the server."""
 
 from functools import cache
 
@@ -14,12 +14,12 @@ from catalog.postgresql import limits
 
 
 def live(_: HttpRequest) -> JsonResponse:
-    """200 as long as the process answers; asks nobody else."""
+    """200 as long as the process answers, without other checks."""
     return JsonResponse({"status": "ok"})
 
 
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 when database, migrations and broker are fine, else 503 saying which is not."""
+    """200 if database, migrations and broker are ready; otherwise 503 with those that are not."""
     checks = {"database": _database, "migrations": _migrations, "broker": _broker}
     with limits.fail_fast():
         faults = {name: check() for name, check in checks.items()}
@@ -35,7 +35,7 @@ def ready(_: HttpRequest) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus figures of all web processes."""
+    """Prometheus metrics of all web processes."""
     exported: HttpResponse = ExportToDjangoView(request)
     return exported
 
@@ -54,7 +54,7 @@ def _migrations() -> str | None:
     recorded = MigrationRecorder(connection).migration_qs.values_list("app", "name")
     try:
         missing = _last_migrations() - set(recorded)
-    except ProgrammingError:  # a database that is still empty: not even their table is there
+    except ProgrammingError:  # an empty database does not even have the table of migrations
         missing = _last_migrations()
     except DatabaseError:
         connection.close()
@@ -67,10 +67,9 @@ def _migrations() -> str | None:
 
 @cache
 def _last_migrations() -> frozenset[tuple[str, str]]:
-    """The last migration of each application, as this process's own code has them.
+    """The last migration of each application in the code of this process.
 
-    They change with the code, and so with the process; reading them at each call took 2.1 of
-    2.3 ms.
+    They cannot change while the process runs. Reading them at each call took 2.1 of 2.3 ms.
     """
     return frozenset(MigrationLoader(None).graph.leaf_nodes())
 

@@ -1,7 +1,7 @@
-"""Which host names the server answers to (ALLOWED_HOSTS), at the price of one look-up a request.
+"""Check of the host name (ALLOWED_HOSTS), which takes one lookup per request.
 
-Health and figures are answered whatever the host: probes reach a process by its address, which nobody
-can list beforehand. The pages of the admin and the documents leave it to Django.
+Health and metrics accept any host, because probes use the address of a process, which is not known in
+advance. For the pages of the admin and the documents, Django checks the host.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ _LONGEST = 300
 
 
 def check_host(request: HttpRequest) -> None:
-    """Raises InvalidInput for a Host header that names none of the allowed hosts."""
+    """Raise InvalidInput for a Host header that names no allowed host."""
     host = request.META.get("HTTP_HOST")
     if host is not None and not _is_allowed(host[:_LONGEST], tuple(settings.ALLOWED_HOSTS)):
         raise InvalidInput(

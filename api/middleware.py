@@ -38,11 +38,11 @@ _GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
 class RequestMiddleware:
-    """Gives each request an id, or keeps the one it brings, and tells how it went.
+    """Sets the id of each request, by default the client's, and logs the result.
 
-    The id stands in the answer's ``x-request-id``, in every log line and in the audit rows. What
-    goes well is logged at debug level: at thousands a second a line costs a tenth of the work, and
-    every change is in the audit trail anyway.
+    The id is in the answer's ``x-request-id``, in every log line and in the audit rows. Successful
+    requests are logged at debug level: at thousands per second, a line takes a tenth of the work,
+    and every change is in the audit trail anyway.
     """
 
     def __init__(self, get_response: _Handler) -> None:
@@ -61,7 +61,7 @@ class RequestMiddleware:
             )
         try:
             response = self.get_response(request)
-            if response.status_code == HTTPStatus.CONTINUE:  # it comes again, with its body
+            if response.status_code == HTTPStatus.CONTINUE:  # the request is repeated with its body
                 return response
             response.headers[REQUEST_ID_HEADER] = current
             seconds = time.perf_counter() - started
@@ -98,9 +98,9 @@ class RequestMiddleware:
 
 
 def client_address(forwarded: str, peer: str) -> str:
-    """The address of the client: what our own proxies wrote, and nothing that clients wrote.
+    """The address of the client, from the entries of trusted proxies only.
 
-    Each proxy adds the address that it was asked from at the end of X-Forwarded-For.
+    Each proxy appends the address of its peer to X-Forwarded-For.
     """
     proxies = settings.MONODON_PROXIES
     if not proxies:
@@ -110,9 +110,9 @@ def client_address(forwarded: str, peer: str) -> str:
 
 
 class AdminMiddleware:
-    """The middleware of the web admin (settings.ADMIN_MIDDLEWARE), which API paths pass by.
+    """The middleware of the web admin (settings.ADMIN_MIDDLEWARE), which API paths skip.
 
-    One class rather than one wrapper for each: eight wrappers cost a read a tenth of its time.
+    One class instead of one wrapper for each, because eight wrappers take a tenth of the time of a read.
     """
 
     def __init__(self, get_response: _Handler) -> None:

@@ -1,4 +1,4 @@
-"""OpenAPI documents, drawn from the routes of a protocol and the classes of its operations.
+"""OpenAPI documents, generated from the routes of a protocol and the classes of its operations.
 
 All texts of an operation come from its view. The first line of the class's docstring is the summary, the other
 lines are the description. The operation's tag is the module of the class, whose docstring starts with the tag's
@@ -62,7 +62,7 @@ class ProtocolSchemaGenerator(SchemaGenerator):
     error_model: ClassVar[type[BaseModel]]
     error_media: ClassVar[str] = JSON
     mode: ClassVar[Literal["validation", "serialization"]] = "validation"
-    """Which of pydantic's two JSON schemas describes a model."""
+    """The mode of pydantic's JSON schema that describes a model."""
 
     def routes(self) -> Iterator[tuple[str, type[Operation]]]:
         """Path and operation of every route, in the order of the document."""
@@ -151,7 +151,7 @@ class ProtocolSchemaGenerator(SchemaGenerator):
         return described
 
     def content(self, model: type[BaseModel] | str, media: str = JSON) -> Described:
-        """Content of one media type. A name stands for an object that no model describes."""
+        """Content of one media type. A name refers to an object that no model describes."""
         name = self._names.get(model)
         if name is None:
             name = self._names[model] = model if isinstance(model, str) else model.__name__

@@ -1,4 +1,4 @@
-"""What the operations of both protocols share: from the request to the call, and every failure."""
+"""The base of the operations of both protocols: from the request to the call, and failures."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ from catalog.services.storage import file_references
 log = logging.getLogger(__name__)
 
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
-# What walks a body calls itself, and Python's own limit is about a thousand calls.
+# Functions that traverse a body are recursive, and Python's limit is about a thousand calls.
 MAX_DEPTH = 200
 _NUL = b"\\u0000"
 _LONGEST_KEPT = 500
@@ -43,18 +43,19 @@ DEPENDENTS = "Monodon-Dependents"
 class Operation(APIView):
     """One operation of a protocol. Subclasses are named as the specification's operationId.
 
-    ``dispatch`` takes the place of REST framework's: at 260 µs a request its negotiation, its
-    request object and its exception handling would be a third of the whole. A protocol says how an
-    operation is carried out (``perform``) and how a refusal and a failure look.
+    ``dispatch`` replaces that of REST framework: at 260 µs per request, its negotiation, its request
+    object and its exception handling would take a third of the time. A protocol defines how an
+    operation is executed (``perform``), and the form of refusals and failures.
     """
 
     verb: ClassVar[str] = "GET"
     changes: ClassVar[bool] = False
-    """Whether it writes."""
+    """True if the operation writes."""
     interface: ClassVar[str] = ""
-    """What the audit trail calls the protocol."""
+    """The name of the protocol in the audit trail."""
     query: ClassVar[tuple[str, ...]] = ()
-    """The query parameters it reads, beside those of every operation of the protocol."""
+    """The query parameters of the operation, in addition to those of every operation of the
+    protocol."""
     described: ClassVar[Mapping[str, dict[str, Any]]] = {}
     """Description and schema of query parameters that the protocol's document does not describe."""
 
@@ -63,7 +64,7 @@ class Operation(APIView):
     request: HttpRequest  # type: ignore[assignment]
     query_values: Mapping[str, str] = MappingProxyType({})
     actor: Principal | None = None
-    """Who asks, once that is known."""
+    """The principal of the request, after authentication."""
 
     def __init_subclass__(cls) -> None:
         # REST framework, and with it the OpenAPI document, reads the method off the class.
@@ -87,28 +88,28 @@ class Operation(APIView):
         except Exception as error:  # noqa: BLE001 -- the outermost frame
             return self.failed(error)
 
-    # -- what a protocol says
+    # -- to be defined by a protocol
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         """Read the request, call ``handle`` and write the answer."""
         raise NotImplementedError
 
     def refuse(self, error: CatalogError) -> HttpResponse:
-        """The answer that tells a refusal."""
+        """Render a refusal."""
         raise NotImplementedError
 
     def fail(self, message: str, detail: str) -> HttpResponse:
-        """The answer to what should not have happened."""
+        """Render an internal error."""
         raise NotImplementedError
 
     def context(self) -> Mapping[str, str] | None:
-        """What the request brings along for the audit trail."""
+        """The context headers of the request for the audit trail."""
         return None
 
     # -- failures
 
     def failed(self, error: Exception) -> HttpResponse:
-        """The answer to anything that was raised, in the form of the protocol."""
+        """Render an exception in the form of the protocol."""
         refusal = failures.as_refusal(error, self.actor, changes=self.changes)
         if refusal is not None:
             parts = [text for name, text in self.kwargs.items() if name != "prefix"]

@@ -79,10 +79,10 @@ def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tu
         first = max(size - _TAIL, 0)
         tail = os.pread(handle, _TAIL, first)
         start = start_of(tail, size)
-        if start >= first:
-            return tail[start - first :], status
         if size - start > limit:
             raise TooLarge(f"{path} is larger than {limit} bytes")
+        if start >= first:
+            return tail[start - first :], status
         return _pread(handle, start, first - start) + tail, status
     finally:
         os.close(handle)

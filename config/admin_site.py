@@ -14,7 +14,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": "catalog.admin.site.navigation.sign"}
     ],
-    "SHOW_HISTORY": False,  # the audit trail tells more, and cannot be edited
+    "SHOW_HISTORY": False,  # the audit trail has more details, and cannot be edited
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "8px",
     "DASHBOARD_CALLBACK": "catalog.admin.site.dashboard.dashboard",
@@ -23,7 +23,7 @@ UNFOLD: dict[str, Any] = {
         "command_search": True,
         "navigation": "catalog.admin.site.navigation.navigation",
     },
-    # Ice: the blues of deep water, in the theme's own notation.
+    # Shades of blue, in the notation of the theme.
     "COLORS": {
         "primary": {
             "50": "oklch(98.4% .019 200.873)",

@@ -1,4 +1,4 @@
-"""Reading settings from the environment, each with the error that a wrong value deserves.
+"""Settings from the environment, and errors for invalid values.
 
 All functions raise ImproperlyConfigured with the name of the variable, its value unless that may be
 a secret, and the allowed values.
@@ -47,7 +47,7 @@ def items(name: str) -> list[str]:
 
 
 def manifest_paths(name: str) -> list[str]:
-    """Prefixes of paths and URIs; the one word 'inside' stands for none."""
+    """Prefixes of paths and URIs. The single word 'inside' means none."""
     values = items(name)
     prefixes = [] if [value.lower() for value in values] == ["inside"] else values
     if not all("/" in prefix for prefix in prefixes):
@@ -57,7 +57,7 @@ def manifest_paths(name: str) -> list[str]:
 
 
 def web_url(name: str, value: str) -> str:
-    """An address that secrets may be sent to: https, or on this machine."""
+    """A URL to which secrets may be sent: https, or on this machine."""
     try:
         parts = urlsplit(value)
         is_fine = parts.scheme == "https" or (
@@ -71,7 +71,7 @@ def web_url(name: str, value: str) -> str:
 
 
 def spark_conf(text: str) -> dict[str, str]:
-    """Pairs such as spark.executor.memory=4g, between blanks; quotes keep a value together."""
+    """Pairs such as spark.executor.memory=4g, separated by spaces. Values with spaces are quoted."""
     try:
         pairs = [item.partition("=") for item in shlex.split(text)]
     except ValueError:
@@ -86,7 +86,7 @@ def spark_conf(text: str) -> dict[str, str]:
 
 
 def database(url: str) -> dict[str, object]:
-    """Django's DATABASES entry of a libpq URI; every parameter that libpq knows may be in it."""
+    """Django's DATABASES entry for a libpq URI, which may have every parameter of libpq."""
     scheme = url.partition(":")[0] if "://" in url else ""
     if scheme not in {"postgres", "postgresql"}:
         raise ImproperlyConfigured(
@@ -96,13 +96,14 @@ def database(url: str) -> dict[str, object]:
     try:
         parameters = conninfo_to_dict(url)
     except ProgrammingError:
-        # Neither the value nor what libpq says of it, which repeats it: a password may be in it.
+        # Neither the value nor libpq's message, which repeats it: it may contain a password.
         raise ImproperlyConfigured(
             "DATABASE_URL cannot be read; it must be a URI that libpq knows, such as "
             "postgresql://user:password@host:5432/database"
         ) from None
-    # Nobody waits for a lock for ever, and a process that was stopped inside a commit gives up its
-    # own: PostgreSQL then ends the one with an error, the other's session.
+    # No statement waits for a lock indefinitely, and a process that was stopped inside a commit
+    # loses its
+    # locks: PostgreSQL ends the former with an error, and the session of the latter.
     timeouts = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
     parameters["options"] = f"{timeouts} {parameters.get('options') or ''}".strip()
     parameters.setdefault("connect_timeout", "5")
@@ -124,7 +125,7 @@ def database(url: str) -> dict[str, object]:
 
 
 def secret_key(home: Path) -> str:
-    """The signing key: from the environment, else made once and kept in this directory."""
+    """The signing key: from the environment, otherwise generated once and stored in this directory."""
     if key := os.environ.get("MONODON_SECRET_KEY"):
         return key
     path = home / "secret_key"
@@ -138,7 +139,7 @@ def secret_key(home: Path) -> str:
     draft.touch(mode=0o600)
     draft.write_text(key)
     try:
-        # A hard link publishes the whole file at once, and only if no other process was first.
+        # A hard link publishes the complete file atomically, and only if no other process was first.
         os.link(draft, path)
     except FileExistsError:
         key = path.read_text().strip()

@@ -1,4 +1,4 @@
-"""Logs: one line an event, as text for people or as JSON for machines, with the request's id."""
+"""Logs: one line per event, as text or JSON, with the request's id."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from typing import Any
 
 from api.request_id import request_id
 
-# What a LogRecord always has; anything else was passed in ``extra`` and belongs in the line.
+# Attributes of every LogRecord. Others were passed in ``extra`` and are added to the line.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -20,30 +20,30 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 
 def configure(options: dict[str, str]) -> None:
     """Set up the root logger. ``options``: format (text or json) and level (settings.LOGGING)."""
-    # No thread, process and caller in our lines, so no need to find them out for each.
+    # The lines contain no thread, process or caller, so these need not be determined.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if options["format"] == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(options["level"])
-    # Refusals are told by RequestMiddleware; what is left here are tracebacks.
+    # RequestMiddleware logs refusals, so only tracebacks remain here.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("celery.beat").setLevel(logging.WARNING)
-    # The audit trail tells who signs in, and who fails to.
+    # The audit trail records log-ins and failed attempts.
     logging.getLogger("axes").setLevel(logging.WARNING)
-    # Two lines for each periodic task, every fifteen seconds.
+    # It logs two lines for each periodic task, every fifteen seconds.
     logging.getLogger("celery.app.trace").setLevel(logging.WARNING)
     logging.getLogger("celery.worker.strategy").setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
 
 
-# What people write into paths and names must not look like a line of its own.
+# Characters in paths and names that could start a forged log line.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    """What was passed in ``extra``, which follows what a record always has."""
+    """The attributes of a record that were passed in ``extra``."""
     facts = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if current := request_id.get():
         facts.setdefault("request_id", current)

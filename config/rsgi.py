@@ -1,4 +1,4 @@
-"""The entry point that granian serves, by its RSGI interface."""
+"""The RSGI entry point, which granian serves."""
 
 from api.front.application import Front
 from config.wsgi import application as handler

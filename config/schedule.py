@@ -1,7 +1,7 @@
-"""The periodic tasks: what beat sends, and every how many seconds.
+"""The periodic tasks that beat sends, with their intervals in seconds.
 
-A worker that takes a task after the next round has been sent drops it: that round does the same work, and
-messages do not pile up while there is no worker.
+A worker discards a task that it receives after the next round has been sent: that round does the same
+work, and messages do not pile up without a worker.
 """
 
 from typing import Any

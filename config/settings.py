@@ -1,6 +1,6 @@
-"""Every setting, read from the environment; docs/operations.md is the table of them.
+"""Settings from the environment, which docs/operations.md lists.
 
-A value that nobody changes is a constant where it is used, not a setting here.
+A value that need not be changed is a constant in the module that uses it, not a setting.
 """
 
 import os
@@ -51,22 +51,22 @@ MONODON_BODY_MEMORY_BYTES = number("MONODON_BODY_MEMORY_BYTES", 256 * 1024**2)
 MONODON_MAX_DATA_BYTES = number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
 """The most data that one request may carry as an Arrow stream."""
 MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
-"""What each process keeps of opened Lance tables, their metadata and their indexes."""
+"""Size of the cache of each process for open Lance tables, their metadata and their indexes."""
 MONODON_INDEX_IN_REQUEST_ROWS = number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
-"""How many rows a request indexes itself; larger tables are left to a job. Rows of a BTREE: types
-that take longer count a row several times (``index_types``)."""
+"""Maximum number of rows that a request indexes itself; for larger tables it starts a job. Rows of a
+BTREE: slower types count each row several times (``index_types``)."""
 MONODON_TRASH_SECONDS = number("MONODON_TRASH_SECONDS", 7 * 86_400, least=0)
-"""How long what is dropped can be brought back, unless a namespace says otherwise; 0: not at all."""
+"""Default retention of dropped objects, in which they can be undropped; 0: none."""
 MONODON_PURGE_GRACE_SECONDS = number("MONODON_PURGE_GRACE_SECONDS", 300, least=0)
-"""How long a purge that was asked for, or is due, can still be stopped."""
+"""Seconds for which a requested or due purge can still be stopped."""
 MONODON_APPROVAL_DAYS = number("MONODON_APPROVAL_DAYS", 7)
-"""How long a request waits for a second person."""
-# Months of the audit trail that are kept before the present one; 0: all.
+"""Days after which a pending approval request expires."""
+# Number of months of the audit trail that are kept before the current one; 0: all.
 MONODON_AUDIT_KEEP_MONTHS = number("MONODON_AUDIT_KEEP_MONTHS", 0, least=0)
 MONODON_WEBHOOK_HOSTS = {host.lower() for host in items("MONODON_WEBHOOK_HOSTS")}
-"""Receivers of webhooks that need no public address and no https."""
+"""Receivers of webhooks that are allowed without a public address and without https."""
 MONODON_EVENT_STREAMS = number("MONODON_EVENT_STREAMS", 2, least=0)
-"""How many streams of events a web process has open at once; each takes a thread."""
+"""Maximum number of open event streams of a web process. Each uses a thread."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
@@ -74,61 +74,62 @@ MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
 # --- the web server's threads and limits, all of one process ------------------------------------
 
 MONODON_WEB_THREADS = number("MONODON_WEB_THREADS", 4)
-"""How many requests are worked on at once."""
+"""Number of requests that are processed concurrently."""
 MONODON_DATA_THREADS = number("MONODON_DATA_THREADS", 2)
-"""How many streamed Arrow bodies are read at once."""
+"""Number of streamed Arrow bodies that are read concurrently."""
 MONODON_ANSWER_STREAMS = number("MONODON_ANSWER_STREAMS", 8)
-"""How many large answers are sent piece by piece at once; each takes a thread of its own."""
+"""Maximum number of large answers that are streamed concurrently. Each uses a thread."""
 MONODON_BODY_SECONDS = number("MONODON_BODY_SECONDS", 10)
-"""How long a request body may take, whatever its size."""
+"""Seconds for a request body, independent of its size."""
 MONODON_BODY_MIN_RATE = number("MONODON_BODY_MIN_RATE", 16 * 1024)
-"""Bytes a second: a body may take a further second for each so many bytes; answers likewise."""
+"""Bytes per second: a body gets another second for each such number of bytes, and so do answers."""
 MONODON_ANSWER_SECONDS = number("MONODON_ANSWER_SECONDS", 60)
-"""How long a client may not read its answer."""
+"""Seconds after which a client that does not read its answer is disconnected."""
 MONODON_MAX_CONNECTIONS = number("MONODON_MAX_CONNECTIONS", 4096)
 MONODON_CONNECTIONS_PER_ADDRESS = number("MONODON_CONNECTIONS_PER_ADDRESS", 1024, least=0)
-"""0: no limit, as for the next two."""
+"""0: no limit, also for the next two settings."""
 MONODON_REQUESTS_PER_ADDRESS = number("MONODON_REQUESTS_PER_ADDRESS", 256, least=0)
 MONODON_REQUESTS_PER_PRINCIPAL = number("MONODON_REQUESTS_PER_PRINCIPAL", 256, least=0)
 
-# --- who is let in -----------------------------------------------------------------------------
+# --- proxies and authentication ----------------------------------------------------------------
 
 MONODON_PROXIES = number("MONODON_PROXIES", 0, least=0)
-"""How many proxies stand before the server, each adding to X-Forwarded-For; 0: none is believed."""
+"""Number of trusted proxies before the server, each of which appends to X-Forwarded-For."""
 MONODON_PUBLIC_URL = os.environ.get("MONODON_PUBLIC_URL", "").strip().rstrip("/")
-"""Where browsers find the server, such as https://catalog.example.com; empty: what they ask for."""
+"""The URL of the server for browsers, such as https://catalog.example.com; empty: that of the
+request."""
 
 MONODON_OIDC_ISSUERS = [
     web_url("MONODON_OIDC_ISSUERS", issuer) for issuer in items("MONODON_OIDC_ISSUERS")
 ]
-"""OpenID Connect issuers whose tokens stand for principals."""
+"""OpenID Connect issuers whose tokens authenticate principals."""
 MONODON_OIDC_AUDIENCES = items("MONODON_OIDC_AUDIENCES")
-"""Whom a token must be for: one of these."""
+"""Accepted audiences: a token must name one of them."""
 MONODON_OIDC_ALGORITHMS = items("MONODON_OIDC_ALGORITHMS") or ["RS256", "PS256", "ES256", "EdDSA"]
 MONODON_OIDC_NAME_CLAIM = os.environ.get("MONODON_OIDC_NAME_CLAIM") or "preferred_username"
 MONODON_OIDC_GROUPS_CLAIM = os.environ.get("MONODON_OIDC_GROUPS_CLAIM") or "groups"
 MONODON_OIDC_AUTO_CREATE = flag("MONODON_OIDC_AUTO_CREATE")
-"""Whether an unknown subject gets a principal, to which nothing is granted yet."""
+"""If true, an unknown subject gets a principal, without grants."""
 MONODON_OIDC_KEY_DAYS = number("MONODON_OIDC_KEY_DAYS", 30, least=0)
-"""How long a key holds that somebody makes who came with an issuer's token; 0: as long as that."""
+"""Maximum lifetime in days of a key that is created with an issuer's token; 0: that of the token."""
 MONODON_OIDC_CLIENT_ID = os.environ.get("MONODON_OIDC_CLIENT_ID", "")
-"""Of the web admin at the first issuer; with it, its log-in page has a button."""
+"""The client of the web admin at the first issuer. If set, the log-in page has a sign-on button."""
 MONODON_OIDC_CLIENT_SECRET = os.environ.get("MONODON_OIDC_CLIENT_SECRET", "")
 MONODON_OIDC_SCOPES = os.environ.get("MONODON_OIDC_SCOPES") or "openid profile email"
 MONODON_OIDC_BUTTON = os.environ.get("MONODON_OIDC_BUTTON") or "Single sign-on"
 MONODON_OIDC_SIGN_OUT = flag("MONODON_OIDC_SIGN_OUT", default=True)
-"""Whether who signed on and logs out is sent to the issuer, to be signed out there too."""
+"""If true, a log-out after a single sign-on also signs out at the issuer."""
 MONODON_OIDC_STAFF_GROUPS = items("MONODON_OIDC_STAFF_GROUPS")
-"""Who is in one of these groups of the issuer may enter the admin."""
+"""Members of one of these groups of the issuer may enter the admin."""
 MONODON_OIDC_ADMIN_GROUPS = items("MONODON_OIDC_ADMIN_GROUPS")
-"""Who is in one of these may do everything, in the admin and elsewhere."""
+"""Members of one of these groups have all privileges, in every interface."""
 
 _SIGNATURES = {
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 }
 if not _SIGNATURES.issuperset(MONODON_OIDC_ALGORITHMS):
-    # With a shared secret (HS256) whoever reads tokens could make them, too.
+    # With a shared secret (HS256), anybody who can verify tokens could also create them.
     raise wrong(
         "MONODON_OIDC_ALGORITHMS",
         ",".join(MONODON_OIDC_ALGORITHMS),
@@ -152,7 +153,7 @@ DEBUG = flag("MONODON_DEBUG")
 
 
 def _allowed_hosts() -> list[str]:
-    """The names by which people, programs and this installation's own jobs reach the server."""
+    """The host names by which users, programs and jobs reach the server."""
     own = [os.environ.get("MONODON_HOST", "").strip(), urlsplit(MONODON_PUBLIC_URL).hostname]
     own.append(urlsplit(os.environ.get("MONODON_URL", "").strip()).hostname)
     hosts = {f"[{host}]" if ":" in host else host for host in own if host}
@@ -171,10 +172,10 @@ LANGUAGE_CODE = "en-us"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATA_UPLOAD_MAX_MEMORY_SIZE = MONODON_MAX_BODY_BYTES
 SECURE_CONTENT_TYPE_NOSNIFF = True
-# Twelve hours without a request end a session (catalog.admin.access.sessions prolongs it).
+# A session expires after twelve hours without a request (catalog.admin.access.sessions prolongs it).
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
-# Lax, not Strict: the way back from the issuer of a single sign-on comes from another site.
+# Lax, not Strict: the redirect from the issuer of a single sign-on comes from another site.
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = flag(
     "MONODON_SECURE_COOKIES", default=MONODON_PUBLIC_URL.startswith("https://")
@@ -206,7 +207,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = ["api.middleware.RequestMiddleware", "api.middleware.AdminMiddleware"]
-# What only the web admin needs; API paths pass it by.
+# Middleware of the web admin, which API paths skip.
 ADMIN_MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -222,14 +223,14 @@ ADMIN_MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
-# Django looks for them in MIDDLEWARE only.
+# Django's checks search for them in MIDDLEWARE only.
 SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410", "axes.W002"]
 
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
-# By user and address together: nobody can lock another one out from elsewhere.
+# By user and address together: nobody can lock out a user at another address.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
@@ -278,11 +279,11 @@ AUTH_PASSWORD_VALIDATORS = [
 
 DATABASES = {"default": database(database_url(MONODON_HOME))}
 MONODON_CONNECT_SECONDS = number("MONODON_CONNECT_SECONDS", 4, least=0)
-"""How long a database that starts or recovers is tried again before a request is refused."""
+"""Seconds for which a request retries a database that starts or recovers, before it is refused."""
 MONODON_LOCK_SECONDS = number("MONODON_LOCK_SECONDS", 3)
-"""How long a request waits for a lock; jobs and commands wait 30 s."""
+"""Seconds for which a request waits for a lock; jobs and commands wait 30 s."""
 MONODON_STATEMENT_SECONDS = number("MONODON_STATEMENT_SECONDS", 30)
-"""How long one statement of a request may take; those of jobs and commands have no limit."""
+"""Seconds for a statement of a request; statements of jobs and commands have no limit."""
 
 # --- Celery ------------------------------------------------------------------------------------
 
@@ -294,10 +295,10 @@ CELERY_BROKER_URL = (
     else REDIS_URL
 )
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# A web request that asks for a job must not hang on a broker that is away: the job's row is the
-# truth and beat sends it again.
+# A web request that starts a job must not wait for an unreachable broker: the job is a row, and
+# beat sends it again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
-# Installations that share a broker must not take each other's jobs: theirs are of another database.
+# Installations that share a broker must not take each other's jobs, which are in another database.
 CELERY_TASK_DEFAULT_QUEUE = os.environ.get("MONODON_QUEUE") or "monodon"
 # Jobs may take hours. In a queue of their own, with workers of their own, they do not keep short
 # tasks waiting. A worker without --queues takes from both.
@@ -318,11 +319,11 @@ CELERY_BEAT_SCHEDULE = schedule.SCHEDULE
 
 MONODON_URL = own_url()
 SPARK_MASTER = os.environ.get("SPARK_MASTER", "").strip() or "local[2,4]"
-"""Where Spark jobs run; the second number of a local master is how often a task is tried."""
+"""The Spark master. The second number of a local master is the number of attempts of a task."""
 MONODON_SPARK_PACKAGES = items("MONODON_SPARK_PACKAGES")
-"""The Iceberg runtime as Maven coordinates, and whatever else is to be there."""
+"""The Iceberg runtime and other packages as Maven coordinates."""
 MONODON_SPARK_JARS = items("MONODON_SPARK_JARS")
-"""The same as files."""
+"""The same packages as files."""
 MONODON_SPARK_CONF = spark_conf(os.environ.get("MONODON_SPARK_CONF", ""))
 
 # --- REST framework and the OpenAPI documents --------------------------------------------------

@@ -1,5 +1,5 @@
 """Runs Monodon on one machine: PostgreSQL, Valkey, web, worker and beat under one foreground supervisor.
 
-Nothing here imports Django or the rest of Monodon; the other way round only tests and benchmarks may, to
-start a throwaway database.
+This package imports neither Django nor the rest of Monodon. Only tests and benchmarks import it, to start a
+throwaway database.
 """

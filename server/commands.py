@@ -13,7 +13,8 @@ def web(options: Options) -> list[str]:
         *("-m", "granian", "--interface", "rsgi", "--loop", "uvloop"),
         *("--host", options.host, "--port", str(options.port)),
         *("--workers", str(options.web_workers)),
-        # Counts open connections of one worker, idle ones too; what exceeds it waits in the backlog.
+        # Maximum number of open connections of one worker, including idle ones; others wait in the
+        # backlog.
         *("--backlog", "2048", "--backpressure", str(options.max_connections)),
         # Also the time after which an idle connection is closed.
         *("--http1-header-read-timeout", "30000"),

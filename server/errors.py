@@ -1,4 +1,4 @@
-"""What can keep Monodon from starting, told to the person at the terminal.
+"""Errors that prevent Monodon from starting, for display on the terminal.
 
 ServerError
 ├── AlreadyRunning
@@ -9,7 +9,7 @@ ServerError
 
 
 class ServerError(Exception):
-    """The message is complete: it names the cause and what to do, and is printed without a traceback."""
+    """An error whose message names the cause and the remedy, and is printed without a traceback."""
 
 
 class AlreadyRunning(ServerError):

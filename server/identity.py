@@ -1,8 +1,8 @@
-"""As whom PostgreSQL runs: it refuses to run as root.
+"""The user that runs PostgreSQL, which refuses to run as root.
 
-Started by root it runs as a user of its own, not as `nobody`: what belongs to `nobody` belongs to every
-program that somebody runs as `nobody`. That user needs no entry in the password file, but initdb asks
-for one, so initdb alone runs as `nobody`, in a group of its own that alone may enter the directory.
+If root starts it, it runs as a separate user, not as `nobody`, whose files any program that runs as `nobody`
+can access. That user needs no entry in the password file. initdb requires one, so only initdb runs as
+`nobody`, in a separate group that alone may enter the directory.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 
 @dataclass(frozen=True)
 class Identity:
-    """`owner` is the user (as seen from outside) whom the data directory must belong to.
+    """`owner` is the user (outside of user namespaces) that must own the data directory.
 
-    `initdb` is another user who makes the cluster, where `owner` has no name.
+    `initdb` is another user that creates the cluster, if `owner` has no name.
     """
 
     owner: tuple[int, int]
@@ -43,7 +43,7 @@ class Identity:
         ]
 
     def client_name(self) -> str:
-        """What the server's user calls us, who connect to it."""
+        """The name of the connecting user, as the server's user sees it."""
         name = "nobody" if "--namespace" in self.arguments else None
         return name or pwd.getpwuid(os.geteuid()).pw_name
 
@@ -55,10 +55,10 @@ class Identity:
 
 
 def choose(program: Path, directories: Sequence[Path]) -> Identity:
-    """An ordinary user runs it as they are; root as a user of its own, or, where that one cannot get at
-    the files (under a 0700 /root, say), as root behind a user namespace in which root has another name.
+    """Choose the identity: an ordinary user runs the server itself. root uses a separate user or, if that user
+    cannot access the files (for example below a 0700 /root), a user namespace in which root has another name.
 
-    Raises DatabaseUnusable when neither works.
+    Raises DatabaseUnusable if neither works.
     """
     uid, gid = os.geteuid(), os.getegid()
     if uid != 0 and _has_name(uid):
@@ -89,12 +89,12 @@ def choose(program: Path, directories: Sequence[Path]) -> Identity:
     )
 
 
-# A range of user ids that neither distributions nor systemd hand out (UIDS-GIDS of systemd).
+# A range of user ids that neither distributions nor systemd assign (UIDS-GIDS of systemd).
 _FIRST_ID, _IDS = 60578, 600
 
 
 def _own_id(home: Path) -> int:
-    """The same at each start; another home mostly has another, and no account has it."""
+    """A user id without an account. It is the same at each start, and usually differs between homes."""
     start = int.from_bytes(hashlib.sha256(os.fsencode(home.resolve())).digest()[:4])
     for step in range(_IDS):
         number = _FIRST_ID + (start + step) % _IDS

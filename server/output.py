@@ -1,4 +1,4 @@
-"""Readable logs: every line carries the fixed-width name of the process that wrote it."""
+"""Readable logs: every line begins with the padded name of its process."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ _COLOURS = {
 
 
 class Output:
-    """Writes whole lines from several threads; a closed terminal never stops the processes behind it."""
+    """Writes complete lines from several threads. A closed terminal does not stop the processes."""
 
     def __init__(self, stream: IO[str] | None = None, *, colour: bool | None = None) -> None:
         self._stream = stream or sys.stdout
@@ -37,7 +37,7 @@ class Output:
             with self._lock:
                 self._stream.write(f"{label} {text}\n")
                 self._stream.flush()
-        except (OSError, ValueError):  # the reader is gone; the servers stay
+        except (OSError, ValueError):  # the terminal is closed; the servers continue
             return
 
     def lines(self, name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Where state and sockets live."""
+"""Paths of state and sockets."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ _LONGEST_SOCKET = "/postgres/.s.PGSQL.5432"
 
 @dataclass(frozen=True)
 class Home:
-    """The directory that holds everything one Monodon keeps between two starts."""
+    """The directory with all state of a Monodon between two starts."""
 
     root: Path
 
@@ -35,11 +35,11 @@ class Home:
         return self.root / "run-metrics"
 
     def create(self) -> None:
-        """Raises ServerError when the directory cannot be ours.
+        """Create the directories. Raises ServerError if the home cannot be used.
 
-        The directories are 0711, not 0700: as root the database runs as another user, who must pass
-        through.
-        What is secret inside has its own mode.
+        The directories are 0711, not 0700: if root starts the database, it runs as another user, which
+        must be able to enter them.
+        Secret files have their own modes.
         """
         try:
             self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -65,11 +65,13 @@ class Home:
         return self.metrics
 
     def remove_sockets(self) -> None:
-        """After a stop: a temp directory is not ours to fill."""
+        """Remove the socket directory after a stop, because it may be in the shared temporary
+        directory."""
         shutil.rmtree(self.socket_dir(), ignore_errors=True)
 
     def socket_dir(self) -> Path:
-        """A private directory short enough for sockets: inside the home, else under the temp directory."""
+        """A private directory with a path short enough for sockets: in the home, otherwise in the
+        temporary directory."""
         inside = self.root / "run"
         if len(os.fsencode(f"{inside}{_LONGEST_SOCKET}")) <= SOCKET_PATH_LIMIT:
             return private_directory(inside)
@@ -86,10 +88,10 @@ class Home:
 
 
 def private_directory(path: Path) -> Path:
-    """Make or accept a directory that only we can write to.
+    """Create or accept a directory that only the current user can write to.
 
-    Raises ServerError when somebody else put something there first: in a shared temp directory that
-    would let them stand in for the database.
+    Raises ServerError if another user created the path first: in a shared temporary directory, that user
+    could impersonate the database.
     """
     try:
         path.mkdir(mode=0o711)

@@ -1,4 +1,4 @@
-"""The port of the web server: whether it is ours, and keeping it so."""
+"""The port of the web server: reservation, and checks of its listeners."""
 
 import contextlib
 import os
@@ -12,10 +12,10 @@ _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
 class Port:
-    """Holds an address for the whole run, between two web servers too.
+    """Reserves an address for the whole run, including restarts of the web server.
 
-    On Linux a socket that is bound, but does not listen, keeps everybody else from the port. The web
-    server's own processes may share it, because they set SO_REUSEPORT and belong to the same user.
+    On Linux, a socket that is bound but does not listen prevents other users from using the port. The
+    processes of the web server may share it, because they set SO_REUSEPORT and belong to the same user.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -25,8 +25,8 @@ class Port:
         self._held: socket.socket | None = None
 
     def hold(self) -> None:
-        """Raises PortUnavailable, before anything is started, when somebody else has it."""
-        # Without SO_REUSEPORT this fails also beside a process that would share the port.
+        """Reserve the port, before anything is started. Raises PortUnavailable if it is in use."""
+        # Without SO_REUSEPORT, this also fails if a process has the port that would share it.
         self._bind(socket.SO_REUSEADDR).close()
         if sys.platform == "linux":
             self._held = self._bind(socket.SO_REUSEPORT)
@@ -37,9 +37,9 @@ class Port:
             self._held = None
 
     def is_served_by(self, session: int) -> bool:
-        """Whether a process of this session, and nobody else, listens there.
+        """True if a process of this session, and no other, listens on the port.
 
-        Raises PortUnavailable when somebody else does. Without /proc nobody can tell, so True.
+        Raises PortUnavailable if another process does. Without /proc this is unknown, and the result is True.
         """
         listeners = self._listeners()
         if listeners is None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of our own: initialised, started in the foreground, reachable by a Unix socket only.
+"""The embedded PostgreSQL cluster: initialised, started in the foreground, reachable by a Unix socket only.
 
 The application's role owns its database and is no superuser (`server.roles`)."""
 
@@ -43,7 +43,7 @@ _SETTINGS = {
     "log_line_prefix": "",
     "log_checkpoints": "off",
     "log_min_messages": "log",
-    # A client told of a lost race (a unique violation, a serialization failure) is not news here.
+    # Errors of lost races (a unique violation, a serialization failure) are expected, and not logged.
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
 }
@@ -59,11 +59,11 @@ _THROWAWAY = {
 class Postgres:
     """One data directory and one socket directory; `durable=False` is for data that may be lost.
 
-    `extra_privileges` lets the application's role make roles, switch triggers off and start checkpoints,
-    which tests and benchmarks need.
+    `extra_privileges` lets the application's role create roles, disable triggers and start checkpoints,
+    for tests and benchmarks.
 
     `start` and `stop` run a cluster for tests and benchmarks. The supervisor uses `prepare`, `child` and
-    `wait_ready` instead, because it restarts what dies.
+    `wait_ready` instead, because it restarts dead processes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Postgres:
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        """It names the file of the password, not the password."""
+        """The URL of a database. It contains the path of the password file, not the password."""
         host, file = quote(str(self.socket_dir), safe=""), quote(str(self.password_file), safe="")
         return f"postgresql://{USER}@/{database}?host={host}&passfile={file}"
 
@@ -107,7 +107,7 @@ class Postgres:
         """A client program of the same release: psql, pgbench, pg_dump, …"""
         return self._programs / name
 
-    # -- on its own
+    # -- without a supervisor
 
     def start(self) -> None:
         """Raises DatabaseUnusable."""
@@ -122,10 +122,10 @@ class Postgres:
             stop(self._child, patience=10.0)
             self._child = None
 
-    # -- in parts
+    # -- with a supervisor
 
     def prepare(self) -> None:
-        """Make the data directory if there is none, and end a server that an earlier run left on it.
+        """Create the data directory if it does not exist, and end a server of an earlier run.
 
         Also called before each restart: the backends of a killed server must be gone before the next
         may start.
@@ -158,7 +158,8 @@ class Postgres:
         )
 
     def child(self) -> Child:
-        """Not marked as part of a run (`processes.MARK`): a sweep knows no polite way to stop PostgreSQL."""
+        """The process of the server. It has no `processes.MARK`, because a sweep cannot shut down
+        PostgreSQL cleanly."""
         settings = _SETTINGS | ({} if self._durable else _THROWAWAY)
         settings["unix_socket_directories"] = f'"{self.socket_dir}"'
         command = [str(self.program("postgres")), "-D", str(self.data_dir)]
@@ -175,16 +176,16 @@ class Postgres:
         )
 
     def _tell(self, line: str) -> None:
-        # Our own question in `wait_ready`, come too early; not worth a line with FATAL in it.
+        # Caused by an early attempt of `wait_ready`; not logged, because the line contains FATAL.
         if "the database system is starting up" not in line:
             self._sink(line)
 
     def wait_ready(
         self, child: Child, *, patience: float = 300.0, between: Callable[[], None] = lambda: None
     ) -> None:
-        """Recovery after a crash may take its time. `between` is called while waiting and may raise.
+        """Wait until the server is ready, possibly after recovery. `between` is called while waiting and may raise.
 
-        Raises DatabaseUnusable when the server exits or the patience ends.
+        Raises DatabaseUnusable if the server exits or the time is over.
         """
         self._wait(child, self._connect, patience=patience, between=between)
 
@@ -231,10 +232,9 @@ class Postgres:
     # -- the data directory
 
     def _make_socket_dir(self) -> None:
-        """0700 and the server's own.
+        """Create the socket directory with mode 0700, owned by the server's user.
 
-        What an earlier server left in it is removed; its lock file would name a pid that may be somebody
-        else's by now.
+        Files of an earlier server are removed: its lock file names a pid that another process may have now.
         """
         if not self._servers():
             shutil.rmtree(self.socket_dir, ignore_errors=True)
@@ -243,7 +243,8 @@ class Postgres:
         self.socket_dir.chmod(0o700)
 
     def _initialise(self) -> None:
-        """Into a directory beside it, which is moved when complete: a kill leaves nothing half made."""
+        """Initialise the cluster in a temporary directory, which is renamed when complete, so that
+        a kill leaves no partial one."""
         if self.data_dir.exists() and any(self.data_dir.iterdir()):
             raise DatabaseUnusable(
                 f"{self.data_dir} is not empty but holds no PostgreSQL cluster: move it away."
@@ -251,7 +252,7 @@ class Postgres:
         around = self.data_dir.with_name(self.data_dir.name + ".new")
         shutil.rmtree(around, ignore_errors=True)
         maker = self._identity.initdb or self._identity
-        # Only root and the group may pass, so no other process of the user who runs initdb.
+        # Only root and the group may enter, so no other process of initdb's user can.
         around.mkdir(mode=0o700)
         os.chown(around, os.geteuid(), maker.owner[1])
         around.chmod(0o710)
@@ -278,7 +279,7 @@ class Postgres:
             text=True,
             env=programs.environment(),
             cwd=self.data_dir.parent,
-            start_new_session=True,  # Ctrl-C at the terminal is for the supervisor, which lets it finish
+            start_new_session=True,  # only the supervisor handles Ctrl-C, and lets this finish
             check=False,
         )
         if result.returncode != 0:
@@ -293,7 +294,7 @@ class Postgres:
         around.rmdir()
 
     def _take_over(self) -> None:
-        """Make sure that no server runs on the data directory, and that ours may read it."""
+        """Ensure that no server uses the data directory, and that the new server can read it."""
         version = (self.data_dir / "PG_VERSION").read_text().strip()
         if version != str(self._major()):
             raise DatabaseUnusable(
@@ -313,13 +314,15 @@ class Postgres:
         self._give(self.data_dir)
 
     def _give(self, directory: Path) -> None:
-        """To the user of the server, the directory itself first: the old owner then cannot enter it."""
+        """Change the owner to the server's user, of the directory first: the old owner can then no
+        longer enter it."""
         if directory.stat().st_uid != self._identity.owner[0]:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, *self._identity.owner, follow_symlinks=False)
 
     def _servers(self) -> list[int]:
-        """Pids that provably serve our data directory: PostgreSQL's processes all work inside it."""
+        """Pids of servers of the data directory, which is the working directory of all PostgreSQL
+        processes."""
         if Path("/proc/self/cwd").exists():
             return processes.working_in(self.data_dir)
         pid = self._recorded_pid()
@@ -347,7 +350,7 @@ class Postgres:
                 break
             if postmaster in servers:
                 self._sink(f"stopping the server of an earlier run (pid {postmaster})")
-            # Backends whose server is dead end themselves; ask them only when they do not.
+            # Backends of a dead server end by themselves; they are only signalled if they do not.
             targets = [postmaster] if postmaster in servers else servers
             deadline = time.monotonic() + (1.0 if postmaster not in servers else 0.0)
             while self._servers() and time.monotonic() < deadline:
@@ -362,8 +365,8 @@ class Postgres:
             raise DatabaseUnusable(
                 f"PostgreSQL processes {remaining} on {self.data_dir} do not stop."
             )
-        # After a reboot, or in another container, the recorded pid may be somebody else's. PostgreSQL
-        # would then refuse to start; we have just seen that nobody works on the data.
+        # After a reboot, or in another container, another process may have the recorded pid. PostgreSQL
+        # would then refuse to start, although no process uses the data, as was just checked.
         if postmaster is not None and processes.alive(postmaster) and _is_linux():
             (self.data_dir / "postmaster.pid").unlink(missing_ok=True)
 
@@ -372,7 +375,7 @@ class Postgres:
 
 
 def stop(child: Child, *, patience: float) -> None:
-    """Fast shutdown, then an immediate one (the next start recovers), then force."""
+    """Stop with a fast shutdown, then an immediate one (the next start recovers), then SIGKILL."""
     child.signal(signal.SIGINT)
     if not child.wait(patience):
         child.signal(signal.SIGQUIT)

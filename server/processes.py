@@ -1,4 +1,4 @@
-"""One child process, and finding those that an earlier run left behind."""
+"""Child processes, and processes that an earlier run left behind."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from server.identity import Identity
 
 MARK = "MONODON_RUN"
-"""Environment variable by which every process of a run is found again, however it was started."""
+"""Environment variable that identifies every process of a run, however it was started."""
 
 Sink = Callable[[str], None]
 
@@ -89,17 +89,17 @@ class Child:
             self._pump.join(timeout)
 
     def signal(self, number: signal.Signals) -> None:
-        """To the process itself, which passes it on to those it started as it sees fit."""
+        """Send a signal to the process only, which may forward it to its children."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def kill_group(self) -> None:
-        """Also what the process started and left behind when it died."""
+        """Kill the process group, including children that the process left behind."""
         if self._process is not None:
             signal_group(self._process.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> bool:
-        """True when it has exited."""
+        """Wait for the process. True if it has exited."""
         if self._process is None:
             return True
         try:
@@ -110,7 +110,7 @@ class Child:
 
 
 def signal_group(group: int, number: signal.Signals) -> bool:
-    """False when nothing is left of the group."""
+    """Send a signal to a process group. False if the group has no process."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -130,7 +130,8 @@ def describe_exit(status: int | None) -> str:
 
 
 def _process_ids() -> Iterator[int]:
-    """Nothing where there is no /proc: there the process groups and PostgreSQL's pid file must do."""
+    """All process ids; none without /proc, where process groups and PostgreSQL's pid file must
+    suffice."""
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal():
@@ -138,7 +139,7 @@ def _process_ids() -> Iterator[int]:
 
 
 def alive(pid: int) -> bool:
-    """A zombie is not alive: it holds no file and no port."""
+    """True if a process is alive. A zombie is not, because it has no open files and ports."""
     with contextlib.suppress(OSError):
         stat = Path(f"/proc/{pid}/stat").read_text()
         return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
@@ -177,7 +178,8 @@ def working_in(directory: Path) -> list[int]:
 
 
 def sweep(mark: str, *, patience: float) -> int:
-    """End what carries the mark: politely, then by force. Returns how many there were."""
+    """End the processes with the mark, with their signal and then with SIGKILL. Returns their
+    number."""
     processes = with_mark(mark)
     _signal_all(processes, signal.SIGTERM)
     deadline = time.monotonic() + patience
@@ -185,7 +187,7 @@ def sweep(mark: str, *, patience: float) -> int:
     while remaining and time.monotonic() < deadline:
         time.sleep(0.05)
         remaining = with_mark(mark)
-    deadline = time.monotonic() + 2.0  # one stuck in the kernel's hands may outlive this
+    deadline = time.monotonic() + 2.0  # a process that is blocked in the kernel may survive this
     while remaining and time.monotonic() < deadline:
         _signal_all(remaining, signal.SIGKILL)
         time.sleep(0.05)

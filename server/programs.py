@@ -10,7 +10,7 @@ from server.errors import DatabaseUnusable
 
 
 def environment() -> dict[str, str]:
-    """No PG* variables: PGDATA or PGPORT of the caller's shell must not reach this server."""
+    """The environment without PG* variables, such as PGDATA or PGPORT of the caller's shell."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     variables.pop(processes.MARK, None)
     return variables | {"LC_ALL": "C"}

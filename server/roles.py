@@ -1,8 +1,8 @@
-"""The roles of the embedded cluster: the application's, and the superuser, which nobody can log in as.
+"""The roles of the embedded cluster: the application's, and the superuser, which cannot log in.
 
-They are made once, by a server that lets in nobody but the operating system's user who started Monodon.
-Later the application proves itself with a password that only that user can read; a socket of mode 0700
-alone would let in whoever else runs programs as the database's user.
+They are created once, while the server accepts only the operating system user that started Monodon. After
+that, the application authenticates with a password that only this user can read. A socket directory of mode
+0700 alone would admit other programs that run as the database's user.
 """
 
 import base64
@@ -51,8 +51,8 @@ _EXTRA = """\
 GRANT SET ON PARAMETER session_replication_role TO {role};
 GRANT pg_checkpoint TO {role};
 """
-# What an older release's application made belongs to the superuser, of whom REASSIGN OWNED refuses it.
-# Indexes and the sequences of columns follow their tables; what an extension made stays as it is.
+# Objects of older releases belong to the superuser, for which REASSIGN OWNED is refused.
+# Indexes and sequences of columns follow their tables. Objects of extensions are not changed.
 _OWNERSHIP = """\
 DO $$
 DECLARE
@@ -95,7 +95,8 @@ END $$
 
 
 class Roles:
-    """The roles of one data directory. `password_file` is libpq's own format, readable by us alone."""
+    """The roles of one data directory. `password_file` has libpq's format, and only the current
+    user can read it."""
 
     def __init__(self, data_dir: Path, identity: Identity, *, role: str, extra: bool) -> None:
         self._data_dir = data_dir
@@ -110,20 +111,20 @@ class Roles:
         return self._marker.exists() and self._marker.read_text() == self._state()
 
     def allow_preparation(self) -> None:
-        """Have the next server let in us alone, as any of the two roles."""
+        """Let the next server accept only the current user, as either role."""
         names = {"role": self._role, "superuser": SUPERUSER, "user": self._identity.client_name()}
         self._write(self._data_dir / "pg_hba.conf", _ACCESS_OF_PREPARATION)
         self._write(self._data_dir / "pg_ident.conf", _NAMES_OF_PREPARATION.format(**names))
 
     def allow_application(self) -> None:
-        """Have the next server let in the application's role alone, by its password."""
+        """Let the next server accept only the application's role, with its password."""
         self._write(self._data_dir / "pg_hba.conf", _ACCESS.format(role=self._role))
         self._write(self._data_dir / "pg_ident.conf", "")
 
     def prepare(self, connect: Connect, database: str) -> None:
-        """Make the roles, and the application's the owner of what is in its database.
+        """Create the roles, and make the application's role the owner of its database's objects.
 
-        It may be done again, after a kill in between.
+        This can be repeated after a kill.
         """
         names = {"role": self._role, "superuser": SUPERUSER}
         verifier = scram_verifier(self._password())
@@ -154,7 +155,7 @@ class Roles:
         return f"{_LAYOUT} {self._extra} {digest}\n"
 
     def _password(self) -> str:
-        """The password of the application's role; it is made where there is none."""
+        """The password of the application's role, generated if there is none."""
         try:
             return self.password_file.read_text().strip().rpartition(":")[2]
         except FileNotFoundError:
@@ -181,7 +182,8 @@ class Roles:
 
 
 def scram_verifier(password: str, iterations: int = 4096) -> str:
-    """What PostgreSQL stores of a password (RFC 5803), so that no statement holds the password."""
+    """The form of a password that PostgreSQL stores (RFC 5803), so that no statement contains the
+    password."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()

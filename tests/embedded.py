@@ -25,12 +25,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     else:
         root = Path(tempfile.mkdtemp(prefix="monodon-test-"))
         early_config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
-    root.chmod(0o711)  # as root, PostgreSQL runs as another user, who must pass through
-    _forget_settings_of_the_shell()
+    root.chmod(
+        0o711
+    )  # as root, PostgreSQL runs as another user, which must be able to enter the directory
+    _remove_settings_of_the_shell()
     os.environ["MONODON_HOME"] = str(root / "home")
-    # What is dropped is purged at once, unless a test says otherwise.
+    # Dropped objects are purged immediately, unless a test sets another retention.
     os.environ["MONODON_TRASH_SECONDS"] = "0"
-    # So that a version needs no file where a test is not about files.
+    # Versions at these paths need no manifest file, for tests that are not about files.
     os.environ["MONODON_MANIFEST_PATHS"] = "elsewhere/,x/"
     with contextlib.ExitStack() as stack:
         if not os.environ.get("DATABASE_URL"):
@@ -46,8 +48,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         early_config.add_cleanup(stack.pop_all().close)  # also after Ctrl-C and failed imports
 
 
-# Settings of the tests themselves.
-_KEPT = {
+# Settings of the tests.
+_TEST_SETTINGS = {
     "MONODON_TEST_HOME",
     "MONODON_CHAOS_ROUNDS",
     "MONODON_SPEC_DIR",
@@ -69,7 +71,7 @@ _KEPT = {
 }
 
 
-def _forget_settings_of_the_shell() -> None:
+def _remove_settings_of_the_shell() -> None:
     for name in list(os.environ):
-        if name.startswith("MONODON_") and name not in _KEPT:
+        if name.startswith("MONODON_") and name not in _TEST_SETTINGS:
             del os.environ[name]

@@ -1,4 +1,4 @@
-"""Rows and files for tests, made through the services, and pictures of both to compare."""
+"""Rows and files for tests, created through the services, and snapshots of both to compare."""
 
 import time
 import uuid
@@ -109,15 +109,15 @@ ICEBERG_SCHEMA = {
     ],
     "identifier-field-ids": [],
 }
-_IGNORED = {"last_used_at"}  # a look at a key is no change of the catalog
+_IGNORED = {"last_used_at"}  # the use of a key is not a change of the catalog
 
 
 def snapshot() -> dict[str, list[dict[str, Any]]]:
-    """Every row of the catalog, to be compared with a later picture."""
+    """Every row of the catalog, to be compared with a later snapshot."""
     return {
         model.__name__: [
             {
-                # A memoryview does not show what is in it.
+                # The repr of a memoryview does not show its content.
                 name: bytes(value) if isinstance(value, memoryview) else value
                 for name, value in row.items()
                 if name not in _IGNORED
@@ -129,20 +129,20 @@ def snapshot() -> dict[str, list[dict[str, Any]]]:
 
 
 def make_administrator(name: str) -> None:
-    """A service account that may do everything, with a valid key."""
+    """A service account with all privileges and a valid key."""
     api_keys.create_api_key(actor=SYSTEM, name=name)
 
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Prove that what runs inside leaves every row as it was."""
+    """Assert that the block changes no row."""
     before = snapshot()
     yield
     assert snapshot() == before
 
 
 def files(directory: str | Path) -> dict[str, bytes]:
-    """The files below a directory with their content; links are named, not followed."""
+    """The files below a directory with their content. Links are listed, but not followed."""
     if locations.is_object(str(directory)):
         store = stores.store_of(str(directory))
         names = sorted(file.name for file in store.list_tree(str(directory)))
@@ -156,9 +156,9 @@ def files(directory: str | Path) -> dict[str, bytes]:
 
 
 def wait_for_readers(within: float = 120.0) -> None:
-    """Until readers of events get all that was committed.
+    """Wait until readers of events can see all committed events.
 
-    Transactions in other databases of the same server hold them up, too: those of tests beside these.
+    Transactions in other databases of the server delay them too, such as those of parallel tests.
     """
     deadline = time.monotonic() + within
     while AuditEvent.objects.extra(
@@ -169,13 +169,13 @@ def wait_for_readers(within: float = 120.0) -> None:
 
 
 def make_root() -> Namespace:
-    """The root namespace, which a flushed database has lost."""
+    """The root namespace, which a flushed database does not contain."""
     root, _ = Namespace.objects.get_or_create(digest=digest(()), defaults={"path": [], "name": ""})
     return root
 
 
 def make_namespace(*path: str, properties: dict[str, str] | None = None) -> Namespace:
-    """The namespace, with all those above it."""
+    """A namespace, with all its ancestors."""
     for depth in range(1, len(path)):
         create = namespace_operations.CreateNamespace(
             namespace=path[:depth], mode=namespace_operations.CreateMode.EXIST_OK
@@ -190,7 +190,7 @@ def make_namespace(*path: str, properties: dict[str, str] | None = None) -> Name
 def make_table(
     *identifier: str, location: str | None = None, properties: dict[str, str] | None = None
 ) -> Table:
-    """A declared table, with all namespaces above it."""
+    """A declared table, with all its namespaces."""
     make_namespace(*identifier[:-1])
     declare = registration_operations.DeclareTable(
         table=identifier, location=location, properties=properties or {}
@@ -199,7 +199,7 @@ def make_table(
 
 
 def make_iceberg_table(*identifier: str, **create: Any) -> LoadedTable:
-    """An Iceberg table with all namespaces above it, and a schema unless one is given."""
+    """An Iceberg table with all its namespaces, and by default with a schema."""
     make_namespace(*identifier[:-1])
     return iceberg_commits.create_table(
         actor=SYSTEM, table=identifier, **{"schema": ICEBERG_SCHEMA, **create}
@@ -209,7 +209,7 @@ def make_iceberg_table(*identifier: str, **create: Any) -> LoadedTable:
 def make_version(
     table: Identifier, version: int, manifest_path: str | None = None, branch: str = ""
 ) -> TableVersion:
-    """A version whose manifest is only recorded, unless the path says otherwise."""
+    """A version. By default, its manifest is recorded but has no file."""
     create = version_operations.CreateVersion(
         table=table,
         version=version,
@@ -246,10 +246,10 @@ def manifest(
     bases: Sequence[tuple[str, bool]] = (),
     files: Sequence[tuple[str, int | None]] = (),
 ) -> bytes:
-    """The file of a small Lance manifest; ``text`` tells it from others of its version.
+    """The content of a small Lance manifest; ``text`` makes it differ from others of its version.
 
-    ``bases`` are base paths, and whether they are laid out as a table; ``files`` are the paths of
-    data files with the number of their base path.
+    ``bases`` are pairs of a base path and True if it has the layout of a table. ``files`` are pairs of
+    the path of a data file and the number of its base path.
     """
     message = b"".join(_field(2, _fragment(number, *file)) for number, file in enumerate(files))
     message += _number(3, version)
@@ -281,17 +281,17 @@ def _field(field: int, content: bytes) -> bytes:
 def final_path(
     table: Table, version: int, *, scheme: NamingScheme = NamingScheme.V2, branch: str = ""
 ) -> Path:
-    """Where the manifest of a version ends up."""
+    """The final path of a version's manifest."""
     return Path(table.location) / lance_naming.final_manifest_path(branch, version, scheme)
 
 
 def relative(path: Path) -> str:
-    """A path as clients and the catalog spell it: relative to the store, without a leading slash."""
+    """A path in the form of clients and the catalog: relative to the store, without a leading slash."""
     return str(path).lstrip("/")
 
 
 def make_lance_table(table: Identifier, data: pa.Table | None = None) -> Table:
-    """A Lance table with this data (by default ids 1 to 3), in a namespace that is made for it."""
+    """A Lance table with this data (by default ids 1 to 3), with all its namespaces."""
     for depth in range(1, len(table)):
         if not Namespace.objects.named(table[:depth]).exists():
             commit([namespace_operations.CreateNamespace(namespace=table[:depth])], actor=SYSTEM)
@@ -306,7 +306,8 @@ def open_lance(location: str, version: int | str | None = None) -> LanceDataset:
 
 
 def register_lance_table(table: Identifier, data: pa.Table) -> Table:
-    """The same, written past the catalog, which takes more than the catalog's own writing does."""
+    """A Lance table that was written without the catalog, and therefore may have data that the
+    catalog refuses to write."""
     make_namespace(*table[:-1])
     location = locations.new_location("written-by-hand")
     write_dataset(data, location)

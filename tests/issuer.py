@@ -1,4 +1,4 @@
-"""A small OpenID Connect issuer on loopback, with keys of its own."""
+"""A small OpenID Connect issuer on loopback, with its own keys."""
 
 import base64
 import hashlib
@@ -20,20 +20,20 @@ AUDIENCE = "monodon"
 
 
 class Issuer:
-    """What it says can be changed between requests; ``asked`` counts the requests by path."""
+    """An issuer whose answers can be changed between requests. ``requests`` counts them by path."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.keys: list[Any] = [RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})]
-        self.asked: dict[str, int] = {}
+        self.requests: dict[str, int] = {}
         self.status = 200
         self.document: dict[str, Any] = {}
         self.claims: dict[str, Any] = {}
-        """What the ID token of the next log-in says besides what it has to."""
+        """Additional claims of the ID token of the next log-in."""
         self.nonce: str | None = None
         self.codes: dict[str, dict[str, str]] = {}
-        self.told: list[str] = []
-        """Every secret that it gave away."""
+        self.issued_secrets: list[str] = []
+        """Every secret in its answers."""
 
     # -- tokens
 
@@ -43,7 +43,7 @@ class Issuer:
         """A signed token; a claim that is None is left out."""
         key = key or self.keys[-1]
         now = int(time.time())
-        said = {
+        payload = {
             "iss": self.url,
             "sub": subject,
             "aud": AUDIENCE,
@@ -53,18 +53,18 @@ class Issuer:
         }
         kind = {"RSA": "RS256", "EC": "ES256", "oct": "HS256"}[key.key_type]
         header = {"alg": kind, **({"kid": key.kid} if key.kid else {}), **(header or {})}
-        said = {name: value for name, value in said.items() if value is not None}
-        text = jwt.encode(header, said, key, algorithms=[header["alg"]])
-        self.told.append(text)
+        payload = {name: value for name, value in payload.items() if value is not None}
+        text = jwt.encode(header, payload, key, algorithms=[header["alg"]])
+        self.issued_secrets.append(text)
         return text
 
     def rotate(self) -> None:
         self.keys = [RSAKey.generate_key(2048, {"kid": secrets.token_hex(4), "use": "sig"})]
 
-    # -- what it answers
+    # -- answers
 
     def answer(self, path: str, form: dict[str, str], header: str) -> tuple[int, dict[str, Any]]:
-        self.asked[path] = self.asked.get(path, 0) + 1
+        self.requests[path] = self.requests.get(path, 0) + 1
         if self.status != 200:
             return self.status, {"error": "server_error"}
         if path == "/.well-known/openid-configuration":
@@ -83,35 +83,42 @@ class Issuer:
         return 404, {}
 
     def authorize(self, url: str) -> str:
-        """What a person's browser is sent back to, who agreed at once."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-        assert asked["response_type"] == "code"
-        assert asked["client_id"] == CLIENT
-        assert asked["code_challenge_method"] == "S256"
-        assert "openid" in asked["scope"].split()
+        """The URL to which the browser of a person who consents is redirected."""
+        parameters = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        assert parameters["response_type"] == "code"
+        assert parameters["client_id"] == CLIENT
+        assert parameters["code_challenge_method"] == "S256"
+        assert "openid" in parameters["scope"].split()
         code = secrets.token_urlsafe(16)
-        self.told.append(code)
-        self.codes[code] = asked
-        return asked["redirect_uri"] + "?" + urlencode({"code": code, "state": asked["state"]})
+        self.issued_secrets.append(code)
+        self.codes[code] = parameters
+        return (
+            parameters["redirect_uri"]
+            + "?"
+            + urlencode({"code": code, "state": parameters["state"]})
+        )
 
     def _exchange(self, form: dict[str, str], header: str) -> tuple[int, dict[str, Any]]:
         expected = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
-        asked = self.codes.pop(form.get("code", ""), None)
-        if header != expected or asked is None or form["grant_type"] != "authorization_code":
+        parameters = self.codes.pop(form.get("code", ""), None)
+        if header != expected or parameters is None or form["grant_type"] != "authorization_code":
             return 400, {"error": "invalid_grant"}
         challenge = hashlib.sha256(form["code_verifier"].encode()).digest()
-        if base64.urlsafe_b64encode(challenge).rstrip(b"=").decode() != asked["code_challenge"]:
+        if (
+            base64.urlsafe_b64encode(challenge).rstrip(b"=").decode()
+            != parameters["code_challenge"]
+        ):
             return 400, {"error": "invalid_grant"}
-        assert form["redirect_uri"] == asked["redirect_uri"]
-        self.told.append(form["code_verifier"])
-        said = {"aud": CLIENT, "nonce": self.nonce or asked["nonce"], **self.claims}
+        assert form["redirect_uri"] == parameters["redirect_uri"]
+        self.issued_secrets.append(form["code_verifier"])
+        claims = {"aud": CLIENT, "nonce": self.nonce or parameters["nonce"], **self.claims}
         access_token = secrets.token_urlsafe(16)
-        self.told.append(access_token)
+        self.issued_secrets.append(access_token)
         return 200, {
             "access_token": access_token,
             "token_type": "Bearer",
             "expires_in": 60,
-            "id_token": self.token(**said),
+            "id_token": self.token(**claims),
         }
 
 
@@ -127,8 +134,8 @@ def running() -> Iterator[Issuer]:
 
         def _answer(self, form: dict[str, str]) -> None:
             header = self.headers.get("Authorization", "")
-            status, found = issuer.answer(urlsplit(self.path).path, form, header)
-            content = json.dumps(found).encode()
+            status, body = issuer.answer(urlsplit(self.path).path, form, header)
+            content = json.dumps(body).encode()
             self.send_response(status)
             if 300 <= status < 400:
                 self.send_header("Location", f"{issuer.url}/elsewhere")

@@ -7,12 +7,12 @@ ABSENT, NULL, EMPTY = range(3)
 
 
 def rows(text: str) -> list[tuple[str, ...]]:
-    """The lines of a table, each split at its blanks."""
+    """The lines of a table, each split at whitespace."""
     return [tuple(line.split()) for line in text.strip().splitlines()]
 
 
 def changed(body: dict[str, Any], path: str, form: int) -> dict[str, Any]:
-    """The body with one field absent, null or empty. A null that is emptied becomes an object."""
+    """The body with one field absent, null or empty. An empty value instead of a null is an object."""
     copied = copy.deepcopy(body)
     *above, last = path.split(".")
     owner: Any = copied

@@ -1,7 +1,7 @@
-"""The real web server, on a database and in a home of its own, that tests may kill.
+"""A live web server with its own database and home, which tests may kill.
 
-`live` is one server for the whole session, `killable` a fresh one for one test. Both are fixtures: a
-conftest.py takes them by importing them from here.
+`live` is one server for the whole session, `killable` a new one for each test. Both are fixtures, which a
+conftest.py imports from here.
 """
 
 import functools
@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 class Lost(Exception):
-    """The connection broke before the answer: whether the request was carried out is not known."""
+    """The connection broke before the answer, so the outcome of the request is unknown."""
 
 
 class LiveServer:
@@ -86,7 +86,7 @@ class LiveServer:
         self._beat: Child | None = None
         self._http = urllib3.PoolManager(maxsize=64, retries=False)
 
-    # -- its life
+    # -- start and stop
 
     def __enter__(self) -> Self:
         if self._web is None:
@@ -97,7 +97,8 @@ class LiveServer:
         self.close()
 
     def start(self, *, wait: bool = True) -> None:
-        """Again on the same port. Without `wait` it may refuse connections for some seconds."""
+        """Start on the same port as before. Without `wait`, it may refuse connections for some
+        seconds."""
         metrics = self.home / f"metrics-{next(_numbers)}"
         metrics.mkdir()
         environment = self._environment | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
@@ -107,17 +108,17 @@ class LiveServer:
             self.wait_ready()
 
     def start_worker(self) -> None:
-        """A Celery worker, which runs the jobs that the server asks for."""
+        """Start a Celery worker, which runs the jobs of the server."""
         self._worker = self._child("worker", self._environment, commands.worker(self._options))
         self._worker.start()
 
     def start_beat(self) -> None:
-        """What sends the periodic tasks to the worker."""
+        """Start Celery beat, which sends the periodic tasks to the worker."""
         self._beat = self._child("beat", self._environment, [*commands.BEAT])
         self._beat.start()
 
     def kill_worker(self) -> None:
-        """SIGKILL to the Celery worker and the processes it forked."""
+        """Send SIGKILL to the Celery worker and the processes it forked."""
         assert self._worker is not None
         worker = psutil.Process(self._worker.pid)
         pids = [worker.pid, *(child.pid for child in worker.children(recursive=True))]
@@ -137,7 +138,7 @@ class LiveServer:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL to the web server and all its workers at once; returns when none is left."""
+        """Send SIGKILL to the web server and all its workers, and wait until they have ended."""
         assert self._web is not None
         pids = [process.pid for process in self._processes()]
         self._web.kill_group()
@@ -148,7 +149,7 @@ class LiveServer:
         self._web = None
 
     def stop(self) -> None:
-        """In good order; what does not stop in time is killed."""
+        """Stop all processes gracefully, and kill those that do not stop in time."""
         for child in (self._beat, self._worker, self._web):
             if child is not None:
                 child.signal(child.polite)
@@ -159,14 +160,14 @@ class LiveServer:
         self._beat = self._worker = self._web = None
 
     def close(self) -> None:
-        """Stop, and remove the database and the home."""
+        """Stop the server, and remove its database and home."""
         self.stop()
         self._http.clear()
         _drop_database(self.database_url)
         self._log.close()
         self._temporary.cleanup()
 
-    # -- using it
+    # -- requests and state
 
     def client(self, **properties: str) -> lance.namespace.RestNamespace:
         return lance.namespace.RestNamespace(
@@ -176,7 +177,7 @@ class LiveServer:
     def post(
         self, path: str, body: dict[str, Any] | None = None, *, request_id: str = ""
     ) -> tuple[int, dict[str, Any]]:
-        """Status and answer of a route, sent once. Raises Lost when the answer does not come."""
+        """Send a request once, and return its status and answer. Raises Lost if there is no answer."""
         headers = {"x-api-key": self.key, "content-type": "application/json"}
         if request_id:
             headers["x-request-id"] = request_id
@@ -195,7 +196,7 @@ class LiveServer:
     def post_until_answered(
         self, path: str, body: dict[str, Any] | None = None, *, within: float = 60.0
     ) -> tuple[int, dict[str, Any]]:
-        """For what may be asked twice: goes on while the server is away."""
+        """Send a request that may be repeated, until the server answers."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -205,13 +206,13 @@ class LiveServer:
                 time.sleep(0.05)
 
     def database(self) -> psycopg.Connection:
-        """A connection of its own to the server's database, in autocommit mode."""
+        """A new connection to the server's database, in autocommit mode."""
         return psycopg.connect(self.database_url, autocommit=True)
 
     def wait_until_idle(self) -> None:
-        """Until PostgreSQL has ended the transactions of killed processes.
+        """Wait until PostgreSQL has ended the transactions of killed processes.
 
-        It goes on with what it was told before the connection broke, a COMMIT among others.
+        It continues with statements that it received before the connection broke, such as a COMMIT.
         """
         with self.database() as connection:
             while connection.execute(
@@ -222,17 +223,17 @@ class LiveServer:
                 time.sleep(0.02)
 
     def settle(self) -> None:
-        """What the periodic pass does: finish the moves of staged manifests that a crash left."""
+        """Finish the moves of staged manifests that a crash interrupted, as the periodic task does."""
         self.manage(
             "import catalog.services.lance.ledger.versions as v\nwhile v.settle_pending(): pass"
         )
 
     def manage(self, code: str) -> None:
-        """Run Python with Django set up on this server's database."""
+        """Run Python code with Django set up for this server's database."""
         _run_django(code, self._environment)
 
     def resident(self) -> list[int]:
-        """Bytes of memory of each web process."""
+        """Resident memory of each web process, in bytes."""
         return [process.memory_info().rss for process in self._processes()]
 
     @property
@@ -266,7 +267,8 @@ class LiveServer:
 
 @pytest.fixture(scope="session")
 def live_template() -> Iterator[None]:
-    """Whoever makes a LiveServer takes this, so that no database outlives the session."""
+    """The template database. Tests that create a LiveServer use this fixture, so that no database
+    outlives the session."""
     yield
     if _template.cache_info().currsize:
         _drop_database(_url_of(_template()))
@@ -313,7 +315,7 @@ def _execute(statement: str, *names: str) -> None:
 
 @functools.cache
 def _template() -> str:
-    """A migrated database with the tests' API key, made once in this process."""
+    """A migrated database with the tests' API key, created once per process."""
     name = _unique()
     _execute("CREATE DATABASE {}", name)
     with tempfile.TemporaryDirectory(prefix="monodon-live-") as home:

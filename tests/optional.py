@@ -1,4 +1,4 @@
-"""Tests that need more than every machine has."""
+"""Tests with requirements that not every machine meets."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def require(reason: str, variable: str) -> None:
-    """Skip the test if there is a reason not to run it; fail where this environment variable is set."""
+    """Skip the test if there is a reason not to run it, or fail if this environment variable is set."""
     if reason:
         if os.environ.get(variable):
             pytest.fail(reason)

@@ -10,7 +10,7 @@ Answer = Callable[["Handler"], None]
 
 
 class Receiver:
-    """An HTTP server on loopback that keeps what it is told. `answers` come in turn; then 204."""
+    """An HTTP server on loopback that stores its requests. It sends `answers` in order, then 204."""
 
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, str], bytes, str]] = []

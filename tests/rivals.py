@@ -1,4 +1,4 @@
-"""Commits that meet as those of several machines do: none knows of another's turn."""
+"""Commits that conflict like those of several machines, because they do not take turns."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -8,8 +8,8 @@ import pytest
 from catalog.services.iceberg import commits as iceberg_commits
 
 
-class _Alone:
-    """The turn of who knows of nobody else."""
+class _NoTurn:
+    """A turn that ignores other commits."""
 
     latest = None
 
@@ -26,6 +26,6 @@ def _no_turns(names: object) -> Iterator[None]:
     yield
 
 
-def go_without_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def commit_without_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg_commits, "turns", _no_turns)
-    monkeypatch.setattr(iceberg_commits, "turn", lambda name: nullcontext(_Alone()))
+    monkeypatch.setattr(iceberg_commits, "turn", lambda name: nullcontext(_NoTurn()))

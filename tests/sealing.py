@@ -1,4 +1,4 @@
-"""Sealing the audit trail in a test."""
+"""Seals of the audit trail in tests."""
 
 import time
 
@@ -10,10 +10,10 @@ _SECONDS = 120.0
 
 
 def seal_all() -> int:
-    """Seal until nothing waits. Returns how many events that were.
+    """Seal until no event is unsealed. Returns the number of sealed events.
 
-    A pass waits for older transactions of the whole server, so for those of other tests beside it,
-    in whatever database.
+    A pass waits for older transactions of the whole database server, including those of parallel tests
+    in other databases.
     """
     sealed, deadline = audit_chain.seal(), time.monotonic() + _SECONDS
     while _waiting():

@@ -1,4 +1,4 @@
-"""A client of the stream of events that comes back by itself, as EventSource of a browser does."""
+"""A client of the event stream that reconnects automatically, like EventSource in browsers."""
 
 import contextlib
 import json
@@ -12,13 +12,13 @@ from tests.live import LiveServer
 
 
 class Listener(Background):
-    """Follows the stream in a thread until it is left, and keeps what it got, in its order."""
+    """Follows the stream in a thread until the end of the block, and stores the events in order."""
 
     def __init__(self, server: LiveServer, *, last_id: str = "", **query: str) -> None:
         self.events: list[dict[str, Any]] = []
         self.last_id = last_id
         self.opened = 0
-        """How often the stream was opened."""
+        """Number of times that the stream was opened."""
         self.statuses: set[int] = set()
         self._url = f"{server.url}/management/v1/events/stream?{urlencode(query)}"
         self._key = server.key
@@ -40,7 +40,7 @@ class Listener(Background):
         headers = {"x-api-key": self._key}
         if self.last_id:
             headers["last-event-id"] = self.last_id
-        # A read ends after a second, so that leaving ends; then it comes back like any other.
+        # A read times out after a second, so that the thread can stop. Otherwise it reconnects.
         response = self._http.request(
             "GET",
             self._url,
@@ -57,12 +57,12 @@ class Listener(Background):
             response.close()
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> None:
-        left, identity, data = b"", "", ""
+        incomplete, identity, data = b"", "", ""
         while not self._stop.is_set():
             piece = response.read1(65_536)
             if not piece:
                 return
-            *lines, left = (left + piece).split(b"\n")
+            *lines, incomplete = (incomplete + piece).split(b"\n")
             for line in lines:
                 name, _, value = line.decode().partition(": ")
                 if name == "id":

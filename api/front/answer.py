@@ -1,4 +1,4 @@
-"""What Django answers, as the front sends it."""
+"""Answers of Django, in the form in which the front sends them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ class Answer:
     headers: list[tuple[str, str]]
     content: bytes = b""
     stream: Iterable[bytes] | None = None
-    """The content piece by piece, instead; it has ``close``."""
+    """The content in pieces, instead; it has ``close``."""
     principal: str = ""
-    """Who was authenticated."""
+    """The authenticated principal."""
 
     def send(self, protocol: Any) -> None:
-        """Send a whole answer; from here on the server needs no thread for it."""
+        """Send a complete answer, which needs no thread of the server any more."""
         protocol.response_bytes(self.status, self.headers, self.content)

@@ -1,4 +1,4 @@
-"""The RSGI application: admits a request, and hands it to an exchange."""
+"""The RSGI application: admits requests, and passes each to an exchange."""
 
 import asyncio
 import resource
@@ -52,7 +52,7 @@ class Front:
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         request, error = environ.build(scope)
-        if scope.path == _LIVE:  # it asks nobody, so it waits for nobody
+        if scope.path == _LIVE:  # it needs neither a thread nor the database
             self.handler(environ.set_body(request, b"")).send(protocol)
             return
         forwarded = request.get("HTTP_X_FORWARDED_FOR", "")
@@ -73,10 +73,10 @@ class Front:
             self.limits.leave(address, principal)
 
     async def refuse(self, protocol: Any, request: dict[str, Any], error: CatalogError) -> None:
-        """Send a refusal; one in each turn of the event loop.
+        """Send a refusal, one per turn of the event loop.
 
-        When an attack ends, or its time is up, there are thousands to send in one moment, and
-        others must not wait for all of them.
+        At the end of an attack, or when its time limits expire, thousands must be sent at the same
+        moment, and other requests must not wait for all of them.
         """
         async with self._turn:
             await asyncio.sleep(0)
@@ -84,7 +84,7 @@ class Front:
         bodies.release(error)
 
     def refusal(self, request: dict[str, Any], error: CatalogError) -> Answer:
-        """The answer in the form of the protocol, made without the database."""
+        """Render a refusal in the form of the protocol, without the database."""
         path = request["PATH_INFO"]
         if path.startswith(OPERATIONS) or path in TOKEN_PATHS:
             return self.handler(environ.set_body({**request, marker.KEY: error}, b""))

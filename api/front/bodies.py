@@ -1,7 +1,7 @@
-"""Reading request bodies in the event loop: whole, in time, and within memory.
+"""Request bodies, read in the event loop completely, in time, and within the memory budget.
 
-granian's stream of a body does not raise when a body breaks off; it yields empty chunks, one at a
-proper end and two after an error or after trailers. A body of known length is compared with that length.
+granian's stream of a body does not raise when a body is incomplete. It yields empty chunks: one at a
+proper end, and two after an error or after trailers. A body of known length is compared with that length.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from api.errors import BodyTooSlow
 from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
 
 SMALL_BYTES = 16 << 10
-"""Bodies up to this are not counted by the budget: a connection costs the server as much."""
+"""Bodies up to this size are not counted by the budget, because a connection uses as much memory."""
 _WINDOW_BYTES = 4 << 20
-"""The most of a streamed body that is read ahead."""
+"""Maximum number of bytes of a streamed body that are read ahead."""
 DRAIN_BYTES, DRAIN_SECONDS = 64 << 20, 10.0
 
 
 def broken(length: int | None) -> InvalidInput:
-    """The refusal of a body that is shorter than declared, or whose framing is broken."""
+    """The refusal of a body that is shorter than declared or has invalid framing."""
     if length is None:
         return InvalidInput("The request body ended early, or its chunks are malformed")
     return InvalidInput(f"The request body is shorter than its Content-Length, {length} bytes")
 
 
 def release(error: CatalogError) -> None:
-    """Let go of the frames that an error has passed through.
+    """Release the frames of an error's traceback.
 
-    One of them holds the connection, and another one the WSGI environment, which holds the error. The
-    garbage collector runs rarely, and until then the connection would stay open.
+    One of them refers to the connection, and another to the WSGI environment, which refers to the
+    error. The garbage collector runs rarely, and the connection would stay open until then.
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
 
@@ -47,7 +47,7 @@ class Budget:
         self._free = most
 
     def take(self, count: int) -> None:
-        """Raises ServiceUnavailable when the requests at hand leave too little."""
+        """Reserve memory. Raises ServiceUnavailable if the current requests leave too little."""
         if count > self._free:
             raise ServiceUnavailable("The server holds too many large request bodies")
         self._free -= count
@@ -59,7 +59,7 @@ class Budget:
 class Stream:
     """The chunks of a body, from a client that sends them fast enough.
 
-    The time that a client may take grows with what it has sent; the time that we take does not count.
+    The time limit of a client grows with the bytes that it has sent. Time that the server uses does not count.
     """
 
     def __init__(self, protocol: Any, length: int | None) -> None:
@@ -72,7 +72,8 @@ class Stream:
         self.has_ended = False
 
     async def next(self) -> bytes:
-        """The next chunk, empty at the end. Raises InvalidInput when it broke off, BodyTooSlow."""
+        """Return the next chunk, empty at the end. Raises InvalidInput for an incomplete body, and
+        BodyTooSlow."""
         while not self.has_ended and self._next is not None:
             began = self._loop.time()
             allowed = settings.MONODON_BODY_SECONDS + self.received / settings.MONODON_BODY_MIN_RATE
@@ -94,9 +95,9 @@ class Stream:
         return b""
 
     async def drain(self) -> None:
-        """Discard the rest within bounds.
+        """Discard the remaining body, within limits.
 
-        A client that writes all before it reads sees the answer only if its writes do not fail.
+        A client that sends its whole body before it reads gets the answer only if its writes succeed.
         """
         with suppress(TimeoutError, CatalogError):
             async with asyncio.timeout(DRAIN_SECONDS):
@@ -105,7 +106,7 @@ class Stream:
                     pass
 
     def close(self) -> None:
-        """Let go of the connection, which the server closes if it holds the rest of a body."""
+        """Release the connection, which the server closes if a part of the body is unread."""
         self._next = None
 
 
@@ -125,10 +126,10 @@ class Feed:
         self._room = asyncio.Event()
         self._is_discarded = False
 
-    # -- the event loop's side
+    # -- in the event loop
 
     async def pump(self, stream: Stream) -> None:
-        """Receive until the end, or until nobody reads, no more than a window ahead of the reader."""
+        """Receive until the end or until the reader stops, at most a window ahead of the reader."""
         error: CatalogError | bool = broken(None)  # of a task that is cancelled
         try:
             while not self._is_discarded and (chunk := await stream.next()):
@@ -138,7 +139,7 @@ class Feed:
                     self._ready.notify()
                 if self._size > _WINDOW_BYTES:
                     self._room.clear()
-                    # The reader sets it; it may have done so before it was cleared.
+                    # The reader sets the event, possibly before it is cleared here.
                     if self._size > _WINDOW_BYTES and not self._is_discarded:
                         await self._room.wait()
             error = True
@@ -146,7 +147,7 @@ class Feed:
             error = exc
         finally:
             self._finish(error)
-            del error  # whose traceback holds this frame
+            del error  # its traceback refers to this frame
 
     def _finish(self, end: CatalogError | bool) -> None:
         with self._ready:
@@ -154,12 +155,12 @@ class Feed:
             self._ready.notify()
 
     def discard(self) -> None:
-        """Stop receiving: nobody reads any more."""
+        """Stop receiving, because the reader has stopped."""
         self._is_discarded = True
         self._room.set()
 
     def close(self) -> None:
-        """Release what was received, and a reader that still waits."""
+        """Release the received chunks, and wake a waiting reader."""
         end = self._end
         if isinstance(end, CatalogError):
             release(end)
@@ -167,14 +168,14 @@ class Feed:
             self._chunks.clear()
             self._finish(broken(None))
 
-    # -- the thread's side
+    # -- in the thread
 
     def readline(self, size: int = -1) -> bytes:
-        """Part of WSGI; nobody reads batches line by line."""
+        """Required by WSGI. Batches are not read by line."""
         raise io.UnsupportedOperation("readline")
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes, and none at the end. Raises InvalidInput and BodyTooSlow."""
+        """Return up to ``size`` bytes, and none at the end. Raises InvalidInput and BodyTooSlow."""
         with self._ready:
             while not self._chunks:
                 if self._end is True:

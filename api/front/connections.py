@@ -1,7 +1,7 @@
-"""The sockets of this process, which granian owns: finding them, and closing those that only cost.
+"""The sockets of this process, which granian owns: lookup, and closing of idle and blocked ones.
 
-granian closes connections that send no whole head in time. What it does not do is done here: limit the
-connections of one address, and close those whose clients do not read.
+granian closes connections that send no complete head in time. This module limits the connections of
+one address, and closes those whose clients do not read.
 """
 
 import fcntl
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 _DESCRIPTORS = Path("/dev/fd")
 _SCAN_SECONDS = 1.0
 _SCAN_SHARE = 20
-"""A scan may take one part in so many of the time."""
+"""A scan may use one part in this number of the time."""
 _FULL = 0.8
-"""From this part of the possible connections on, idle ones are closed."""
+"""Share of the possible connections from which idle ones are closed."""
 # Linux, struct tcp_info: tcpi_bytes_acked.
 _ACKNOWLEDGED = (120, struct.Struct("=Q"))
 _TCP_INFO_BYTES = 128
 
 
 def find(client: str, server: str) -> socket.socket | None:
-    """A duplicate of the socket between two addresses, spelled as RSGI does; None: it is closed.
+    """A duplicate of the socket between two addresses in RSGI's form. None: it is closed.
 
     Of the server's address only the port counts: its host may be 0.0.0.0.
     """
@@ -49,7 +49,7 @@ def find(client: str, server: str) -> socket.socket | None:
 
 
 def abort(connection: socket.socket | None) -> None:
-    """Break a connection off, so that its owner closes it."""
+    """Abort a connection, so that its owner closes it."""
     if connection is not None:
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -58,7 +58,7 @@ def abort(connection: socket.socket | None) -> None:
 def _sockets() -> Iterator[socket.socket]:
     """Duplicates of the sockets of this process.
 
-    A duplicate stays the same socket even if the descriptor is closed and used again meanwhile.
+    A duplicate refers to the same socket even if the descriptor is closed and reused.
     """
     for entry in list(_DESCRIPTORS.iterdir()):
         try:
@@ -76,7 +76,7 @@ def _open_sockets() -> Iterator[tuple[socket.socket, str]]:
     for connection in _sockets():
         try:
             peer = connection.getpeername()
-        except OSError:  # it listens, or is closed
+        except OSError:  # it is a listening socket, or closed
             connection.close()
             continue
         if isinstance(peer, tuple):
@@ -99,11 +99,11 @@ class _Write:
 
 
 class Guard:
-    """Looks at the connections now and then, in a thread of its own."""
+    """Checks the connections periodically, in its own thread."""
 
     def __init__(self) -> None:
         self.active: set[str] = set()
-        """The peers whose requests are being answered."""
+        """The peers with requests in progress."""
         self._writes: dict[str, _Write] = {}
         self._ports: set[int] = set()
 
@@ -121,8 +121,8 @@ class Guard:
             time.sleep(max(_SCAN_SECONDS, taken * _SCAN_SHARE))
 
     def scan(self, now: float) -> None:
-        """Close what is too much or too slow."""
-        if not self._ports:  # they stay the same for the life of the process
+        """Close excess and slow connections."""
+        if not self._ports:  # they do not change while the process runs
             self._ports = _listening_ports()
         sockets: dict[str, tuple[socket.socket, str]] = {}
         try:
@@ -139,10 +139,11 @@ class Guard:
                 connection.close()
 
     def _close_idle(self, sockets: dict[str, tuple[socket.socket, str]]) -> None:
-        """The idle connections of greedy addresses; of all addresses when hardly any is left."""
+        """Close idle connections of addresses over the limit, or of all addresses if few
+        connections are left."""
         counts = Counter(address for _, address in sockets.values())
         most = settings.MONODON_CONNECTIONS_PER_ADDRESS
-        # Behind proxies, they are the addresses that we see.
+        # Behind proxies, these are the addresses of the proxies.
         if not most or settings.MONODON_PROXIES:
             most = len(sockets)
         excess = len(sockets) - int(settings.MONODON_MAX_CONNECTIONS * _FULL)
@@ -177,7 +178,8 @@ class Guard:
 
 
 def _progress(connection: socket.socket) -> int | None:
-    """How many bytes the peer has acknowledged; None when nothing waits, or nobody knows."""
+    """Number of bytes that the peer has acknowledged; None if nothing is unsent or the number is
+    unknown."""
     if not hasattr(socket, "TCP_INFO") or not _has_unsent(connection):
         return None
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)

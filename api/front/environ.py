@@ -29,13 +29,13 @@ _SINGLE = frozenset(
         "HTTP_X_API_KEY",
     }
 )
-"""Headers that may occur once only: a proxy could have read another occurrence than we do."""
+"""Headers that may occur only once, because a proxy might use another occurrence than this server."""
 _MAX_KEYS = 1000
 _keys: dict[str, str] = {"content-type": "CONTENT_TYPE", "content-length": "CONTENT_LENGTH"}
 
 
 def build(scope: Any) -> tuple[dict[str, Any], InvalidInput | None]:
-    """The environment, and what is wrong with the head of the request, if anything is."""
+    """Return the environment, and the error in the head of the request, if there is one."""
     environ = _BASE.copy()
     path = scope.path
     environ["REQUEST_METHOD"] = scope.method
@@ -61,7 +61,7 @@ def build(scope: Any) -> tuple[dict[str, Any], InvalidInput | None]:
             joint = "; " if key == "HTTP_COOKIE" else ","
             environ[key] = f"{environ[key]}{joint}{value}"
     if "\ufffd" in path:
-        # What is not UTF-8 was replaced by this character, so two paths could mean one table.
+        # Invalid UTF-8 is replaced by this character, so two paths could name one table.
         error = InvalidInput("The path is not valid UTF-8")
     return environ, error
 
@@ -74,7 +74,7 @@ def _key(name: str) -> str:
 
 
 def set_body(request: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """Give a request its whole body, and return it."""
+    """Set the complete body of a request, and return the request."""
     request["wsgi.input"] = BytesIO(body)
     request["CONTENT_LENGTH"] = str(len(body))
     request.pop("HTTP_TRANSFER_ENCODING", None)

@@ -1,4 +1,4 @@
-"""One request and its answer: reads the body, then has a thread work on it."""
+"""One request and its answer: reads the body, and passes the request to a thread."""
 
 import asyncio
 import logging
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPERATIONS = ("/v1/", "/management/")
-"""Paths of operations, which check the credentials before they look at the body."""
+"""Paths of operations, which check the credentials before the body is read."""
 TOKEN_PATHS = frozenset({"/oauth/token", "/v1/oauth/tokens"})
-"""Their credentials are in the body, so anybody may send one."""
+"""Paths whose credentials are in the body, which is therefore read without them."""
 _TOKEN_BODY_BYTES = 64 << 10
 _MONITORING = frozenset({"/health/ready", "/metrics"})
 _DOCUMENTS = "/schema/"
 _ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _EVENT_STREAM = "text/event-stream"
 _PROMPT_SECONDS = 0.25
-"""How long a small body may take before the credentials are checked without it."""
+"""Seconds for a small body, after which the credentials are checked without it."""
 _PROCEED = marker.Proceed.status_code
 
 
@@ -41,7 +41,7 @@ class _Answered(Exception):
 
 
 class Exchange:
-    """A request from the moment it is admitted. A small one takes a thread once."""
+    """A request after its admission. A small request uses a thread once."""
 
     def __init__(
         self,
@@ -87,17 +87,17 @@ class Exchange:
         self._release()
 
     def _release(self) -> None:
-        """Let go of the connection, although an exception may still refer to this exchange.
+        """Release the connection, although an exception may still refer to this exchange.
 
-        granian keeps a connection open while the rest of its body can still be asked for, and the
-        garbage collector runs rarely.
+        granian keeps a connection open while the remaining body can still be read, and the garbage
+        collector runs rarely.
         """
         self._protocol = self._interruption = self._task = self._watch = None
 
     # -- small bodies
 
     async def _read_small(self, length: int) -> bytes:
-        """The body, which usually came with the head. Raises InvalidInput and BodyTooSlow."""
+        """Return the body, which usually arrives with the head. Raises InvalidInput and BodyTooSlow."""
         self._task = asyncio.current_task()
         timer = self._front.loop.call_later(_PROMPT_SECONDS, self._start_watch)
         try:
@@ -125,7 +125,7 @@ class Exchange:
             self._watch = None
 
     async def _interrupt(self) -> None:
-        """End the wait for a body when the credentials turn out to be bad, or after its time."""
+        """End the wait for a body if the credentials are invalid, or at the time limit."""
         try:
             if self._is_operation:
                 await self._check_credentials()
@@ -139,7 +139,8 @@ class Exchange:
     # -- other bodies
 
     async def _read_large(self, length: int | None) -> None:
-        """Check the credentials, read the body, answer. Small bodies without credentials too."""
+        """Check the credentials, read the body, and answer; also for small bodies without
+        credentials."""
         stream = Stream(self._protocol, length)
         try:
             if self._is_operation:
@@ -159,7 +160,8 @@ class Exchange:
             stream.close()
 
     async def _check_credentials(self) -> None:
-        """Let the operation check the credentials without the body. Raises _Answered if it refuses."""
+        """Let the operation check the credentials without the body. Raises _Answered after a
+        refusal."""
         credential = self._credential
         if credential is not None and self._front.limits.is_proven(credential):
             return
@@ -196,7 +198,7 @@ class Exchange:
             self._front.budget.give(taken)
 
     async def _answer_from_stream(self, stream: Stream) -> None:
-        """Have a thread for data read the body while it is received."""
+        """Answer in a thread for data, which reads the body while it is received."""
         feed = Feed(self._front.loop)
         self._request["wsgi.input"] = feed
         pump = self._front.loop.create_task(feed.pump(stream))
@@ -211,7 +213,7 @@ class Exchange:
     # -- threads
 
     async def _answer(self, body: bytes) -> None:
-        """Have a thread work on the request, with its whole body."""
+        """Answer a request with a complete body in a thread."""
         environ.set_body(self._request, body)
         front, path = self._front, self._scope.path
         threads = front.ordinary
@@ -224,14 +226,15 @@ class Exchange:
             front.limits.prove(self._credential, principal)
 
     async def _in_thread(self, threads: Threads, job: Callable[[], Any]) -> Any:
-        """What a job returns. Raises ServiceUnavailable when too many wait for these threads."""
+        """Return the result of a job. Raises ServiceUnavailable if too many jobs wait for these
+        threads."""
         future = threads.submit(job, self._front.results)
         if future is None:
             raise ServiceUnavailable("The server has too many requests to work on")
         return await future
 
     def _work(self, threads: Threads | None = None) -> str:
-        """In a thread: answer the request. Returns the principal's name."""
+        """Answer the request; runs in a thread. Returns the principal's name."""
         answer = self._guarded(partial(self._front.handler, self._request))
         if answer is None:
             return ""
@@ -242,10 +245,10 @@ class Exchange:
         return answer.principal
 
     def _stream(self, answer: Answer, threads: Threads) -> None:
-        """Send an answer piece by piece; meanwhile another thread takes the place of this one."""
+        """Send an answer in pieces, while another thread replaces this one."""
         streams = self._front.streams
         media = dict(answer.headers).get("Content-Type", "")
-        is_counted = not media.startswith(_EVENT_STREAM)  # whose number the operation limits
+        is_counted = not media.startswith(_EVENT_STREAM)  # the operation limits their number
         if is_counted and not streams.acquire(blocking=False):
             answer.stream.close()  # type: ignore[union-attr]
             error = ServiceUnavailable("The server sends too many large answers")
@@ -259,7 +262,8 @@ class Exchange:
                 streams.release()
 
     def _guarded(self, work: Callable[[], Answer | None]) -> Answer | None:
-        """What ``work`` returns; a failure, which would end the thread, becomes a plain 500."""
+        """Return the result of ``work``. An exception, which would end the thread, becomes a plain
+        500."""
         try:
             return work()
         except Exception:

@@ -1,6 +1,6 @@
-"""How much of the server one client address and one principal may take at once.
+"""Limits on concurrent requests of one client address and of one principal.
 
-All counts belong to one process and are kept by its event loop, so there are no locks.
+All counts belong to one process, whose event loop changes them, so there are no locks.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ RETRY_SECONDS = 1
 _PROVEN_SECONDS = 30.0
 _MAX_PROVEN = 10_000
 _IPV6_NETWORK = 64
-"""The prefix that one household or one machine has."""
+"""Length of the prefix of one household or machine."""
 
 
 class Limits:
@@ -30,7 +30,7 @@ class Limits:
         self._proven: OrderedDict[int, tuple[str, float]] = OrderedDict()
 
     def enter(self, address: str, principal: str | int | None) -> CatalogError | None:
-        """Count a request in; returns the refusal instead when it is one too many."""
+        """Count a request. If it exceeds a limit, return the refusal instead."""
         most = settings.MONODON_REQUESTS_PER_ADDRESS
         if most and self._by_address[address] >= most:
             return TooManyRequests(f"address {address}", most, RETRY_SECONDS)
@@ -50,16 +50,17 @@ class Limits:
     # -- credentials
 
     def principal(self, credential: int | None) -> str | int | None:
-        """The principal that a credential stood for when it was last seen, else the credential."""
+        """The principal to which a credential belonged when it was last used, otherwise the
+        credential."""
         if credential is None:
             return None
         proof = self._proven.get(credential)
         return credential if proof is None else proof[0]
 
     def is_proven(self, credential: int) -> bool:
-        """Whether the credential was valid a moment ago, so that its body may be read at once.
+        """True if the credential was valid recently, so that the body may be read immediately.
 
-        Only the reading depends on it: the request itself is authenticated in any case.
+        Only the reading of the body depends on this: the request is always authenticated.
         """
         proof = self._proven.get(credential)
         return proof is not None and proof[1] > time.monotonic()
@@ -80,7 +81,8 @@ def _decrement(counter: Counter[Any], key: Any) -> None:
 
 @lru_cache(maxsize=4096)
 def network(address: str) -> str:
-    """The address, or the network of an IPv6 address: who has one has all of it."""
+    """The address, or the network of an IPv6 address, because a client usually has the whole
+    network."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

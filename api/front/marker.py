@@ -1,19 +1,19 @@
-"""What the front tells an operation about its request, under a key of the WSGI environment."""
+"""Information from the front to an operation about its request, under a key of the WSGI environment."""
 
 from enum import Enum
 
 from django.http import HttpResponse
 
 KEY = "monodon.front"
-"""Absent when the body is whole; else BodyState.AWAITED, or the CatalogError to refuse with."""
+"""Absent if the body is complete; otherwise BodyState.AWAITED, or the CatalogError of the refusal."""
 
 
 class BodyState(Enum):
     AWAITED = "awaited"
-    """The body has not been read yet: check the credentials and go no further."""
+    """The body is not read yet: only check the credentials."""
 
 
 class Proceed(HttpResponse):
-    """The credentials are good: read the body. Never sent to a client."""
+    """The credentials are valid, so the body may be read. Never sent to a client."""
 
     status_code = 100

@@ -1,7 +1,7 @@
-"""Answers that are sent piece by piece.
+"""Answers that are sent in pieces.
 
-granian takes every piece at once and keeps what the client has not read. So the next piece is made
-only when the socket takes more: then nothing is kept but what the kernel holds.
+granian accepts every piece immediately and buffers what the client has not read. So the next piece is
+produced only when the socket accepts more: then only the kernel's buffers hold unread data.
 """
 
 import logging
@@ -18,7 +18,7 @@ from api.front.answer import Answer
 log = logging.getLogger(__name__)
 
 _SETTLED_SECONDS = 0.002
-"""If the socket still takes more after this, granian has nothing left to write to it."""
+"""If the socket still accepts data after this time, granian has written everything."""
 
 
 class _ClientGone(Exception):
@@ -26,9 +26,9 @@ class _ClientGone(Exception):
 
 
 def send_stream(protocol: Any, scope: Any, answer: Answer) -> None:
-    """Send the pieces, as fast as the client reads. A failure breaks the connection off.
+    """Send the pieces as fast as the client reads. A failure aborts the connection.
 
-    Without that, an answer that ends early would look like a whole one.
+    Otherwise, an incomplete answer would look like a complete one.
     """
     if answer.stream is None:
         raise AssertionError("only for answers that have a stream")
@@ -55,16 +55,16 @@ def send_stream(protocol: Any, scope: Any, answer: Answer) -> None:
 
 def _put(transport: Any, piece: bytes) -> None:
     try:
-        # It is done at once, or has failed: there is nothing to await.
+        # It succeeds or fails immediately: there is nothing to await.
         next(transport.send_bytes(piece).__await__())
     except StopIteration:
         return
-    except RuntimeError as error:  # granian's, of a connection that is closed
+    except RuntimeError as error:  # granian's error for a closed connection
         raise _ClientGone from error
 
 
 class _Pace:
-    """Waits for a client, as long as it reads fast enough."""
+    """Waits for a client that reads fast enough."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._poll = select.poll()
@@ -73,7 +73,7 @@ class _Pace:
         self._sent = 0
 
     def wait(self, size: int) -> None:
-        """Until the socket takes more. Raises _ClientGone."""
+        """Wait until the socket accepts more. Raises _ClientGone."""
         allowed = settings.MONODON_ANSWER_SECONDS + self._sent / settings.MONODON_BODY_MIN_RATE
         began = time.monotonic()
         while True:

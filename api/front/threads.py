@@ -1,4 +1,4 @@
-"""Threads that run Django, and the way their results come back to the event loop."""
+"""Threads that run Django, and the transfer of their results to the event loop."""
 
 import asyncio
 import threading
@@ -14,11 +14,11 @@ Job = Callable[[], Any]
 
 
 class JobFailed(Exception):
-    """Raised where the result of a job is awaited."""
+    """Raised at the place that awaits the result of a job."""
 
 
 class Results:
-    """Hands results to futures of the event loop, many with one wake-up."""
+    """Sets results of futures of the event loop, many with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -29,14 +29,14 @@ class Results:
         return self._loop.create_future()
 
     def put(self, future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
-        """Called by any thread."""
+        """Set a result, from any thread."""
         self._ready.append((future, result, error))
         if not self._is_waking:
             self._is_waking = True
             self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._is_waking = False  # before the queue is emptied: what comes later wakes again
+        self._is_waking = False  # before the queue is emptied: later results wake the loop again
         while self._ready:
             future, result, error = self._ready.popleft()
             if future.done():
@@ -50,8 +50,8 @@ class Results:
 class Threads:
     """A fixed number of threads with a bounded queue.
 
-    A thread that is busy for long (see ``replaced``) does not count: another one takes its place,
-    and it ends when it is done. Each keeps its database connection.
+    A thread that is busy for long (see ``replaced``) does not count: another one replaces it, and it
+    ends after its job. Each thread keeps its database connection.
     """
 
     def __init__(self, name: str, count: int, *, max_waiting: int) -> None:
@@ -68,7 +68,7 @@ class Threads:
             self._start_thread()
 
     def submit(self, job: Job, results: Results) -> asyncio.Future[Any] | None:
-        """The future result of a job, from the event loop; None when too many jobs wait."""
+        """Queue a job from the event loop, and return its future; None if too many jobs wait."""
         if self._jobs.qsize() >= self._max_waiting:
             return None
         future = results.new_future()
@@ -76,7 +76,7 @@ class Threads:
         return future
 
     def replaced(self) -> AbstractContextManager[None]:
-        """Let another thread take the place of this one, which is one of them."""
+        """Replace the current thread, which must be one of these, by a new one during the block."""
         return self._replaced()
 
     @contextmanager
@@ -98,12 +98,12 @@ class Threads:
             while not self._is_superfluous():
                 job, future, results = self._jobs.get()
                 self._run(job, future, results)
-                del job, future, results  # which hold a request and its answer
+                del job, future, results  # they refer to a request and its answer
         finally:
             connections.close_all()
 
     def _run(self, job: Job, future: asyncio.Future[Any], results: Results) -> None:
-        """A job that fails ends neither its thread nor the wait for it."""
+        """Run a job. Its failure ends neither the thread nor the wait for its result."""
         try:
             result = job()
         except BaseException as exc:  # noqa: BLE001 -- a panic of granian is not an Exception

@@ -1,7 +1,7 @@
-"""Reading the changes that commits request, as leniently as Java's parsers.
+"""Parsing of requested changes, as lenient as Java's parsers.
 
-Everything behind this sees one spelling: actions and types in lower case, updates and removals by
-their present names, and lists that are there.
+The result is normalized: actions and types in lower case, updates and removals with their current
+names, and no missing lists.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from catalog.errors import InvalidInput
 from catalog.models import TableKind
 from catalog.services.iceberg.changes import TableChange
 
-# What older clients call them.
+# Names that older clients use.
 _LEGACY = {"set-properties": ("updated", "updates"), "remove-properties": ("removed", "removals")}
 
 
@@ -39,7 +39,7 @@ def read_commit(
 
 
 def _list_at(body: dict[str, Any], name: str) -> list[Any]:
-    """A list that may be left out or null."""
+    """A list that may be absent or null."""
     items = body.get(name)
     if items is None:
         return []
@@ -49,7 +49,7 @@ def _list_at(body: dict[str, Any], name: str) -> list[Any]:
 
 
 def _lowered(value: Any, key: str) -> Any:
-    """An object with the text of this key in lower case; what is none is refused later."""
+    """An object with the text of this key in lower case. Other values are refused later."""
     if not isinstance(value, dict):
         return value
     text = value.get(key)
@@ -67,7 +67,7 @@ def _present(update: Any) -> Any:
 
 
 def read_identifier(operation: IcebergOperation, value: Any, path: str) -> tuple[str, ...]:
-    """A TableIdentifier of a body; without a namespace it is at the top of the warehouse.
+    """A TableIdentifier of a body. Without a namespace, it is at the top of the warehouse.
 
     Raises InvalidInput.
     """

@@ -1,6 +1,6 @@
-"""The Iceberg form of every refusal: one table from class to status and type.
+"""The Iceberg form of refusals: a table from class to status and type.
 
-Clients decide by the status, and among equal ones by the type; some match words of the message,
+Clients decide by the status, and for the same status by the type. Some match words of the message,
 which are in ``wording.py``.
 """
 
@@ -19,7 +19,7 @@ from api.errors import (
 )
 from catalog import errors
 
-_TIMEOUT = 419  # of no RFC, but the specification's
+_TIMEOUT = 419  # defined by the specification, not by an RFC
 
 INTERNAL = (500, "InternalServerError")
 COMMIT_FAILED = (409, "CommitFailedException")
@@ -40,7 +40,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.DataTooLarge: (400, "BadRequestException"),
     errors.Unauthenticated: (401, "NotAuthorizedException"),
     errors.PermissionDenied: (403, "NotAuthorizedException"),
-    # Not 409: Iceberg's clients read that as "exists already", or as "is not empty".
+    # Not 409, which Iceberg's clients interpret as "exists already" or "is not empty".
     errors.Protected: (403, "NotAuthorizedException"),
     errors.ApprovalRequired: (403, "NotAuthorizedException"),
     errors.NamespaceNotFound: (404, "NoSuchNamespaceException"),
@@ -103,7 +103,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.OutcomeUnknown: COMMIT_STATE_UNKNOWN,
     errors.ServiceUnavailable: (503, "SlowDownException"),
     errors.Busy: (503, "SlowDownException"),
-    # Never raised themselves: what they gather is above.
+    # Base classes that are never raised; their subclasses are above.
     errors.NotFound: (404, "NotFoundException"),
     errors.Conflict: COMMIT_FAILED,
 }
@@ -115,7 +115,7 @@ _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     UnsupportedEncoding: {"Accept-Encoding": "gzip"},
     errors.Busy: RETRY,
 }
-# What another credential, or the next moment, may answer otherwise.
+# Refusals that may not recur with another credential or at another time.
 _PASSING = (errors.ServiceUnavailable, errors.CommitConflict)
 _PASSING_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, _TIMEOUT, 429}
 

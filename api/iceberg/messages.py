@@ -1,4 +1,4 @@
-"""The small messages of the protocol; table and view metadata stays what it is, a dict."""
+"""The small messages of the protocol. Table and view metadata remain dicts."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Message(BaseModel):
-    """Strict, because a number that is text is a mistake; fields we do not know are let pass."""
+    """Strict: text is not accepted as a number. Unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -77,7 +77,7 @@ class TableIdentifier(Message):
 
     @property
     def levels(self) -> list[str]:
-        """The namespace; without one it is the top of the warehouse."""
+        """The namespace; by default the top of the warehouse."""
         return self.namespace or []
 
 

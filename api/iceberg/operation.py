@@ -30,25 +30,25 @@ _SURELY_FAILED = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT}
 class IcebergOperation(Operation):
     """One operation. Subclasses are named as the specification's operationId.
 
-    ``handle(actor, body, **path)`` gets the path's parameters as they stand in the URL
+    ``handle(actor, body, **path)`` gets the parameters of the path as in the URL
     (``namespace``, ``table``, ``view``, ``function``, ``plan_id``; see ``identify``) and returns
 
     - a dict: 200 with this JSON,
     - a model: the same, with the names of its aliases,
-    - an HttpResponse: sent as it is,
+    - an HttpResponse: sent unchanged,
     - None: 204.
     """
 
     interface = Interface.ICEBERG
     request_model: ClassVar[type[BaseModel] | str | None] = None
-    """What the body is checked against and given as. A name: the specification's schema of a body
-    that stays a dict. None: there is no body, and none is read."""
+    """The model that validates the body. A name: the specification's schema of a body that remains
+    a dict. None: no body is read."""
     response_model: ClassVar[type[BaseModel] | str | None] = None
     """The same for the answer, for the OpenAPI document. None: 204 without a body."""
     request_headers: ClassVar[tuple[str, ...]] = ()
-    """The request headers it reads, beside those of every operation."""
+    """The request headers of the operation, in addition to those of every operation."""
     is_commit: ClassVar[bool] = False
-    """True if clients read any 5xx as "it may have happened". A certain failure is then a 409."""
+    """True if clients interpret any 5xx as an unknown outcome. A definite failure is then a 409."""
     is_idempotent: ClassVar[bool] = False
     """True if it accepts an Idempotency-Key."""
     is_batch: ClassVar[bool] = False
@@ -60,13 +60,13 @@ class IcebergOperation(Operation):
         return None
 
     replay: Callable[..., Any] = _no_content
-    """``replay(actor, body, **path)``: the answer to a change that stands already, when its own
-    answer was not kept. Made from the present state, and of the shape that ``handle`` gives."""
+    """``replay(actor, body, **path)``: the answer to a change that is committed already, if its
+    answer was not stored. Built from the current state, in the form of the results of ``handle``."""
 
     warehouse: Identifier = ()
     """The namespace that the prefix names; everything in the request is relative to it."""
     _is_first: bool = False
-    """True if no result is stored under the request's Idempotency-Key, so it is carried out."""
+    """True if no result is stored under the request's Idempotency-Key, so the request is executed."""
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
         prefix = path.pop("prefix", None)
@@ -89,12 +89,12 @@ class IcebergOperation(Operation):
         except ValidationError as error:
             raise InvalidInput(complaint(error)) from None
 
-    # -- once
+    # -- idempotency
 
     def _perform_once(
         self, actor: Principal, text: str, body: dict[str, Any] | None, path: dict[str, str]
     ) -> HttpResponse:
-        """Carry out what carries an Idempotency-Key, or tell how it ended before."""
+        """Execute a request with an Idempotency-Key, or return its former result."""
         key = idempotency.read_key(
             text,
             (self.request.method or "").encode(),
@@ -109,7 +109,7 @@ class IcebergOperation(Operation):
         self._is_first = True
         try:
             response = self.render(self.handle(actor, self._typed(body), **path))
-        except Exception as error:  # of a commit any failure may have to be noted
+        except Exception as error:  # any failure of a commit may have to be recorded
             if idempotency.lost_race(error):
                 self._is_first = False
                 record = idempotency.find(actor)
@@ -119,7 +119,7 @@ class IcebergOperation(Operation):
             refusal = self.failed(error)
             if not self._is_final(error, refusal):
                 return refusal
-            self._is_first = False  # perhaps refused because another with the key came in between
+            self._is_first = False  # possibly refused because of a concurrent request with the key
             record = idempotency.keep_refusal(
                 actor,
                 status=refusal.status_code,
@@ -130,11 +130,11 @@ class IcebergOperation(Operation):
         return self._keep(actor, response)
 
     def _is_final(self, error: Exception, refusal: HttpResponse) -> bool:
-        """Whether the same request must get the same refusal again.
+        """True if the same request must get the same refusal again.
 
-        After such an answer a client removes the files of its commit. The request may have come
-        twice, as when a proxy lost patience, and the other one be under way: with the refusal noted
-        first, that one cannot commit any more. The next attempt of the client has another key.
+        After such an answer, a client removes the files of its commit. A proxy may have sent the
+        request twice, and the other one may still be running: it cannot commit once the refusal is
+        recorded. The next attempt of the client has another key.
         """
         if isinstance(error, CatalogError) and errors.is_final(error):
             return True
@@ -159,7 +159,7 @@ class IcebergOperation(Operation):
         except CatalogError as error:
             if not self.is_commit:
                 raise
-            # The table has another name by now, perhaps: no reason to remove the commit's files.
+            # The table may have been renamed, which is no reason to remove the commit's files.
             text = f"The commit was made, and its answer is gone: {self._words(error)}"
             raise OutcomeUnknown(text) from error
         return self._keep(actor, response)
@@ -168,7 +168,7 @@ class IcebergOperation(Operation):
     def _keep(actor: Principal, response: HttpResponse) -> HttpResponse:
         if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return response
-        # Another time the client may take no gzip, and need new credentials.
+        # The client may not accept gzip the next time, and may need new credentials.
         whole = (
             "Content-Encoding" not in response
             and "no-store" not in response.get("Cache-Control", "")
@@ -189,12 +189,12 @@ class IcebergOperation(Operation):
         return self.absolute(prefixes.levels(namespace), name)
 
     def absolute(self, namespace: "list[str] | Identifier", name: str | None = None) -> Identifier:
-        """The same of the levels in a body. Raises InvalidIdentifier."""
+        """The identifier for the levels in a body. Raises InvalidIdentifier."""
         parts = namespace if name is None else (*namespace, name)
         return (*self.warehouse, *identifiers.check(parts))
 
     def relative(self, identifier: Identifier) -> list[str]:
-        """An identifier as this request's warehouse sees it."""
+        """An identifier relative to this request's warehouse."""
         return list(identifier[len(self.warehouse) :])
 
     def _words(self, error: CatalogError) -> str:
@@ -204,7 +204,8 @@ class IcebergOperation(Operation):
 
     @property
     def page(self) -> dict[str, Any]:
-        """``limit`` and ``page_token`` of a list operation. No limit: everything is asked for."""
+        """``limit`` and ``page_token`` of a list operation. Without a limit, all entries are
+        requested."""
         token = self.query_values.get("pageToken")
         limit = self.count("pageSize")
         if token is None and limit is None:
@@ -213,7 +214,8 @@ class IcebergOperation(Operation):
 
     @staticmethod
     def token(last: str | None) -> str | None:
-        """The page token that goes on behind this name; opaque, so that nobody builds on it."""
+        """The page token for the page after this name. It is opaque, so that clients do not depend
+        on its form."""
         return base64.urlsafe_b64encode(last.encode()).decode().rstrip("=") if last else None
 
     # -- the answer
@@ -250,11 +252,11 @@ class IcebergOperation(Operation):
 
     @property
     def _changed_nothing(self) -> bool:
-        """Whether surely neither this request nor another one with its key changed anything.
+        """True if definitely neither this request nor another one with its key changed anything.
 
-        A client removes the files of a commit that surely failed. So before its key was looked up,
-        nothing is sure of a request that may come again because the first answer was lost. Later
-        it is: such an answer is noted before it is sent.
+        A client removes the files of a commit that definitely failed. A request may be a repetition
+        whose first answer was lost, so its failure is not definite before its key was looked up.
+        Afterwards it is, because such an answer is recorded before it is sent.
         """
         if self.actor is not None and self.actor.progress.committed:
             return False
@@ -285,7 +287,7 @@ def no_content() -> HttpResponse:
 
 
 def _name_of(token: str) -> str | None:
-    """The name behind which a page begins. Raises InvalidInput for what is no token of ours."""
+    """The name after which a page begins. Raises InvalidInput for an invalid token."""
     try:
         padded = token + "=" * (-len(token) % 4)
         return base64.b64decode(padded, altchars=b"-_", validate=True).decode() or None

@@ -1,4 +1,4 @@
-"""How a namespace stands in a URL: as the prefix of a warehouse, and in a path or a query."""
+"""The forms of a namespace in a URL: as the prefix of a warehouse, and in a path or a query."""
 
 import re
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ ESCAPED_SEPARATOR = "%1F"
 
 RESERVED = frozenset(
     {
-        # how the routes of this protocol begin
+        # first words of the routes of this protocol
         *("config", "oauth", "namespaces", "tables", "views", "transactions", "functions"),
-        # how the other protocol's do, or may one day
+        # first words of the other protocol's routes, present and future
         *("namespace", "table", "view", "transaction", "materialized_view", "function", "index"),
         *("indices", "tag", "tags", "branch", "branches", "version", "versions", "udf"),
     }
@@ -29,8 +29,8 @@ _ESCAPE = re.compile(r"(?:~[0-9A-Fa-f]{2})+")
 def spell(warehouse: Identifier) -> str:
     """The prefix of a warehouse: ``prod.ml``.
 
-    Some clients put it into URLs as it is, others quote it first. So it consists of characters that
-    mean themselves either way, and others are told by their bytes: ``~20``.
+    Some clients put it into URLs unchanged, others quote it first. So it consists of characters that
+    are the same in both cases, and other characters are encoded by their bytes: ``~20``.
     """
     text = ".".join(map(_escape, warehouse))
     return f".{text}" if text in RESERVED else text
@@ -46,9 +46,9 @@ def read(prefix: str) -> Identifier:
 
 
 def candidates(warehouse: str) -> list[Identifier]:
-    """What a ``warehouse`` parameter may name, the likeliest first.
+    """The namespaces that a ``warehouse`` parameter may name, most likely first.
 
-    Levels are joined by dots, or by 0x1F where a name holds a dot itself.
+    Levels are joined by dots, or by 0x1F if a name contains a dot.
     """
     if SEPARATOR in warehouse:
         return [tuple(warehouse.split(SEPARATOR))]
@@ -57,12 +57,12 @@ def candidates(warehouse: str) -> list[Identifier]:
 
 
 def levels(text: str) -> tuple[str, ...]:
-    """The levels of a namespace that stands in a path."""
+    """The levels of a namespace in a path."""
     return tuple(text.split(SEPARATOR))
 
 
 def quoted_levels(text: str) -> tuple[str, ...]:
-    """The same of one that was quoted twice.
+    """The levels of a namespace that was quoted twice.
 
     PyIceberg and older Java clients quote each level of the ``parent`` that they list, and then
     the whole once more.

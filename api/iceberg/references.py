@@ -12,10 +12,10 @@ _MAX_VIEWS = 100
 
 
 def read(query: str) -> list[Identifier]:
-    """The views that it names, the outermost first; none without it. Raises InvalidInput.
+    """The views that the parameter names, outermost first; none without it. Raises InvalidInput.
 
-    It gives no right: what is loaded must be the caller's to read, whatever view names it. Some
-    clients quote each name and then the whole, so both are read.
+    It grants no privilege: the caller must have the privilege to read the loaded object. Some clients
+    quote each name and then the whole, so both forms are accepted.
     """
     texts = [
         parameter.partition("=")[2]

@@ -1,7 +1,7 @@
-"""loadTable for clients that have the answer: 304 without Django's request, response and handler.
+"""loadTable for clients that have the current answer: 304 without Django's request, response and handler.
 
-They took twice as long as the rest. What is no 304 goes the ordinary way, which looks again, and which
-alone refuses; so nothing is decided here but that a table's ETag is one of those that were sent.
+These took twice as long as the remaining work. Other requests take the ordinary path, which checks them
+again and alone sends refusals. This module only decides that a table's ETag is one of those in the request.
 """
 
 from http import HTTPStatus
@@ -18,15 +18,15 @@ from catalog.errors import CatalogError
 from catalog.services.iceberg import tables as iceberg_tables
 
 _WANTED = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
-"""The ``snapshots`` of a query, as the clients spell it."""
+"""The parameter ``snapshots`` in the form of the clients."""
 
 
 class _OrdinaryWay(Exception):
-    """This is no 304."""
+    """The answer is not a 304."""
 
 
 class _Request:
-    """As much of a request as authentication and the log look at."""
+    """The parts of a request that authentication and logging use."""
 
     __slots__ = ("META", "actor_name", "method", "operation", "path", "request_id")
 
@@ -47,7 +47,7 @@ class _NotModified:
 
 
 def headers(environ: dict[str, Any]) -> list[tuple[str, str]] | None:
-    """The headers of the 304 that answers a request with If-None-Match; None: it is none."""
+    """The headers of the 304 to a request with If-None-Match; None if the answer is not a 304."""
     if environ["REQUEST_METHOD"] != "GET" or not environ["PATH_INFO"].isascii():
         return None
     try:

@@ -1,9 +1,9 @@
 """The routes of the Iceberg protocol.
 
-``{namespace}``, ``{table}``, ``{view}`` and ``{function}`` may hold slashes, as names may, and the
-server sees paths decoded. No name holds ``/tables/``, ``/views/``, ``/functions/`` or ``/plan/``,
-or ends in what may follow a name (``catalog.identifiers.check_name``), so that each path has one
-reading: the first of those words ends the namespace.
+``{namespace}``, ``{table}``, ``{view}`` and ``{function}`` may contain slashes, as names may, and the
+server receives decoded paths. No name contains ``/tables/``, ``/views/``, ``/functions/`` or ``/plan/``,
+or ends with the suffix of a route (``catalog.identifiers.check_name``), so that each path has one
+interpretation: the first of those words ends the namespace.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _View = Callable[..., HttpResponse]
 
 _PREFIX = rf"(?:(?!(?:{'|'.join(sorted(RESERVED))})/)(?P<prefix>[^/]+)/)?"
 _GROUPS = {
-    # Any character: a line break too is for the identifier to refuse, not for the router.
+    # Any character: the identifier refuses a line break, not the router.
     "{prefix}/": _PREFIX,
     "{namespace}": r"(?P<namespace>(?:(?!/(?:tables|views|functions)/)[\s\S])+)",
     "{table}": r"(?P<table>(?:(?!/plan/)[\s\S])+)",
@@ -56,7 +56,8 @@ def _route(template: str, **operations: type[IcebergOperation]) -> URLPattern:
 
 
 def _dispatcher(operations: dict[str, type[IcebergOperation]]) -> _View:
-    """The view of a path: the operation of the method, each request with an instance of its own."""
+    """The view of a path: dispatches to the operation of the method, with a new instance per
+    request."""
     allowed = ", ".join(operations)
 
     def view(request: HttpRequest, **path: str) -> HttpResponse:
@@ -69,7 +70,7 @@ def _dispatcher(operations: dict[str, type[IcebergOperation]]) -> _View:
     return view
 
 
-# Longer endings first: a path that has one would fit the name alone as well.
+# Longer suffixes first: a path with one also matches the pattern of the name alone.
 urlpatterns = [
     _route("config", GET=config.GetConfig),
     _route("oauth/tokens", POST=oauth.GetToken),
@@ -119,7 +120,7 @@ urlpatterns = [
         DELETE=namespaces.DropNamespace,
     ),
     _route("{prefix}/namespaces", GET=namespaces.ListNamespaces, POST=namespaces.CreateNamespace),
-    # What begins like a route and is none; an empty prefix is none either.
+    # Paths that begin like a route but are none, including an empty prefix.
     re_path(
         rf"^/*(?:(?:config|oauth)|{_PREFIX}/*(?:namespaces|tables|views|transactions))(?:/|$)",
         fallback.NoRoute.as_view(),
@@ -134,7 +135,7 @@ config.GetConfig.endpoints = [
 def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
     """The view of ``/v1/[prefix/]namespaces/{namespace}/tables/{table}`` and its arguments.
 
-    The same as the patterns give, without a search through all of them. None: only they know.
+    The result is that of the patterns, without a search through them. None: use the patterns.
     """
     view = _VIEWS.get(_TABLE)
     if view is None or not path.startswith("/v1/"):
@@ -148,5 +149,5 @@ def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
         remainder = remainder[len("namespaces/") :]
     namespace, _, table = remainder.partition("/tables/")
     if not namespace or not table or "/" in table or "/" in namespace:
-        return None  # a slash of a name, or a route that goes on
+        return None  # a slash in a name, or a longer route
     return view, (), arguments | {"namespace": namespace, "table": table}

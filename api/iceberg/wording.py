@@ -1,7 +1,7 @@
-"""The words of refusals in the Iceberg protocol.
+"""The wording of refusals in the Iceberg protocol.
 
-Java clients, and tests that were written against the reference catalogs, match these messages. They
-name things as the request does: relative to its warehouse, levels joined by dots, without quotes.
+Java clients, and tests for the reference catalogs, match these messages. Names have the form of the
+request: relative to its warehouse, levels joined by dots, without quotes.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ TEMPLATES: dict[type[errors.CatalogError], str] = {
     errors.FunctionAlreadyExists: "Function already exists: {function}",
     errors.NamespaceNotEmpty: "Namespace {namespace} is not empty. It holds {contents}",
 }
-"""Classes that are not here keep the plain message of ``catalog.errors``."""
+"""Other classes keep the plain message of ``catalog.errors``."""
 
 _SAME_NAME: dict[tuple[type[errors.CatalogError], str], str] = {
     (errors.TableAlreadyExists, "view"): "Table with same name already exists: {table}",
     (errors.ViewAlreadyExists, "table"): "View with same name already exists: {view}",
 }
-"""Where the holder of the name is of the other kind than what was to have it."""
+"""Messages for names that belong to an object of another kind."""
 
 
 _DETAILS: dict[type[errors.CatalogError], str] = {
@@ -48,7 +48,8 @@ def message(error: errors.CatalogError, warehouse: Identifier) -> str:
 
 
 def complete(error: errors.CatalogError, text: str) -> str:
-    """The message first, since clients match its words; then the detail, then which of a batch."""
+    """The message first, because clients match its words; then the detail, then the index in a
+    batch."""
     detail = _DETAILS.get(type(error), error.detail)
     if detail is not None:
         text = f"{text}. {detail}"
@@ -56,13 +57,13 @@ def complete(error: errors.CatalogError, text: str) -> str:
 
 
 def name(identifier: Sequence[str], warehouse: Identifier) -> str:
-    """An identifier as a request through this warehouse writes it.
+    """An identifier in the form of a request through this warehouse.
 
-    What lies outside has no such name, and is not named: who mounts a warehouse need not know where
-    in the catalog it is.
+    Objects outside the warehouse have no such name and are not named: a client of a warehouse need
+    not know its path in the catalog.
     """
     depth = len(warehouse)
-    # One name may be spelled in two ways: the warehouse's by the request and by the row.
+    # The name of the warehouse may have two spellings: that of the request and that of the row.
     if depth and fold(identifier[:depth]) != fold(warehouse):
         return _OUTSIDE
     return errors.label(identifier[depth:])

@@ -1,4 +1,4 @@
-"""Data in Arrow's IPC formats: streams that are read, and files that are sent, batch by batch."""
+"""Data in Arrow's IPC formats: streams in requests and files in answers, batch by batch."""
 
 import hashlib
 import io
@@ -23,28 +23,28 @@ from catalog.errors import CatalogError, DataTooLarge, InvalidInput
 STREAM_TYPE = "application/vnd.apache.arrow.stream"
 FILE_TYPE = "application/vnd.apache.arrow.file"
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What ends an IPC stream (Arrow columnar format, IPC streaming format)."""
+"""The end marker of an IPC stream (Arrow columnar format, IPC streaming format)."""
 _DRAIN_BYTES, _DRAIN_SECONDS = 256 << 20, 10.0
 _SMALL_BYTES = 4 << 20
-"""Bodies up to this are read at once, which saves Lance from asking for each batch."""
+"""Bodies up to this size are read completely, which saves Lance a call per batch."""
 _SMALL_DATA_BYTES = 64 << 20
-"""What of it may be held, for its batches may be compressed."""
-# Lance panics over values that are not aligned. Senders align to 8 bytes, which is not enough for
-# these; to align all that comes costs a tenth of a large insert.
+"""Maximum size of such a body in memory, because its batches may be compressed."""
+# Lance panics for values that are not aligned. Senders align to 8 bytes, which is not enough for
+# these types; to align all data would take a tenth of the time of a large insert.
 _ALIGNED_TO_8 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
 _ALIGNED_TO_64 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 _WIDE = ("decimal128", "decimal256", "interval", "string_view", "binary_view")
 
 _MOST_WEIGHTLESS, _WEIGHTLESS_BY_BYTE = 1 << 24, 256
-"""How many values without bytes a body may have, and how many more for each byte of others: Lance
-takes a second for some millions of them, and they could be trillions."""
+"""Maximum number of values without bytes, and of further ones for each byte of other values. Lance
+needs a second for some millions of them, and a body could declare trillions."""
 
-# What Arrow raises for content that is not as it should be.
+# Exceptions of Arrow for invalid content.
 _SPOILED = (pa.ArrowException, OSError, EOFError, ValueError, TypeError)
 
 
 class ArrowOperation(LanceOperation):
-    """An operation whose body is an Arrow IPC stream; ``handle`` gets a table or a reader of it."""
+    """An operation whose body is an Arrow IPC stream. ``handle`` gets a table or a reader."""
 
     body_type: ClassVar[str] = STREAM_TYPE
 
@@ -52,7 +52,7 @@ class ArrowOperation(LanceOperation):
         self._body = _Body(request)
         response = super().dispatch(request, *args, **kwargs)
         if response.status_code != HTTPStatus.OK:
-            # A client that still sends would meet a closed connection and not read why.
+            # A client that is still sending would find a closed connection, and not read the reason.
             self._body.drain()
         return response
 
@@ -68,13 +68,13 @@ class ArrowOperation(LanceOperation):
         try:
             return self._render(self.handle(actor, body.data(), **self._path(path, None)))
         except Exception:
-            if body.failure is not None:  # what Lance makes of it is only a text
+            if body.failure is not None:  # Lance reports it only as text
                 raise body.failure from None
             raise
 
 
 class _Body(io.RawIOBase):
-    """The body of a request as a file, as far as the limit goes."""
+    """The body of a request as a file, up to the limit."""
 
     def __init__(self, request: HttpRequest) -> None:
         self.failure: CatalogError | None = None
@@ -94,7 +94,8 @@ class _Body(io.RawIOBase):
             self.failure = error
 
     def digested(self) -> Callable[[], bytes]:
-        """What gives the SHA-256 of the body, which it reads to its end. Call it before ``data``."""
+        """A function that returns the SHA-256 of the body, which it reads completely. Call it
+        before ``data``."""
         digest = self._digest = hashlib.sha256()
 
         def whole() -> bytes:
@@ -105,9 +106,9 @@ class _Body(io.RawIOBase):
         return whole
 
     def data(self) -> pa.Table | pa.RecordBatchReader:
-        """A table when it is small, else a reader.
+        """A table if the body is small, otherwise a reader.
 
-        Raises DataTooLarge and InvalidInput, now or while batches are read.
+        Raises DataTooLarge and InvalidInput, immediately or while batches are read.
         """
         if self.failure is not None:
             raise self.failure
@@ -140,7 +141,7 @@ class _Body(io.RawIOBase):
         return pa.RecordBatchReader.from_batches(stream.schema, batches)
 
     def _whole(self) -> bytes:
-        """All that was told."""
+        """The complete body."""
         content = b""
         while self._told and (piece := self._take(self._told)):
             content = content + piece if content else piece
@@ -152,7 +153,7 @@ class _Body(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         size = len(buffer)
         if self._told is not None:
-            # Not a byte more than was told: some servers wait for it.
+            # Not more bytes than declared, for which some servers would wait.
             size = min(size, self._told)
         content = self._take(size)
         buffer[: len(content)] = content
@@ -161,7 +162,7 @@ class _Body(io.RawIOBase):
     def _take(self, wanted: int) -> bytes:
         try:
             content: bytes = self._source.read(wanted) if wanted and self._told != 0 else b""
-        except CatalogError as error:  # it broke off, or came too slowly
+        except CatalogError as error:  # it was incomplete or too slow
             raise self._fail(error) from None
         if self._told is not None:
             self._told -= len(content)
@@ -176,9 +177,9 @@ class _Body(io.RawIOBase):
         return content
 
     def drain(self) -> None:
-        """Read on to the end, if it is not far."""
+        """Read the remaining body, if it is short."""
         if isinstance(self._input, Feed):
-            return  # the event loop does it
+            return  # the event loop does this
         deadline = time.monotonic() + _DRAIN_SECONDS
         self._left = _DRAIN_BYTES
         with suppress(CatalogError, OSError):
@@ -189,7 +190,7 @@ class _Body(io.RawIOBase):
         weightless, size = 0, 0
         try:
             for batch in stream:
-                # A batch is read as it was sent; its offsets may point anywhere.
+                # Batches are not validated yet; their offsets may be arbitrary.
                 batch.validate(full=True)
                 weightless += sum(map(_weightless, batch.columns)) if batch.columns else len(batch)
                 size += batch.get_total_buffer_size()
@@ -197,9 +198,9 @@ class _Body(io.RawIOBase):
                     raise Bomb(f"{weightless} values that take no bytes")
                 yield batch
             if self._told is None and self._tail != _END:
-                # Nothing else tells the end of a chunked body from a client that went away.
+                # Only the end marker distinguishes the end of a chunked body from a lost client.
                 raise self._fail(_broken("its end is missing"))
-            # Only who reads to the end learns whether the body was whole.
+            # Only a read to the end shows whether the body is complete.
             while self._take(min(1 << 16, self._told or 1)):
                 if self._told is None:
                     raise self._fail(_broken("there is more after its end"))
@@ -218,7 +219,7 @@ def _read_through(messages: Messages) -> None:
 
 
 def _options(start: bytes) -> pa.ipc.IpcReadOptions:
-    """How to read the stream that starts so."""
+    """The read options for a stream with this beginning."""
     try:
         kinds = pa.ipc.read_schema(pa.py_buffer(start)).to_string(
             show_field_metadata=False, show_schema_metadata=False
@@ -230,9 +231,9 @@ def _options(start: bytes) -> pa.ipc.IpcReadOptions:
 
 
 def _weightless(array: pa.Array) -> int:
-    """How many of its values have no bytes, so that any number of them costs a sender nothing.
+    """Number of values of an array that have no bytes, so that a sender can declare any number of them.
 
-    All others have a bit at least, which ``validate`` has looked for.
+    All other values have at least a bit, which ``validate`` has checked.
     """
     kind = array.type
     if pa.types.is_null(kind) or (pa.types.is_fixed_size_binary(kind) and not kind.byte_width):
@@ -248,13 +249,14 @@ def _weightless(array: pa.Array) -> int:
         return _weightless(array.dictionary)
     if pa.types.is_run_end_encoded(kind):
         return _weightless(array.values) + len(array)
-    if kind.num_fields:  # a list of some kind
+    if kind.num_fields:  # some type of list
         return _weightless(array.values)
     return 0
 
 
 def _look_at(schema: pa.Schema) -> None:
-    """Raises ValueError for a name that is no text: Arrow's readers in other languages break on it."""
+    """Raise ValueError for a name that is not valid text, on which Arrow's readers in other
+    languages fail."""
     level: list[Any] = list(schema)
     while level:
         inner = []
@@ -271,7 +273,7 @@ def _broken(error: object) -> InvalidInput:
 def file_response(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> HttpResponseBase:
     """The batches as an Arrow IPC file.
 
-    The first two are taken at once: what fails fails as a refusal, and a small answer has a length.
+    The first two are read immediately, so that early errors become refusals and small answers have a length.
     """
     sink = _Sink()
     writer = pa.ipc.new_file(sink, schema)
@@ -296,7 +298,7 @@ def _rest(
 
 
 class _Sink(io.RawIOBase):
-    """Collects what is written until it is taken."""
+    """Collects written bytes until they are taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

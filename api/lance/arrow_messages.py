@@ -1,7 +1,7 @@
-"""The messages of an Arrow IPC stream, looked at before Arrow reads them.
+"""The messages of an Arrow IPC stream, checked before Arrow reads them.
 
-A buffer that is compressed says how long it is when it is not, and Arrow takes its word: some kilobytes
-become gigabytes. So what a message would take is added up first. See "Encapsulated message format" and
+A compressed buffer declares its uncompressed length, and Arrow trusts it: some kilobytes may become
+gigabytes. So the memory of a message is added up first. See "Encapsulated message format" and
 "Compression" in the Arrow columnar format; offsets are those of Message.fbs and its flatbuffers.
 """
 
@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 MOST_EXPANDED = 512 << 20
-"""Bytes that one compressed message may become."""
+"""Maximum uncompressed size of one message, in bytes."""
 _MOST_METADATA = 64 << 20
 _CONTINUES = b"\xff\xff\xff\xff"
 _DICTIONARY, _BATCH = 2, 3  # MessageHeader
@@ -18,17 +18,18 @@ _PIECE = 1 << 20
 
 
 class Bomb(ValueError):
-    """A message that would take too much memory."""
+    """A message that would use too much memory."""
 
 
 class Messages(io.RawIOBase):
-    """A stream as it is, read message by message. Raises Bomb, and ValueError for what is none."""
+    """An unchanged stream, checked message by message. Raises Bomb, and ValueError for an invalid
+    stream."""
 
     def __init__(self, source: io.BufferedIOBase) -> None:
         self._source = source
         self._ready = memoryview(b"")
         self._plain = 0
-        """Bytes of a body that needs no look."""
+        """Bytes of a body that are not checked."""
 
     def readable(self) -> bool:
         return True
@@ -47,12 +48,12 @@ class Messages(io.RawIOBase):
         return len(content)
 
     def _next(self) -> bytes:
-        """The next message's head, and its body if that is compressed; nothing at the end."""
+        """The head of the next message, and its body if it is compressed; empty at the end."""
         head = self._read(4)
         if head == _CONTINUES:
             head += self._read(4)
         if len(head) % 4 or not head:
-            return head  # cut off, as Arrow says
+            return head  # truncated, in Arrow's words
         (size,) = struct.unpack("<i", head[-4:])
         if not 0 <= size <= _MOST_METADATA:
             raise Bomb(f"the metadata of a message is {size} bytes long")
@@ -70,13 +71,14 @@ class Messages(io.RawIOBase):
         for offset, extent in buffers:
             if extent >= 8 and 0 <= offset <= len(body) - 8:
                 (claim,) = struct.unpack_from("<q", body, offset)
-                expanded += max(claim, 0)  # -1: as it is
+                expanded += max(claim, 0)  # -1: uncompressed
         if expanded > MOST_EXPANDED:
             raise _too_much()
         return head + metadata + body
 
     def _read(self, size: int) -> bytes:
-        """So many bytes, fewer at the end; never room for what was only promised."""
+        """Read ``size`` bytes, or fewer at the end, without allocating memory for bytes that are
+        only declared."""
         parts = []
         while size and (piece := self._source.read(min(size, _PIECE))):
             parts.append(piece)
@@ -91,7 +93,8 @@ def _too_much() -> Bomb:
 
 
 def _look_at(metadata: bytes) -> tuple[int, list[tuple[int, int]] | None]:
-    """How long the body is, and where its buffers are if they are compressed; else None."""
+    """The length of the body, and the positions of its buffers if they are compressed; otherwise
+    None."""
     try:
         message = _Table(metadata, *struct.unpack_from("<I", metadata))
         length = message.number(3, "<q")

@@ -1,4 +1,4 @@
-"""The Lance form of every refusal: one table from class to status and code.
+"""The Lance form of refusals: a table from class to status and code.
 
 The codes are those of the specification (ErrorResponse.code). Clients decide by the code alone;
 the status is for people, proxies and log readers.
@@ -81,7 +81,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.InvalidApprovalState: (HTTPStatus.BAD_REQUEST, 13),
     errors.NotRecoverable: (HTTPStatus.CONFLICT, 14),
     errors.ApprovalOutdated: (HTTPStatus.CONFLICT, 14),
-    # In the state it is in, nobody may do it; and alone, the caller may not.
+    # Not allowed in the current state for any principal, and not for the caller alone.
     errors.Protected: (HTTPStatus.CONFLICT, 19),
     errors.ApprovalRequired: (HTTPStatus.FORBIDDEN, 15),
     errors.PlanNotFound: (HTTPStatus.NOT_FOUND, 4),
@@ -99,7 +99,7 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.LastAdministrator: (HTTPStatus.CONFLICT, 14),
     errors.CommitConflict: (HTTPStatus.CONFLICT, 14),
     errors.OutcomeUnknown: (HTTPStatus.INTERNAL_SERVER_ERROR, 18),
-    # Never raised themselves: what they gather is above.
+    # Base classes that are never raised; their subclasses are above.
     errors.NotFound: (HTTPStatus.NOT_FOUND, 4),
     errors.Conflict: (HTTPStatus.CONFLICT, 14),
 }
@@ -114,7 +114,7 @@ _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
 
 
 def answer(error: errors.CatalogError, instance: str) -> tuple[HTTPStatus, bytes, dict[str, str]]:
-    """Status, body and extra headers that tell a refusal. ``instance`` is the request's path."""
+    """Status, body and extra headers of a refusal. ``instance`` is the request's path."""
     status, code = STATUS_AND_CODE[type(error)]
     message = wording.message(error)
     if error.operation is not None:

@@ -1,4 +1,4 @@
-"""Operations on the rows of Lance tables that heed an Idempotency-Key: what they do, they do once."""
+"""Operations on rows of Lance tables that accept an Idempotency-Key, and are executed once per key."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,20 +15,21 @@ from catalog.models import IdempotencyRecord
 from catalog.services.engine import idempotency
 
 _FINAL = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}
-"""Refusals that the same request gets again. Other credentials, or the next moment, may change others."""
+"""Refusals that are repeated for the same request. Others may not recur with other credentials or
+later."""
 
 
 class OnceOperation(LanceOperation):
-    """An operation of which a client may repeat a request without repeating what it does.
+    """An operation whose requests can be repeated without repeating the change.
 
-    The change notes the key in its own transaction (``catalog.services.engine.idempotency``). A repeated
-    request gets the noted answer; another request under the same key is refused.
+    The change records the key in its transaction (``catalog.services.engine.idempotency``). A repeated
+    request gets the recorded answer. Another request with the same key is refused.
     """
 
     is_idempotent: ClassVar[bool] = True
 
     def replay(self, change: Mapping[str, Any], transaction_id: str) -> BaseModel:
-        """The answer to a change that stands, when its own was lost; from what its transaction tells."""
+        """The answer to a committed change whose answer was lost, built from its transaction."""
         raise NotImplementedError
 
     def kept_content(self, response: HttpResponse) -> bytes:

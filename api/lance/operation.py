@@ -32,12 +32,12 @@ class LanceOperation(Operation):
     verb: ClassVar[str] = "POST"
     request_model: ClassVar[type[BaseModel] | None] = None
     request_schema: ClassVar[dict[str, Any] | None] = None
-    """Of a body that is no model; the operation reads it itself."""
+    """The media type of a body without a model, which the operation reads itself."""
     documents_body: ClassVar[bool] = True
-    """False where the specification has no body and one is understood all the same."""
+    """False if the specification has no body, but the operation accepts one."""
     response_model: ClassVar[type[BaseModel] | None] = None
     response_schema: ClassVar[dict[str, Any] | None] = None
-    """Of an answer that is no model: a bare number, text or map."""
+    """The type of an answer without a model: a bare number, text or map."""
     body_type: ClassVar[str] = "application/json"
     answer_type: ClassVar[str] = "application/json"
     status: ClassVar[int] = 200
@@ -45,10 +45,10 @@ class LanceOperation(Operation):
     needs_data: ClassVar[bool] = False
     """True if it refuses a table that was declared and has no data, with 409 and code 19.
 
-    The specification has the code in its list of errors, and no 409 at most of these operations.
+    The specification lists the code among its errors, but no 409 for most of these operations.
     """
     changes: ClassVar[bool] = False
-    """True if it writes: its context headers then go into the audit trail."""
+    """True if it writes: its context headers are then recorded in the audit trail."""
     is_idempotent: ClassVar[bool] = False
     """True if it accepts an Idempotency-Key (``api.lance.once``)."""
     is_batch: ClassVar[bool] = False
@@ -57,8 +57,8 @@ class LanceOperation(Operation):
     handle: Callable[..., Any]
     """``handle(actor, body, **path)``: call one service and render what it returns.
 
-    ``body`` is an instance of ``request_model``. The answer is one of ``response_model``, None for
-    an empty 200, a whole HTTP response, or what is sent as bare JSON.
+    ``body`` is an instance of ``request_model``. The result is an instance of ``response_model``,
+    None for an empty 200, an HTTP response, or a value that is sent as bare JSON.
     """
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
@@ -89,7 +89,7 @@ class LanceOperation(Operation):
 
     def _json(self) -> bytes:
         content = self.content()
-        # What LanceDB's client sends where the specification has no body.
+        # LanceDB's client sends this if the specification has no body.
         is_nothing = content == b"null" and not self.documents_body
         bounds.check_json(content)
         return b"{}" if is_nothing else content or b"{}"
@@ -105,7 +105,7 @@ class LanceOperation(Operation):
                 raise InvalidInput(
                     f"The body's id {list(repeated)} is not the path's id {list(identifier)}"
                 )
-            # The body tells a '+' from a space; a decoded path cannot.
+            # A body distinguishes '+' and space; a decoded path does not.
             identifier = identifiers.check(repeated)
         return {**kwargs, "id": identifier}
 
@@ -116,7 +116,7 @@ class LanceOperation(Operation):
 
     @property
     def is_spoiled(self) -> bool:
-        """True if the body was cut off or altered on its way: the client may send it again."""
+        """True if the body was truncated or altered in transit: the client may send it again."""
         return False
 
     def identify(self, text: str) -> Identifier:
@@ -137,7 +137,7 @@ class LanceOperation(Operation):
 
     def _render(self, answer: Any) -> HttpResponse:
         if isinstance(answer, BaseModel):
-            # Bytes, because for a text Django looks for its charset in the content type, which
+            # Bytes, because for text Django parses the charset of the content type, which
             # takes 10 µs.
             content = answer.model_dump_json(exclude_none=True, by_alias=True).encode()
         elif answer is None:
@@ -163,7 +163,7 @@ class LanceOperation(Operation):
 
 
 def choose(kind: type[_E], text: str | None, default: _E) -> _E:
-    """The member that a mode names, in any case, as PascalCase or as snake_case."""
+    """The member that a mode names: case-insensitive, in PascalCase or snake_case."""
     if not text:
         return default
     normalized = text.replace("_", "").lower()

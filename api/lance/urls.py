@@ -1,7 +1,7 @@
 """The routes of the Lance protocol, hot ones first.
 
-``{id}`` may hold slashes, as names may, and the server sees paths decoded. So longer endings come
-before shorter ones, and the pattern of ``id`` is greedy. A trailing slash is allowed everywhere.
+``{id}`` may contain slashes, as names may, and the server receives decoded paths. So longer suffixes
+come before shorter ones, and the pattern of ``id`` is greedy. A trailing slash is allowed everywhere.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def _route(template: str, operation: type[LanceOperation]) -> URLPattern:
     ROUTES[template] = operation
     pattern = template
     for name in ("id", "index_name"):
-        # Any character: a line break too is for the identifier to refuse, not for the router.
+        # Any character: the identifier refuses a line break, not the router.
         pattern = pattern.replace(f"{{{name}}}", rf"(?P<{name}>[\s\S]+)")
     view = operation.as_view()
     kind, middle, ending = template.partition("/{id}/")
@@ -96,7 +96,7 @@ urlpatterns = [
     _route("table/{id}/backfill_column", backfill.AlterTableBackfillColumns),
     _route("materialized_view/{id}/refresh", materialized_views.RefreshMaterializedView),
     _route("materialized_view/{id}/create", materialized_views.CreateMaterializedView),
-    # After the longer endings that end alike.
+    # After the longer suffixes that end in the same way.
     _route("table/{id}/merge_insert", data.MergeInsertIntoTable),
     _route("table/{id}/insert", data.InsertIntoTable),
     _route("table/{id}/update", data.UpdateTable),
@@ -110,7 +110,7 @@ urlpatterns = [
 def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
     """The view of ``/v1/<kind>/{id}/<ending>`` and its arguments; None: only the patterns know.
 
-    The same as the patterns give, by two look-ups instead of a search through fifty of them.
+    The result is that of the patterns, with two lookups instead of a search through fifty of them.
     """
     fixed = _FIXED.get(path)
     if fixed is not None:

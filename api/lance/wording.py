@@ -1,7 +1,7 @@
-"""The words of refusals in the Lance protocol.
+"""The wording of refusals in the Lance protocol.
 
-Clients decide by the code. Those few words that the reference's own tests match are here; all other
-refusals have the plain message of ``catalog.errors``.
+Clients decide by the code. This module has the few messages that the reference's own tests match. All
+other refusals have the plain message of ``catalog.errors``.
 """
 
 from catalog import errors
@@ -14,10 +14,10 @@ LOCATIONS: dict[LocationFault, str] = {
     LocationFault.OUTSIDE: f"{_PLAIN} Absolute paths are not allowed, other than below those",
     LocationFault.TRAVERSAL: f"{_PLAIN} Path traversal is not allowed",
 }
-"""The reference takes relative locations only. Tests of its own match the words in the middle."""
+"""The reference server accepts only relative locations. Its tests match the words in the middle."""
 
 
 def message(error: errors.CatalogError) -> str:
-    """What a refusal says, without its detail."""
+    """The message of a refusal, without its detail."""
     template = LOCATIONS.get(error.fault) if isinstance(error, errors.InvalidLocation) else None
     return error.worded(errors.label, template)

@@ -1,6 +1,6 @@
 """Problem details (RFC 9457): the status and the title of each class of refusals.
 
-The type of a problem is a URN made of its title, such as ``urn:monodon:table-not-found``. Clients
+The type of a problem is a URN derived from its title, such as ``urn:monodon:table-not-found``. Clients
 decide by the type or by the status.
 """
 

@@ -20,15 +20,15 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='unreadsnapshot',
             name='manifests_read',
-            field=models.PositiveIntegerField(db_default=0, default=0, help_text='How many of these manifests were read, in the order of the manifest list.'),
+            field=models.PositiveIntegerField(db_default=0, default=0, help_text='Number of these manifests that were read, in the order of the manifest list.'),
         ),
         migrations.CreateModel(
             name='FreeDirectory',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('path', models.TextField(help_text='Canonical local path.')),
-                ('is_prefix', models.BooleanField(help_text='Whether it stands for directories below it, of which a commit named too many.')),
-                ('principal', models.TextField(help_text='The name of the principal who committed the reference.')),
+                ('is_prefix', models.BooleanField(help_text='Whether the row stands for the directories below the path: a commit named too many to record each.')),
+                ('principal', models.TextField(help_text='Name of the principal that committed the reference.')),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('table', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='free_directories', to='catalog.table')),
             ],

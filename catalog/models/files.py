@@ -54,7 +54,7 @@ class UnreadSnapshot(models.Model):
     manifests_read = models.PositiveIntegerField(
         default=0,
         db_default=0,
-        help_text="How many of these manifests were read, in the order of the manifest list.",
+        help_text="Number of these manifests that were read, in the order of the manifest list.",
     )
     principal = models.TextField(help_text="Name of the principal that committed the snapshot.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -82,9 +82,9 @@ class FreeDirectory(models.Model):
     )
     path = models.TextField(help_text="Canonical local path.")
     is_prefix = models.BooleanField(
-        help_text="Whether it stands for directories below it, of which a commit named too many."
+        help_text="Whether the row stands for the directories below the path: a commit named too many to record each."
     )
-    principal = models.TextField(help_text="The name of the principal who committed the reference.")
+    principal = models.TextField(help_text="Name of the principal that committed the reference.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

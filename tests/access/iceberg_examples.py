@@ -146,8 +146,6 @@ def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
     for number in range(3):
         made.commit([made.file([row(number, number)])])
     register(made, "ws", "t")
-    if operation == "signRequest":
-        _place_in_object_store()
     functions.create_function(
         actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[DEFINITION], doc="adds")
     )
@@ -158,6 +156,8 @@ def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
     iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
     everything = replace(requester, everywhere=Privilege.ALL)
     plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
+    if operation == "signRequest":
+        _place_in_object_store()
     return {
         "VIEWFILE": _elsewhere(view.metadata_location),
         "TABLEFILE": _elsewhere(lost.metadata_location),

@@ -1,8 +1,10 @@
-"""What each operation of each protocol takes, and on what. An operation without a rule fails the tests, so
-whoever adds one says who may do it: here, or for the Lance protocol in the example of its tests.
+"""The privilege that each operation of each protocol requires, and its target.
 
-The examples of the operations are about namespace ``ws`` and what is in it, and the privileges are
-granted on ``ws``; where the rule says so, on the root, or on the table itself.
+Every operation needs a rule, or a test fails. The rule is in this module or, for the Lance protocol,
+may be in the example of the operation's tests.
+
+The examples of the operations concern namespace ``ws`` and its content. The tests grant privileges on
+``ws``, or on the root or the table if the rule has that target.
 """
 
 from dataclasses import dataclass
@@ -11,17 +13,19 @@ from enum import Enum
 from catalog.privileges import SINGLE, Privilege, closure
 
 
-class Place(Enum):
+class Target(Enum):
     ROOT = "the root"
     NAMESPACE = "the namespace"
     TABLE = "the table, or the view"
-    EVERYWHERE = "the whole catalog: no grant suffices"
-    NOWHERE = "nothing: whoever is signed in"
-    ASKED = "the namespace of what waits for a second person"
-    ASKER = "the same: only who asked, whatever others hold there"
+    CATALOG = "the whole catalog: no grant suffices"
+    NOTHING = "no object: every authenticated principal may send it"
+    APPROVAL = "the namespace of the object that an approval request concerns"
+    REQUESTER = (
+        "the same namespace, but only the requester may send it, whatever privileges others hold"
+    )
 
 
-class Unseen(Enum):
+class HiddenAnswer(Enum):
     """Answer to a principal that may not browse the target."""
 
     MISSING = 404
@@ -30,22 +34,22 @@ class Unseen(Enum):
     """The existence of the target is not secret."""
     EMPTY = 200
     """The same answer as for an empty list."""
-    SHOWN = "200 too"
-    """The same as everybody else."""
+    SAME = "200 too"
+    """The same answer as for other principals."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    target: Place
+    target: Target
     needs: Privilege = Privilege.BROWSE
-    unseen: Unseen = Unseen.MISSING
+    when_hidden: HiddenAnswer = HiddenAnswer.MISSING
     or_needs: Privilege | None = None
     """An alternative privilege that also suffices."""
 
     def suffices(self, privilege: Privilege) -> bool:
-        if self.target is Place.NOWHERE:
+        if self.target is Target.NOTHING:
             return True
-        if self.target in {Place.EVERYWHERE, Place.ASKER}:
+        if self.target in {Target.CATALOG, Target.REQUESTER}:
             return False
         held = closure(privilege)
         return self.needs in held or (self.or_needs is not None and self.or_needs in held)
@@ -56,7 +60,7 @@ class Rule:
 
 
 P = Privilege
-_namespace, _table = Place.NAMESPACE, Place.TABLE
+_namespace, _table = Target.NAMESPACE, Target.TABLE
 BROWSE_NAMESPACE, CREATE = Rule(_namespace, P.BROWSE), Rule(_namespace, P.CREATE)
 MANAGE_NAMESPACE, MAINTAIN_NAMESPACE = Rule(_namespace, P.MANAGE), Rule(_namespace, P.MAINTAIN)
 BROWSE, READ, WRITE = Rule(_table, P.BROWSE), Rule(_table, P.READ), Rule(_table, P.WRITE)
@@ -64,13 +68,13 @@ MANAGE, MAINTAIN = Rule(_table, P.MANAGE), Rule(_table, P.MAINTAIN)
 GRANT, GRANT_NAMESPACE = Rule(_table, P.GRANT), Rule(_namespace, P.GRANT)
 SEE_GRANTS = Rule(_table, P.GRANT, or_needs=P.MANAGE)
 SEE_GRANTS_NAMESPACE = Rule(_namespace, P.GRANT, or_needs=P.MANAGE)
-CREATE_IN_ROOT = Rule(Place.ROOT, P.CREATE, Unseen.REFUSED)
-ADMIN = Rule(Place.EVERYWHERE, P.ALL, Unseen.REFUSED)
-OWN = Rule(Place.EVERYWHERE, P.ALL)
+CREATE_IN_ROOT = Rule(Target.ROOT, P.CREATE, HiddenAnswer.REFUSED)
+ADMIN = Rule(Target.CATALOG, P.ALL, HiddenAnswer.REFUSED)
+OWN = Rule(Target.CATALOG, P.ALL)
 """Objects hidden from other principals."""
-FILTERED = Rule(Place.NOWHERE, unseen=Unseen.EMPTY)
-"""A list of what may be browsed."""
-ANYBODY = Rule(Place.NOWHERE, unseen=Unseen.SHOWN)
+FILTERED = Rule(Target.NOTHING, when_hidden=HiddenAnswer.EMPTY)
+"""A list of the objects that the principal may browse."""
+ANYBODY = Rule(Target.NOTHING, when_hidden=HiddenAnswer.SAME)
 """Operations that concern no object in the catalog."""
 
 LANCE: dict[str, Rule] = {
@@ -195,7 +199,7 @@ MANAGEMENT: dict[str, Rule] = {
     "GetJob": BROWSE,
     "CancelJob": MAINTAIN,
     "RetryJob": MAINTAIN,
-    "GetSummary": Rule(Place.EVERYWHERE, P.READ, Unseen.REFUSED),
+    "GetSummary": Rule(Target.CATALOG, P.READ, HiddenAnswer.REFUSED),
     "ListPrincipals": ADMIN,
     "CreatePrincipal": ADMIN,
     "GetPrincipal": ADMIN,
@@ -235,10 +239,10 @@ MANAGEMENT: dict[str, Rule] = {
     "PurgeTrashItem": MANAGE_NAMESPACE,
     "KeepTrashItem": MANAGE_NAMESPACE,
     "ListApprovals": FILTERED,
-    "GetApproval": Rule(Place.ASKED, P.BROWSE),
-    "ApproveRequest": Rule(Place.ASKED, P.MANAGE),
-    "RefuseRequest": Rule(Place.ASKED, P.MANAGE),
-    "WithdrawRequest": Rule(Place.ASKER),
+    "GetApproval": Rule(Target.APPROVAL, P.BROWSE),
+    "ApproveRequest": Rule(Target.APPROVAL, P.MANAGE),
+    "RefuseRequest": Rule(Target.APPROVAL, P.MANAGE),
+    "WithdrawRequest": Rule(Target.REQUESTER),
     "GetHistory": FILTERED,
     "ListChanges": FILTERED,
     "CountChanges": FILTERED,
@@ -263,13 +267,13 @@ MANAGEMENT: dict[str, Rule] = {
     "ListDeliveries": ADMIN,
     "ReplayWebhook": ADMIN,
     "GetGovernance": ADMIN,
-    "PlanRegistrations": Rule(Place.EVERYWHERE, P.MANAGE, Unseen.REFUSED),
-    "RegisterStoredTables": Rule(Place.EVERYWHERE, P.MANAGE, Unseen.REFUSED),
+    "PlanRegistrations": Rule(Target.CATALOG, P.MANAGE, HiddenAnswer.REFUSED),
+    "RegisterStoredTables": Rule(Target.CATALOG, P.MANAGE, HiddenAnswer.REFUSED),
     "PlanGovernance": ADMIN,
     "ApplyGovernance": ADMIN,
 }
 
-TELLS_OF_WS = {
+LISTS_OF_WS = {
     *("ListAllTables", "ListHealth", "ListJobs", "ListTrash", "Search"),
     *("GetHistory", "ListChanges", "ListEvents", "StreamEvents"),
 }

@@ -1,4 +1,4 @@
-"""The answers that the OpenAPI documents show have the form of the server's own answers."""
+"""The example answers of the OpenAPI documents have the form of the server's answers."""
 
 import json
 from typing import Any
@@ -11,18 +11,18 @@ from api.openapi import examples_of
 from catalog import access
 from catalog.access import credentials
 from catalog.models import ApiKey
-from tests.access.doors import DOORS, KEY, principal
+from tests.access.protocols import KEY, PROTOCOLS, principal
 from tests.factories import make_root
 
 pytestmark = pytest.mark.usefixtures("warehouse")
 MAPS = {"properties", "branches", "tags", "metadata", "fields"}
 """Fields whose keys belong to the user."""
 BARE_MAPS = {"UpdateTableSchemaMetadata"}
-"""Operations whose whole answer is such a map."""
+"""Operations whose answer is such a map."""
 
 
 def agree(example: Any, answer: Any) -> bool:
-    """Whether two JSON values have the same names and types. Members of a list are alike."""
+    """True if two JSON values have the same names and types. Members of a list have equal types."""
     if isinstance(example, dict) and isinstance(answer, dict):
         return set(example) == set(answer) and all(
             name in MAPS or agree(member, answer[name]) for name, member in example.items()
@@ -38,28 +38,28 @@ ANSWERS = {
     for protocol, generator in GENERATORS.items()
     for name, example in examples_of(generator.__module__).items()
     for operation in (name, name[0].lower() + name[1:])
-    if "answer" in example and operation in {*DOORS[protocol].operations} - BARE_MAPS
+    if "answer" in example and operation in {*PROTOCOLS[protocol].operations} - BARE_MAPS
 }
 
 
-@pytest.mark.parametrize(("protocol", "operation"), ANSWERS)
-def test_an_answer_is_like_its_example(protocol, operation):
-    door = DOORS[protocol]
+@pytest.mark.parametrize(("name", "operation"), ANSWERS)
+def test_an_answer_has_the_form_of_its_example(name, operation):
+    protocol = PROTOCOLS[name]
     make_root()
     row = principal("who", level="admin")
     ApiKey.objects.create(name="who", principal=row, digest=credentials.key_digest(KEY))
-    words = door.prepare(operation, access.of_row(row))
-    request = door.requests[operation].with_words(words)
-    response = door.send(request)
+    words = protocol.prepare(operation, access.of_row(row))
+    request = protocol.requests[operation].with_words(words)
+    response = protocol.send(request)
     assert response.status_code == request.status
-    assert agree(ANSWERS[protocol, operation], json.loads(response.content)), response.content
+    assert agree(ANSWERS[name, operation], json.loads(response.content)), response.content
 
 
 def test_most_operations_have_an_example_of_their_answer():
     assert len(ANSWERS) > 50
 
 
-def test_agreement_notices_a_name_and_a_type_that_differ():
+def test_comparison_detects_different_names_and_types():
     assert agree({"a": [{"b": 1}], "properties": {"x": ""}}, {"a": [{"b": 2}], "properties": {}})
     assert not agree({"a": [{"b": 1}]}, {"a": [{"c": 1}]})
     assert not agree({"a": 1}, {"a": "1"})

@@ -20,7 +20,7 @@ from catalog.services.iceberg import views as iceberg_views
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.recovery import undrop
 from catalog.services.tables import table_operations
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import creation, make_view
@@ -69,7 +69,7 @@ def _create_iceberg(location: Path, stage: bool) -> HttpResponse:
     return Iceberg(KEY).call("POST", "namespaces/mine/tables", body | {"stage-create": stage})
 
 
-def _create_inside(_place: Path) -> HttpResponse:
+def _create_inside(_directory: Path) -> HttpResponse:
     """The location that the namespace sets for its tables."""
     body = {"name": "u", "schema": ICEBERG_SCHEMA}
     return Iceberg(KEY).call("POST", "namespaces/mine/tables", body)

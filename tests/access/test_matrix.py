@@ -1,6 +1,8 @@
-"""Every operation of every protocol with every privilege: sufficient privileges are accepted,
-insufficient ones are refused, and hidden objects are answered like missing ones. No refusal
-changes a row."""
+"""Every operation of every protocol with every privilege.
+
+Sufficient privileges are accepted, insufficient ones are refused, and a request for a hidden object
+has the same answer as a request for a missing object. No refusal changes a row.
+"""
 
 import json
 import re
@@ -14,30 +16,34 @@ from catalog.identifiers import digest
 from catalog.models import ApprovalRequest, Grant, Namespace, Principal, Table
 from catalog.privileges import SINGLE, Privilege
 from tests.access import rules
-from tests.access.doors import (
+from tests.access.protocols import (
     ABSENT,
-    DOORS,
     EVERY,
     NUMBERED,
-    Door,
+    PROTOCOLS,
+    Protocol,
     Request,
     give,
     make_requester,
-    place_of,
+    namespace_of,
     table_of,
 )
-from tests.access.rules import Place, Rule, Unseen
+from tests.access.rules import HiddenAnswer, Rule, Target
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
 pytestmark = pytest.mark.usefixtures("warehouse")
-every_operation = pytest.mark.parametrize(("door", "operation"), EVERY)
+every_operation = pytest.mark.parametrize(("interface", "operation"), EVERY)
 
 
-def set_up(door: Door, operation: str) -> tuple[Principal, Request, Rule]:
+def set_up(interface: Protocol, operation: str) -> tuple[Principal, Request, Rule]:
     make_root()
     requester = make_requester()
-    substitutes = door.prepare(operation, access.of_row(requester))
-    return requester, door.requests[operation].with_words(substitutes), door.rules[operation]
+    substitutes = interface.prepare(operation, access.of_row(requester))
+    return (
+        requester,
+        interface.requests[operation].with_words(substitutes),
+        interface.rules[operation],
+    )
 
 
 def error_of(response: HttpResponse) -> Any:
@@ -61,24 +67,22 @@ def forbidden(response: HttpResponse) -> bool:
     return response.status_code == 403
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_operation_has_a_rule_and_an_example(door):
-    protocol = DOORS[door]
-    assert set(protocol.rules) == set(protocol.operations), (
-        "say in tests/access/rules.py what it takes"
-    )
+@pytest.mark.parametrize("interface", PROTOCOLS)
+def test_every_operation_has_a_rule_and_an_example(interface):
+    protocol = PROTOCOLS[interface]
+    assert set(protocol.rules) == set(protocol.operations), "add a rule to tests/access/rules.py"
     assert set(protocol.requests) == set(protocol.operations)
 
 
 @every_operation
-def test_insufficient_privileges_are_refused(door, operation):
-    protocol = DOORS[door]
+def test_insufficient_privileges_are_refused(interface, operation):
+    protocol = PROTOCOLS[interface]
     requester, request, rule = set_up(protocol, operation)
     refused = 404 if rule == rules.OWN else 403
-    places: list[Any] = [place_of(rule)]
-    if rule.target is Place.TABLE:
-        places.append(table_of(request))
-    for target in places:
+    targets: list[Any] = [namespace_of(rule)]
+    if rule.target is Target.TABLE:
+        targets.append(table_of(request))
+    for target in targets:
         for privilege in SINGLE:
             if not rule.suffices(privilege):
                 give(requester, privilege, target)
@@ -87,7 +91,7 @@ def test_insufficient_privileges_are_refused(door, operation):
                 assert response.status_code == refused, (privilege, target, response.content)
 
 
-def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
+def _answers(protocol: Protocol, request: Request, names: tuple[str, ...]) -> tuple[Any, Any]:
     """The answer, and the answer about a missing object with the same names."""
     with unchanged():
         response = protocol.send(request)
@@ -103,22 +107,22 @@ def _answers(protocol: Door, request: Request, names: tuple[str, ...]) -> tuple[
 
 
 @every_operation
-def test_hidden_objects_are_answered_like_missing_objects(door, operation):
-    protocol = DOORS[door]
+def test_hidden_and_missing_objects_have_the_same_answer(interface, operation):
+    protocol = PROTOCOLS[interface]
     requester, request, rule = set_up(protocol, operation)
     assert not Grant.objects.filter(principal=requester).exists()
     other = Namespace.objects.named(("other",)).get()
-    for has_something_elsewhere in (False, True):
-        if has_something_elsewhere:
+    for has_other_grant in (False, True):
+        if has_other_grant:
             give(requester, Privilege.ALL, other)
-        if rule.unseen in {Unseen.EMPTY, Unseen.SHOWN}:
+        if rule.when_hidden in {HiddenAnswer.EMPTY, HiddenAnswer.SAME}:
             with unchanged():
                 response = protocol.send(request)
             assert response.status_code == 200, response.content
-            if rule.unseen is Unseen.EMPTY:
+            if rule.when_hidden is HiddenAnswer.EMPTY:
                 assert not HIDDEN & words(response)
             continue
-        if rule.unseen is Unseen.REFUSED:
+        if rule.when_hidden is HiddenAnswer.REFUSED:
             with unchanged():
                 assert forbidden(protocol.send(request))
             continue
@@ -129,12 +133,12 @@ def test_hidden_objects_are_answered_like_missing_objects(door, operation):
 
 
 @pytest.mark.parametrize(
-    ("door", "operation"),
-    [(d, o) for d, o in EVERY if DOORS[d].rules.get(o, rules.ADMIN).target is Place.TABLE],
+    ("interface", "operation"),
+    [(d, o) for d, o in EVERY if PROTOCOLS[d].rules.get(o, rules.ADMIN).target is Target.TABLE],
 )
-def test_hidden_tables_are_answered_like_missing_tables(door, operation):
-    """Although another object in its namespace may be browsed."""
-    protocol = DOORS[door]
+def test_hidden_and_missing_tables_have_the_same_answer(interface, operation):
+    """Even if the principal may browse another object in the namespace."""
+    protocol = PROTOCOLS[interface]
     requester, request, _ = set_up(protocol, operation)
     give(requester, Privilege.ALL, make_table("ws", "mine"))
     table = table_of(request)
@@ -148,27 +152,27 @@ def test_hidden_tables_are_answered_like_missing_tables(door, operation):
         assert protocol.send(request).status_code == 404
 
 
-def _spell_otherwise() -> None:
-    """Give namespace ``ws`` the name ``w s``, which is also ``w+s``."""
+def _rename_ws() -> None:
+    """Rename namespace ``ws`` to ``w s``, which is also spelled ``w+s``."""
     Namespace.objects.filter(path=["ws"]).update(path=["w s"], name="w s", digest=digest(("w s",)))
     for table in Table.objects.filter(namespace__path=["w s"]).select_related("namespace"):
         Table.objects.filter(pk=table.pk).update(digest=digest(table.identifier))
 
 
 @pytest.mark.parametrize(
-    ("door", "operation"),
+    ("interface", "operation"),
     [
         (d, o)
         for d, o in EVERY
-        if DOORS[d].rules.get(o, rules.ADMIN).target in {Place.NAMESPACE, Place.TABLE}
-        and not re.match(NUMBERED, DOORS[d].requests[o].path)
-        and "WAITS" not in DOORS[d].requests[o].path
+        if PROTOCOLS[d].rules.get(o, rules.ADMIN).target in {Target.NAMESPACE, Target.TABLE}
+        and not re.match(NUMBERED, PROTOCOLS[d].requests[o].path)
+        and "WAITS" not in PROTOCOLS[d].requests[o].path
     ],
 )
-def test_spellings_do_not_reveal_hidden_objects(door, operation):
-    protocol = DOORS[door]
+def test_spellings_do_not_reveal_hidden_objects(interface, operation):
+    protocol = PROTOCOLS[interface]
     _, request, _ = set_up(protocol, operation)
-    _spell_otherwise()
+    _rename_ws()
     with unchanged():
         hidden = protocol.send(request.spelled("ws", "w+s"))
         absent = protocol.send(request.spelled("ws", "z+z"))
@@ -178,29 +182,30 @@ def test_spellings_do_not_reveal_hidden_objects(door, operation):
 
 
 @pytest.mark.parametrize(
-    ("door", "operation", "privilege", "on_table"),
+    ("interface", "operation", "privilege", "on_table"),
     [
-        (door, operation, privilege, on_table)
-        for door, operation in EVERY
-        for privilege in DOORS[door].rules.get(operation, rules.ADMIN).sufficing
+        (interface, operation, privilege, on_table)
+        for interface, operation in EVERY
+        for privilege in PROTOCOLS[interface].rules.get(operation, rules.ADMIN).sufficing
         for on_table in (False, True)
-        if not on_table or DOORS[door].rules[operation].target is Place.TABLE
+        if not on_table or PROTOCOLS[interface].rules[operation].target is Target.TABLE
     ],
 )
-def test_sufficient_privileges_are_accepted(door, operation, privilege, on_table):
-    protocol = DOORS[door]
+def test_sufficient_privileges_are_accepted(interface, operation, privilege, on_table):
+    protocol = PROTOCOLS[interface]
     requester, request, rule = set_up(protocol, operation)
-    give(requester, privilege, table_of(request) if on_table else place_of(rule))
+    give(requester, privilege, table_of(request) if on_table else namespace_of(rule))
     response = protocol.send(request)
     assert response.status_code == request.status, response.content
 
 
 @pytest.mark.parametrize("privilege", SINGLE)
 @pytest.mark.parametrize(
-    ("door", "operation"), [(door, name) for door, name in EVERY if name in rules.TELLS_OF_WS]
+    ("interface", "operation"),
+    [(interface, name) for interface, name in EVERY if name in rules.LISTS_OF_WS],
 )
-def test_lists_contain_only_objects_that_may_be_browsed(door, operation, privilege):
-    protocol = DOORS[door]
+def test_lists_contain_only_objects_that_may_be_browsed(interface, operation, privilege):
+    protocol = PROTOCOLS[interface]
     requester, request, _ = set_up(protocol, operation)
     give(requester, privilege, Namespace.objects.named(("ws",)).get())
     with unchanged():
@@ -208,7 +213,7 @@ def test_lists_contain_only_objects_that_may_be_browsed(door, operation, privile
 
 
 def test_counts_include_only_objects_that_may_be_browsed():
-    management = DOORS["management"]
+    management = PROTOCOLS["management"]
     requester, request, _ = set_up(management, "CountChanges")
     empty = management.send(request).json()
     assert {key: n for key, n in empty.items() if isinstance(n, int) and n} == {}
@@ -220,7 +225,7 @@ def test_counts_include_only_objects_that_may_be_browsed():
 
 
 def test_requesters_see_and_withdraw_their_request_without_privileges():
-    management = DOORS["management"]
+    management = PROTOCOLS["management"]
     _, request, _ = set_up(management, "WithdrawRequest")
     ApprovalRequest.objects.filter(pk=re.match(NUMBERED, request.path)[2]).update(requester="who")
     listed = management.send(Request("GET", "approvals")).json()
@@ -231,8 +236,8 @@ def test_requesters_see_and_withdraw_their_request_without_privileges():
 
 @pytest.mark.parametrize("operation", ["GetApproval", "ApproveRequest", "RefuseRequest"])
 def test_parent_namespaces_reveal_only_their_names(operation):
-    """A namespace that only leads to what may be browsed shows by its name alone."""
-    management = DOORS["management"]
+    """A parent of an object that may be browsed reveals only its name."""
+    management = PROTOCOLS["management"]
     requester, request, _ = set_up(management, operation)
     give(requester, Privilege.ALL, make_namespace("guarded", "inner"))
     existing, absent = _answers(management, request, ("guarded",))

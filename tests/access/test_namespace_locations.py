@@ -21,7 +21,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.recovery import undrop
 from catalog.services.storage import namespace_locations
 from catalog.services.tables import namespace_operations
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import creation

@@ -14,8 +14,8 @@ from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.tables import table_operations
-from tests.access.doors import KEY, administrator, give, make_requester
 from tests.access.iceberg_examples import _VERSION
+from tests.access.protocols import KEY, administrator, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.management.client import Management

@@ -13,12 +13,12 @@ from tests.factories import snapshot
 
 
 def spell(*names: str, delimiter: str = "$") -> str:
-    """An identifier as it stands in a URL's path."""
+    """An identifier in the form of a URL's path."""
     return quote(delimiter.join(names) if names else delimiter, safe="")
 
 
 class Lance:
-    """Calls operations with an API key. Every refusal is also checked to have changed nothing."""
+    """Calls operations with an API key, and checks that refusals change nothing."""
 
     def __init__(self, key: str | None = None, **headers: str) -> None:
         self.client = Client(raise_request_exception=False)
@@ -45,7 +45,7 @@ class Lance:
     def send(
         self, method: str, path: str, body: Any = None, *, status: int = 200, **options: Any
     ) -> Any:
-        """The JSON of a call that succeeds; None for an empty answer."""
+        """The JSON of a successful call; None for an empty answer."""
         response = self.call(method, path, body, **options)
         assert response.status_code == status, response.content
         if not response.content:
@@ -92,5 +92,5 @@ def stream(table: pa.Table, *, max_chunksize: int | None = None) -> bytes:
 
 
 def encoded_schema(schema: pa.Schema) -> str:
-    """A schema as requests carry it in JSON."""
+    """A schema in the JSON form of requests."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()

@@ -11,7 +11,7 @@ from tests.api.client import Lance
 
 @pytest.fixture(scope="session", autouse=True)
 def _static_files() -> None:
-    """The admin's middleware looks for the collected static files when a test client starts."""
+    """Disable hashed static files: the admin's middleware looks for the collected files."""
     Path(django_settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 
@@ -28,13 +28,13 @@ def warehouse(tmp_path: Path, settings) -> Path:
 
 @pytest.fixture
 def lance(db) -> Lance:
-    """A client that may do everything."""
+    """A client with all privileges."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="tester")
     return Lance(key)
 
 
 @pytest.fixture
 def reader(db) -> Lance:
-    """A client that may only read."""
+    """A client with the privilege to read, and no other."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=PrincipalLevel.READ)
     return Lance(key)

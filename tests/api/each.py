@@ -1,4 +1,4 @@
-"""Tests of all operations in one: what they need is made once, and no refusal changes any of it."""
+"""Tests that check all operations in one run, with fixtures that are created once."""
 
 import functools
 import inspect
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def on_each(operations: Iterable[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test for one operation after the other; its parameter is called ``operation``."""
+    """Run a test for each operation in turn, as the parameter ``operation``."""
     names = list(operations)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
@@ -21,8 +21,10 @@ def on_each(operations: Iterable[str]) -> Callable[[Callable[..., None]], Callab
                     raise
 
         signature = inspect.signature(test)
-        kept = [one for name, one in signature.parameters.items() if name != "operation"]
-        on_all.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        parameters = [
+            parameter for name, parameter in signature.parameters.items() if name != "operation"
+        ]
+        on_all.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         del on_all.__wrapped__  # type: ignore[attr-defined]
         return on_all
 

@@ -1,4 +1,4 @@
-"""Guessing of secrets: at the token endpoint and with API keys."""
+"""Limits on guessing secrets, with API keys and at the token endpoint."""
 
 from urllib.parse import urlencode
 
@@ -31,7 +31,7 @@ def ask(path: str = "/oauth/token", address: str = "127.0.0.1", **form: str):
 # --- HTTP ----------------------------------------------------------------------------------------
 
 
-def test_who_guesses_keys_has_to_wait_in_each_protocol(key):
+def test_wrong_keys_are_limited_in_each_protocol(key):
     for i in range(BY_ADDRESS):
         Management(f"mnd_wrong{i}").refused(401, "unauthenticated", "unknown", "GET jobs")
     answer = Management("mnd_one_more").refused(
@@ -44,23 +44,23 @@ def test_who_guesses_keys_has_to_wait_in_each_protocol(key):
         429, "TooManyRequestsException", "Too many", "GET namespaces"
     )
     assert 0 < int(answer["retry-after"]) <= 60
-    # Even the right key has to wait now, as it might be the next guess.
+    # Even the right key is refused now, because it might be the next guess.
     Management(key).refused(429, "too-many-attempts", "", "GET jobs")
-    # From elsewhere it works, and after that from here: it proved right.
+    # From another address it is accepted. Then it is proven, and accepted from this address too.
     elsewhere = Management(key)
     elsewhere.client.defaults["REMOTE_ADDR"] = "192.0.2.7"
     elsewhere.get("jobs")
     Management(key).get("jobs")
 
 
-def test_the_same_wrong_key_is_one_guess(key):
+def test_repetitions_of_a_wrong_key_count_once(key):
     for _ in range(BY_ADDRESS + 5):
         Management("mnd_revoked").refused(401, "unauthenticated", "", "GET jobs")
     Management(key).get("jobs")
 
 
 @pytest.mark.parametrize("path", ["/oauth/token", "/v1/oauth/tokens"])
-def test_who_guesses_the_secret_of_a_client_has_to_wait(key, path):
+def test_wrong_client_secrets_are_limited(key, path):
     for i in range(BY_CLIENT):
         answer = ask(path, f"192.0.2.{i % 200}", client_id="etl", client_secret=f"wrong {i}")
         assert answer.status_code == 401
@@ -72,7 +72,7 @@ def test_who_guesses_the_secret_of_a_client_has_to_wait(key, path):
     assert ask(path, "198.51.100.1", client_secret=key).status_code == 200
 
 
-def test_a_client_that_works_is_not_shut_out(key):
+def test_a_proven_client_is_not_limited(key):
     assert ask(client_id="etl", client_secret=key).status_code == 200
     for i in range(BY_ADDRESS):
         ask(client_id="etl", client_secret=f"wrong {i}")
@@ -80,7 +80,7 @@ def test_a_client_that_works_is_not_shut_out(key):
     assert ask(client_id="etl", client_secret=key).status_code == 200
 
 
-def test_subjects_of_an_exchange_are_guesses_too(key):
+def test_subject_tokens_of_an_exchange_count_as_guesses(key):
     form = {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
         "subject_token_type": "urn:ietf:params:oauth:token-type:access_token",
@@ -90,23 +90,23 @@ def test_subjects_of_an_exchange_are_guesses_too(key):
     assert ask(**form, subject_token=key).status_code == 429
 
 
-def test_the_address_is_the_one_that_our_own_proxies_tell(key, settings):
+def test_the_address_is_that_of_the_trusted_proxies(key, settings):
     settings.MONODON_PROXIES = 2
     for i in range(BY_ADDRESS):
         client = Management(f"wrong{i}", **{"x-forwarded-for": f"{i}, 192.0.2.1, 10.0.0.1"})
         client.refused(401, "unauthenticated", "", "GET jobs")
-    for told, status in (
+    for forwarded_for, status in (
         ("192.0.2.1, 10.0.0.1", 429),
         ("192.0.2.2, 10.0.0.1", 200),
         ("192.0.2.1, 192.0.2.3, 10.0.0.1", 200),
     ):
         known_keys.forget_keys()
         throttle.throttle._proven.clear()
-        client = Management(key, **{"x-forwarded-for": told})
+        client = Management(key, **{"x-forwarded-for": forwarded_for})
         assert client.call("GET", "jobs").status_code == status
 
 
-def test_headers_are_not_believed_without_proxies(key):
+def test_forwarding_headers_are_ignored_without_proxies(key):
     for i in range(BY_ADDRESS):
         Management(f"wrong{i}", **{"x-forwarded-for": f"192.0.2.{i}"}).call("GET", "jobs")
     Management(key).refused(429, "too-many-attempts", "", "GET jobs")
@@ -122,7 +122,7 @@ class Clock:
         return self.now
 
 
-def test_after_a_minute_one_may_try_again():
+def test_the_limit_ends_after_a_minute():
     clock = Clock()
     fresh = Throttle(clock=clock)
     for i in range(BY_ADDRESS - 1):
@@ -168,7 +168,7 @@ def test_memory_is_bounded():
     assert max(len(source.guesses) for source in fresh._sources.values()) == BY_ADDRESS
 
 
-def test_what_proved_wrong_later_is_no_longer_trusted():
+def test_a_revoked_credential_is_no_longer_trusted():
     fresh = Throttle()
     fresh.record_success("key")
     for i in range(BY_ADDRESS):

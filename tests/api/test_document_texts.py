@@ -1,4 +1,4 @@
-"""What the OpenAPI documents of both protocols tell of each operation beside its shapes."""
+"""Summaries, descriptions, tags and examples in the OpenAPI documents of both protocols."""
 
 import re
 from typing import Any
@@ -43,8 +43,10 @@ def test_no_two_operations_have_the_same_summary(documents, protocol):
     assert len(summaries) == len(set(summaries))
 
 
-def test_texts_are_those_of_the_views(documents, protocol):
-    described = {one["operationId"].lower(): one for one in operations(documents[protocol])}
+def test_texts_are_the_docstrings_of_the_views(documents, protocol):
+    described = {
+        operation["operationId"].lower(): operation for operation in operations(documents[protocol])
+    }
     for view in routed(protocol):
         text = " ".join(view.__doc__.split())
         operation = described[view.__name__.lower()]
@@ -71,24 +73,31 @@ def test_there_is_a_server_and_every_scheme_is_declared(documents, protocol):
     assert document["servers"] == [{"url": "/", "description": "This server"}]
     schemes = document["components"]["securitySchemes"]
     assert all(scheme["description"] for scheme in schemes.values())
-    used = {name for one in operations(document) for names in one["security"] for name in names}
+    used = {
+        name
+        for operation in operations(document)
+        for names in operation["security"]
+        for name in names
+    }
     assert used == set(schemes)
 
 
-def test_every_example_is_shown_and_fits_its_schema(documents, protocol):
+def test_every_example_is_in_the_document_and_matches_its_schema(documents, protocol):
     document = documents[protocol]
-    shown = set()
+    in_document = set()
     for operation in operations(document):
-        parts = {"request": operation.get("requestBody", {})}
-        parts["answer"] = next(
-            part for status, part in operation["responses"].items() if status[0] == "2"
+        messages = {"request": operation.get("requestBody", {})}
+        messages["answer"] = next(
+            response for status, response in operation["responses"].items() if status[0] == "2"
         )
-        for kind, part in parts.items():
-            for content in part.get("content", {}).values():
+        for kind, message in messages.items():
+            for content in message.get("content", {}).values():
                 if "example" in content:
-                    shown.add((operation["operationId"].lower(), kind))
+                    in_document.add((operation["operationId"].lower(), kind))
                     schema = {**content["schema"], "components": document["components"]}
                     Draft202012Validator(schema).validate(content["example"])
-    given = examples_of(GENERATORS[protocol].__module__)
-    assert shown == {(name.lower(), kind) for name, kinds in given.items() for kind in kinds}
-    assert len(shown) > 30
+    examples = examples_of(GENERATORS[protocol].__module__)
+    assert in_document == {
+        (name.lower(), kind) for name, kinds in examples.items() for kind in kinds
+    }
+    assert len(in_document) > 30

@@ -1,4 +1,4 @@
-"""OpenAPI documents are made once, whatever the request asks for."""
+"""OpenAPI documents are generated once per format."""
 
 import pytest
 from django.test import Client
@@ -17,7 +17,7 @@ GENERATORS = {
 
 
 @pytest.mark.parametrize("protocol", GENERATORS)
-def test_a_document_is_made_once_in_each_format(protocol, monkeypatch):
+def test_a_document_is_generated_once_per_format(protocol, monkeypatch):
     calls = []
     generator = GENERATORS[protocol]
     original = generator.get_schema

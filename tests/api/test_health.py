@@ -1,4 +1,4 @@
-"""Whether the server can work: what is missing is named, and seen as soon as it is there."""
+"""The readiness check names each component that is not ready."""
 
 import pytest
 from django.db import DatabaseError, connection
@@ -21,7 +21,7 @@ def migrations() -> str:
     return answer
 
 
-def test_ready():
+def test_a_ready_server_reports_all_checks():
     response = Client().get("/health/ready")
     assert response.status_code == 200
     assert response.json() == {
@@ -30,14 +30,14 @@ def test_ready():
     }
 
 
-def test_the_migrations_take_one_query_and_none_of_the_disk(monkeypatch):
+def test_the_check_of_migrations_takes_one_query_and_no_file(monkeypatch):
     assert migrations() == "ok"
     monkeypatch.setattr(health, "MigrationLoader", None)
     with CaptureQueriesContext(connection) as captured:
         assert migrations() == "ok"
     statements = [query["sql"] for query in captured.captured_queries]
     assert [sql for sql in statements if "django_migrations" in sql] == statements[1:]
-    assert len(statements) == 2  # the first asks whether the database answers
+    assert len(statements) == 2  # the first checks the connection to the database
 
 
 def test_a_missing_migration_is_named_until_it_is_applied():
@@ -53,34 +53,36 @@ def test_a_missing_migration_is_named_until_it_is_applied():
 
 
 def test_a_database_of_newer_code_is_ready():
-    """While servers are replaced one by one, the old ones go on."""
+    """During a rolling update, servers of the old release continue."""
     MigrationRecorder(connection).record_applied("catalog", "9999_future")
     assert migrations() == "ok"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_empty_database_is_told():
+def test_a_database_without_migrations_is_not_ready():
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE django_migrations RENAME TO elsewhere")
     try:
-        told = migrations()
+        status = migrations()
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO django_migrations")
-    assert told.startswith("migrations are not applied up to ")
-    assert ".".join(LAST) in told
+    assert status.startswith("migrations are not applied up to ")
+    assert ".".join(LAST) in status
     assert migrations() == "ok"
 
 
-def test_a_database_that_is_away(monkeypatch):
+def test_an_unreachable_database_is_reported_without_details(monkeypatch):
     monkeypatch.setattr(
-        health, "MigrationRecorder", lambda connection: type("R", (), {"migration_qs": _Away()})
+        health,
+        "MigrationRecorder",
+        lambda connection: type("R", (), {"migration_qs": _Unreachable()}),
     )
     monkeypatch.setattr(connection, "close", lambda: None)
     assert migrations() == "the database 'default' cannot be read"
 
 
-class _Away:
+class _Unreachable:
     def values_list(self, *names: str):
         return self
 

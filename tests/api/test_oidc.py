@@ -1,4 +1,4 @@
-"""Bearer tokens of an OpenID Connect issuer, through the protocols."""
+"""Bearer tokens of an OpenID Connect issuer, in all protocols."""
 
 import base64
 import hmac
@@ -28,11 +28,11 @@ from tests.issuer import AUDIENCE, Issuer
 @pytest.fixture
 def issuer(db, settings):
     oidc.forget()
-    with issuers.running() as found:
-        settings.MONODON_OIDC_ISSUERS = [found.url]
+    with issuers.running() as issuer:
+        settings.MONODON_OIDC_ISSUERS = [issuer.url]
         settings.MONODON_OIDC_AUDIENCES = [AUDIENCE, "other"]
         settings.MONODON_OIDC_AUTO_CREATE = False
-        yield found
+        yield issuer
     oidc.forget()
 
 
@@ -58,7 +58,7 @@ def refused(token: str, text: str = "", status: int = 401, kind: str = "unauthen
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Moves the clock by which keys and tokens are kept, not the wall's."""
+    """Function that advances the clock of the caches of keys and tokens, not the wall clock."""
     moved = [0.0]
     real = time.monotonic
     monkeypatch.setattr(oidc.time, "monotonic", lambda: real() + moved[0])
@@ -69,7 +69,7 @@ def clock(monkeypatch):
     return move
 
 
-def test_every_protocol_takes_a_token(issuer: Issuer, ada):
+def test_every_protocol_accepts_a_token(issuer: Issuer, ada):
     token = issuer.token(azp="notebook")
     assert bearer(token).get("principals/user:ada")["subject"] == "ada-1"
     assert Lance(authorization=f"Bearer {token}").get("/v1/table") == {"tables": []}
@@ -77,7 +77,7 @@ def test_every_protocol_takes_a_token(issuer: Issuer, ada):
     Iceberg(token).post("namespaces", {"namespace": ["a"]})
     event = AuditEvent.objects.get(action="namespace.create")
     assert (event.actor, event.key) == ("user:ada", "notebook")
-    assert issuer.asked == {"/.well-known/openid-configuration": 1, "/jwks": 1}
+    assert issuer.requests == {"/.well-known/openid-configuration": 1, "/jwks": 1}
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_every_protocol_takes_a_token(issuer: Issuer, ada):
         {"iat": time.time() + 600},
     ],
 )
-def test_claims_that_do_not_hold(issuer: Issuer, ada, claims):
+def test_invalid_claims_are_refused(issuer: Issuer, ada, claims):
     bearer(issuer.token()).get("jobs")
     refused(issuer.token(**claims))
 
 
-def test_times_may_be_a_minute_off(issuer: Issuer, ada):
+def test_times_have_a_leeway_of_a_minute(issuer: Issuer, ada):
     now = time.time()
     bearer(issuer.token(exp=now - 30, nbf=now + 30, iat=now + 30)).get("jobs")
     refused(issuer.token(exp=now - 90), "has expired", 401, "token-expired")
     bearer(issuer.token(aud=["x", "other"])).get("jobs")
 
 
-def test_only_the_issuers_keys_and_allowed_algorithms(issuer: Issuer, ada, settings):
+def test_only_the_issuers_keys_and_allowed_algorithms_are_accepted(issuer: Issuer, ada, settings):
     token = issuer.token()
     head, body, signature = token.split(".")
     stranger = RSAKey.generate_key(2048, {"kid": "one"})
@@ -123,7 +123,7 @@ def test_only_the_issuers_keys_and_allowed_algorithms(issuer: Issuer, ada, setti
     def spelled(header: dict[str, str]) -> str:
         return base64.urlsafe_b64encode(json.dumps(header).encode()).rstrip(b"=").decode()
 
-    # The public key as if it were a shared secret.
+    # The public key, used as a shared secret.
     confused = f"{spelled({'alg': 'HS256', 'kid': 'one'})}.{body}"
     mark = hmac.new(public, confused.encode(), "sha256").digest()
     confused += "." + base64.urlsafe_b64encode(mark).rstrip(b"=").decode()
@@ -150,31 +150,31 @@ def test_only_the_issuers_keys_and_allowed_algorithms(issuer: Issuer, ada, setti
     refused(token)
 
 
-def test_other_key_types_and_keys_that_are_not_understood(issuer: Issuer, ada):
+def test_unsupported_keys_of_the_issuer_are_ignored(issuer: Issuer, ada):
     key = issuers.other_keys()["EC"]
     issuer.keys.append(key)
     real = issuer.answer
 
     def answer(path: str, form: dict[str, str], header: str):
-        status, found = real(path, form, header)
+        status, document = real(path, form, header)
         if path == "/jwks":
-            found["keys"] += [
+            document["keys"] += [
                 {"kty": "new"},
                 {"kty": "RSA"},
                 "x",
                 {"kty": "oct", "k": "YQ"},
                 {"kty": ["RSA"]},
             ]
-        return status, found
+        return status, document
 
     issuer.answer = answer
     bearer(issuer.token(key=key)).get("jobs")
     bearer(issuer.token(key=issuer.keys[0])).get("jobs")
 
 
-def test_without_a_kid_there_must_be_one_key(issuer: Issuer, ada):
+def test_a_token_without_kid_requires_a_single_key(issuer: Issuer, ada):
     named = issuer.keys[0].as_dict(private=True)
-    plain = RSAKey.import_key({name: part for name, part in named.items() if name != "kid"})
+    plain = RSAKey.import_key({name: value for name, value in named.items() if name != "kid"})
     token = issuer.token(key=plain)
     bearer(token).get("jobs")
     issuer.keys.append(RSAKey.generate_key(2048, {"kid": "two"}))
@@ -183,23 +183,23 @@ def test_without_a_kid_there_must_be_one_key(issuer: Issuer, ada):
     refused(token, "not one of its issuer's")
 
 
-def test_without_an_audience_no_token_is_taken(issuer: Issuer, ada, settings):
+def test_without_an_audience_tokens_are_refused(issuer: Issuer, ada, settings):
     settings.MONODON_OIDC_AUDIENCES = []
     refused(issuer.token(), "No audience")
 
 
-def test_without_an_issuer_no_token_is_taken(issuer: Issuer, ada, settings):
+def test_without_an_issuer_tokens_are_refused(issuer: Issuer, ada, settings):
     settings.MONODON_OIDC_ISSUERS = []
     refused(issuer.token(), "unknown, expired or revoked")
-    assert issuer.asked == {}
+    assert issuer.requests == {}
 
 
 # --- trust ---------------------------------------------------------------------------------------
 
 
-def test_a_token_is_trusted_no_longer_than_it_holds(issuer: Issuer, ada, monkeypatch):
+def test_a_cached_token_is_refused_after_its_expiry(issuer: Issuer, ada, monkeypatch):
     real = time.time()
-    # It ends, with the leeway, in a second.
+    # With the leeway, the token expires in a second.
     token = issuer.token(exp=int(real) - oidc.LEEWAY_SECONDS + 2)
     bearer(token).get("jobs")
     monotonic = time.monotonic
@@ -208,7 +208,7 @@ def test_a_token_is_trusted_no_longer_than_it_holds(issuer: Issuer, ada, monkeyp
     refused(token, "has expired", 401, "token-expired")
 
 
-def test_who_is_deactivated_is_refused(issuer: Issuer, ada):
+def test_deactivated_principals_are_refused(issuer: Issuer, ada):
     token = issuer.token()
     bearer(token).get("jobs")
     principals.create_principal(
@@ -226,27 +226,27 @@ def test_who_is_deactivated_is_refused(issuer: Issuer, ada):
 # --- keys ----------------------------------------------------------------------------------------
 
 
-def test_new_keys_are_fetched_when_a_token_names_one(issuer: Issuer, ada, clock):
+def test_new_keys_are_fetched_if_a_token_names_an_unknown_key(issuer: Issuer, ada, clock):
     bearer(issuer.token()).get("jobs")
     issuer.rotate()
     token = issuer.token()
-    refused(token, "not one of its issuer's")  # it was asked a moment ago
-    assert issuer.asked["/jwks"] == 1
+    refused(token, "not one of its issuer's")  # the keys were fetched a moment ago
+    assert issuer.requests["/jwks"] == 1
     clock(31)
     bearer(token).get("jobs")
-    assert issuer.asked["/jwks"] == 2
+    assert issuer.requests["/jwks"] == 2
 
 
-def test_a_flood_of_unknown_keys_does_not_flood_the_issuer(issuer: Issuer, ada, clock):
+def test_many_unknown_keys_cause_one_request_to_the_issuer(issuer: Issuer, ada, clock):
     bearer(issuer.token()).get("jobs")
     clock(31)
     for i in range(20):
         key = RSAKey.import_key(issuer.keys[0].as_dict(private=True) | {"kid": f"k{i}"})
         refused(issuer.token(key=key))
-    assert issuer.asked["/jwks"] == 2
+    assert issuer.requests["/jwks"] == 2
 
 
-def test_a_key_that_the_issuer_took_back_ends(issuer: Issuer, ada, clock):
+def test_keys_that_the_issuer_removed_expire(issuer: Issuer, ada, clock):
     token = issuer.token()
     bearer(token).get("jobs")
     issuer.rotate()
@@ -258,20 +258,22 @@ def test_a_key_that_the_issuer_took_back_ends(issuer: Issuer, ada, clock):
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-def test_an_issuer_that_is_away_lets_nobody_in(issuer: Issuer, ada, clock, status):
+def test_tokens_are_refused_while_the_issuer_is_unreachable(issuer: Issuer, ada, clock, status):
     issuer.status = status
     token = issuer.token()
     for _ in range(3):
         response = bearer(token).refused(503, "service-unavailable", "cannot be had", "GET jobs")
         assert response["retry-after"] == "1"
-    # Asked once, not by each request.
-    assert issuer.asked == {"/.well-known/openid-configuration": 1}
+    # The issuer was asked once, not for each request.
+    assert issuer.requests == {"/.well-known/openid-configuration": 1}
     issuer.status = 200
     clock(11)
     bearer(token).get("jobs")
 
 
-def test_known_keys_are_good_for_an_hour_while_the_issuer_is_away(issuer: Issuer, ada, clock):
+def test_cached_keys_are_valid_for_an_hour_while_the_issuer_is_unreachable(
+    issuer: Issuer, ada, clock
+):
     token = issuer.token()
     bearer(token).get("jobs")
     issuer.status = 500
@@ -283,7 +285,7 @@ def test_known_keys_are_good_for_an_hour_while_the_issuer_is_away(issuer: Issuer
     bearer(token).refused(503, "service-unavailable", "cannot be had", "GET jobs")
 
 
-def test_nobody_listens_there(issuer: Issuer, ada, settings):
+def test_a_closed_port_of_the_issuer_is_reported(issuer: Issuer, ada, settings):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     settings.MONODON_OIDC_ISSUERS = [f"http://127.0.0.1:{port}"]
@@ -301,33 +303,35 @@ def test_nobody_listens_there(issuer: Issuer, ada, settings):
         {"jwks_uri": "x" * 600_000},
     ],
 )
-def test_documents_that_are_not_believed(issuer: Issuer, ada, document):
+def test_invalid_documents_of_the_issuer_are_refused(issuer: Issuer, ada, document):
     issuer.document = document
     bearer(issuer.token()).refused(503, "service-unavailable", "cannot be had", "GET jobs")
 
 
-def test_many_at_once_ask_the_issuer_once(issuer: Issuer, ada):
-    """Of the first tokens of a process only one fetches; the others wait for it."""
-    token, found = issuer.token(), []
+def test_concurrent_requests_ask_the_issuer_once(issuer: Issuer, ada):
+    """The first request of a process fetches the keys; concurrent requests wait for it."""
+    token, callers = issuer.token(), []
     barrier = threading.Barrier(8)
 
     def ask() -> None:
         barrier.wait()
-        found.append(oidc.verify(token, [AUDIENCE])[1]["sub"])
+        callers.append(oidc.verify(token, [AUDIENCE])[1]["sub"])
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == ["ada-1"] * 8
-    assert issuer.asked == {"/.well-known/openid-configuration": 1, "/jwks": 1}
+    assert callers == ["ada-1"] * 8
+    assert issuer.requests == {"/.well-known/openid-configuration": 1, "/jwks": 1}
 
 
 # --- principals and groups -----------------------------------------------------------------------
 
 
-def test_an_unknown_subject_is_refused_unless_it_may_be_made(issuer: Issuer, settings):
+def test_an_unknown_subject_is_refused_unless_principals_are_created_automatically(
+    issuer: Issuer, settings
+):
     token = issuer.token("new-1", preferred_username="grace")
     refused(token, "not known here")
     settings.MONODON_OIDC_AUTO_CREATE = True
@@ -336,27 +340,27 @@ def test_an_unknown_subject_is_refused_unless_it_may_be_made(issuer: Issuer, set
     assert (row.name, row.issuer, row.subject) == ("user:grace", issuer.url, "new-1")
     event = AuditEvent.objects.get(action="principal.create")
     assert (event.actor, event.target) == ("system", "user:grace")
-    # The subject decides, whatever it calls itself later.
+    # The subject identifies the principal, whatever its name is later.
     known_keys.forget_keys()
     bearer(issuer.token("new-1", preferred_username="admin")).get("principals/user:grace")
     assert Principal.objects.count() == 1
 
 
 @pytest.mark.parametrize("name", ["ada", "a:b", "a/b", "a\nb", " a", "x" * 300])
-def test_nobody_takes_anothers_name(issuer: Issuer, ada, settings, name):
+def test_names_of_other_principals_are_refused(issuer: Issuer, ada, settings, name):
     settings.MONODON_OIDC_AUTO_CREATE = True
     refused(issuer.token("evil", preferred_username=name))
     assert Principal.objects.count() == 1
 
 
-def test_a_person_of_the_admin_keeps_the_name(issuer: Issuer, settings, django_user_model):
+def test_names_of_users_of_the_admin_are_refused(issuer: Issuer, settings, django_user_model):
     settings.MONODON_OIDC_AUTO_CREATE = True
     django_user_model.objects.create_superuser("root", password="x")
     refused(issuer.token("evil", preferred_username="root"), "'user:root' is another's")
 
 
-def test_nobody_gets_the_name_of_who_is_gone(issuer: Issuer, settings, django_user_model):
-    """And with it what that one owns."""
+def test_names_of_deleted_principals_are_refused(issuer: Issuer, settings, django_user_model):
+    """Otherwise the new principal would get the objects of the deleted one."""
     settings.MONODON_OIDC_AUTO_CREATE = True
     Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
     token = issuer.token("bob-1", preferred_username="bob")
@@ -367,9 +371,9 @@ def test_nobody_gets_the_name_of_who_is_gone(issuer: Issuer, settings, django_us
         refused(issuer.token("carl-1", preferred_username="carl"), "'user:carl' is another's")
 
 
-def test_a_subject_whose_user_was_deleted_stays_out(issuer: Issuer, ada, settings):
+def test_a_subject_whose_user_was_deleted_is_refused(issuer: Issuer, ada, settings):
     settings.MONODON_OIDC_AUTO_CREATE = True
-    api_keys.create_api_key(actor=SYSTEM, name="another")  # who administers
+    api_keys.create_api_key(actor=SYSTEM, name="another")  # an administrator
     with users.joining(ada):
         user = get_user_model().objects.create_user("ada")
     bearer(issuer.token()).get("jobs")
@@ -378,7 +382,7 @@ def test_a_subject_whose_user_was_deleted_stays_out(issuer: Issuer, ada, setting
         refused(issuer.token(), "deactivated")
 
 
-def test_the_groups_claim_says_who_is_in_the_issuers_groups(issuer: Issuer, settings):
+def test_the_groups_claim_sets_membership_in_the_issuers_groups(issuer: Issuer, settings):
     settings.MONODON_OIDC_AUTO_CREATE = True
     for name, subject in (("group:ops", "Operations"), ("group:data", "data")):
         principals.create_principal(
@@ -397,13 +401,13 @@ def test_the_groups_claim_says_who_is_in_the_issuers_groups(issuer: Issuer, sett
         known_keys.forget_keys()
         return bearer(issuer.token("g", **claims)).get("principals/user:g")["groups"]
 
-    # A group that belongs to no issuer is not given by a name.
+    # The claim does not add members to groups without an issuer.
     assert of(groups=["data", "admins", "group:admins", "x"]) == ["group:data"]
     refused_ = bearer(issuer.token("g", groups=["data"], jti="2"))
     refused_.refused(403, "permission-denied", "", "GET principals")
     assert of(groups=["data", "Operations"]) == ["group:data", "group:ops"]
     bearer(issuer.token("g", groups=["data", "Operations"])).get("principals")
-    assert of() == ["group:data", "group:ops"]  # nothing is said of groups
+    assert of() == ["group:data", "group:ops"]  # the claim is absent
     assert of(groups=5) == ["group:data", "group:ops"]
     principals.add_member(actor=SYSTEM, group="group:admins", member="user:g")
     assert of(groups="data") == ["group:admins", "group:data"]
@@ -412,7 +416,7 @@ def test_the_groups_claim_says_who_is_in_the_issuers_groups(issuer: Issuer, sett
     assert [row.target for row in joined] == ["group:ops", "group:data"]
 
 
-def test_a_group_is_nobody(issuer: Issuer):
+def test_a_token_does_not_authenticate_a_group(issuer: Issuer):
     principals.create_principal(
         actor=SYSTEM,
         name="group:ops",
@@ -426,7 +430,7 @@ def test_a_group_is_nobody(issuer: Issuer):
 # --- secrets -------------------------------------------------------------------------------------
 
 
-def test_no_token_is_told_or_logged(issuer: Issuer, ada, caplog, capsys):
+def test_tokens_are_neither_returned_nor_logged(issuer: Issuer, ada, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     good, bad = issuer.token(), issuer.token(aud="another")
     answers = [bearer(good).call("GET", "jobs"), bearer(bad).call("GET", "jobs")]
@@ -435,19 +439,19 @@ def test_no_token_is_told_or_logged(issuer: Issuer, ada, caplog, capsys):
     known_keys.forget_keys()
     answers.append(bearer(good).call("GET", "jobs"))
     assert [answer.status_code for answer in answers] == [200, 401, 503]
-    told = "".join(answer.content.decode() + str(answer.headers) for answer in answers)
-    told += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
-    told += str(list(AuditEvent.objects.values())) + str(list(Principal.objects.values()))
-    told += str(list(ApiKey.objects.values())) + "".join(capsys.readouterr())
+    output = "".join(answer.content.decode() + str(answer.headers) for answer in answers)
+    output += caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    output += str(list(AuditEvent.objects.values())) + str(list(Principal.objects.values()))
+    output += str(list(ApiKey.objects.values())) + "".join(capsys.readouterr())
     for token in (good, bad):
-        for part in token.split(".")[1:]:
-            assert part not in told
+        for segment in token.split(".")[1:]:
+            assert segment not in output
 
 
-# --- keys of those who came with a token --------------------------------------------------------
+# --- API keys created with a token ---------------------------------------------------------------
 
 
-def key_of_ones_own(token: str, name: str, **body: object) -> ApiKey:
+def create_own_key(token: str, name: str, **body: object) -> ApiKey:
     bearer(token).post("keys", {"principal": "user:ada", "name": name, **body}, status=201)
     return ApiKey.objects.get(name=name)
 
@@ -463,50 +467,50 @@ def person(issuer: Issuer) -> Principal:
     )
 
 
-def test_a_key_of_ones_own_ends_some_days_after_the_token(issuer: Issuer, person, settings):
+def test_an_own_key_expires_some_days_after_the_token(issuer: Issuer, person, settings):
     settings.MONODON_OIDC_KEY_DAYS = 30
     before = timezone.now()
-    made = key_of_ones_own(issuer.token(), "laptop")
-    later = key_of_ones_own(issuer.token(), "later", expires_at="2099-01-01T00:00:00Z")
+    made = create_own_key(issuer.token(), "laptop")
+    later = create_own_key(issuer.token(), "later", expires_at="2099-01-01T00:00:00Z")
     for key in (made, later):
         days = key.expires_at - before
         assert timedelta(days=30) <= days < timedelta(days=30, minutes=5)
     soon = before + timedelta(days=1)
-    asked = key_of_ones_own(issuer.token(), "sooner", expires_at=soon.isoformat())
-    assert asked.expires_at == soon
+    sooner = create_own_key(issuer.token(), "sooner", expires_at=soon.isoformat())
+    assert sooner.expires_at == soon
 
 
-def test_a_key_of_ones_own_holds_no_longer_than_the_token(issuer: Issuer, person, settings):
-    """Though there is a key with the name that the issuer calls the client."""
+def test_an_own_key_expires_with_the_token(issuer: Issuer, person, settings):
+    """Even if there is a key with the name of the client."""
     settings.MONODON_OIDC_KEY_DAYS = 0
     api_keys.add_key(actor=SYSTEM, principal=person.name, name="notebook")
     end = int(time.time()) + 400
-    found = key_of_ones_own(issuer.token(exp=end, azp="notebook"), "laptop")
-    assert found.expires_at.timestamp() == end
-    assert key_of_ones_own(issuer.token(exp=end + 0.5), "two").expires_at.timestamp() == end + 0.5
+    key = create_own_key(issuer.token(exp=end, azp="notebook"), "laptop")
+    assert key.expires_at.timestamp() == end
+    assert create_own_key(issuer.token(exp=end + 0.5), "two").expires_at.timestamp() == end + 0.5
 
 
-def test_a_key_is_not_replaced_by_one_that_ends_sooner(issuer: Issuer, person, settings):
+def test_a_key_is_not_replaced_by_one_that_expires_sooner(issuer: Issuer, person, settings):
     settings.MONODON_OIDC_KEY_DAYS = 30
     api_keys.add_key(actor=SYSTEM, principal=person.name, name="endless", never_expires=True)
     body = {"overlap_seconds": 60}
     text = "before the key to be replaced"
     path = "POST keys/endless/rotate"
     bearer(issuer.token()).refused(403, "permission-denied", text, path, body)
-    kept = key_of_ones_own(issuer.token(), "kept")
+    replaced = create_own_key(issuer.token(), "kept")
     bearer(issuer.token()).post("keys/kept/rotate", body, status=201)
-    assert ApiKey.objects.get(name="kept-2").expires_at == kept.expires_at
+    assert ApiKey.objects.get(name="kept-2").expires_at == replaced.expires_at
 
 
-def test_a_token_without_a_sensible_end_gives_a_key_of_the_default_lifetime(
+def test_a_token_with_an_invalid_expiry_gives_a_key_of_the_default_lifetime(
     issuer: Issuer, person, settings
 ):
     settings.MONODON_OIDC_KEY_DAYS = 0
-    made = key_of_ones_own(issuer.token(exp=10**15), "laptop")
+    made = create_own_key(issuer.token(exp=10**15), "laptop")
     assert made.expires_at - timezone.now() <= key_rules.DEFAULT_LIFETIME
 
 
-def test_who_administers_makes_keys_without_an_end(issuer: Issuer, ada, settings):
-    """They could have others make them."""
+def test_administrators_create_keys_without_expiry(issuer: Issuer, ada, settings):
+    """They could create them for other principals too."""
     settings.MONODON_OIDC_KEY_DAYS = 0
-    assert key_of_ones_own(issuer.token(), "laptop", expires_at=None).expires_at is None
+    assert create_own_key(issuer.token(), "laptop", expires_at=None).expires_at is None

@@ -1,4 +1,4 @@
-"""Every 429 and 503 says when to come again."""
+"""Every 429 and 503 has the header Retry-After."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from api.lance import errors as lance
 from api.management import errors as management
 from catalog.errors import CatalogError, TooManyAttempts
 
-PASSING = {429, 503}
+TRANSIENT = {429, 503}
 
 
 def make(kind: type[CatalogError]) -> CatalogError:
@@ -26,11 +26,11 @@ def make(kind: type[CatalogError]) -> CatalogError:
     ],
     ids=["lance", "iceberg", "management"],
 )
-def test_what_passes_says_when_to_come_again(table, answer):
-    passing = {kind.__name__ for kind, (status, *_) in table.items() if status in PASSING}
-    assert passing == {"TooManyAttempts", "TooManyRequests", "ServiceUnavailable", "Busy"}
+def test_transient_errors_have_retry_after(table, answer):
+    transient = {kind.__name__ for kind, (status, *_) in table.items() if status in TRANSIENT}
+    assert transient == {"TooManyAttempts", "TooManyRequests", "ServiceUnavailable", "Busy"}
     for kind, (status, *_) in table.items():
-        if status in PASSING:
+        if status in TRANSIENT:
             _, _, headers = answer(make(kind))
-            tells_seconds = kind in {TooManyAttempts, TooManyRequests}
-            assert headers["Retry-After"] == ("7" if tells_seconds else "1")
+            has_seconds = kind in {TooManyAttempts, TooManyRequests}
+            assert headers["Retry-After"] == ("7" if has_seconds else "1")

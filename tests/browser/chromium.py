@@ -1,6 +1,6 @@
-"""Debian's Chromium, driven by Playwright. `python -m tests.browser.chromium` tells whether it is here.
+"""Debian's Chromium, driven by Playwright. `python -m tests.browser.chromium` reports if it is missing.
 
-Playwright's own browsers are not used: what the system has is what people have, and needs no download.
+Playwright's own browsers are not used: the system's browser is that of users, and needs no download.
 """
 
 import os
@@ -26,7 +26,7 @@ _ARGUMENTS = [
     "--font-render-hinting=none",
 ]
 _START = 120_000
-"""Milliseconds: a cold start beside other tests."""
+"""Milliseconds for a cold start during other tests."""
 
 
 def path() -> str | None:
@@ -37,12 +37,12 @@ def path() -> str | None:
 
 
 def missing() -> str:
-    """Why no browser can be driven here; empty if one can."""
+    """The reason why no browser can be used; empty if one can."""
     return "" if path() else "there is no Chromium: apt-get install chromium"
 
 
 def require() -> None:
-    """Skip what needs a browser where there is none; fail where MONODON_REQUIRE_BROWSER is set."""
+    """Skip tests if there is no browser, or fail if MONODON_REQUIRE_BROWSER is set."""
     optional.require(missing(), "MONODON_REQUIRE_BROWSER")
 
 

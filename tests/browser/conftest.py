@@ -1,4 +1,4 @@
-"""Chromium, the real server with its worker and its static files, and people who sign in."""
+"""Chromium, a live server with its worker and its static files, and users who sign in."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ PASSWORD = "narwhals have one tusk"
 PEOPLE = ("ada", "grace")
 """Two administrators: one requests, the other approves."""
 TABLES = {"airlines": 1, "airports": 1, "planes": 1, "flights": 3}
-"""Real tables, and how many portions of each are loaded: each is a version and a fragment."""
+"""Tables with the number of loaded portions. Each portion is a version and a fragment."""
 ICEBERG = ("nyc", "fleet")
-"""An Iceberg table of two schemas and two snapshots, the first of which has a tag."""
+"""An Iceberg table with two schemas, and two snapshots of which the first has a tag."""
 CHILDREN = 60
-"""Namespaces in `nyc`: more than the tree shows of a level at once."""
+"""Number of namespaces in `nyc`: more than a page of the tree."""
 WITHIN = 30_000
-"""Milliseconds that a page may take beside other tests."""
+"""Milliseconds for a page during other tests."""
 _MOST_BYTES = 200_000
 _SIZE = {"width": 1280, "height": 800}
 
@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
-    """One server for all tests of the browser, with the tables of `nyc` in it."""
+    """A server for all browser tests, with the tables of `nyc`."""
     with_trash = LiveServer(
         MONODON_TRASH_SECONDS="604800",
         MONODON_PURGE_GRACE_SECONDS="0",
@@ -101,7 +101,8 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
 
 @pytest.fixture
 def screen(tmp_path: Path) -> Callable[..., None]:
-    """Takes a picture of a page. MONODON_SCREENS names a directory that keeps them."""
+    """Function that takes a screenshot of a page. MONODON_SCREENS names the directory for
+    screenshots."""
     configured = os.environ.get("MONODON_SCREENS")
     directory = Path(configured) if configured else tmp_path / "screens"
     directory.mkdir(parents=True, exist_ok=True)

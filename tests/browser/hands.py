@@ -10,24 +10,24 @@ _AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
 
 def press(page: Page, name: str) -> None:
-    """A button in the head of a page."""
+    """Press a button in the head of a page."""
     page.get_by_role("link", name=name, exact=True).first.click()
 
 
 def choose(page: Page, menu: str, name: str) -> None:
-    """An entry of a menu in the head of a page."""
+    """Choose an entry of a menu in the head of a page."""
     page.get_by_role("button", name=menu, exact=True).click()
-    # The theme hangs its menus below the body; the sidebar may have a link of the same name.
+    # The theme adds its menus to the body. The sidebar may have a link with the same name.
     page.locator("body > nav").get_by_role("link", name=name, exact=True).click()
 
 
 def submit(page: Page, name: str) -> None:
-    """The button of a form."""
+    """Press the button of a form."""
     page.get_by_role("button", name=name, exact=True).click()
 
 
 def open_tab(page: Page, name: str) -> None:
-    """A tab of a row's page, until it is the one that is shown."""
+    """Open a tab of a row's page, and wait until it is shown."""
     tabs = page.locator("nav.m-tabs").first
     tabs.get_by_role("link", name=name, exact=True).click()
     expect(tabs.locator("[aria-current=page]")).to_have_text(name)
@@ -42,7 +42,7 @@ def says(page: Page, text: str) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """Violations of WCAG 2.1 A and AA that axe-core finds; in the dark theme only those of
+    """Violations of WCAG 2.1 A and AA that axe-core reports; in the dark theme only those of
     contrast."""
     page.evaluate(_AXE.read_text())
     page.add_style_tag(content="* { transition: none !important; }")
@@ -54,7 +54,7 @@ def violations(page: Page) -> list[str]:
 
 
 def set_dark(page: Page, *, on: bool) -> None:
-    """Switch the theme as its own control does; the system's setting is ignored afterwards."""
+    """Switch the theme as its control does. The system's setting is ignored afterwards."""
     page.evaluate("on => document.documentElement.classList.toggle('dark', on)", on)
 
 

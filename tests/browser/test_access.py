@@ -1,4 +1,4 @@
-"""The admin for those who do not see it, do not use a mouse, or prefer it dark."""
+"""Accessibility of the admin: screen readers, keyboard, and the dark theme."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Chromium enforces the Content-Security-Policy: no page of ours breaks it, and no foreign script runs."""
+"""Chromium enforces the Content-Security-Policy: no page violates it, and no foreign script runs."""
 
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, expect
@@ -36,7 +36,7 @@ def watch(page: Page, complaints: list[str]) -> None:
     page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
 
 
-def test_the_pages_of_the_admin_keep_to_the_policy(
+def test_the_pages_of_the_admin_comply_with_the_policy(
     server: LiveServer, sign_in: SignIn, complaints: list[str]
 ) -> None:
     page = sign_in()
@@ -61,7 +61,7 @@ def test_the_pages_of_the_admin_keep_to_the_policy(
     assert complaints == []
 
 
-def test_the_log_in_page_keeps_to_the_policy(
+def test_the_log_in_page_complies_with_the_policy(
     server: LiveServer, sign_in: SignIn, complaints: list[str]
 ) -> None:
     page = sign_in()
@@ -74,7 +74,7 @@ def test_the_log_in_page_keeps_to_the_policy(
 
 
 @pytest.mark.parametrize("path", ["/docs", "/docs/iceberg", "/docs/management"])
-def test_the_documents_keep_to_the_policy(
+def test_the_documents_comply_with_the_policy(
     server: LiveServer, sign_in: SignIn, complaints: list[str], path: str
 ) -> None:
     page = sign_in()

@@ -17,9 +17,9 @@ from tests.receiver import Receiver
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 
-# What beat has done every few seconds. Events are told in order: what other databases of this PostgreSQL
-# have under way may hold them back for a while.
-_TELL = """
+# Tasks that beat runs every few seconds. Events are delivered in order, and open transactions in other
+# databases of this PostgreSQL server may delay them.
+_DELIVER = """
 import time
 from catalog.models import WebhookDelivery
 from tasks.maintenance import deliver_webhooks
@@ -39,7 +39,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def row(page: Page, name: str) -> Locator:
-    """The row of a list or panel in which this stands."""
+    """The row of a list or panel that contains this text."""
     return page.get_by_role("row").filter(has_text=name)
 
 
@@ -59,15 +59,15 @@ def test_a_webhook_delivers_fails_and_replays_dead_letters(
 
     client = server.client()
     client.create_namespace(CreateNamespaceRequest(id=["paged"]))
-    server.manage(_TELL.format(target="paged", status="delivered"))
+    server.manage(_DELIVER.format(target="paged", status="delivered"))
     assert receiver.types == ["namespace.create"]
     page.reload()
     expect(row(page, "monodon.namespace.create")).to_contain_text("Delivered")
 
-    # A receiver that answers 410 gets nothing more: the event is a dead letter.
+    # A receiver that answers 410 gets no further requests: the event is a dead letter.
     receiver.answers = [410]
     client.create_namespace(CreateNamespaceRequest(id=["paged", "again"]))
-    server.manage(_TELL.format(target="paged.again", status="dead"))
+    server.manage(_DELIVER.format(target="paged.again", status="dead"))
     page.goto("/admin/")
     page.get_by_role("link", name="Undelivered events: 1").click()
     page.get_by_role("link", name="pager", exact=True).click()
@@ -84,7 +84,7 @@ def test_a_webhook_delivers_fails_and_replays_dead_letters(
     press(page, "Replay dead letters")
     submit(page, "Replay")
     says(page, "1 dead letters of webhook 'pager' were queued for replay")
-    server.manage(_TELL.format(target="paged.again", status="delivered"))
+    server.manage(_DELIVER.format(target="paged.again", status="delivered"))
     assert [event["subject"] for event in receiver.events][-1] == receiver.events[1]["subject"]
     open_tab(page, "Dead letters")
     says(page, "No dead letters.")
@@ -160,13 +160,13 @@ def test_the_key_of_a_service_account_is_shown_once(server: LiveServer, sign_in:
     press(page, "Revoke")
     submit(page, "Revoke")
     says(page, "API key 'loader at night' was revoked")
-    # Every server process stops taking it within five seconds.
+    # Every server process refuses it within five seconds.
     until = time.monotonic() + 60
-    while is_taken(client):
+    while is_accepted(client):
         assert time.monotonic() < until
 
 
-def is_taken(client: RestNamespace) -> bool:
+def is_accepted(client: RestNamespace) -> bool:
     """True if the server accepts the client's key."""
     try:
         client.list_namespaces(ListNamespacesRequest(id=[]))

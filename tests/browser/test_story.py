@@ -35,7 +35,7 @@ def test_a_table_is_labelled_protected_dropped_restored_and_purged(
     fill(ada, "Values", "yes\nno")
     ada.get_by_role("button", name="Create").click()
     says(ada, "was created")
-    found_by_command_bar(ada, "tailnum", "nyc.flights", screen)
+    open_with_command_bar(ada, "tailnum", "nyc.flights", screen)
 
     choose(ada, "Annotate", "Description and owner")
     fill(ada, "Description", "Flights that **left New York** in 2013.")
@@ -66,7 +66,7 @@ def test_a_table_is_labelled_protected_dropped_restored_and_purged(
     read_the_trail(ada, screen)
 
 
-def found_by_command_bar(page: Page, text: str, name: str, screen: Callable[..., None]) -> None:
+def open_with_command_bar(page: Page, text: str, name: str, screen: Callable[..., None]) -> None:
     page.keyboard.press("Control+k")
     bar = page.locator("#search-input-command")
     expect(bar).to_be_focused()
@@ -79,12 +79,12 @@ def found_by_command_bar(page: Page, text: str, name: str, screen: Callable[...,
 
 
 def follow_a_job(page: Page, screen: Callable[..., None]) -> None:
-    """Compaction of the table at hand, until the worker is done with it."""
+    """Compact the current table, and wait until the worker has finished."""
     page.get_by_role("link", name="nyc.flights").click()
     choose(page, "Maintain", "Compact")
     page.get_by_role("button", name="Start job").click()
     says(page, "was started for table")
-    # The page renews itself.
+    # The page refreshes itself.
     expect(page.get_by_text("succeeded", exact=True).first).to_be_visible(timeout=4 * WITHIN)
     screen(page, "job")
     page.goto(_TABLES)
@@ -137,7 +137,7 @@ def purge_with_two_people(ada: Page, sign_in: SignIn, screen: Callable[..., None
     grace.get_by_role("button", name="Approve", exact=True).click()
     says(grace, "is done")
 
-    # The worker removes it; then the trash has it no more.
+    # The worker removes it, and it disappears from the trash.
     deadline = time.monotonic() + 240
     while True:
         ada.goto("/admin/catalog/trashitem/")

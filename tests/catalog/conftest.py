@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def warehouse(tmp_path: Path, settings) -> Path:
-    """An empty warehouse."""
+    """An empty warehouse for each test."""
     directory = tmp_path / "warehouse"
     directory.mkdir()
     settings.MONODON_WAREHOUSE = str(directory)

@@ -1,4 +1,4 @@
-"""``manage.py catalog_history``."""
+"""The command ``manage.py catalog_history``."""
 
 import io
 import json
@@ -41,7 +41,7 @@ def error(*args: str) -> str:
     return str(raised.value)
 
 
-def test_the_state_in_words_and_as_json(monkeypatch):
+def test_the_state_is_printed_as_text_and_json(monkeypatch):
     monkeypatch.setattr(history, "MAX_PAGE", 2)
     for name in ("t", "u", "v"):
         make_table("a", name)
@@ -65,18 +65,18 @@ def test_the_state_in_words_and_as_json(monkeypatch):
         ["table", "a.v", "lance"],
     ]
     assert lines[-1].endswith(": 1 namespaces, 3 tables and views.")
-    found = [json.loads(line) for line in run("--at", then, "--json")]
-    assert [(row["type"], row["identifier"]) for row in found] == [
+    rows = [json.loads(line) for line in run("--at", then, "--json")]
+    assert [(row["type"], row["identifier"]) for row in rows] == [
         ("namespace", ["a"]),
         ("table", ["a", "t"]),
         ("table", ["a", "u"]),
         ("table", ["a", "v"]),
     ]
-    assert [branch["version"] for branch in found[1]["branches"]] == [1, 4]
+    assert [branch["version"] for branch in rows[1]["branches"]] == [1, 4]
     assert run("--at", now())[0].endswith(": 0 namespaces, 0 tables and views.")
 
 
-def test_a_comparison_in_words_and_as_json():
+def test_a_comparison_is_printed_as_text_and_json():
     make_table("a", "t")
     make_version(("a", "t"), 1)
     make_namespace("a.b")
@@ -95,21 +95,21 @@ def test_a_comparison_in_words_and_as_json():
         "table      c.d.new: added (system)",
     ]
     assert "tables added 1, tables dropped 0, tables renamed 1, tables advanced 1" in lines[-1]
-    found = [json.loads(line) for line in run("--at", first, "--diff-to", last, "--json")]
-    assert [row["type"] for row in found] == ["namespace", "namespace", "table", "table", "counts"]
-    assert found[2]["changes"] == ["renamed", "advanced"]
-    assert (found[-1]["tables_added"], found[-1]["commits"]) == (1, 1)
-    assert datetime.fromisoformat(found[-1]["since"]) == datetime.fromisoformat(first)
+    rows = [json.loads(line) for line in run("--at", first, "--diff-to", last, "--json")]
+    assert [row["type"] for row in rows] == ["namespace", "namespace", "table", "table", "counts"]
+    assert rows[2]["changes"] == ["renamed", "advanced"]
+    assert (rows[-1]["tables_added"], rows[-1]["commits"]) == (1, 1)
+    assert datetime.fromisoformat(rows[-1]["since"]) == datetime.fromisoformat(first)
     within = run("--at", first, "--diff-to", last, "--namespace", "c.d")
     assert [line.partition(":")[0] for line in within[:-1]] == [
         "namespace  c.d",
         "table      c.d.new",
     ]
-    # Between dollar signs a name may have dots.
+    # Names that are separated by dollar signs may contain dots.
     assert "1 namespaces, 1 tables" in run("--at", first, "--namespace", "a.b$")[-1]
 
 
-def test_what_cannot_be_asked():
+def test_invalid_arguments_are_refused():
     assert "neither a time" in error("--at", "tomorrow")
     assert "has not come yet" in error("--at", "2999-01-01")
     assert "'no' does not exist" in error("--at", now(), "--namespace", "no")

@@ -1,4 +1,4 @@
-"""What the commands have in common: the trail tells that something was done in a shell."""
+"""Common properties of the commands: the audit trail records the interface."""
 
 import re
 from io import StringIO
@@ -36,7 +36,7 @@ def _quiet(monkeypatch, settings):
         (["audit_export", "--format", "jsonl", "--output", "{out}"], "audit.export"),
     ],
 )
-def test_a_change_came_by_the_command_line(command, action, tmp_path):
+def test_changes_are_recorded_with_the_interface_command(command, action, tmp_path):
     make_table("ws", "t")
     make_table("ws", "gone")
     commit([table_operations.DropTable(table=("ws", "gone"))], actor=SYSTEM)
@@ -44,18 +44,18 @@ def test_a_change_came_by_the_command_line(command, action, tmp_path):
     file = tmp_path / "governance.yaml"
     file.write_text(GOVERNANCE)
     before = AuditEvent.objects.latest("pk").pk
-    given = [word.format(file=file, out=tmp_path / "out") for word in command]
-    call_command(*given, stdout=StringIO(), stderr=StringIO())
+    arguments = [word.format(file=file, out=tmp_path / "out") for word in command]
+    call_command(*arguments, stdout=StringIO(), stderr=StringIO())
     events = AuditEvent.objects.filter(pk__gt=before)
     assert {(event.actor, event.interface) for event in events} == {("system", "command")}
     assert action in {event.action for event in events}
 
 
-def test_no_command_works_as_the_catalog_itself():
-    """But the one that makes a new catalog ready."""
-    found = {
+def test_no_command_acts_as_the_system():
+    """Except the command that prepares a new catalog."""
+    names = {
         path.stem
         for path in Path(next(iter(commands.__path__))).glob("*.py")
         if re.search(r"\bSYSTEM\b", path.read_text())
     }
-    assert found == {"bootstrap"}
+    assert names == {"bootstrap"}

@@ -17,18 +17,18 @@ def run(*arguments: str) -> tuple[str, str]:
     return out.getvalue(), err.getvalue()
 
 
-def test_a_new_service_account(db):
-    key, told = run("etl", "--days", "7", "--scope", "write", "--scope", "create")
-    assert "'etl' of 'etl'" in told
+def test_a_service_account_is_created_with_its_key(db):
+    key, output = run("etl", "--days", "7", "--scope", "write", "--scope", "create")
+    assert "'etl' of 'etl'" in output
     row = ApiKey.objects.get()
     assert known_keys.find_key(key.strip()) == row
     assert (row.principal.level, row.scopes) == ("granted", ["write", "create"])
-    left = row.expires_at - timezone.now()
-    assert timedelta(days=6, hours=23) < left <= timedelta(days=7)
-    assert key.strip() not in told
+    lifetime = row.expires_at - timezone.now()
+    assert timedelta(days=6, hours=23) < lifetime <= timedelta(days=7)
+    assert key.strip() not in output
 
 
-def test_a_key_of_a_principal_within_a_namespace(db):
+def test_a_key_may_be_limited_to_a_namespace(db):
     api_keys.create_api_key(actor=SYSTEM, name="etl")
     namespace = make_namespace("a", "b")
     run("etl-b", "--principal", "etl", "--namespace", "a$b")
@@ -51,19 +51,19 @@ def test_a_key_of_a_principal_within_a_namespace(db):
         (["system"], "reserved for the catalog itself"),
     ],
 )
-def test_what_is_refused_makes_nothing(db, arguments, text):
+def test_invalid_arguments_create_nothing(db, arguments, text):
     api_keys.create_api_key(actor=SYSTEM, name="known")
-    known = list(Principal.objects.values())
+    principals = list(Principal.objects.values())
     with unchanged(), pytest.raises(CommandError, match=text):
         run(*arguments)
-    assert list(Principal.objects.values()) == known
+    assert list(Principal.objects.values()) == principals
 
 
-def test_a_key_is_valid_for_90_days_unless_something_else_is_said(db):
+def test_a_key_is_valid_for_90_days_by_default(db):
     run("etl")
     row = ApiKey.objects.select_related("principal").get(name="etl")
-    left = row.expires_at - timezone.now()
-    assert timedelta(days=89, hours=23) < left <= timedelta(days=90)
+    lifetime = row.expires_at - timezone.now()
+    assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)
     assert (row.principal.level, row.scopes, row.namespace) == ("granted", None, None)
     run("endless", "--never-expires")
     assert ApiKey.objects.get(name="endless").expires_at is None

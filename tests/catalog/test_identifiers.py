@@ -30,24 +30,24 @@ def test_parse_is_the_inverse_of_join(delimiter):
         assert identifiers.parse(delimiter.join(names), delimiter) == names
 
 
-def test_the_delimiter_alone_is_the_root():
+def test_a_single_delimiter_is_the_root():
     for delimiter in ("$", ".", "::", "/"):
         assert identifiers.parse(delimiter, delimiter) == ()
 
 
 @pytest.mark.parametrize("text", ["", "$a", "a$", "a$$b", "$$"])
-def test_empty_parts(text):
+def test_empty_names_are_refused(text):
     with pytest.raises(InvalidIdentifier, match="must not be empty"):
         identifiers.parse(text, "$")
 
 
-def test_an_empty_delimiter():
+def test_an_empty_delimiter_is_refused():
     with pytest.raises(InvalidIdentifier, match="delimiter"):
         identifiers.parse("a", "")
 
 
 @pytest.mark.parametrize("name", ["\0", "a\nb", "\t", "\x7f", "\x85", "\ud800", "a\x1fb"])
-def test_control_characters(name):
+def test_control_characters_are_refused(name):
     with pytest.raises(InvalidIdentifier, match="control character"):
         identifiers.check_name(name)
 
@@ -55,16 +55,16 @@ def test_control_characters(name):
 @pytest.mark.parametrize(
     "name", [" ", "..", "a\u00a0b", "\u200d", "e\u0301", "👩\u200d🚀", "x" * 255]
 )
-def test_what_else_is_a_name(name):
+def test_unusual_names_are_accepted(name):
     assert identifiers.check_name(name) == name
 
 
-def test_length():
+def test_the_length_of_names_is_limited():
     with pytest.raises(InvalidIdentifier, match="256 characters; 255 are allowed"):
         identifiers.check_name("x" * 256)
 
 
-def test_a_table_needs_a_name():
+def test_a_table_requires_a_name():
     assert identifiers.check_table(["t"]) == ("t",)
     with pytest.raises(InvalidIdentifier, match="root namespace is not a table"):
         identifiers.check_table([])
@@ -75,20 +75,20 @@ def test_plus_and_space_are_one_name():
     assert identifiers.digest(["a b"]) == identifiers.digest(["a+b"])
 
 
-def test_digests_tell_identifiers_apart():
-    seen: dict[object, str] = {}
+def test_digests_of_different_identifiers_differ():
+    names_by_digest: dict[object, str] = {}
     for names in [*random_names(2, 3000), (), ("a", "b"), ("ab",), ("a.b",), ("a$b",), ("b", "a")]:
         folded = identifiers.fold(names)
-        assert seen.setdefault(identifiers.digest(names), folded) == folded
+        assert names_by_digest.setdefault(identifiers.digest(names), folded) == folded
 
 
 def test_digests_never_change():
-    """They are stored: another way to compute them would lose every table."""
+    """Digests are stored. With another algorithm, no table would be found."""
     assert str(identifiers.digest(())) == "e3b0c442-98fc-1c14-9afb-f4c8996fb924"
     assert str(identifiers.digest(("ws", "a b"))) == str(identifiers.digest(("ws", "a+b")))
 
 
-def test_slugs_are_harmless_anywhere():
+def test_slugs_contain_only_safe_characters():
     allowed = set(string.ascii_letters + string.digits + "_-")
     for names in [*random_names(3, 500), ("..", ".."), ("/",), ("🦭",), ("a" * 200, "b")]:
         slug = identifiers.slug(names, 60)
@@ -96,28 +96,28 @@ def test_slugs_are_harmless_anywhere():
         assert 0 < len(slug) <= 60
 
 
-def test_labels():
+def test_labels_are_dotted_names():
     assert identifiers.label(("prod", "users")) == "prod.users"
     assert identifiers.label(()) == "(root)"
 
 
 @pytest.mark.parametrize("word", identifiers._ROUTE_WORDS)
-def test_names_that_end_as_a_route_does(word):
+def test_names_with_the_suffix_of_a_route_are_refused(word):
     with pytest.raises(InvalidIdentifier, match="cannot be addressed"):
         identifiers.check_name(f"a{word}")
     for name in (word.removeprefix("/"), f"a-{word.removeprefix('/')}", f"a{word}_"):
         assert identifiers.check_name(name) == name
 
 
-@pytest.mark.parametrize("part", identifiers._ROUTE_PARTS)
-def test_names_that_hold_a_part_of_a_route(part):
-    for name in (f"a{part}b", f"{part}b", f"a{part}", part):
+@pytest.mark.parametrize("segment", identifiers._ROUTE_PARTS)
+def test_names_that_contain_a_segment_of_a_route_are_refused(segment):
+    for name in (f"a{segment}b", f"{segment}b", f"a{segment}", segment):
         with pytest.raises(InvalidIdentifier, match="cannot be addressed"):
             identifiers.check_name(name)
-    assert identifiers.check_name(f"{part.strip('/')}/b")
+    assert identifiers.check_name(f"{segment.strip('/')}/b")
 
 
-def test_long_identifiers_are_not_kept_in_memory():
+def test_long_identifiers_are_not_cached():
     size = identifiers._cached_digest.cache_info().currsize
     for number in range(10):
         long = ("x" * 255, "y" * 255, str(number))

@@ -1,4 +1,4 @@
-"""``manage.py maintain``."""
+"""The command ``manage.py maintain``."""
 
 import io
 import json
@@ -37,8 +37,8 @@ def _table(db, warehouse, monkeypatch):
 
 
 @pytest.fixture
-def works(monkeypatch):
-    """Puts another function in the place of the work."""
+def replace_work(monkeypatch):
+    """Function that replaces the work of jobs."""
 
     def put(work) -> None:
         monkeypatch.setattr(job_runner, "_work", lambda job, spark: work)
@@ -61,7 +61,7 @@ def error(*args: str) -> str:
 # --- plan -------------------------------------------------------------------------------------------
 
 
-def test_the_plan_of_a_table_keeps_nothing():
+def test_the_plan_of_a_table_is_not_stored():
     with unchanged():
         text = maintain_("plan", "ws$t")
     assert text.startswith("ws.t: health 100 of 100\n")
@@ -69,7 +69,7 @@ def test_the_plan_of_a_table_keeps_nothing():
     assert text.endswith("Nothing needs to be done.\n")
 
 
-def test_a_plan_tells_what_would_be_done_and_where():
+def test_a_plan_shows_actions_and_tables():
     policies.set_namespace_policy(actor=SYSTEM, namespace=(), values={"min_small_files": 2})
     for n in range(3):
         rows = pa.table({"id": [n]}).to_reader()
@@ -78,7 +78,7 @@ def test_a_plan_tells_what_would_be_done_and_where():
     assert "compact (dry_run, by the worker): 4 of 4 files are small\n" in text
 
 
-def test_the_worst_tables():
+def test_the_tables_with_the_lowest_scores_are_listed():
     assert maintain_("plan") == "No table has been measured yet.\n"
     make_lance_table(("other", "u"))
     measurements.measure_due()
@@ -95,12 +95,12 @@ def test_the_worst_tables():
 # --- run --------------------------------------------------------------------------------------------
 
 
-def test_a_run_in_this_process_shows_what_came_of_it(works):
+def test_a_run_in_this_process_shows_its_result(replace_work):
     def work(job, report):
         report(4, 8)
         return {"before": {"files": 8}, "after": {"files": 1}, "note": "a remark"}
 
-    works(work)
+    replace_work(work)
     text = maintain_("run", "ws$t", "compact", "--here")
     job = Job.objects.get()
     assert (job.kind, job.status, job.is_dry_run) == ("compact", "succeeded", False)
@@ -111,7 +111,7 @@ def test_a_run_in_this_process_shows_what_came_of_it(works):
     assert "\r" not in text
 
 
-def test_indexes_are_built_anew():
+def test_indexes_are_rebuilt():
     for name in ("one", "two"):
         index = NewIndex(column="id", index_type="BTREE", name=name)
         lance_indexes.create_index(actor=SYSTEM, table=("ws", "t"), index=index)
@@ -120,22 +120,22 @@ def test_indexes_are_built_anew():
     text = maintain_(*kind, "--index", "two", "--here")
     line, result = text.split("\n", 1)
     assert line == f"Job {Job.objects.get().pk}: rebuild_indexes succeeded 3/3 rows"
-    assert [each["name"] for each in json.loads(result)["plan"]["indexes"]] == ["two"]
+    assert [index["name"] for index in json.loads(result)["plan"]["indexes"]] == ["two"]
     text = maintain_(*kind, "--here", "--dry-run")
-    told = json.loads(text.split("\n", 1)[1])
-    assert [each["name"] for each in told["plan"]["indexes"]] == ["one", "two"]
-    assert "version" not in told
+    dry_run = json.loads(text.split("\n", 1)[1])
+    assert [index["name"] for index in dry_run["plan"]["indexes"]] == ["one", "two"]
+    assert "version" not in dry_run
 
 
-def test_a_dry_run_of_the_real_work_changes_nothing():
+def test_a_dry_run_changes_nothing():
     text = maintain_("run", "ws$t", "clean_up", "--dry-run", "--here")
     job = Job.objects.get()
     assert (job.status, job.is_dry_run, job.error) == ("succeeded", True, "")
     assert f"Job {job.pk}: clean_up (dry run) succeeded" in text
 
 
-def test_a_bar_on_a_terminal_only(works):
-    works(lambda job, report: report(4, 8))
+def test_a_progress_bar_appears_only_on_a_terminal(replace_work):
+    replace_work(lambda job, report: report(4, 8))
     text = maintain_("run", "ws$t", "compact", "--here", out=Terminal())
     assert text.startswith("\rJob ")
     assert f"[{'#' * 15}{'.' * 15}] 4/8 files\n" in text
@@ -143,28 +143,28 @@ def test_a_bar_on_a_terminal_only(works):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_run_by_a_worker_is_followed_to_its_end(works):
-    half, seen = threading.Event(), threading.Event()
+def test_a_run_by_a_worker_is_watched_until_it_ends(replace_work):
+    half, resumed = threading.Event(), threading.Event()
 
     class Watched(Terminal):
         def write(self, text: str) -> int:
             if "running" in text and "4/8" in text:
-                seen.set()
+                resumed.set()
             return super().write(text)
 
     def work(job, report):
         report(4, 8)
-        jobs.renew(job)  # as its keeper does every two seconds
+        jobs.renew(job)  # as the lease heartbeat does every two seconds
         half.set()
-        seen.wait(20)
+        resumed.wait(20)
         report(8, 8)
 
-    works(work)
+    replace_work(work)
 
     def worker() -> None:
-        while not (found := Job.objects.filter(status=JobStatus.QUEUED).first()):
+        while not (job := Job.objects.filter(status=JobStatus.QUEUED).first()):
             pass
-        job_runner.run_job(found.pk)
+        job_runner.run_job(job.pk)
         connection.close()
 
     thread = threading.Thread(target=worker)
@@ -173,7 +173,7 @@ def test_a_run_by_a_worker_is_followed_to_its_end(works):
     text = maintain_("run", "ws$t", "compact", out=out)
     thread.join()
     assert half.is_set()
-    assert seen.is_set()
+    assert resumed.is_set()
     assert "succeeded" in text
     assert f"[{'#' * 30}] 8/8 files" in text
 
@@ -184,7 +184,7 @@ def test_a_job_may_be_left_to_a_worker():
     assert (text, job.status) == (f"Job {job.pk}: compact queued\n", "queued")
 
 
-def test_who_stops_watching_does_not_stop_the_job(monkeypatch):
+def test_an_interrupt_does_not_stop_the_job(monkeypatch):
     def interrupted(seconds):
         raise KeyboardInterrupt
 
@@ -196,20 +196,20 @@ def test_who_stops_watching_does_not_stop_the_job(monkeypatch):
     assert Job.objects.get().status == "queued"
 
 
-def test_a_job_that_fails_is_an_error(works):
+def test_a_job_that_fails_is_an_error(replace_work):
     def work(job, report):
         raise maintain.InvalidInput("there is no way")
 
-    works(work)
+    replace_work(work)
     with pytest.raises(CommandError, match="has failed: there is no way"):
         maintain_("run", "ws$t", "compact", "--here")
 
 
-def test_what_is_to_be_tried_again_is_not_waited_for(works):
+def test_the_command_does_not_wait_for_retries(replace_work):
     def work(job, report):
         raise OSError("the storage is away")
 
-    works(work)
+    replace_work(work)
     with pytest.raises(CommandError, match="is queued for a worker: the storage is away"):
         maintain_("run", "ws$t", "compact", "--here")
     Job.objects.update(lease_until=None)
@@ -217,7 +217,7 @@ def test_what_is_to_be_tried_again_is_not_waited_for(works):
         maintain_("run", "ws$t", "compact", "--here")
 
 
-def test_what_cannot_be_run():
+def test_invalid_runs_are_refused():
     make_table("ws", "empty")
     make_iceberg_table("ws", "i")
     assert error("run", "ws$no", "compact") == "Table 'ws.no' does not exist"
@@ -241,14 +241,14 @@ def test_what_cannot_be_run():
 # --- status -----------------------------------------------------------------------------------------
 
 
-def test_the_status_of_what_goes_on_and_of_what_ended_lately(works):
+def test_the_status_shows_active_and_recent_jobs(replace_work):
     assert maintain_("status") == "No maintenance ran.\n"
 
     def work(job, report):
         report(3, None)
         raise maintain.InvalidInput("there is no way")
 
-    works(work)
+    replace_work(work)
     failed = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     job_runner.run_job(failed.pk)
     waits = maintenance_scheduler.start(
@@ -265,7 +265,7 @@ def test_the_status_of_what_goes_on_and_of_what_ended_lately(works):
     assert maintain_("status", "--hours", "4").count("\n") == 2
 
 
-def test_the_status_of_one_job_with_its_log(works, monkeypatch):
+def test_the_status_of_a_job_shows_its_log(replace_work, monkeypatch):
     monkeypatch.setattr(maintain.job_control, "PAGE_SIZE", 1)
 
     def work(job, report):
@@ -273,7 +273,7 @@ def test_the_status_of_one_job_with_its_log(works, monkeypatch):
         jobs.log_event(job, "others were quicker", JobEvent.Level.WARNING)
         return {"after": 1}
 
-    works(work)
+    replace_work(work)
     job = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     job_runner.run_job(job.pk)
     head, first, second, *result = maintain_("status", str(job.pk)).splitlines()
@@ -290,27 +290,27 @@ def lines(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split(maxsplit=2)[1:] for line in text.splitlines()}
 
 
-def test_policies_are_said_and_shown():
+def test_policies_are_set_and_shown():
     with unchanged():
         assert lines(maintain_("policy", "ws$t"))["compaction"] == ["dry_run", "default"]
     maintain_("policy", "--namespace", "$", "--set", "keep_versions=4", "--set", "small_ratio=0.25")
     maintain_("policy", "--namespace", "ws", "--set", "compaction=on", "--set", "window_from=22:00")
     text = maintain_("policy", "ws$t", "--set", "target_rows=4096", "--set", "cleanup=off")
-    found = lines(text)
-    assert found["keep_versions"] == ["4", "(root)"]
-    assert found["small_ratio"] == ["0.25", "(root)"]
-    assert found["compaction"] == ["on", "ws"]
-    assert found["target_rows"] == ["4096", "set here, ws.t"]
-    said = MaintenancePolicy.objects.get(table__name="t").values
-    assert said == {"target_rows": 4096, "cleanup": "off"}
+    settings = lines(text)
+    assert settings["keep_versions"] == ["4", "(root)"]
+    assert settings["small_ratio"] == ["0.25", "(root)"]
+    assert settings["compaction"] == ["on", "ws"]
+    assert settings["target_rows"] == ["4096", "set here, ws.t"]
+    values = MaintenancePolicy.objects.get(table__name="t").values
+    assert values == {"target_rows": 4096, "cleanup": "off"}
     maintain_("policy", "ws$t", "--unset", "cleanup", "--set", "keep_versions=9")
-    said = MaintenancePolicy.objects.get(table__name="t").values
-    assert said == {"target_rows": 4096, "keep_versions": 9}
+    values = MaintenancePolicy.objects.get(table__name="t").values
+    assert values == {"target_rows": 4096, "keep_versions": 9}
     maintain_("policy", "ws$t", "--unset", "target_rows", "--unset", "keep_versions")
     assert not MaintenancePolicy.objects.filter(table__name="t").exists()
 
 
-def test_policies_that_cannot_be_said():
+def test_invalid_policies_are_refused():
     assert "Policy setting 'nothing' does not exist" in error(
         "policy", "ws$t", "--set", "nothing=1"
     )

@@ -1,4 +1,4 @@
-"""The registry of maintenance actions, with an action that only this module declares."""
+"""The registry of maintenance actions, with an action that this module declares."""
 
 import importlib
 import io
@@ -83,21 +83,21 @@ ACTION = MaintenanceAction(
 )
 
 
-def _read_routes_again() -> None:
-    """The admin makes its routes once, when Django starts."""
+def _reload_routes() -> None:
+    """Reload the routes, which the admin creates once, at Django's start."""
     importlib.reload(sys.modules["config.urls"])
     clear_url_caches()
 
 
 @pytest.fixture
 def action() -> Iterator[MaintenanceAction]:
-    """ACTION while it is registered, as a release that declares it would have it."""
+    """ACTION, registered as in a release that declares it."""
     importlib.import_module("config.urls")
     maintenance_actions.register(ACTION)
-    _read_routes_again()
+    _reload_routes()
     yield ACTION
     maintenance_actions.unregister(ACTION)
-    _read_routes_again()
+    _reload_routes()
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def table(db, warehouse, monkeypatch) -> Table:
 
 @pytest.fixture(autouse=True)
 def _plain_static_files(settings, tmp_path: Path) -> None:
-    """The hashed names of static files exist only after collectstatic."""
+    """Disable hashed names of static files, which exist only after collectstatic."""
     settings.STATIC_ROOT = tmp_path
     settings.STORAGES = {
         **settings.STORAGES,
@@ -136,10 +136,10 @@ def maintain(*arguments: str) -> str:
     return out.getvalue()
 
 
-# --- an action that only a declaration adds ---------------------------------------------------------
+# --- an action that is added by a declaration -------------------------------------------------------
 
 
-def test_the_scheduler_plans_and_starts_it(action, table):
+def test_the_scheduler_plans_and_starts_the_action(action, table):
     measurements.measure_due()
     (planned,) = TableHealth.objects.newest().get(table=table).planned
     assert (planned["kind"], planned["mode"]) == ("count_rows", "dry_run")
@@ -160,7 +160,7 @@ def test_the_scheduler_plans_and_starts_it(action, table):
     assert scheduler.start_due() == 0  # the last job was a moment ago
 
 
-def test_the_scheduler_starts_what_is_due_by_time(action, table):
+def test_the_scheduler_starts_actions_that_are_due(action, table):
     maintenance_actions.unregister(ACTION)
     is_due = {"now": False}
     timed = replace(ACTION, plan=None, is_due=lambda occasion: is_due["now"])
@@ -175,7 +175,7 @@ def test_the_scheduler_starts_what_is_due_by_time(action, table):
     assert Job.objects.get().kind == "count_rows"
 
 
-def test_the_api_starts_and_shows_it(action, table, management):
+def test_the_api_starts_and_shows_the_action(action, table, management):
     plan = management.post("tables/ws$t/plan")
     assert [job["kind"] for job in plan["planned"]] == ["count_rows"]
     started = management.post("tables/ws$t/maintenance", {"kind": "count_rows"}, status=202)
@@ -189,7 +189,7 @@ def test_the_api_starts_and_shows_it(action, table, management):
     assert management.get("summary")["by_kind"]["count_rows"]["succeeded"] == 1
 
 
-def test_policies_validate_its_rules(action, table, management):
+def test_policies_validate_the_rules_of_the_action(action, table, management):
     rules = {rule["name"]: rule for rule in management.get("rules")["rules"]}
     assert rules["min_counted_rows"] == {
         "name": "min_counted_rows",
@@ -210,8 +210,8 @@ def test_policies_validate_its_rules(action, table, management):
     assert management.post("tables/ws$t/plan")["planned"] == []
 
 
-def test_the_openapi_document_has_it(action):
-    base._shared.cache_clear()  # made before the action was registered
+def test_the_openapi_document_contains_the_action(action):
+    base._shared.cache_clear()  # the document was generated before the action was registered
     with patched_settings(document.SETTINGS):
         generated = document.ManagementSchemaGenerator().get_schema(public=True)
     schemas = generated["components"]["schemas"]
@@ -228,7 +228,7 @@ def test_the_openapi_document_has_it(action):
     assert described["kind"] == f"Some of {', '.join(kinds)}, separated by commas."
 
 
-def test_the_command_line_starts_and_shows_it(action, table):
+def test_the_command_line_starts_and_shows_the_action(action, table):
     assert "count_rows (dry_run, by the worker): 3 rows are not counted\n" in maintain(
         "plan", "ws$t"
     )
@@ -242,7 +242,7 @@ def test_the_command_line_starts_and_shows_it(action, table):
     assert MaintenancePolicy.objects.get().values == {"min_counted_rows": 9}
 
 
-def test_the_admin_starts_and_shows_it(action, table, browser):
+def test_the_admin_starts_and_shows_the_action(action, table, browser):
     page = f"/admin/catalog/table/{table.pk}"
     overview = browser.get(f"{page}/change/?tab=maintenance").content.decode()
     assert 'aria-label="Count rows"' in overview
@@ -254,9 +254,9 @@ def test_the_admin_starts_and_shows_it(action, table, browser):
     assert (job.kind, job.is_dry_run) == ("count_rows", True)
     assert AuditEvent.objects.get(action="maintenance.start").after["kind"] == "count_rows"
     job_runner.run_job(job.pk)
-    shown = browser.get(f"/admin/catalog/job/{job.pk}/change/").content.decode()
-    assert "count the rows" in shown
-    assert "Dry run: 3 rows counted" in shown
+    content = browser.get(f"/admin/catalog/job/{job.pk}/change/").content.decode()
+    assert "count the rows" in content
+    assert "Dry run: 3 rows counted" in content
     jobs_page = browser.get("/admin/catalog/job/?kind__exact=count_rows").content.decode()
     assert f"Job {job.pk}: count the rows (dry run)" in jobs_page
     form = {"action": "count_rows_now", "_selected_action": [table.pk]}
@@ -267,7 +267,7 @@ def test_the_admin_starts_and_shows_it(action, table, browser):
     assert '<label for="id_min_counted_rows">' in policy
 
 
-def test_only_its_formats_have_it(action, table, browser, management):
+def test_the_action_applies_only_to_its_formats(action, table, browser, management):
     make_iceberg_table("ws", "i")
     row = Table.objects.get(name="i")
     page = browser.get(f"/admin/catalog/table/{row.pk}/change/").content.decode()
@@ -278,7 +278,7 @@ def test_only_its_formats_have_it(action, table, browser, management):
         assert "format do not support 'count_rows'" in refused.json()["detail"]
 
 
-def test_a_job_of_an_action_that_is_gone_fails_and_stays_readable(table, browser, management):
+def test_a_job_of_a_removed_action_fails_and_remains_readable(table, browser, management):
     maintenance_actions.register(ACTION)
     try:
         job = scheduler.start(actor=SYSTEM, table=TABLE, kind="count_rows")
@@ -294,7 +294,7 @@ def test_a_job_of_an_action_that_is_gone_fails_and_stays_readable(table, browser
         assert refused.status_code == 400
 
 
-def test_it_requires_no_migration(action, db):
+def test_the_action_requires_no_migration(action, db):
     call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)
 
 
@@ -314,7 +314,7 @@ def test_the_actions_of_the_release_are_registered():
 
 @pytest.mark.parametrize("field", ["title", "label", "help", "icon", "group"])
 @pytest.mark.parametrize("key", maintenance_actions.keys())
-def test_every_action_has_its_texts(key: str, field: str):
+def test_every_action_has_texts(key: str, field: str):
     text = getattr(maintenance_actions.require(key), field)
     assert text.strip() == text
     assert text
@@ -378,7 +378,8 @@ def test_an_unknown_key_is_refused():
 
 @pytest.mark.parametrize("table_format", ["lance", "iceberg"])
 def test_the_documentation_has_the_table_of_each_format(table_format: str):
-    """To repair: paste the output of ``manage.py maintain actions --markdown FORMAT``."""
+    """If this fails, replace the table by the output of ``manage.py maintain actions --markdown
+    FORMAT``."""
     text = Path("docs/maintenance.md").read_text()
     assert f"\n\n{maintenance_actions.documentation(table_format)}\n" in text
 
@@ -399,11 +400,11 @@ def test_the_documentation_has_the_table_of_each_format(table_format: str):
         (removed_files, {"files": 3, "bytes": 4096}, "3 files removed, 4,096 bytes"),
     ],
 )
-def test_summaries(summarize: Callable[[Mapping[str, Any]], str], result, expected):
+def test_results_are_summarized(summarize: Callable[[Mapping[str, Any]], str], result, expected):
     assert summarize(result) == expected
 
 
-def test_the_summary_of_a_job():
+def test_the_summary_of_a_job_contains_its_result():
     result = {"files": 3}
     summarize = maintenance_actions.summarize
     assert summarize("clean_up", result, is_dry_run=False) == "3 files removed"

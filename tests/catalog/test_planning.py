@@ -1,4 +1,4 @@
-"""What a table's figures come to."""
+"""Maintenance plans and scores from the figures of tables."""
 
 from dataclasses import replace
 
@@ -34,18 +34,18 @@ def kinds(statistics: Statistics, policy=ON) -> list[str]:
     return [job.kind for job in maintenance_actions.plan(statistics, policy)]
 
 
-def test_a_table_that_is_well():
+def test_a_healthy_table_needs_no_maintenance():
     assert kinds(WELL) == []
     assert planning.score(WELL, ON) == 100
 
 
-def test_an_empty_table():
+def test_an_empty_table_needs_no_maintenance():
     empty = replace(WELL, rows=0, files=0, bytes=0, versions=1)
     assert kinds(empty) == []
     assert planning.score(empty, ON) == 100
 
 
-def test_small_files():
+def test_many_small_files_are_compacted():
     (job,) = maintenance_actions.plan(SMALL, ON)
     assert (job.kind, job.mode, job.files_gone, job.bytes_read) == ("compact", Mode.ON, 198, 10**8)
     assert job.reason == "200 of 200 files are small"
@@ -53,17 +53,17 @@ def test_small_files():
     assert planning.score(SMALL, ON) == 60
 
 
-def test_few_small_files_are_left_alone():
+def test_few_small_files_are_not_compacted():
     few = replace(SMALL, files=7, small_files=7, rewrite_files=7, rewritten_files=1)
     assert kinds(few) == []
     assert planning.score(few, ON) == 100
 
 
-def test_what_cannot_become_fewer_is_left_alone():
+def test_files_that_compaction_would_not_reduce_are_not_compacted():
     assert kinds(replace(SMALL, rewritten_files=200)) == []
 
 
-def test_deleted_rows_make_compaction_worth_it():
+def test_many_deleted_rows_are_compacted():
     deleted = replace(WELL, deleted_rows=200_000, rewrite_files=1, rewritten_files=1)
     (job,) = maintenance_actions.plan(deleted, ON)
     assert (job.kind, job.files_gone) == ("compact", 0)
@@ -71,13 +71,13 @@ def test_deleted_rows_make_compaction_worth_it():
     assert kinds(replace(deleted, deleted_rows=100_000)) == []
 
 
-def test_large_lance_tables_and_all_iceberg_tables_are_for_spark():
+def test_large_lance_tables_and_all_iceberg_tables_use_spark():
     large = replace(SMALL, rewrite_bytes=2 * 1024**3)
     assert maintenance_actions.plan(large, ON)[0].is_for_spark
     assert maintenance_actions.plan(replace(SMALL, format="iceberg"), ON)[0].is_for_spark
 
 
-def test_indexes():
+def test_indexes_with_many_unindexed_rows_are_optimized():
     stale = replace(
         WELL, indexes=3, stale_indexes=(StaleIndex("a", 9_999), StaleIndex("b", 50_000))
     )
@@ -90,7 +90,7 @@ def worn(*built: BuiltIndex, **changed: object) -> Statistics:
     return replace(WELL, indexes=len(built), built_indexes=built, **changed)
 
 
-def test_an_index_in_many_segments_is_built_anew():
+def test_an_index_with_many_segments_is_rebuilt():
     built = worn(BuiltIndex("a", 20, 10**6), BuiltIndex("b", 21, 5000), BuiltIndex("c", 30, 70))
     (job,) = maintenance_actions.plan(built, ON)
     assert (job.kind, job.mode, job.parameters) == (
@@ -107,7 +107,7 @@ def test_an_index_in_many_segments_is_built_anew():
     assert maintenance_actions.plan(built, policies.effective([]))[0].mode is Mode.DRY_RUN
 
 
-def test_a_vector_index_is_built_anew_once_most_rows_came_after_it():
+def test_a_vector_index_is_rebuilt_if_most_rows_are_newer():
     half, more = (BuiltIndex("v", 1, 9, 4, trained) for trained in (500_000, 499_999))
     assert kinds(worn(half)) == []
     (job,) = maintenance_actions.plan(worn(more), ON)
@@ -115,11 +115,11 @@ def test_a_vector_index_is_built_anew_once_most_rows_came_after_it():
     assert "500001 of 1000000 rows were added after 'v' was trained" in job.reason
     never = policies.effective([("p", {"untrained_ratio": 1.0})])
     assert kinds(worn(BuiltIndex("v", 1, 9, 4, 0)), never) == []
-    assert kinds(worn(BuiltIndex("v", 1, 9, 4, 2_000_000))) == []  # rows went since
+    assert kinds(worn(BuiltIndex("v", 1, 9, 4, 2_000_000))) == []  # rows were deleted since
     assert kinds(worn(BuiltIndex("b", 1, 9), rows=0)) == []
 
 
-def test_what_is_built_anew_is_not_brought_up_to_date_before():
+def test_an_index_that_is_rebuilt_is_not_optimized():
     stale = (StaleIndex("a", 50_000), StaleIndex("b", 60_000))
     both = worn(BuiltIndex("a", 99, 1), BuiltIndex("b", 1, 1), stale_indexes=stale)
     assert [
@@ -128,24 +128,26 @@ def test_what_is_built_anew_is_not_brought_up_to_date_before():
         ("rebuild_indexes", ["a"]),
         ("optimize_indexes", ["b"]),
     ]
-    shown = policies.effective([("p", {"indexes": "on"})])
+    settings = policies.effective([("p", {"indexes": "on"})])
     assert [
-        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(both, shown)
+        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(both, settings)
     ] == [
         ("rebuild_indexes", ["a"]),
         ("optimize_indexes", ["a", "b"]),
     ]
 
 
-def test_what_cannot_be_built_anew_is_brought_up_to_date():
+def test_an_index_that_cannot_be_rebuilt_is_optimized():
     stale = (StaleIndex("a", 50_000),)
-    one = worn(BuiltIndex("a", 99, 1, obstacle="too few vectors"), stale_indexes=stale)
-    assert [(job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(one, ON)] == [
+    statistics = worn(BuiltIndex("a", 99, 1, obstacle="too few vectors"), stale_indexes=stale)
+    assert [
+        (job.kind, job.parameters["indexes"]) for job in maintenance_actions.plan(statistics, ON)
+    ] == [
         ("optimize_indexes", ["a"]),
     ]
 
 
-def test_figures_of_an_older_version_know_no_built_indexes():
+def test_figures_of_older_releases_have_no_built_indexes():
     old = WELL.as_json()
     del old["built_indexes"]
     assert Statistics.from_json(old) == WELL
@@ -153,13 +155,13 @@ def test_figures_of_an_older_version_know_no_built_indexes():
     assert Statistics.from_json(new.as_json()) == new
 
 
-def test_old_versions():
+def test_old_versions_are_cleaned_up():
     (job,) = maintenance_actions.plan(replace(WELL, versions=100, old_versions=90), ON)
     assert job.kind == "clean_up"
     assert "90 of 100 versions" in job.reason
 
 
-def test_iceberg_has_its_own():
+def test_iceberg_tables_have_their_own_actions():
     iceberg = replace(WELL, format="iceberg", manifests=80, delete_files=30, old_versions=1)
     assert kinds(iceberg) == ["rewrite_position_deletes", "rewrite_manifests", "clean_up"]
     some = replace(iceberg, rewritten_manifests=60, rewritten_delete_files=22)
@@ -171,7 +173,7 @@ def test_iceberg_has_its_own():
     assert kinds(replace(iceberg, format="lance")) == ["clean_up"]
 
 
-def test_what_rewriting_would_not_make_fewer_is_left_alone():
+def test_manifests_and_deletes_that_a_rewrite_would_not_reduce_are_not_rewritten():
     same = replace(
         WELL,
         format="iceberg",
@@ -189,13 +191,13 @@ def test_what_rewriting_would_not_make_fewer_is_left_alone():
     assert planning.score(full, ON) == 100
 
 
-def test_all_at_once_comes_in_order():
+def test_several_actions_have_a_fixed_order():
     everything = replace(SMALL, stale_indexes=(StaleIndex("a", 10**6),), indexes=1, old_versions=4)
     assert kinds(everything) == ["optimize_indexes", "compact", "clean_up"]
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("off", []), ("dry_run", [Mode.DRY_RUN])])
-def test_modes(mode, expected):
+def test_modes_of_policies_become_modes_of_jobs(mode, expected):
     policy = policies.effective([("p", {"compaction": mode})])
     assert [job.mode for job in maintenance_actions.plan(SMALL, policy)] == expected
 
@@ -215,7 +217,7 @@ def test_the_score_stays_within_its_bounds():
     assert planning.score(worst, ON) < planning.score(SMALL, ON) < planning.score(WELL, ON)
 
 
-def test_segments_of_an_index_that_become_one():
+def test_segments_of_an_index_that_are_merged():
     assert planning.segments_to_merge([], 100) == 0
     assert planning.segments_to_merge([600], 100) == 0
     assert planning.segments_to_merge([600, 100], 100) == 1
@@ -224,7 +226,7 @@ def test_segments_of_an_index_that_become_one():
     assert planning.segments_to_merge([100, 600], 100) == 0  # only the newest ones
 
 
-def test_segments_stay_few_and_rows_are_seldom_written_anew():
+def test_merging_keeps_segments_few_and_rarely_rewrites_rows():
     segments, written = [1000], 0
     for _ in range(1000):
         merged = planning.segments_to_merge(segments, 1)
@@ -236,8 +238,8 @@ def test_segments_stay_few_and_rows_are_seldom_written_anew():
     assert written < 1000 * 11
 
 
-def test_equality_deletes():
-    """Three upserts of a small table, as Flink leaves them."""
+def test_equality_deletes_of_upserts_are_compacted():
+    """Three upserts of a small table, as Flink writes them."""
     upserted = replace(
         WELL, format="iceberg", rows=13, files=4, rewrite_files=1, rewritten_files=1,
         equality_delete_files=3, equality_deletes=3,

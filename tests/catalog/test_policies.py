@@ -1,4 +1,4 @@
-"""What policies say, and what they come to for one table."""
+"""Values of policies, and the effective policy of a table."""
 
 from datetime import time
 
@@ -15,7 +15,7 @@ def test_every_default_is_allowed_by_its_own_rule():
     assert len(rules_by_name()) == len(rules())
 
 
-def test_nothing_is_changed_unless_somebody_says_so():
+def test_by_default_no_action_changes_a_table():
     assert {rule.default for rule in rules() if rule.unit is Unit.MODE} <= {Mode.DRY_RUN, Mode.OFF}
 
 
@@ -28,7 +28,7 @@ def test_nothing_is_changed_unless_somebody_says_so():
         {},
     ],
 )
-def test_what_can_be_said(values):
+def test_valid_values_are_accepted(values):
     assert policies.check(values) == values
 
 
@@ -57,25 +57,25 @@ def test_what_can_be_said(values):
         ({"max_jobs": 0}, "whole number from 1"),
     ],
 )
-def test_what_cannot_be_said(values, text):
+def test_invalid_values_are_refused(values, text):
     with pytest.raises(InvalidInput, match=text):
         policies.check(values)
 
 
-def test_the_nearest_policy_counts_and_is_named():
-    found = policies.effective(
+def test_the_nearest_policy_applies_and_is_the_source():
+    policy = policies.effective(
         [
             ("(root)", {"compaction": "on", "keep_versions": 3, "no_such_rule": 1}),
             ("prod", {"keep_versions": 5}),
             ("prod.t", {"target_rows": 2048}),
         ]
     )
-    assert (found["compaction"], found.values["compaction"].source) == ("on", "(root)")
-    assert (found["keep_versions"], found.values["keep_versions"].source) == (5, "prod")
-    assert (found["target_rows"], found.values["target_rows"].source) == (2048, "prod.t")
-    assert (found["cleanup"], found.values["cleanup"].source) == ("dry_run", "")
-    assert found.mode("compaction") is Mode.ON
-    assert set(found.values) == set(rules_by_name())
+    assert (policy["compaction"], policy.values["compaction"].source) == ("on", "(root)")
+    assert (policy["keep_versions"], policy.values["keep_versions"].source) == (5, "prod")
+    assert (policy["target_rows"], policy.values["target_rows"].source) == (2048, "prod.t")
+    assert (policy["cleanup"], policy.values["cleanup"].source) == ("dry_run", "")
+    assert policy.mode("compaction") is Mode.ON
+    assert set(policy.values) == set(rules_by_name())
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_nearest_policy_counts_and_is_named():
         ("22:00", "04:00", ["22:00", "23:59", "00:00", "04:00"], ["04:01", "21:59"]),
     ],
 )
-def test_windows(begin, end, allowed, refused):
+def test_windows_limit_the_times_of_maintenance(begin, end, allowed, refused):
     policy = policies.effective([("p", {"window_from": begin, "window_to": end})])
     assert all(policy.allows(time.fromisoformat(moment)) for moment in allowed)
     assert not any(policy.allows(time.fromisoformat(moment)) for moment in refused)

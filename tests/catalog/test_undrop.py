@@ -1,4 +1,4 @@
-"""The command that brings back what was dropped."""
+"""The command ``manage.py undrop``."""
 
 from io import StringIO
 
@@ -26,7 +26,7 @@ def undrop(*args: str) -> str:
     return out.getvalue()
 
 
-def test_it_lists_and_brings_back():
+def test_dropped_tables_are_listed_and_undropped():
     assert undrop() == "The trash is empty.\n"
     table = make_table("ws", "t")
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
@@ -38,7 +38,7 @@ def test_it_lists_and_brings_back():
     assert Table.objects.present().get() == table
 
 
-def test_by_number_and_under_another_name():
+def test_an_item_is_undropped_by_number_with_another_name():
     first, second = make_table("ws", "t"), None
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     item = TrashItem.objects.get()
@@ -50,7 +50,7 @@ def test_by_number_and_under_another_name():
     assert Table.objects.named(("ws", "t")).get() == second
 
 
-def test_a_namespace():
+def test_a_namespace_is_undropped():
     make_table("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"), cascade=True)], actor=SYSTEM)
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)
@@ -60,6 +60,6 @@ def test_a_namespace():
     assert Namespace.objects.live().count() == 3
 
 
-def test_what_is_not_there():
+def test_missing_items_are_refused():
     with pytest.raises(CommandError, match=r"Trash item 'ws\.t' does not exist"), unchanged():
         undrop("ws$t")

@@ -1,4 +1,4 @@
-"""The real server under storms, and killed."""
+"""Fixtures for storms of requests and killed servers."""
 
 import os
 import random
@@ -13,7 +13,8 @@ __all__ = ["live_template"]
 
 @pytest.fixture
 def seed() -> int:
-    """Shown when the test fails; CHAOS_SEED repeats the choices, though not the races."""
+    """The seed, which is printed if the test fails. CHAOS_SEED repeats the choices, but not the
+    races."""
     seed = int(os.environ.get("CHAOS_SEED") or random.SystemRandom().randrange(2**32))
     print(f"CHAOS_SEED={seed}")
     return seed

@@ -11,16 +11,16 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import psycopg
 
-# A COMMIT of its own, and the one statement that is a commit by itself.
+# A separate COMMIT, and the single statement that is a commit.
 _MOMENTS = (b"COMMIT\x00", b'"operation":"')
 CUTS = ("before", "after", "late")
-"""Whether PostgreSQL never receives the commit, receives it while the client loses its connection,
-or receives it some time after the client lost the connection."""
+"""PostgreSQL never receives the commit, receives it while the client loses its connection, or
+receives it some time after the client lost the connection."""
 _LATE_SECONDS = 0.3
 
 
 class Proxy:
-    """Listens on the loopback, and forwards to the database of a URL."""
+    """A proxy on loopback that forwards to the database of a URL."""
 
     def __init__(self, url: str, seed: int, *, probability: float) -> None:
         self._url = urlsplit(url)
@@ -35,7 +35,7 @@ class Proxy:
         self.is_cutting = False
         self._open: set[socket.socket] = set()
 
-    def go_away(self) -> None:
+    def shut(self) -> None:
         """End all connections and refuse new ones, like a stopped server."""
         self._port = self._listener.getsockname()[1]
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -43,7 +43,7 @@ class Proxy:
         for side in list(self._open):
             _close(side)
 
-    def come_back(self) -> None:
+    def reopen(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", self._port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -79,7 +79,7 @@ class Proxy:
         return socket.create_connection((self._url.hostname, self._url.port or 5432))
 
     def _send(self, client: socket.socket, server: socket.socket) -> None:
-        """From the client to the server, with an eye on commits."""
+        """Forward data from the client to the server, and detect commits."""
         with contextlib.suppress(OSError):
             while content := client.recv(1 << 16):
                 cut = self._choose() if any(moment in content for moment in _MOMENTS) else None

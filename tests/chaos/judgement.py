@@ -34,7 +34,7 @@ class Traces:
 
 
 class Ledger:
-    """Everything of the server's database, read once the storm is over."""
+    """The server's database, read after the storm."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         def rows(query: str) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def names_readable_manifests(server: LiveServer, ledger: Ledger) -> int:
 
 
 def is_settled(storm: Storm, ledger: Ledger) -> None:
-    """Every manifest in the ledger, of dropped tables too, is in its final place and only there."""
+    """Every manifest in the ledger, including dropped tables, has its final path and no other."""
     sent = {request.id: request for request in storm.requests}
     for row in ledger.versions:
         assert row["staged_path"] is None, row
@@ -199,5 +199,5 @@ def is_settled(storm: Storm, ledger: Ledger) -> None:
         if path.is_relative_to(row["location"]):
             assert path.name == f"{2**64 - 1 - row['version']:020d}.manifest", row
             assert not staged.exists(), row
-        else:  # staged for a table that was replaced meanwhile: entered as given, never touched
+        else:  # staged for a table that was replaced concurrently: recorded unchanged, and never touched
             assert path == staged, row

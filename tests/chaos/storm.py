@@ -1,7 +1,7 @@
-"""A storm: many threads send mixed, colliding commits, and remember what they were told.
+"""A storm: many threads send mixed, conflicting commits, and store the answers.
 
-Every batch writes its own id into the metadata of its versions, the properties of its tables and, as the
-request id, into the transaction and the audit rows; so the database can be held against the answers.
+Every batch writes its id to the metadata of its versions, the properties of its tables and, as the request
+id, to the transaction and the audit rows. So the database can be compared with the answers.
 """
 
 import itertools
@@ -92,7 +92,7 @@ class Storm:
             self._locations[table] = answer["location"]
             self._present[table] = True
 
-    # -- its course
+    # -- execution
 
     def run(self, requests_each: int) -> None:
         """Wait until every thread has sent this many requests."""
@@ -167,7 +167,7 @@ class Storm:
         is_present = present if dice.random() < 0.9 else not present
         return dice.choice([t for t in TABLES if self._present[t] is is_present] or TABLES)
 
-    # -- what it sends
+    # -- requests
 
     def _invent(self, dice: random.Random) -> Request:
         name = f"storm-{next(self._numbers)}"
@@ -206,7 +206,7 @@ class Storm:
                 return Request(name, f"/v1/namespace/{'$'.join(space)}/drop", body)
 
     def _batch(self, name: str, dice: random.Random) -> Request:
-        """One to four things to do, in any order of tables; each is one operation or a few."""
+        """One to four changes of tables in any order, each with one or several operations."""
         steps: list[Step] = []
         for _ in range(dice.randint(1, 4)):
             kind = dice.choices(("create", "new", "replace", "delete"), (60, 15, 10, 15))[0]
@@ -237,7 +237,7 @@ class Storm:
             table = self._pick(dice, present=True)
             branch = dice.choices(("", "dev"), (4, 1))[0]
             version = self._next_version.get((table, branch), 1)
-            if dice.random() < 0.7:  # else another thread takes the same number
+            if dice.random() < 0.7:  # otherwise another thread uses the same number
                 self._next_version[table, branch] = version + 1
             steps.append(Step("create", table, version, branch))
         _make_distinct(steps)
@@ -294,7 +294,7 @@ def manifest(name: str, index: int, step: Step) -> bytes:
 
 
 def _make_distinct(steps: Sequence[Step]) -> None:
-    """One batch does not collide with itself: further versions of a table count on."""
+    """Give further versions of a table in one batch the next numbers, so that they do not conflict."""
     taken: set[tuple[Table, str, int]] = set()
     for step in steps:
         if step.kind == "deregister":

@@ -24,10 +24,10 @@ class _Run:
         self.history = History(directory / "history")
         spaces = Spaces(directory, 1, 400)
         reader = Client(1, Connection("http://127.0.0.1:9", "key"), spaces, self.history, 7)
-        self.said: list[str] = []
+        self.output: list[str] = []
         # Only `_judge_due` asks the server; the subject of these tests is the end of the run.
         cluster: Any = Cluster.__new__(Cluster)
-        self.judge = BackgroundJudge(cluster, self.history, spaces, reader, self.said.append)
+        self.judge = BackgroundJudge(cluster, self.history, spaces, reader, self.output.append)
         self._numbers = itertools.count(1)
 
     def write(self, step: dict[str, Any], outcome: str) -> str:
@@ -60,7 +60,7 @@ def test_unchanged_spaces_keep_their_verdict(run: _Run) -> None:
     before = run.judge.verdicts
     run.judge.finish("s1", run.read("a"), {created})
     assert run.judge.verdicts == before
-    assert (run.result(), run.judge.anomalies, run.said) == ("linearizable", {"s1": []}, [])
+    assert (run.result(), run.judge.anomalies, run.output) == ("linearizable", {"s1": []}, [])
 
 
 def test_losses_after_the_verdict_are_detected(run: _Run) -> None:
@@ -71,7 +71,7 @@ def test_losses_after_the_verdict_are_detected(run: _Run) -> None:
     assert [operation.kind for operation in operations] == ["write", "names", "names"]
     assert run.result() == "not linearizable"
     assert [anomaly.kind for anomaly in run.judge.anomalies["s1"]] == ["not linearizable"]
-    assert run.said[0].startswith("not linearizable: s1")
+    assert run.output[0].startswith("not linearizable: s1")
 
 
 def test_commits_after_the_verdict_are_considered(run: _Run) -> None:

@@ -1,6 +1,6 @@
-"""Web server and worker are killed during commits; the events are the commits, no more and no fewer.
+"""Web server and worker are killed during commits. The events are exactly the commits.
 
-A stream that comes back with its last id and a receiver of webhooks both get each committed change at
+A stream that reconnects with its last id and a receiver of webhooks both get each committed change at
 least once, and nothing else.
 """
 
@@ -56,7 +56,7 @@ def test_events_match_a_thousand_commits_despite_kills(
 def _kill_while_committing(
     server: LiveServer, receiver: Receiver, seed: int, *, commits: int, kills: int
 ) -> None:
-    """`kills` in turn of the web server and of the worker, spread over the commits."""
+    """Commit, and alternately kill the web server and the worker, `kills` times in total."""
     dice = random.Random(seed)
     server.manage(_HOOK.format(url=receiver.url))
     assert server.post("/v1/namespace/ws/create")[0] == 200
@@ -66,7 +66,8 @@ def _kill_while_committing(
     lock = threading.Lock()
 
     def write(number: int) -> None:
-        """One table and, every third time, two in one commit. Sent again only if it did not come."""
+        """Create a table or, every third time, two in one commit. Retry only requests that were not
+        executed."""
         names = [f"t{number}", f"u{number}"] if number % 3 == 0 else [f"t{number}"]
         while not _send(server, names):
             time.sleep(0.1)
@@ -99,7 +100,9 @@ def _kill_while_committing(
     assert set(delivered) == committed
     assert len(committed) >= commits
     assert {event["subject"] for event in listener.events} >= acknowledged
-    assert len(listener.ids) == len(set(listener.ids))  # a stream repeats none: it knows its place
+    assert len(listener.ids) == len(
+        set(listener.ids)
+    )  # a stream repeats no event, because it has a position
     transactions = {event["data"]["transaction_id"] for event in listener.events}
     with server.database() as connection:
         rows = connection.execute(
@@ -108,7 +111,7 @@ def _kill_while_committing(
         ).fetchall()
         tables = connection.execute("SELECT count(*) FROM catalog_table").fetchone()
     assert transactions == {row for (row,) in rows}
-    assert tables == (len(committed),)  # each has been declared once
+    assert tables == (len(committed),)  # each table was declared once
     print(
         f"{commits} commits, {kills} kills: {len(committed)} events, stream opened"
         f" {listener.opened} times, {len(delivered) - len(committed)} told twice by POST"
@@ -126,7 +129,7 @@ def _send(server: LiveServer, names: list[str]) -> bool:
     except Lost:
         return False
     assert status in {200, 409, 500, 503}, answer
-    return status in {200, 409}  # 409: the one whose answer was lost
+    return status in {200, 409}  # 409: the commit whose answer was lost
 
 
 def _committed(server: LiveServer) -> set[str]:

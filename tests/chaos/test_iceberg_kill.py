@@ -1,6 +1,6 @@
-"""The web server is killed again and again while clients commit to Iceberg tables.
+"""The web server is killed repeatedly while clients commit to Iceberg tables.
 
-Each commit sets a property of its own name, so the tables themselves tell which commits stand.
+Each commit sets a property with its name, so the tables show which commits took effect.
 """
 
 import itertools
@@ -187,13 +187,13 @@ def _commit(name: str, table: str) -> dict[str, Any]:
     }
 
 
-# --- what it left ------------------------------------------------------------------------------
+# --- judgement ---------------------------------------------------------------------------------
 
 
 def _judge(storm: _Storm) -> tuple[int, int]:
-    """Hold answers, tables, ledger, files and notes against each other.
+    """Compare answers, tables, ledger, files and records of pending files.
 
-    Returns how many files are noted and not in the ledger, and how many notes there are.
+    Returns the number of recorded files that are not in the ledger, and the number of records.
     """
     server = storm.server
     with server.database() as connection:
@@ -232,7 +232,7 @@ def _judge(storm: _Storm) -> tuple[int, int]:
 
 
 def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
-    """The current metadata file is what loadTable answers, to the byte; returns its properties."""
+    """Assert that loadTable answers the bytes of the current metadata file. Return its properties."""
     answer = urllib3.request(
         "GET",
         f"{server.url}/v1/namespaces/storm/tables/{table}",

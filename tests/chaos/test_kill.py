@@ -13,7 +13,8 @@ from tests.live import LiveServer
 
 @pytest.fixture
 def server(live_template: None) -> Iterator[LiveServer]:
-    """A server with one worker process: a second one would seldom start before the next kill."""
+    """A server with one worker process, because a second one would rarely start before the next
+    kill."""
     with LiveServer(workers=1, threads=16) as server:
         yield server
 
@@ -69,7 +70,7 @@ def _wait_for_traffic(storm: Storm, commits: int = 10, within: float = 60.0) -> 
 
 
 def _moves_to_finish(server: LiveServer) -> int:
-    """Versions that were committed and whose manifest the killed server did not get to move."""
+    """Number of committed versions whose manifests the killed server did not move."""
     server.wait_until_idle()
     with server.database() as connection:
         query = "SELECT count(*) FROM catalog_tableversion WHERE staged_path IS NOT NULL"

@@ -1,8 +1,7 @@
-"""Tables of both formats are maintained by the clock while they are written, and who maintains is killed.
+"""Scheduled maintenance of tables of both formats during writes, while its processes are killed.
 
-The clock is fast: policies keep versions for seconds, leases run out soon, and nothing rests after it
-failed. The floors for files that no version has are those of production; files get old by being
-touched.
+Intervals are short: policies keep versions for seconds, leases expire soon, and there are no pauses after
+failures. The minimum ages of orphans are those of production; the test sets back the times of files.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ POLICY = {
     "min_small_files": 2,
     "deleted_ratio": 0.01,
     "cleanup": "on",
-    "keep_for": 3600,  # the lowest; below it goes by the database alone
+    "keep_for": 3600,  # the minimum; lower values are only possible in the database
     "keep_versions": 2,
     "orphans": "on",
     "orphan_age": DAY,
@@ -101,7 +100,7 @@ while True:
     time.sleep(2)
 """
 _HURRY = (
-    # A worker that was silent for so long has lost its job.
+    # A worker loses its job if it is silent for this time.
     f"""UPDATE catalog_job SET lease_until = now() WHERE status = 'running'
     AND lease_until < now() + interval '{120 - LEASE_SECONDS} s'""",
     """UPDATE catalog_job SET lease_until = now() + interval '2 s' WHERE status = 'queued'
@@ -111,7 +110,7 @@ _HURRY = (
     created_at = created_at - interval '3 d' WHERE status IN ('succeeded', 'failed')
     AND finished_at BETWEEN now() - interval '1 h' AND now() - interval '20 s'""",
 )
-_NOTHING_TO_DO = "no snapshots to expire"  # the clock was faster
+_NOTHING_TO_DO = "no snapshots to expire"  # the scheduler did it before
 _FINAL = """
 from catalog.access import SYSTEM
 from catalog.services.maintenance import scheduler
@@ -128,9 +127,9 @@ class Size:
     iceberg: int
     seconds: float
     calm: tuple[float, float]
-    """Between two kills."""
+    """Seconds between two kills."""
     pause: float
-    """Pause of a writer between two changes."""
+    """Pause of a writer between two changes, in seconds."""
     kinds: frozenset[tuple[str, str]]
     """Kinds of maintenance, by format, that the scheduler must have started and that must have
     succeeded."""
@@ -206,7 +205,7 @@ class Upkeep:
                 while not (drivers := self._drivers()) and time.monotonic() < deadline:
                     time.sleep(0.2)
                 if drivers:
-                    time.sleep(dice.uniform(0, 10))  # its start takes most of the time
+                    time.sleep(dice.uniform(0, 10))  # its start takes most of its run time
                     with contextlib.suppress(psutil.NoSuchProcess):
                         dice.choice(drivers).kill()
                         self.killed["driver"] += 1
@@ -219,7 +218,7 @@ class Upkeep:
         self._beat.drain()
 
     def _drivers(self) -> list[psutil.Process]:
-        """Processes of Spark that this server's worker began."""
+        """Spark processes of this server's worker."""
         pids = []
         for process in psutil.process_iter():
             try:
@@ -248,7 +247,7 @@ class Upkeep:
             time.sleep(0.5)
 
     def wait_until_done(self, within: float = 600.0) -> None:
-        """Wait until no job is left; each ends by itself, whatever was killed."""
+        """Wait until no job is active. Each must end by itself, whatever was killed."""
         deadline = time.monotonic() + within
         statement = "SELECT * FROM catalog_job WHERE status IN ('queued', 'running')"
         while unfinished := judgement.query(self.server, statement):
@@ -260,7 +259,7 @@ class Upkeep:
 
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Empty where Spark cannot run."""
+    """The Java for Spark; empty if Spark cannot run."""
     if spark_client.missing():
         return ""
     return spark_client._java_home(tmp_path_factory.mktemp("java"))
@@ -372,7 +371,7 @@ class _Tables:
         ]
 
     def are_right(self, rows: Mapping[judgement.Name, Rows]) -> int:
-        """Every table and every version of it; returns how many there are."""
+        """Check every version of every table. Return the number of versions."""
         assert rows.keys() == set(self.names)
         return sum(
             judgement.lance_is_right(self._server, name, rows[name]) for name in self.lances

@@ -1,7 +1,7 @@
-"""Database sessions end in the middle of everything; no answer says what is not so.
+"""Database sessions end during requests, and no answer is false.
 
-A success stands exactly once, a refusal changed nothing, and only an outcome that is said to be unknown
-may be either.
+A successful request took effect exactly once, and a refused one changed nothing. Only a request whose
+outcome is reported as unknown may have done either.
 """
 
 import io
@@ -29,7 +29,7 @@ from tests.live import LiveServer
 CLIENTS = 12
 TABLES = ("a", "b", "c")
 KILLS_OF_A_NAMESPACE = 400
-"""Then clients go on in another, before the metadata of its tables is so large that they are slow."""
+"""Clients then continue in another namespace, before large metadata of its tables makes them slow."""
 ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -41,7 +41,7 @@ class Outcome(Enum):
 
 @dataclass
 class Sent:
-    """A request, by a mark that it leaves behind when it is carried out."""
+    """A request, identified by a mark that it writes when it is executed."""
 
     kind: str
     mark: str
@@ -50,7 +50,7 @@ class Sent:
 
 
 class Clients(Background):
-    """Threads that send one request after the other, each with a mark of its own, to a namespace."""
+    """Threads that send requests to a namespace one after the other, each with its own mark."""
 
     def __init__(self, server: LiveServer, seed: int, space: str) -> None:
         self._server, self._seed, self._space = server, seed, space
@@ -68,7 +68,7 @@ class Clients(Background):
             path, body, headers = self._request(kind, mark, dice)
             outcome, answer = self._send(path, body, headers)
             while kind == "keyed insert" and outcome is not Outcome.DONE:
-                # The key makes it safe to go on until there is a success.
+                # With the key, it is safe to repeat the request until it succeeds.
                 if self._stop.wait(0.02):
                     break
                 outcome, answer = self._send(path, body, headers)
@@ -168,7 +168,7 @@ def prepare(server: LiveServer, space: str = "ns") -> None:
 
 
 def end_sessions(database: psycopg.Connection, dice: random.Random) -> Counter[str]:
-    """End some sessions of the server, those that are at work first; returns how many of which."""
+    """End some sessions of the server, active ones first. Return the numbers of both kinds."""
     rows = database.execute(
         "SELECT pg_terminate_backend(pid), state = 'idle' FROM ("
         "  SELECT pid, state FROM pg_stat_activity WHERE datname = current_database()"
@@ -180,7 +180,7 @@ def end_sessions(database: psycopg.Connection, dice: random.Random) -> Counter[s
 
 
 def judge(server: LiveServer, sent: list[Sent], space: str = "ns") -> Counter[str]:
-    """Count of requests by outcome, provided that no answer is false."""
+    """Assert that no answer is false. Return the number of requests by outcome."""
     server.wait_until_idle()
     server.settle()
     rows = lance.dataset(namespace_client=server.client(), table_id=[space, "rows"]).to_table()
@@ -216,7 +216,7 @@ def judge(server: LiveServer, sent: list[Sent], space: str = "ns") -> Counter[st
 
 
 def _shares(total: int) -> Iterator[tuple[str, int]]:
-    """Namespaces, and how many kills of the total each takes."""
+    """Namespaces, each with its share of the kills."""
     for start in range(0, total, KILLS_OF_A_NAMESPACE):
         yield f"ns{start}", min(KILLS_OF_A_NAMESPACE, total - start)
 

@@ -41,7 +41,7 @@ def query(server: LiveServer, statement: str, *values: Any) -> list[dict[str, An
 
 
 def lance_is_right(server: LiveServer, name: Name, rows: Rows) -> int:
-    """Rows, index, every version of the ledger; returns how many versions were read."""
+    """Check rows, index and every version of the ledger. Return the number of versions."""
     catalog, table = server.client(), list(name)
     newest = lance.dataset(namespace_client=catalog, table_id=table)
     assert rows_of(newest.to_table()) == rows, name
@@ -70,7 +70,7 @@ def lance_versions(server: LiveServer, name: Name) -> list[int]:
 
 
 def lance_orphans(server: LiveServer, name: Name) -> set[str]:
-    """Files below a table that no version of the ledger has, by its manifests alone."""
+    """Files below a table that no manifest of a version in the ledger names."""
     newest = lance.dataset(namespace_client=server.client(), table_id=list(name))
     location = Path(newest.uri.removeprefix("file://"))
     needed = {"_versions/latest_version_hint.json"}
@@ -98,7 +98,7 @@ def lance_orphans(server: LiveServer, name: Name) -> set[str]:
 
 
 def iceberg_is_right(server: LiveServer, name: Name, rows: Rows) -> int:
-    """Rows, and every snapshot; returns how many were read."""
+    """Check rows and every snapshot. Return the number of snapshots."""
     table = pyice.connect(server.url, token=server.key).load_table(name)
     assert rows_of(_read(table, None)) == rows, name
     for snapshot in table.snapshots():
@@ -153,7 +153,7 @@ def commits_of_jobs(server: LiveServer, name: Name) -> set[str]:
         if snapshot.summary is not None and snapshot.summary["monodon.job-id"]
     }
     log = [entry.metadata_file for entry in table.metadata.metadata_log]
-    ids, before = set(), by_jobs  # those of the oldest file may be older than that
+    ids, before = set(), by_jobs  # snapshots of the oldest file may be older
     for location in [*log, table.metadata_location]:
         document = json.loads(Path("/" + location.removeprefix("file:").lstrip("/")).read_bytes())
         snapshot_ids = {snapshot["snapshot-id"] for snapshot in document.get("snapshots", ())}
@@ -167,7 +167,7 @@ def commits_of_jobs(server: LiveServer, name: Name) -> set[str]:
 
 
 def jobs_have_ended(server: LiveServer) -> Mapping[str, Counter[str]]:
-    """No job is left; returns how those of each kind ended."""
+    """Assert that no job is active. Return the results by kind."""
     rows = query(server, "SELECT * FROM catalog_job ORDER BY id")
     active = [row for row in rows if row["status"] in {"queued", "running"}]
     assert not active, (active, server.log)

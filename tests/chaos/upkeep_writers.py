@@ -1,7 +1,7 @@
-"""Writers of tables that are maintained meanwhile.
+"""Writers of tables during maintenance.
 
-Each has rows of its own, by their ids, and remembers what it was told of them; so at the end a table's
-rows are exactly what all of its writers remember. Spawned, so importable by name.
+Each writer has its own range of ids, and stores the acknowledged state of its rows. At the end, the rows of
+a table must be exactly those of its writers. Importable by name, because the processes are spawned.
 """
 
 import random
@@ -46,7 +46,7 @@ class Task:
     number: int
     """Number of the writer within the table."""
     stop: Path
-    """Writers go on until there is such a file."""
+    """Writers continue until this file exists."""
     pause: float
     seed: str
 
@@ -60,7 +60,7 @@ class WriterReport:
     changes: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     unknown: list[str] = field(default_factory=list)
-    """Errors that do not say whether anything was done; the writer looked, and went on from there."""
+    """Errors with an unknown outcome, after which the writer read its rows and continued."""
 
 
 def table_of(rows: Rows) -> pa.Table:
@@ -92,7 +92,7 @@ def write(tasks: Sequence[Task]) -> list[WriterReport]:
 
 
 class Writer(ABC):
-    """One that makes changes, one after the other."""
+    """A writer, which makes one change after the other."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -153,7 +153,8 @@ class Writer(ABC):
         return result
 
     def present_rows(self) -> Rows:
-        """The writer's rows as they are now. Maintenance may remove a version while it is read."""
+        """Read the writer's current rows. Maintenance may remove a version during the read, which
+        is then repeated."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -175,7 +176,7 @@ class Writer(ABC):
 
     @abstractmethod
     def read(self) -> pa.Table:
-        """The writer's own rows."""
+        """Read the writer's rows."""
 
 
 class LanceRest(Writer):
@@ -207,7 +208,7 @@ class LanceRest(Writer):
 
 
 class LanceDirect(LanceRest):
-    """Writes files by itself and only commits through the server."""
+    """Writes files itself, and only commits through the server."""
 
     def append(self, data: pa.Table) -> None:
         lance.write_dataset(data, namespace_client=self.ns, table_id=self.id, mode="append")

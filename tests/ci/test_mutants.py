@@ -1,4 +1,4 @@
-"""The parts of `make mutants`: the mutants of a file, the map of tests, the summary."""
+"""The modules of `make mutants`: mutants of a file, the map of tests, the summary."""
 
 import importlib
 import sys
@@ -88,7 +88,7 @@ def test_a_mutant_has_the_lines_of_its_statement(mutants):
     assert list(signature.lines()) == [6, 7, 8, 9, 10, 11]
 
 
-def test_a_mutant_is_in_effect_wherever_its_function_was_imported(mutants, mutations):
+def test_a_mutant_is_active_in_modules_that_imported_its_function(mutants, mutations):
     from sample import Counter, double
 
     mutations.activate(by_change(mutants, "- if number > 10:", "+ if number >= 10:"))

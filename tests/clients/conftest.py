@@ -1,4 +1,4 @@
-"""Clients meet the real server."""
+"""Clients of a live server."""
 
 import json
 from collections.abc import Callable, Sequence

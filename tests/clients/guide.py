@@ -11,7 +11,7 @@ def blocks(
 ) -> list[str]:
     """The code of a section, with the address and the key of the live server.
 
-    The section without a name is what comes before the first one.
+    The section without a name is the text before the first heading.
     """
     text = (PROJECT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
     start = rf"^## {section}\n" if section else r"\A"

@@ -1,8 +1,8 @@
 """Iceberg's REST Compatibility Kit, run against a live server.
 
-The kit is the test suite of Iceberg's own REST catalogs, which anybody can run against a server. It
-is published on Maven Central with the releases; Hadoop's classes come from the PySpark wheel.
-`python -m tests.clients.iceberg_kit` tells whether it can run here, and fetches what it needs.
+The kit is the test suite of Iceberg's REST catalogs, and can be run against any server. It is
+published on Maven Central with the releases; Hadoop's classes come from the PySpark wheel.
+`python -m tests.clients.iceberg_kit` downloads its files, and reports the reason if it cannot run.
 """
 
 import os
@@ -121,14 +121,14 @@ _JARS = (
         "d78396e3c5bce3f2865c9186647481e5589d34cacc632484715b686108d17c66",
     ),
 )
-# With a hyphen behind: the name of the jar without its version.
+# The name of the jar without its version, with a hyphen at the end.
 _OF_PYSPARK = (
     *("hadoop-client-api-", "hadoop-client-runtime-", "avro-1", "slf4j-api-"),
     *("jackson-annotations-", "jackson-core-", "jackson-databind-"),
     *("log4j-api-", "log4j-core-", "log4j-slf4j2-impl-"),
 )
 _SUITES = ("RESTCompatibilityKitCatalogTests", "RESTCompatibilityKitViewCatalogTests")
-# Capabilities of the server beyond those that the kit expects of every server.
+# Capabilities of the server in addition to those that the kit expects.
 _ABILITIES = (
     "rck.requires-namespace-create",
     "rck.supports-serverside-retry",
@@ -139,7 +139,7 @@ _SECONDS = 480
 
 @dataclass(frozen=True)
 class Results:
-    """Names of tests, as ``suite.test``; of those that failed also why."""
+    """Names of tests, as ``suite.test``, with the reasons of failures."""
 
     passed: frozenset[str]
     skipped: frozenset[str]
@@ -147,7 +147,7 @@ class Results:
 
 
 def missing() -> str:
-    """Why the kit cannot run here; empty if it can."""
+    """The reason why the kit cannot run; empty if it can."""
     if spark.java() is None:
         return f"The kit needs Java {spark.OLDEST_JAVA} to {spark.NEWEST_JAVA}, as Spark does"
     try:
@@ -158,7 +158,7 @@ def missing() -> str:
 
 
 def require() -> None:
-    """Skip the kit where it cannot run; fail where MONODON_REQUIRE_KIT is set."""
+    """Skip tests if the kit cannot run, or fail if MONODON_REQUIRE_KIT is set."""
     optional.require(missing(), "MONODON_REQUIRE_KIT")
 
 
@@ -172,7 +172,7 @@ def run(url: str, token: str, warehouse: str, reports: Path) -> Results:
     files += [file for name in _OF_PYSPARK for file in sorted(directory.glob(f"{name}*.jar"))]
     command = [
         java,
-        # Short tests: what takes long is the start and the compilers.
+        # The tests are short: most of the time is start-up and compilation.
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"),
         *("-Drck.local=false", *(f"-D{ability}=true" for ability in _ABILITIES)),
         *("-jar", str(console), "execute", "--config", "rck.local=false"),
@@ -180,7 +180,7 @@ def run(url: str, token: str, warehouse: str, reports: Path) -> Results:
         *("--details", "none", "--disable-banner", "--disable-ansi-colors"),
         *(f"--select-class=org.apache.iceberg.rest.{suite}" for suite in _SUITES),
     ]
-    # The kit takes the properties of its catalog from here; they are not to be seen by `ps`.
+    # The kit reads the properties of its catalog from here, so `ps` does not show them.
     catalog = {"CATALOG_URI": url, "CATALOG_TOKEN": token, "CATALOG_WAREHOUSE": warehouse}
     completed = subprocess.run(
         command,

@@ -1,6 +1,6 @@
-"""Jars and other artifacts from Maven Central, fetched once and checked.
+"""Jars and other artifacts from Maven Central, downloaded once and verified.
 
-MONODON_JARS is the directory that keeps them. Where there is no way to Maven Central that is known
+MONODON_JARS is the directory that stores them. If Maven Central is unreachable, this is reported
 within two minutes.
 """
 
@@ -20,7 +20,7 @@ _CHUNK = 1024 * 1024
 
 
 class NotFetched(Exception):
-    """The jar is not here, and the message says why it cannot be fetched."""
+    """A jar is missing and cannot be downloaded; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def iceberg_runtime() -> Path:
 
 
 def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
-    """The files of jars; those that are not there yet are fetched. Raises NotFetched."""
+    """Return the files of jars, and download missing ones. Raises NotFetched."""
     deadline = time.monotonic() + within
     files = []
     for jar in jars:
@@ -90,7 +90,8 @@ def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
 
 
 def _fetch(jar: Jar, file: Path, deadline: float) -> None:
-    """Under another name first, so that a jar is whole or not there, whoever else fetches it."""
+    """Download to a temporary name first, so that a jar is complete or missing, also with
+    concurrent downloads."""
     partial_file = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with (

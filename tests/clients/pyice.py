@@ -1,4 +1,4 @@
-"""PyIceberg as a client of the live server, and what each writing process of the tests does with it."""
+"""PyIceberg as a client of the live server, and the function of the tests' writing processes."""
 
 import random
 import time
@@ -12,12 +12,12 @@ _PATIENCE = 240.0
 
 
 def connect(url: str, **properties: Any) -> RestCatalog:
-    """`properties` say who connects (`token=`, `credential=`) and to which `warehouse`."""
+    """`properties` are the credentials (`token=`, `credential=`) and the `warehouse`."""
     return RestCatalog("monodon", uri=url, **properties)
 
 
 def credential(url: str, key: str) -> dict[str, str]:
-    """What connects by way of the token endpoint. PyIceberg warns where that has to be guessed.
+    """Properties to connect through the token endpoint, about whose URL PyIceberg would warn if it were missing.
 
     The id is the key's name.
     """
@@ -27,9 +27,9 @@ def credential(url: str, key: str) -> dict[str, str]:
 def append(
     url: str, key: str, table: tuple[str, ...], writer: int, count: int, **properties: Any
 ) -> int:
-    """Append `count` rows, each in a commit of its own; returns how often it was told to try again.
+    """Append `count` rows, each in its own commit. Returns the number of retries after conflicts.
 
-    Spawned, so importable by name.
+    Importable by name, because the processes are spawned.
     """
     loaded = connect(url, token=key, **properties).load_table(table)
     deadline = time.monotonic() + _PATIENCE

@@ -11,7 +11,7 @@ from lance.namespace import RestNamespace
 from lance_namespace.errors import ConcurrentModificationError
 from lance_namespace_urllib3_client import models as m
 
-# Without the mark two merges that insert the same new key at once both insert it, as Lance has it.
+# Without this metadata, two concurrent merges that insert the same new key both insert it, as in Lance.
 _KEY = pa.field(
     "id", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}
 )
@@ -62,7 +62,7 @@ class Writer:
         self.table, self.first, self.name = table, first, name
 
     def append(self, number: int) -> None:
-        """One new row of the writer's own."""
+        """Append a new row of this writer."""
         self.ns.insert_into_table(
             m.InsertIntoTableRequest(id=self.table), stream(self._own(number))
         )
@@ -73,7 +73,7 @@ class Writer:
         )
 
     def update(self, number: int) -> None:
-        """Count in the rows that were there in the beginning."""
+        """Increment a counter in the initial rows."""
         self.ns.update_table(
             m.UpdateTableRequest(id=self.table, predicate="id < 1000", updates=[["n", "n + 1"]])
         )
@@ -82,7 +82,7 @@ class Writer:
         self._open().update({"n": "n + 1"}, where="id < 1000")
 
     def delete(self, number: int) -> None:
-        """One of the rows that were there in the beginning."""
+        """Delete one of the initial rows."""
         self.ns.delete_from_table(
             m.DeleteFromTableRequest(id=self.table, predicate=f"id = {number}")
         )
@@ -98,7 +98,7 @@ class Writer:
         self._direct_merge(self._upserts(number))
 
     def upsert(self, number: int) -> None:
-        """A new row that the rival merges at the same time."""
+        """Merge a new row that the rival merges at the same time."""
         self._merge(rows((SHARED + number, 0, self.name)))
 
     def direct_upsert(self, number: int) -> None:
@@ -131,7 +131,8 @@ class Writer:
 
 
 def work(race: Race, kind: str, first: int) -> WriterReport:
-    """Make the changes of a kind, from the race's beginning on, each until it is acknowledged."""
+    """Make the changes of a kind from the start of the race, and repeat each until it is
+    acknowledged."""
     writer = Writer(race.url, race.key, race.table, first, kind)
     change: Callable[[int], None] = getattr(writer, kind)
     report, deadline = WriterReport(), time.monotonic() + _PATIENCE

@@ -1,6 +1,6 @@
 """Spark with the Iceberg runtime, as a client of the live server.
 
-`python -m tests.clients.spark` tells whether it can run here, and fetches what it needs.
+`python -m tests.clients.spark` downloads the files, and reports the reason if it cannot run.
 """
 
 import gc
@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from tests import optional
 from tests.clients import jars
 
-# Older ones lack classes, and Hadoop asks newer ones for a method that they refuse.
+# Older versions lack classes, and newer versions refuse a method that Hadoop calls.
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
-# The wheel's runtime has no such module, which Spark asks for and does not need.
+# The wheel's runtime lacks this module, which Spark requests but does not need.
 _LAUNCHER = """#!/bin/sh
 for argument do
     shift
@@ -36,7 +36,7 @@ exec '{java}' "$@"
 
 
 def missing() -> str:
-    """Why Spark cannot run here; empty if it can."""
+    """The reason why Spark cannot run; empty if it can."""
     if java() is None:
         return (
             f"Spark needs Java {OLDEST_JAVA} to {NEWEST_JAVA}: install one and set JAVA_HOME,"
@@ -50,12 +50,12 @@ def missing() -> str:
 
 
 def require() -> None:
-    """Skip what needs Spark where it cannot run; fail where MONODON_REQUIRE_SPARK is set."""
+    """Skip tests if Spark cannot run, or fail if MONODON_REQUIRE_SPARK is set."""
     optional.require(missing(), "MONODON_REQUIRE_SPARK")
 
 
 def java() -> str | None:
-    """A Java that Spark and Hadoop run on: the installed one, else that of the wheel."""
+    """A Java that Spark and Hadoop support: the installed one, otherwise that of the wheel."""
     for executable in (installed_java(), _java_of_wheel()):
         if _is_fit(executable):
             return executable
@@ -104,7 +104,7 @@ def _java_home(directory: Path) -> str:
 def session(
     directory: Path, catalogs: Mapping[str, Mapping[str, str]], **settings: str
 ) -> Iterator[SparkSession]:
-    """A session of a JVM of its own, which ends with it; its files are below the directory."""
+    """A session with its own JVM, which ends with the session. Its files are below the directory."""
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
@@ -116,7 +116,7 @@ def session(
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        # Short queries on small tables: what takes long is the start and the compilers.
+        # Queries are short: most of the time is start-up and compilation.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.local.dir", str(directory))
@@ -153,7 +153,7 @@ def session(
         # The JVM ends when its standard input does.
         gateway.proc.stdin.close()
         gateway.proc.wait(30)
-        with warnings.catch_warnings():  # Py4J leaves closing its sockets to the collector
+        with warnings.catch_warnings():  # Py4J leaves its sockets to the garbage collector
             warnings.simplefilter("ignore", ResourceWarning)
             del spark, gateway
             gc.collect()

@@ -1,4 +1,4 @@
-"""Arrow streams over real sockets: long ones, broken ones, and ones that are too large."""
+"""Arrow streams over real sockets: long, incomplete, and too large ones."""
 
 import http.client
 import itertools
@@ -59,7 +59,7 @@ class _Sink:
 
 
 def parts(data: Iterable[pa.RecordBatch], schema: pa.Schema = SCHEMA) -> Iterator[bytes]:
-    """An IPC stream, piece by piece."""
+    """An IPC stream in pieces."""
     sink = _Sink()
     writer = pa.ipc.new_stream(sink, schema)
     for batch in data:
@@ -85,7 +85,7 @@ def send(
 
 
 def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
-    """The most memory that the web processes had while the work went on, and its result."""
+    """Peak memory of the web processes during the work, and the result of the work."""
     most, most_and_stop = sum(server.resident()), threading.Event()
 
     def watch() -> None:
@@ -100,19 +100,19 @@ def highest(server: LiveServer, work: Callable[[], Any]) -> tuple[int, Any]:
     finally:
         most_and_stop.set()
         thread.join()
-        highest.seen = most  # type: ignore[attr-defined]
+        highest.peak = most  # type: ignore[attr-defined]
 
 
 def test_a_long_insert_uses_memory_for_a_few_batches(streaming: LiveServer) -> None:
     status, made = send(streaming, "/v1/table/w$long/create", parts(batches(1)))
     assert (status, made["version"]) == (200, 1)
     before, used = sum(streaming.resident()), []
-    for _ in range(2):  # where other programs keep the disk busy, what is to be written waits
+    for _ in range(2):  # if other programs use the disk, data to be written accumulates
         _, (status, answer) = highest(
             streaming, lambda: send(streaming, "/v1/table/w$long/insert", parts(batches(100)))
         )
         assert (status, answer["num_inserted_rows"]) == (200, 100 * ROWS)
-        used.append(highest.seen - before)  # type: ignore[attr-defined]
+        used.append(highest.peak - before)  # type: ignore[attr-defined]
     print(f"800 MB inserted with {min(used) / MEGABYTE:.0f} MB")
     assert min(used) < 3 * BATCH + 300 * MEGABYTE
 
@@ -140,7 +140,7 @@ def test_more_than_the_limit_is_refused(live_template: None) -> None:
 def test_a_disconnected_client_changes_nothing(
     streaming: LiveServer, is_length_known: bool
 ) -> None:
-    """Between two batches, where an Arrow stream may end."""
+    """The client disconnects between two batches, where an Arrow stream may end."""
     send(streaming, "/v1/table/w$t/create", parts(batches(1)))
     for path in ("/v1/table/w$t/insert", "/v1/table/w$u/create"):
         connection = http.client.HTTPConnection(urlsplit(streaming.url).netloc, timeout=60)

@@ -1,4 +1,4 @@
-"""Several processes append to one table through stock pylance; no row may be lost or doubled."""
+"""Several processes append to one table with pylance. No row may be lost or duplicated."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A database that restarts: requests wait for it within bounds, and health does not."""
+"""A restart of the database: requests wait for it within limits, and health checks do not."""
 
 import threading
 import time
@@ -37,8 +37,8 @@ def test_requests_survive_a_database_restart(proxy) -> None:
         )
         return answer.status, "retry-after" in answer.headers
 
-    database.go_away()
-    threading.Timer(1.5, database.come_back).start()
+    database.shut()
+    threading.Timer(1.5, database.reopen).start()
     with ThreadPoolExecutor(CLIENTS) as pool:
         sent = pool.map(send, range(CLIENTS))
         started = time.monotonic()
@@ -58,7 +58,7 @@ def test_requests_survive_a_database_restart(proxy) -> None:
 
 def test_a_permanently_unreachable_database_is_reported(proxy) -> None:
     server, database = proxy
-    database.go_away()
+    database.shut()
     started = time.monotonic()
     answer = urllib3.request(
         "GET",
@@ -70,5 +70,5 @@ def test_a_permanently_unreachable_database_is_reported(proxy) -> None:
     assert 3 < time.monotonic() - started < 30
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"] == "The database is not available"
-    database.come_back()
+    database.reopen()
     assert server.post("/v1/namespace/ns/create")[0] == 200

@@ -1,4 +1,4 @@
-"""`make demo` against the real server, as a person runs it."""
+"""`make demo` against a live server, as users run it."""
 
 import os
 import re
@@ -93,7 +93,7 @@ def test_the_demo_loads_tables_and_prints_examples(live: LiveServer) -> None:
 
 
 def _run_printed_examples(output: str, settings: dict[str, str]) -> None:
-    """The pasted snippets run as they stand."""
+    """Run the printed snippets unchanged."""
     ours, shell = output.split("Into a shell")
     python = [
         line[2:] for line in ours.splitlines() if re.match(r"  (import|from|\w+ =|\w+[.(])", line)

@@ -24,7 +24,7 @@ def catalog(live: LiveServer) -> RestCatalog:
 
 @pytest.fixture
 def space(catalog: RestCatalog, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own, whose name needs no quotes."""
+    """A namespace of the test, with a name that needs no quotes."""
     name = "duckdb_" + re.sub(r"\W", "_", request.node.name)
     catalog.create_namespace(name)
     return name
@@ -32,7 +32,7 @@ def space(catalog: RestCatalog, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def db(live: LiveServer, space: str) -> Iterator[DuckDBPyConnection]:
-    """A connection whose names without a schema are those of the test's own namespace."""
+    """A connection in which names without a schema are in the namespace of the test."""
     with duck.attached(live) as connection:
         connection.execute(f"USE lake.{space}")
         yield connection
@@ -42,7 +42,7 @@ def rows(db: DuckDBPyConnection, statement: str) -> Rows:
     return db.execute(statement).fetchall()
 
 
-# --- who connects ------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------
 
 
 def test_a_key_works_as_token_and_as_client_secret(
@@ -256,7 +256,7 @@ def test_duckdb_reads_and_writes_a_table_of_pyiceberg(
     assert rows(db, "SELECT n FROM t ORDER BY n") == [(1,), (3,), (4,)]
 
 
-# --- what the guide says -----------------------------------------------------------------------
+# --- the guide ---------------------------------------------------------------------------------
 
 
 def test_the_guide(live: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:

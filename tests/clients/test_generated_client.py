@@ -1,4 +1,4 @@
-"""The published client of the specification, for the operations that pylance has no call for."""
+"""The published client of the specification, for operations that pylance does not support."""
 
 import contextlib
 import http.client
@@ -35,7 +35,7 @@ def entry(table: list[str], version: int, path: str) -> m.CreateTableVersionEntr
 
 
 def stage(location: str, version: int) -> str:
-    """A staged manifest as a Lance writer leaves one; its path as an object store names it."""
+    """Stage a manifest like a Lance writer. Return its path in the form of an object store."""
     name = f"{2**64 - 1 - version:020d}.manifest"
     staged = Path(location) / "_versions" / f"{name}-1b4e28ba"
     staged.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def test_batch_commit_declares_fills_and_deregisters(api: TableApi, space: str) 
 def test_batch_commit_publishes_two_lance_tables_at_once(
     api: TableApi, live: LiveServer, space: str, tmp_path: Path
 ) -> None:
-    """Data written beside the catalog, and entered as one commit that pylance then reads."""
+    """Data is written without the catalog and added in one commit. pylance then reads it."""
     operations = []
     for name in ("orders", "lines"):
         table = [space, name]
@@ -171,7 +171,7 @@ def test_batch_commit_publishes_two_lance_tables_at_once(
 
 
 def test_a_body_of_unknown_length(live):
-    """Sent in chunks, as streaming clients do."""
+    """The body is chunked, as streaming clients send it."""
     connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=30)
     body = json.dumps({"properties": {"sent": "in chunks"}}).encode()
     headers = {"x-api-key": live.key, "content-type": "application/json"}

@@ -12,11 +12,11 @@ from tests.live import LiveServer
 pytestmark = [pytest.mark.xdist_group("iceberg kit"), pytest.mark.timeout(600)]
 
 EXCEPTIONS = {
-    # The kit deletes the current metadata file and expects NotFoundException of a load. The server
-    # has the metadata in its database and answers it: a table stays readable without the file.
+    # The kit deletes the current metadata file and expects NotFoundException from a load. The server
+    # returns the metadata from its database: a table remains readable without the file.
     "CatalogTests.testLoadTableWithMissingMetadataFile(Path)",
 }
-"""Tests of the kit that fail, and why. The same list is in docs/iceberg-clients.md."""
+"""Tests of the kit that fail, with the reasons. The same list is in docs/iceberg-clients.md."""
 APPLICABLE = 147
 """Number of applicable tests, of 157. The others concern names with slashes and optional features,
 all switched off in the kit itself."""
@@ -25,8 +25,8 @@ all switched off in the kit itself."""
 @pytest.fixture(scope="module")
 def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     iceberg_kit.require()
-    # The kit reads locations as URIs, so there are no spaces in this one. It has files of its own
-    # under /tmp. What it drops stays in the trash, as it does by default.
+    # The kit interprets locations as URIs, so this one has no spaces. The kit has its own files under
+    # /tmp. Objects that it drops remain in the trash, as by default.
     settings = {
         "MONODON_WAREHOUSE": str(tmp_path_factory.mktemp("warehouse")),
         "MONODON_ALLOWED_ROOTS": "/tmp",

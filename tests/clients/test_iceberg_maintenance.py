@@ -1,4 +1,4 @@
-"""Maintenance of Iceberg tables by the real worker, each job in a Spark driver of its own."""
+"""Maintenance of Iceberg tables by a live worker, each job in its own Spark driver."""
 
 import json
 import os
@@ -31,9 +31,9 @@ from tests.live import LiveServer
 pytestmark = [
     pytest.mark.xdist_group("spark maintenance"),  # beside test_spark
     pytest.mark.timeout(600),
-    # Of the sockets by which PySpark takes results.
+    # From the sockets from which PySpark reads results.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    # PySpark forks to start the JVM, and the child uses nothing of Lance.
+    # PySpark forks to start the JVM, and the child does not use Lance.
     pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning"),
 ]
 ENDED = {"succeeded", "failed", "canceled"}
@@ -61,7 +61,7 @@ class Jobs:
         return int(self._rows("SELECT max(id) AS id FROM catalog_job")[0]["id"])
 
     def run(self, table: tuple[str, ...], kind: str, **options: Any) -> dict[str, Any]:
-        """The result of a job that ends well."""
+        """Run a job that succeeds, and return its result."""
         job = self.followed(self.start(table, kind, **options))
         assert job["status"] == "succeeded", (job, self.log(job["id"]), self._live.log)
         result: dict[str, Any] = job["result"]
@@ -75,13 +75,13 @@ class Jobs:
         self._live.manage("from catalog.services.engine import jobs; jobs.send_waiting_jobs()")
 
     def cancel(self, pk: int) -> datetime:
-        """Ask it to stop; returns when that was, by the database's clock."""
+        """Request a job to stop. Returns the time of the request by the database's clock."""
         statement = "UPDATE catalog_job SET cancel_requested = true WHERE id = %s RETURNING now()"
         moment: datetime = self._rows(statement, pk)[0]["now"]
         return moment
 
     def ledger(self, table: Table) -> dict[str, bool]:
-        """The metadata files of a table, and whether the ledger still gives them out."""
+        """The metadata files of a table, each with True if its version is not deleted."""
         rows = self._rows(
             "SELECT manifest_path, deleted_at FROM catalog_tableversion"
             " WHERE starts_with(manifest_path, %s)",
@@ -132,7 +132,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def live(live_template: None, java: str) -> Iterator[LiveServer]:
-    """A server of its own, whose worker knows Spark and Iceberg's runtime."""
+    """A separate server, whose worker has Spark and Iceberg's runtime."""
     runtime = str(jars.iceberg_runtime())
     with LiveServer(
         MONODON_SPARK_JARS=runtime, MONODON_SPARK_CONF=SPARK_CONF, JAVA_HOME=java
@@ -174,7 +174,7 @@ def local(uri: str) -> Path:
 def make_small_files(
     session: SparkSession, name: tuple[str, str], version: int, catalog: str = "lake"
 ) -> None:
-    """200 data files in 4 partitions, made by two inserts, and deletes of every tenth row."""
+    """Create 200 data files in 4 partitions by two inserts, and delete every tenth row."""
     table = ".".join((catalog, *name))
     session.sql(
         f"CREATE TABLE {table} (id BIGINT, part INT, text STRING) PARTITIONED BY (part)"
@@ -208,7 +208,7 @@ def test_small_files_are_compacted(
     assert before is not None
     assert before.summary is not None
     assert before.summary["total-data-files"] == "200"
-    scan = table.scan()  # of a reader that began before, and reads what it planned
+    scan = table.scan()  # of a reader that planned its scan before
     tasks = list(scan.plan_files())
     assert len(tasks) == 200
 
@@ -236,10 +236,10 @@ def test_small_files_are_compacted(
     assert after is not None
     assert after.summary is not None
     assert after.summary["monodon.job-id"] == str(job)
-    # The reader from before finds all its files.
+    # The earlier reader still finds all its files.
     assert sorted(scan.to_arrow()["id"].to_pylist()) == [n for n, _, _ in EXPECTED]
 
-    # Snapshots, then orphans: all that is left are the files of the newest snapshot.
+    # After snapshots and orphans are removed, only the files of the newest snapshot remain.
     sizes_after = sizes(table)
     expired = jobs.run(name, "clean_up", keep_for=0)
     assert expired["planned"]["snapshots_count"] == expired["before"]["versions"] - 1
@@ -250,7 +250,7 @@ def test_small_files_are_compacted(
     assert (
         expired["bytes"] == expired["planned"]["bytes"] == sum(sizes_after[file] for file in went)
     )
-    for number in range(3):  # versions that the log forgets, and the ledger does not
+    for number in range(3):  # versions that have left the log, but not the ledger
         with table.refresh().transaction() as transaction:
             transaction.set_properties(number=str(number))
     ledger = {local(file): is_known for file, is_known in jobs.ledger(table).items()}
@@ -331,7 +331,7 @@ def test_tables_are_correct_after_kills(
     table = catalog.load_table(name)
     begun = table.metadata_location
 
-    # Canceled: over within 10 s, with everything that ran.
+    # Canceled: it ends within 10 s, with all its processes.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
     running = drivers(pk)
@@ -343,7 +343,7 @@ def test_tables_are_correct_after_kills(
     assert (job["status"], job["error"]) == ("canceled", "canceled on request")
     assert not drivers(pk)
 
-    # The JVM killed: the attempt fails with the last words, and there is another.
+    # JVM killed: the attempt fails with the last output, and is retried.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
     for process in drivers(pk):
@@ -353,7 +353,7 @@ def test_tables_are_correct_after_kills(
     assert job["error"]
     assert job["lease_until"] is not None
 
-    # The worker killed: the driver ends by itself, and another worker takes the job over.
+    # Worker killed: the driver ends by itself, and another worker takes over the job.
     jobs.again(pk)
     jobs.wait(pk, is_rewriting(jobs, pk, 2))
     assert live._worker is not None
@@ -374,7 +374,7 @@ def test_tables_are_correct_after_kills(
         }
     )
     table.append(extra)
-    # It may hit a file that is being rewritten: that partition is left to the next attempt.
+    # The change may concern a file that is being rewritten: the next attempt compacts that partition.
     session.sql(f"DELETE FROM lake.{'.'.join(name)} WHERE id = 1")
 
     job = jobs.wait(pk, has_stopped, 300)
@@ -388,7 +388,9 @@ def test_tables_are_correct_after_kills(
         *(row for row in EXPECTED if row[0] != 1),
         (10_000, 0, "written meanwhile"),
     ]
-    assert table.inspect.data_files().num_rows <= 4 + 1  # it began before the row came, or after
+    assert (
+        table.inspect.data_files().num_rows <= 4 + 1
+    )  # it began before or after the row was added
 
 
 def test_manifests_deletes_and_statistics(
@@ -412,7 +414,7 @@ def test_manifests_deletes_and_statistics(
     assert report["planned"] == {"manifests": 7, "rewritten_manifests": 2}
     manifests = jobs.run(name, "rewrite_manifests")
     assert (manifests["before"]["manifests"], manifests["after"]["manifests"]) == (7, 2)
-    # One for each data file, by Iceberg's default: rewriting makes as many, as the plan says.
+    # By default, Iceberg has one per data file: a rewrite would not reduce them, as the plan shows.
     report = jobs.run(name, "rewrite_position_deletes", is_dry_run=True)
     assert report["planned"] == {"delete_files": 3, "rewritten_delete_files": 3}
     deletes = jobs.run(name, "rewrite_position_deletes")
@@ -502,7 +504,7 @@ class Cluster:
         self._wait("Successfully registered with master", 2)
 
     def kill_worker(self) -> None:
-        """One with its executor, which has begun."""
+        """Kill a worker whose executor is running."""
         worker = self._all[1]
         deadline = time.monotonic() + 180
         while not psutil.Process(worker.pid).children():

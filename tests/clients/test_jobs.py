@@ -1,4 +1,4 @@
-"""Long work runs in the real worker, which forks the processes that call Lance."""
+"""Long work runs in a live worker, which forks the processes that call Lance."""
 
 import json
 import time
@@ -18,7 +18,7 @@ ROWS = 3000
 
 @pytest.fixture(scope="module")
 def table(live: LiveServer) -> Iterator[str]:
-    """A table of three fragments in a namespace of its own."""
+    """A table with three fragments, in its own namespace."""
     live.post("/v1/namespace/jobs/create")
     for start in range(0, ROWS, 1000):
         data = pa.table({"id": pa.array(range(start, start + 1000), pa.int64())})

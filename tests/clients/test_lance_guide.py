@@ -1,4 +1,4 @@
-"""docs/lance-clients.md, typed as it stands."""
+"""The examples of docs/lance-clients.md, unchanged."""
 
 import os
 import shutil
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # LanceDB's 
 
 @pytest.fixture
 def run(live: LiveServer, capsys: pytest.CaptureFixture[str]) -> Callable[[str], list[str]]:
-    """Runs a section's Python, after what stands before; returns the lines that it prints."""
+    """Function that runs the Python code of a section after the previous ones, and returns the
+    printed lines."""
     variables: dict[str, Any] = {}
     blocks = partial(guide.blocks, live=live, guide="lance-clients")
 
@@ -47,7 +48,7 @@ def test_the_guide(live: LiveServer, run: Any, tmp_path: Path) -> None:
 
 
 def with_curl(live: LiveServer, directory: Path) -> None:
-    """The commands make the table; without curl the test makes it."""
+    """The commands create the table. Without curl, the test creates it."""
     (script,) = guide.blocks("Data over HTTP", "sh", live, guide="lance-clients")
     python = Path(sys.executable).parent
     if shutil.which("curl") is None:

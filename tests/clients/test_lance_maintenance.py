@@ -1,4 +1,4 @@
-"""Compaction of Lance tables on Spark: by the real worker, and by hand."""
+"""Compaction of Lance tables on Spark: by a live worker, and manually."""
 
 import json
 import os
@@ -32,14 +32,14 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def live(live_template: None, java: str) -> Iterator[LiveServer]:
-    """A server of its own, whose worker knows Spark."""
+    """A separate server, whose worker has Spark."""
     with LiveServer(MONODON_SPARK_CONF=CONF, JAVA_HOME=java) as server:
         server.start_worker()
         yield server
 
 
 def make(live: LiveServer, namespace: str) -> lance.LanceDataset:
-    """A table of 20 fragments, some of whose rows are deleted, with an index."""
+    """A table with 20 fragments, some deleted rows, and an index."""
     catalog = live.client()
     catalog.create_namespace(m.CreateNamespaceRequest(id=[namespace]))
     data = pa.table({"id": pa.array(range(ROWS), pa.int64())})

@@ -164,7 +164,8 @@ def search(ns: RestNamespace, vector: np.ndarray, **fields: Any) -> pa.Table:
 
 
 def recall(ns: RestNamespace, vectors: np.ndarray, **fields: Any) -> float:
-    """The share of the ten nearest that is found; whoever is as near as the tenth counts."""
+    """The share of the ten nearest vectors in the results. Vectors as near as the tenth count as
+    well."""
     count = 0
     for number in np.random.default_rng(1).choice(len(vectors), QUERIES, replace=False):
         hits = search(ns, vectors[number], **fields)["id"].to_numpy()

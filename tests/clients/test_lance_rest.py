@@ -1,4 +1,4 @@
-"""Stock pylance's RestNamespace calls every operation that it knows, against the real server."""
+"""pylance's RestNamespace calls every operation that it supports, against a live server."""
 
 import base64
 import inspect
@@ -77,7 +77,7 @@ def stream(data: pa.Table) -> bytes:
 def ask(
     table: list[str], kind: type[Any] = m.QueryTableRequest, *, k: int = 10, **fields: Any
 ) -> Any:
-    """A query; without a vector unless one is given."""
+    """A query, by default without a vector."""
     single = fields.pop("vector", None)
     vector = m.QueryTableRequestVector(single_vector=single)
     return kind(id=table, k=k, vector=vector, **fields)
@@ -491,7 +491,7 @@ def test_a_materialized_view(ns: RestNamespace, table: list[str]) -> None:
     assert dataset.to_table()["upper"].to_pylist() == ["SEAL", "ORCA", "BELUGA"]
 
 
-# --- what RestNamespace has no binding for -----------------------------------------------------
+# --- operations without a method in RestNamespace ----------------------------------------------
 
 
 def test_field_metadata(ns: RestNamespace, api: ApiClient, table: list[str]) -> None:
@@ -508,7 +508,7 @@ def test_field_metadata(ns: RestNamespace, api: ApiClient, table: list[str]) -> 
 
 
 def test_a_batch_of_both_kinds(ns: RestNamespace, api: ApiClient, table: list[str]) -> None:
-    """A table made over HTTP is forgotten in the transaction that declares another."""
+    """A table created over HTTP is deregistered in the transaction that declares another."""
     new = [table[0], "new"]
     answer = TableApi(api).batch_commit_tables(
         m.BatchCommitTablesRequest(
@@ -546,7 +546,7 @@ def test_a_transaction_is_described_and_altered(
     assert altered.properties["why"] == "a test"
 
 
-# --- over HTTP and past it ---------------------------------------------------------------------
+# --- writes over HTTP and direct writes --------------------------------------------------------
 
 
 def test_http_and_direct_writers_share_one_history(

@@ -1,4 +1,4 @@
-"""Writers of every kind compete in separate processes; no change may be lost."""
+"""Writers of every kind compete in separate processes. No change may be lost."""
 
 import time
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def table(live: LiveServer, request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
-def test_rivals(
+def test_no_change_of_competing_writers_is_lost(
     live: LiveServer, pool: ProcessPoolExecutor, table: list[str], pair: tuple[str, str]
 ) -> None:
     race = Race(live.url, live.key, table, CHANGES, begin=time.time() + 0.3)
@@ -71,7 +71,7 @@ def test_rivals(
     dataset = lance.dataset(namespace_client=live.client(), table_id=table)
     rows = sorted(tuple(row.values()) for row in dataset.to_table().to_pylist())
     assert len({row[0] for row in rows}) == len(rows), "a row is there twice"
-    # A merge brings a row back that was deleted before, and a delete takes one that was merged.
+    # A merge restores a row that was deleted before, and a delete removes one that was merged.
     uncertain = set(range(CHANGES)) if {"merge", "delete"} == set(pair) else set()
     assert {row[0] for row in rows} | uncertain == _expected_ids(pair) | uncertain
     _assert_changes_of(pair, rows)

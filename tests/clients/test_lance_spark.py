@@ -1,7 +1,7 @@
 """Spark with a Lance and an Iceberg table of one catalog in one query.
 
-Lance's own connector for this Spark could not be had (docs/lance-clients.md): pylance and Arrow stand
-in for it.
+Lance's connector for this Spark is not available (docs/lance-clients.md): pylance and Arrow replace
+it.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ from tests.live import LiveServer
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
-    # Of the sockets by which PySpark takes results.
+    # From the sockets from which PySpark reads results.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    # PySpark forks to start the JVM, and the child uses nothing of Lance.
+    # PySpark forks to start the JVM, and the child does not use Lance.
     pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning"),
 ]
 

@@ -1,4 +1,4 @@
-"""LanceDB against the real server, as its users write it."""
+"""LanceDB against a live server, as its users call it."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from tests.live import LiveServer
 pytestmark = [
     # LanceDB calls its own deprecated functions.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    # Of its event loop and readers, which the collector closes.
+    # From its event loop and readers, which the garbage collector closes.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 WORDS = ["narwhal", "walrus", "seal", "orca"]
@@ -218,7 +218,7 @@ def test_indexes(live: LiveServer, db: LanceNamespaceDBConnection, space: list[s
     exact = table.search(vectors[17]).bypass_vector_index().limit(5)
     assert ids(hits)[0] == ids(exact)[0] == 17
     assert ids(table.search("17", query_type="fts")) == [17]
-    # The catalog knows them, and one that it makes is LanceDB's too.
+    # The catalog lists them, and LanceDB uses an index that the catalog builds.
     ns = live.client()
     path = [*space, "t"]
     indexes = ns.list_table_indices(m.ListTableIndicesRequest(id=path)).indexes
@@ -293,7 +293,8 @@ def test_optimize(live: LiveServer, table: Table) -> None:
 
 
 def test_a_materialized_view_of_lancedb(db: LanceNamespaceDBConnection) -> None:
-    """LanceDB keeps and refreshes it itself, in the root namespace; it is a table like any other."""
+    """LanceDB stores and refreshes such a view itself, in the root namespace. For the catalog it is
+    an ordinary table."""
     source = db.create_table(
         "lancedb_source",
         animals(*WORDS),
@@ -311,7 +312,7 @@ def test_a_materialized_view_of_lancedb(db: LanceNamespaceDBConnection) -> None:
         db.drop_table(name)
 
 
-# --- with others -------------------------------------------------------------------------------
+# --- with other clients ------------------------------------------------------------------------
 
 
 def test_one_table_with_lancedb_pylance_and_http(live: LiveServer, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Stock PyIceberg against the real server, with real files."""
+"""PyIceberg against a live server, with real files."""
 
 import gzip
 import time
@@ -54,7 +54,7 @@ def catalog(live: LiveServer) -> RestCatalog:
 
 @pytest.fixture
 def space(catalog: RestCatalog, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own."""
+    """A namespace of the test."""
     name = f"pyiceberg {request.node.name}"
     catalog.create_namespace(name)
     return name
@@ -75,7 +75,7 @@ def local(uri: str) -> Path:
     return Path(uri.removeprefix("file://"))
 
 
-# --- who connects ------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------
 
 
 def test_a_key_works_as_token_credential_and_header(live: LiveServer, space: str) -> None:
@@ -209,7 +209,7 @@ def test_partitions_and_sort_orders_evolve(catalog: RestCatalog, space: str) -> 
     with table.update_spec() as update:
         update.rename_field("s_start", "s_begin")
     with table.update_spec() as update:
-        # Rows of other transforms than identity need a library that PyIceberg does not bring.
+        # Transforms other than identity need a library that PyIceberg does not install.
         update.remove_field("n_bucket")
         update.remove_field("s_begin")
         update.remove_field("day")
@@ -343,7 +343,7 @@ def test_concurrent_appends_of_four_processes_are_all_committed(
     ]
     assert len(table.snapshots()) == processes * count
     assert [s.sequence_number for s in table.snapshots()] == list(range(1, processes * count + 1))
-    # No two commits stand on one: each snapshot's parent is the one before it.
+    # No two commits have the same parent: each snapshot's parent is the previous snapshot.
     ids = [snapshot.snapshot_id for snapshot in table.snapshots()]
     assert [snapshot.parent_snapshot_id for snapshot in table.snapshots()] == [None, *ids[:-1]]
 
@@ -387,7 +387,7 @@ def test_namespaces_and_their_properties(catalog: RestCatalog, space: str) -> No
 
 
 def test_a_table_in_the_location_of_its_namespace(catalog: RestCatalog, space: str) -> None:
-    """As with Trino: its choice of location, and as few metadata files as it requests."""
+    """Trino chooses such locations, and requests few metadata files."""
     location = catalog.load_namespace_properties(space)["location"]
     rows = pa.table({"id": [1, 2]})
     table = catalog.create_table(
@@ -439,7 +439,7 @@ def test_lists_are_read_page_by_page(live: LiveServer, catalog: RestCatalog, spa
     ["a b", "a+b", "a.b", "Größe – 測試", "100%", "ü?x=1&y#z", "a%2Fb"],
     ids=["space", "plus", "dot", "utf8", "percent", "query", "escaped"],
 )
-def test_names_of_all_sorts(catalog: RestCatalog, space: str, name: str) -> None:
+def test_unusual_names(catalog: RestCatalog, space: str, name: str) -> None:
     inner = (space, f"in {name}")
     catalog.create_namespace(inner)
     table = catalog.create_table((*inner, name), SCHEMA)

@@ -1,4 +1,4 @@
-"""Stock pylance against the real server, with real files."""
+"""pylance against a live server, with real files."""
 
 import time
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def ns(live: LiveServer) -> RestNamespace:
 
 @pytest.fixture
 def local_table(ns: RestNamespace, request: pytest.FixtureRequest) -> list[str]:
-    """The identifier of a table that is not there yet, in a namespace of its own."""
+    """The identifier of a table that does not exist yet, in its own namespace."""
     ns.create_namespace(CreateNamespaceRequest(id=[request.node.name]))
     return [request.node.name, "t"]
 
@@ -149,7 +149,7 @@ def test_a_tag_opens_its_version(ns: RestNamespace, table: list[str]) -> None:
     assert again.to_table()["n"].to_pylist() == [1]
 
 
-def test_a_second_client_sees_a_commit_at_once(
+def test_a_second_client_sees_a_commit_immediately(
     live: LiveServer, ns: RestNamespace, table: list[str]
 ) -> None:
     other = live.client()
@@ -179,9 +179,7 @@ def test_a_stale_client_rebases_its_append(
     ["a b", "a+b", "a/b c", "a.b", "Größe – 測試", "100%", "ü?x=1&y#z", "a%2Fb"],
     ids=["space", "plus", "slash", "dot", "utf8", "percent", "query", "escaped"],
 )
-def test_names_of_all_sorts(
-    live: LiveServer, ns: RestNamespace, table: list[str], name: str
-) -> None:
+def test_unusual_names(live: LiveServer, ns: RestNamespace, table: list[str], name: str) -> None:
     space = [table[0], f"in {name}"]
     ns.create_namespace(CreateNamespaceRequest(id=space))
     identifier = [*space, name]
@@ -251,7 +249,7 @@ def _wait_until_removed(live: LiveServer, location: Path, within: float = 60.0) 
         time.sleep(0.1)
 
 
-def test_a_table_stays_writable_after_accepted_commits(
+def test_a_table_remains_writable_after_accepted_commits(
     live: LiveServer, ns: RestNamespace, local_table: list[str]
 ) -> None:
     """Versions without manifests are refused, and so is deleting the newest record."""

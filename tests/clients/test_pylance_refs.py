@@ -92,7 +92,8 @@ def test_a_branch_created_by_the_catalog(
     assert call(live, table, "tags/delete", {"tag": "d"})[0] == 200
     assert call(live, table, "branches/delete", {"name": "dev"})[0] == 200
 
-    # A client that still has it open can neither restore it nor write to a new branch of its name.
+    # A client that still has the branch open can neither restore it nor write to a new branch of
+    # its name.
     with pytest.raises(OSError, match="Commit result for version 3 is unknown"):
         branch.insert(pa.table({"n": [8]}))
     assert call(live, table, "branches/list") == (200, {"branches": {}})

@@ -1,4 +1,4 @@
-"""Real clients that leave the planning of their scans to the server."""
+"""Clients that let the server plan their scans."""
 
 import re
 from collections.abc import Iterator

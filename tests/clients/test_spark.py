@@ -1,4 +1,4 @@
-"""Spark with Iceberg's runtime against the real server: one JVM for all of these tests."""
+"""Spark with Iceberg's runtime against a live server, with one JVM for all tests."""
 
 import os
 import re
@@ -26,9 +26,9 @@ from tests.live import LiveServer
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
-    # Of the sockets by which PySpark takes results.
+    # From the sockets from which PySpark reads results.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    # PySpark forks to start the JVM, and the child uses nothing of Lance.
+    # PySpark forks to start the JVM, and the child does not use Lance.
     pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning"),
 ]
 Rows = list[tuple[Any, ...]]
@@ -50,7 +50,7 @@ def session(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 class Sql:
-    """Statements in a namespace of the test's own; `{ns}` is its name, with the catalog's."""
+    """Statements in a namespace of the test. `{ns}` is its name, including the catalog."""
 
     def __init__(self, session: SparkSession, name: str) -> None:
         self.session = session
@@ -87,7 +87,7 @@ def local(uri: str) -> Path:
     return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
-# --- who connects ------------------------------------------------------------------------------
+# --- credentials -------------------------------------------------------------------------------
 
 
 def test_keys_and_warehouses(sql: Sql) -> None:

@@ -40,7 +40,7 @@ class Writers(Background):
                 "POST", self._server.url + self._path, body=self._body, headers=headers, timeout=60
             )
             self.answers[answer.status, "retry-after" in answer.headers] += 1
-            time.sleep(0.02)  # so that 32 clients do not need the whole machine
+            time.sleep(0.02)  # so that 32 clients do not use the whole machine
 
 
 @pytest.mark.parametrize("format", ["lance", "iceberg"])
@@ -63,7 +63,7 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
             b'{"requirements": [],'
             b' "updates": [{"action": "set-properties", "updates": {"a": "b"}}]}'
         )
-    expected = 200 if format == "lance" else 404  # Lance's routes know no Iceberg tables
+    expected = 200 if format == "lance" else 404  # the Lance protocol does not serve Iceberg tables
     slowest = 0.0
     with server.database() as holder, holder.transaction():
         holder.execute("SELECT FROM catalog_table WHERE name = 'stuck' FOR UPDATE")
@@ -85,5 +85,5 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
             "SELECT count(*) FROM catalog_tableversion v JOIN catalog_table t ON t.id = v.table_id"
         )
         assert connection.execute(f"{query} WHERE t.name = 'stuck'").fetchone() == (1,)
-    # Once the row is free, so is the table.
+    # When the row is unlocked, requests for the table succeed.
     assert server.post(path, json.loads(body))[0] == 200

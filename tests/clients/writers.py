@@ -25,12 +25,12 @@ class AppendReport:
     landed: list[str] = field(default_factory=list)
     """Attempts that failed and whose rows the writer then saw in the table."""
     failed: list[str] = field(default_factory=list)
-    """Attempts that failed and whose rows it did not see."""
+    """Attempts that failed and whose rows the writer did not see."""
     errors: list[str] = field(default_factory=list)
 
 
 def append(url: str, key: str, table: list[str], writer: int, count: int) -> AppendReport:
-    """Append `count` batches of rows, each row with an id of its own, going on through faults."""
+    """Append `count` batches of rows, each row with a unique id, and continue after faults."""
     report = AppendReport()
     for number in range(count):
         deadline = time.monotonic() + _PATIENCE
@@ -73,5 +73,5 @@ def _landed(url: str, key: str, table: list[str], name: str, deadline: float) ->
 
 
 def pool(processes: int) -> ProcessPoolExecutor:
-    """Spawned, not forked: Lance has threads of its own."""
+    """Processes that are spawned, not forked, because Lance has threads."""
     return ProcessPoolExecutor(processes, mp_context=get_context("spawn"))

@@ -1,4 +1,4 @@
-"""docs/operations.md lists every setting, and only settings; docs/sign-on.md those of an issuer."""
+"""docs/operations.md lists every setting and nothing else; docs/sign-on.md lists those of an issuer."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from config import settings
 from server.options import PROJECT, Options
 
-# Read by docker-compose.yml: where the host publishes the port.
+# Read by docker-compose.yml: the address at which the host publishes the port.
 COMPOSE = {"MONODON_BIND"}
 
 

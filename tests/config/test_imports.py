@@ -1,4 +1,5 @@
-"""Heavy libraries are imported where work is done, and before a web process serves."""
+"""Heavy libraries are imported by web processes before they serve, and by workers, but not by other
+processes."""
 
 import os
 import subprocess
@@ -8,44 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.config.programs import BEAT, HELP, SETUP, WEB, WORKER
+
 PROJECT = Path(__file__).resolve().parents[2]
 HEAVY = (
     *("botocore", "lance", "lance_namespace", "numpy", "obstore", "pandas", "pyarrow", "pyiceberg"),
     "pyspark",
 )
-_SETUP = "import django; django.setup()"
-_HELP = """
-    import runpy
-    sys.argv = ["manage.py", "--help"]
-    try:
-        runpy.run_path("manage.py", run_name="__main__")
-    except SystemExit as end:
-        assert not end.code
-"""
-# What `celery beat` does before it opens connections.
-_BEAT = """
-    from celery.__main__ import main
-    from celery.apps.beat import Beat
-    from server import commands
-    schedulers = []
-    def load_scheduler(beat):
-        service = beat.Service(app=beat.app, scheduler_cls=beat.scheduler_cls)
-        schedulers.append(type(service.get_scheduler(lazy=True)).__name__)
-    Beat.start_scheduler = load_scheduler
-    sys.argv = list(commands.BEAT[1:])
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code
-    assert schedulers == ["DatabaseScheduler"]
-"""
-_WEB = "import config.rsgi"
-_WORKER = """
-    import os
-    os.environ["CELERY_SKIP_CHECKS"] = "true"  # the option --skip-checks
-    from tasks import celery_app
-    celery_app.Worker()
-"""
 
 
 def heavy_imports(program: str) -> set[str]:
@@ -64,15 +34,16 @@ def heavy_imports(program: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "program", [_SETUP, _HELP, _BEAT], ids=["django.setup", "manage.py --help", "beat"]
+    "program", [SETUP, HELP, BEAT], ids=["django.setup", "manage.py --help", "beat"]
 )
-def test_nothing_heavy_is_imported_to_start(program):
+def test_manage_and_beat_start_without_heavy_libraries(program):
     assert heavy_imports(program) == set()
 
 
-@pytest.mark.parametrize("program", [_WEB, _WORKER], ids=["web", "worker"])
-def test_web_processes_and_workers_import_before_they_serve(program):
-    """Otherwise the first request would wait, and every process of a worker's pool import again."""
+@pytest.mark.parametrize("program", [WEB, WORKER], ids=["web", "worker"])
+def test_web_processes_and_workers_import_heavy_libraries_at_start(program):
+    """Otherwise the first request would wait, and every process of a worker's pool would import
+    them."""
     assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
 
 
@@ -88,7 +59,7 @@ def test_a_worker_has_every_periodic_task():
     heavy_imports(program)
 
 
-def test_the_admin_is_checked_with_its_pages():
+def test_system_checks_include_the_pages_of_the_admin():
     program = """
         import django
         django.setup()

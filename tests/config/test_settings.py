@@ -1,4 +1,4 @@
-"""A value that cannot be used is told in one line, which names the variable."""
+"""Invalid settings are reported in one line with the name of the variable."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ from config import settings as module
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The settings as a new process would read them."""
+    """Function that returns the settings of a new process."""
     monkeypatch.setenv("MONODON_HOME", str(tmp_path))
 
     def settings(**environment: str) -> dict[str, Any]:
@@ -44,10 +44,10 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ("MONODON_SECURE_COOKIES", "maybe", "true or false"),
     ],
 )
-def test_a_typo_is_told_with_what_is_allowed(read, name, value, allowed):
-    with pytest.raises(ImproperlyConfigured) as told:
+def test_invalid_values_are_reported_with_the_allowed_values(read, name, value, allowed):
+    with pytest.raises(ImproperlyConfigured) as refused:
         read(**{name: value})
-    assert str(told.value) == f"{name} is {value!r}; it must be {allowed}"
+    assert str(refused.value) == f"{name} is {value!r}; it must be {allowed}"
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,29 @@ def test_a_typo_is_told_with_what_is_allowed(read, name, value, allowed):
         ("postgresql://u:secret@h/d?colour=red", "DATABASE_URL cannot be read"),
     ],
 )
-def test_a_database_url_is_told_without_its_password(read, url, message):
-    with pytest.raises(ImproperlyConfigured, match=message) as told:
+def test_errors_of_the_database_url_do_not_contain_its_password(read, url, message):
+    with pytest.raises(ImproperlyConfigured, match=message) as refused:
         read(DATABASE_URL=url)
-    assert "secret" not in str(told.value)
-    assert "\n" not in str(told.value)
-    assert told.value.__cause__ is None
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert refused.value.__cause__ is None
 
 
-def test_values_are_read_with_room_and_in_any_case(read):
-    found = read(
+def test_values_may_have_whitespace_and_any_case(read):
+    settings = read(
         MONODON_ANONYMOUS=" Read ", MONODON_MAX_BODY_BYTES=" 1024 ", MONODON_SECURE_COOKIES="YES"
     )
-    assert found["MONODON_ANONYMOUS"] == "read"
-    assert found["DATA_UPLOAD_MAX_MEMORY_SIZE"] == 1024
-    assert found["SESSION_COOKIE_SECURE"] is True
+    assert settings["MONODON_ANONYMOUS"] == "read"
+    assert settings["DATA_UPLOAD_MAX_MEMORY_SIZE"] == 1024
+    assert settings["SESSION_COOKIE_SECURE"] is True
 
 
 def test_an_empty_value_is_the_default(read):
-    """Compose files pass on what is not set as an empty text."""
-    found = read(MONODON_ANONYMOUS="", MONODON_MAX_BODY_BYTES="", MONODON_DEBUG="")
-    assert found["MONODON_ANONYMOUS"] == "none"
-    assert found["MONODON_MAX_BODY_BYTES"] == 16 * 1024 * 1024
-    assert found["DEBUG"] is False
+    """Compose files pass unset variables as empty strings."""
+    settings = read(MONODON_ANONYMOUS="", MONODON_MAX_BODY_BYTES="", MONODON_DEBUG="")
+    assert settings["MONODON_ANONYMOUS"] == "none"
+    assert settings["MONODON_MAX_BODY_BYTES"] == 16 * 1024 * 1024
+    assert settings["DEBUG"] is False
 
 
 _ISSUER = {"MONODON_OIDC_ISSUERS": "https://id.example.com", "MONODON_OIDC_AUDIENCES": "monodon"}
@@ -103,7 +103,7 @@ _ISSUER = {"MONODON_OIDC_ISSUERS": "https://id.example.com", "MONODON_OIDC_AUDIE
         ({"MONODON_PROXIES": "x"}, "MONODON_PROXIES is 'x'"),
     ],
 )
-def test_issuers_that_are_not_safe_end_the_start(read, change, message):
+def test_unsafe_settings_of_issuers_are_refused(read, change, message):
     assert read(**_ISSUER)["MONODON_OIDC_ISSUERS"] == ["https://id.example.com"]
     with pytest.raises(ImproperlyConfigured, match=message):
         read(**_ISSUER | change)
@@ -113,31 +113,29 @@ def test_issuers_that_are_not_safe_end_the_start(read, change, message):
     ("url", "secure"),
     [("", False), ("http://127.0.0.1:2333", False), ("https://c.example.com", True)],
 )
-def test_cookies_are_secure_where_browsers_come_over_tls(read, url, secure):
-    found = read(MONODON_PUBLIC_URL=url)
+def test_cookies_are_secure_if_the_public_url_is_https(read, url, secure):
+    settings = read(MONODON_PUBLIC_URL=url)
     for cookie in ("SESSION_COOKIE", "CSRF_COOKIE"):
-        assert found[f"{cookie}_SECURE"] is secure
-        assert found[f"{cookie}_HTTPONLY"] is True
-        assert found[f"{cookie}_SAMESITE"] == "Lax"
-    assert "SECURE_PROXY_SSL_HEADER" not in found
+        assert settings[f"{cookie}_SECURE"] is secure
+        assert settings[f"{cookie}_HTTPONLY"] is True
+        assert settings[f"{cookie}_SAMESITE"] == "Lax"
+    assert "SECURE_PROXY_SSL_HEADER" not in settings
     assert "SECURE_PROXY_SSL_HEADER" in read(MONODON_PROXIES="1")
 
 
-def test_what_is_run_beside_the_server_finds_its_database_and_its_broker(
-    read, monkeypatch, tmp_path
-):
+def test_commands_find_the_embedded_database_and_broker(read, monkeypatch, tmp_path):
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.delenv("REDIS_URL", raising=False)
-    found = read()
-    assert found["DATABASES"]["default"]["HOST"] == ""
-    assert found["CELERY_BROKER_URL"] == "redis://localhost:6379/0"
+    settings = read()
+    assert settings["DATABASES"]["default"]["HOST"] == ""
+    assert settings["CELERY_BROKER_URL"] == "redis://localhost:6379/0"
     sockets = tmp_path / "run"
     (sockets / "postgres").mkdir(parents=True)
     (sockets / "postgres" / ".s.PGSQL.5432").touch()
     (sockets / "valkey.sock").touch()
-    found = read()
-    assert found["DATABASES"]["default"]["HOST"] == str(sockets / "postgres")
-    assert found["CELERY_BROKER_URL"] == f"redis+socket://{sockets / 'valkey.sock'}"
+    settings = read()
+    assert settings["DATABASES"]["default"]["HOST"] == str(sockets / "postgres")
+    assert settings["CELERY_BROKER_URL"] == f"redis+socket://{sockets / 'valkey.sock'}"
     assert read(REDIS_URL="redis://h:1/2")["CELERY_BROKER_URL"] == "redis://h:1/2"
 
 
@@ -160,7 +158,7 @@ LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
         ),
     ],
 )
-def test_the_hosts_that_are_answered(read, monkeypatch, environment, hosts):
+def test_allowed_hosts_are_derived_from_the_settings(read, monkeypatch, environment, hosts):
     for name in ("MONODON_HOST", "MONODON_URL", "MONODON_PUBLIC_URL", "MONODON_ALLOWED_HOSTS"):
         monkeypatch.delenv(name, raising=False)
     assert read(**environment)["ALLOWED_HOSTS"] == LOOPBACK + hosts

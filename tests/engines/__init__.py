@@ -1,5 +1,5 @@
-"""Engines and libraries that speak Iceberg's REST protocol, each against a live server; `make engines`.
+"""Engines and libraries that support Iceberg's REST protocol, each against a live server; `make engines`.
 
-Each engine is a package here. Its configuration and its statements or program are files of their own,
+Each engine is a package. Its configuration and its statements or program are separate files,
 which docs/iceberg-clients.md shows; `python -m tests.engines.guide` copies them there.
 """

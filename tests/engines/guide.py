@@ -29,7 +29,7 @@ def files_shown(text: str) -> list[str]:
 
 
 def render(text: str) -> str:
-    """The text with the present content of the files that it shows."""
+    """The text with the current content of its files."""
 
     def replace(match: re.Match[str]) -> str:
         content = (PROJECT / match[1]).read_text(encoding="utf-8").rstrip("\n")

@@ -1,14 +1,14 @@
-"""Scripts of SQL statements that also say what the statements answer.
+"""Scripts of SQL statements with their expected answers.
 
-A statement ends with a semicolon at the end of a line. The comment lines right behind it are its answer:
+A statement ends with a semicolon at the end of a line. The comment lines after it are its answer:
 
     SELECT id, item FROM orders;
     -- 1 | ice
     -- 2 | NULL
 
-`-- no rows` says that there are none, `-- fails: …` that the error has this text. A statement that reads
-must say what it answers; others may. `-- :name` takes the only value of an answer, whatever it is, and
-`:name` stands for it in what follows.
+`-- no rows` means an empty answer, and `-- fails: …` an error that contains this text. A statement that
+reads must have an answer; others may. `-- :name` stores the only value of an answer, and `:name` is replaced
+by it in later statements.
 """
 
 import re
@@ -91,7 +91,8 @@ def check(
     *,
     errors: type[Exception] | tuple[type[Exception], ...],
 ) -> int:
-    """Execute all; returns how many. Fails with all statements that answer something else."""
+    """Execute all statements, and return their number. Fails with all statements that have another
+    answer."""
     values: dict[str, str] = {}
 
     def filled(text: str) -> str:

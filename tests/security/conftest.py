@@ -5,7 +5,7 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.conftest import _static_files, lance, warehouse
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root
@@ -16,7 +16,7 @@ __all__ = ["_static_files", "lance", "warehouse"]
 
 @pytest.fixture
 def iceberg(db) -> Iceberg:
-    """A client that may do everything, beside the one of the other protocol."""
+    """A client of the Iceberg protocol with all privileges."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="iceberg-tester")
     return Iceberg(key)
 

@@ -1,4 +1,4 @@
-"""Files that do not belong to an attacker's table, in every way in which its metadata may name one."""
+"""Files that do not belong to an attacker's table, and all fields of metadata that may name one."""
 
 import os
 import shutil
@@ -137,9 +137,9 @@ class World:
 
 
 def snapshot(slot: str, path: str, **changed: Any) -> dict[str, Any]:
-    """An update that adds a snapshot to the attacker's table which names ``path`` in one slot.
+    """An update that adds a snapshot to the attacker's table that names ``path`` in one slot.
 
-    What leads there are real files of the attacker's own.
+    The files that refer to it are real files of the attacker.
     """
     table = open_table(*MINE)
     number = int(time.time_ns() % 2**53)
@@ -150,7 +150,7 @@ def snapshot(slot: str, path: str, **changed: Any) -> dict[str, Any]:
     if slot == "manifest":
         added[0] = path
     manifests = [added]
-    if slot == "deletes":  # of rows of a data file, or nobody reads it
+    if slot == "deletes":  # it must refer to rows of a data file, or it is not read
         manifests.append(
             _write_manifest(f"{folder}/{number}-data.avro", table, number, None, "data")
         )

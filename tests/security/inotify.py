@@ -1,4 +1,4 @@
-"""What the operating system saw being done to files, whichever library did it.
+"""Operations on files, observed by the operating system, whichever library caused them.
 
 Lance reads files from Rust, where Python's audit hooks see nothing. inotify reports every open, link,
 rename and removal of the watched files and directories, by any thread of any process.
@@ -38,7 +38,7 @@ class Seen:
 
 @contextmanager
 def watched(*roots: str | Path) -> Iterator[Seen]:
-    """Watch files, and directories with all below them, while the block runs.
+    """Watch files, and directories with all their content, during the block.
 
     A directory that is listed or opened counts as well. The result is complete when the block ends.
     """
@@ -52,7 +52,7 @@ def watched(*roots: str | Path) -> Iterator[Seen]:
                 number = _libc.inotify_add_watch(handle, os.fsencode(path), _ALL)
                 assert number >= 0, (path, os.strerror(ctypes.get_errno()))
                 paths[number] = path
-        list(_read(handle, paths))  # of the walk just now
+        list(_read(handle, paths))  # caused by the preceding walk
         yield log
         log.events.extend(_read(handle, paths))
     finally:

@@ -1,4 +1,4 @@
-"""Lance manifests that lead out of their table, made of real ones."""
+"""Lance manifests that refer to files outside their table, derived from real ones."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Change = Callable[[bytes], bytes]
 
 
 def manifest_of(table: Table) -> bytes:
-    """The newest manifest of a table that was never touched."""
+    """The newest manifest of an unmodified table."""
     return manifest_in(Path(table.location))
 
 
@@ -67,7 +67,7 @@ def with_field(manifest: bytes, path: Sequence[int], field: bytes) -> bytes:
 
 
 def without_field(number: int) -> Change:
-    """A change that takes a field out of a message."""
+    """A change that removes a field from a message."""
 
     def change(message: bytes) -> bytes:
         remaining = b""

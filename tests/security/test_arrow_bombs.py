@@ -1,4 +1,4 @@
-"""Small Arrow streams that would become large are refused before they do."""
+"""Small Arrow streams that would expand to large ones are refused before they do."""
 
 import io
 import resource
@@ -41,7 +41,7 @@ def encoded(table: pa.Table, compression: str | None = None) -> bytes:
 
 
 def claiming(size: int, compression: str = "zstd") -> bytes:
-    """A small stream one buffer of which says that it becomes so large."""
+    """A small stream with a buffer that declares this uncompressed size."""
     count = 1 << 16
     content = bytearray(encoded(pa.table({"x": np.zeros(count, np.int64)}), compression))
     length_bytes = struct.pack("<q", 8 * count)
@@ -77,7 +77,7 @@ def test_a_buffer_with_a_false_size_of_gigabytes_is_refused(lance, bounded, comp
 
 
 def test_a_compressed_buffer_of_gigabytes_is_refused(lance, bounded):
-    """Zeros pack well: each of many columns is honest, and the batch is not small."""
+    """Zeros compress well: each of the many columns has its declared size, and the batch is large."""
     zeros = np.zeros(1 << 20, np.int64)
     content = encoded(pa.table({f"c{n}": zeros for n in range(128)}), "zstd")
     assert len(content) < 1 << 20
@@ -123,7 +123,7 @@ def test_corrupted_messages_are_refused_cleanly(lance):
         assert answer.status_code in {200, 400, 413}, (number, answer.content)
 
 
-# --- values that take no bytes -------------------------------------------------------------------
+# --- values without bytes ------------------------------------------------------------------------
 
 TRILLION = 10**12
 
@@ -207,7 +207,7 @@ def test_inserts_of_many_null_rows_are_refused(lance, bounded, path):
 
 
 def test_null_columns_beside_others_are_accepted(lance):
-    """pandas writes such columns for empty ones."""
+    """pandas writes such columns if they are empty."""
     rows = 100_000
     nulls = {f"c{n}": pa.nulls(rows) for n in range(300)}
     content = encoded(pa.table({"id": np.arange(rows)} | nulls))

@@ -1,4 +1,4 @@
-"""Avro files that a client wrote to keep the server busy, or to look different to different readers."""
+"""Avro files of an attacker that overload the server, or that readers interpret differently."""
 
 import bz2
 import json
@@ -86,7 +86,8 @@ def test_any_number_of_entries_without_bytes():
 
 
 def test_a_block_of_items_with_a_wrong_size():
-    """A reader that jumps over the items sees the own path, one that reads them the foreign one."""
+    """A reader that skips the items gets the table's own path; one that reads them gets the foreign
+    path."""
     schema = record(other(array("int")), PATH, other("bytes") | {"name": "last", "field-id": 13})
     hidden = number(1) + number(0) + text(FOREIGN)
     tail = number(0) + text(OWN) + text(b"")

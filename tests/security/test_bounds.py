@@ -1,4 +1,4 @@
-"""Maps and lists of every protocol are bounded, and the largest that are allowed are answered soon."""
+"""Maps and lists of every protocol are limited, and the largest accepted ones are processed quickly."""
 
 import json
 import time
@@ -105,7 +105,7 @@ def test_600_000_properties_are_refused_quickly(lance):
     assert answer.json()["error"]["message"] == (
         "properties has 600000 entries; at most 10000 are allowed"
     )
-    assert time.monotonic() - started < 10  # 17 s were spent on storing them
+    assert time.monotonic() - started < 10  # storing them took 17 s
 
 
 def test_many_small_maps_exceed_the_limit_of_values(lance):

@@ -1,4 +1,5 @@
-"""Secrets go in, through every door, and are found nowhere but in the answers that give them away once."""
+"""Secrets are sent through every interface, and appear nowhere but in the answers that show them
+once."""
 
 import json
 import logging
@@ -98,7 +99,7 @@ def test_no_output_contains_a_canary(lance, administrator, caplog, monkeypatch):
     ):
         page = administrator.get(f"/admin/{path}")
         assert page.status_code == 200, path
-        if "change" not in path or "audit" in path:  # a page shows the properties themselves
+        if "change" not in path or "audit" in path:  # a page shows the unmasked properties
             outputs[path] = page.content.decode()
     outputs["log"] = caplog.text
     assert api_keys.find_api_key(actor=SYSTEM, name="second").prefix in outputs["keys"]

@@ -1,4 +1,4 @@
-"""The Content-Security-Policy of pages: no script but this server's own, and inline ones with the nonce."""
+"""The Content-Security-Policy of pages: only scripts of this server, and inline ones with the nonce."""
 
 import re
 
@@ -27,7 +27,7 @@ HANDLER = re.compile(r"<[^>]+\son[a-z]+\s*=|(?:href|src)=[\"']?javascript:", re.
 
 @pytest.fixture(autouse=True)
 def _plain_static_files(settings, tmp_path) -> None:
-    """The hashed names of static files exist only after collectstatic."""
+    """Disable hashed names of static files, which exist only after collectstatic."""
     settings.STATIC_ROOT = tmp_path
     settings.STORAGES = {
         **settings.STORAGES,

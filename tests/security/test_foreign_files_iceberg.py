@@ -1,7 +1,7 @@
-"""No file of another is read, told of or removed by way of an Iceberg table's metadata.
+"""Foreign files in the metadata of an Iceberg table are not read, revealed or removed.
 
-Every field that can carry a path × every kind of file that is not the table's own, when it is
-committed. What is there all the same: test_foreign_files_iceberg_use.
+Every field that may contain a path × every kind of foreign file, when it is committed. For metadata
+that has such paths already, see test_foreign_files_iceberg_use.
 """
 
 import json
@@ -57,7 +57,7 @@ def test_the_file_watch_detects_access(tmp_path: Path):
         canary.lstat()
 
 
-# --- when it is committed ----------------------------------------------------------------------
+# --- commits -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("slot", ["list", "manifest"])
@@ -148,7 +148,7 @@ def test_registering_a_foreign_metadata_file_is_refused(world, attacker, kind_):
         assert path in message
 
 
-def test_hidden_and_missing_tables_are_refused_alike_on_register(world, attacker):
+def test_hidden_and_missing_tables_have_the_same_answer_on_register(world, attacker):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     real = local(hidden.iceberg_metadata.metadata_location)
     texts = set()

@@ -32,7 +32,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
-from tests.access.doors import KEY
+from tests.access.protocols import KEY
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import (
     snapshot as picture,
@@ -64,7 +64,7 @@ def me() -> Principal:
 
 @pytest.fixture
 def planted(world: World, monkeypatch) -> Iterator[Any]:
-    """Metadata that an older release let in, or that was changed in storage since."""
+    """Metadata that an older release accepted, or that was changed in storage later."""
 
     def plant(kind: str, slot: str) -> str:
         path = world.path(kind, "data" if slot == "deletes" else slot)
@@ -112,7 +112,9 @@ def always_compact(monkeypatch) -> None:
     """Plan a compaction in any case."""
     real = iceberg_statistics._measure
     monkeypatch.setattr(
-        iceberg_statistics, "_measure", lambda *given: replace(real(*given), rewrite_files=9)
+        iceberg_statistics,
+        "_measure",
+        lambda *arguments: replace(real(*arguments), rewrite_files=9),
     )
 
 
@@ -133,7 +135,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
         for job_kind in every_kind if is_metadata else READS_ROWS:
             job = run(job_kind, NoSpark(), keep_for=0, keep_versions=1)
             assert (job.status, job.error) == (JobStatus.FAILED, refusal(path)), job_kind
-            # Nor by the job's process, if the table has such references by then.
+            # The process of the job does not use them either, if they were added before it runs.
             with pytest.raises(ForeignFile) as refused:
                 iceberg_tables.load_table(actor=replace(SYSTEM, job_kind=job.kind), table=MINE)
             assert refused.value.message == refusal(path)
@@ -151,7 +153,7 @@ def test_existing_foreign_references_are_not_used(world, attacker, planted, slot
 
 
 def purged(world: World) -> None:
-    """Drop the table with its files, and look which are gone."""
+    """Drop the table with its files, and return the removed files."""
     own = row().uuid
     with override_settings(MONODON_TRASH_SECONDS=0):
         iceberg_tables.drop_table(actor=SYSTEM, table=MINE, purge=True)
@@ -226,11 +228,11 @@ class _Asked:
         return {"deleted_data_files_count": 2, "deleted_files": ["a", "b"]}
 
 
-# --- what is allowed ---------------------------------------------------------------------------
+# --- permitted files ---------------------------------------------------------------------------
 
 
 def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
-    """Spark's ``snapshot`` creates a table of another table's data files."""
+    """Spark's ``snapshot`` creates a table from the data files of another table."""
     requester = ApiKey.objects.get(name="who").principal
     source = Table.objects.get(namespace__name="secret", name="t")
     requester.grants.create(mask=closure(Privilege.READ).value, table=source)
@@ -245,7 +247,7 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     )
     (task,) = attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]
     assert task["data-file"]["file-path"] == path
-    # The source knows of it.
+    # The source lists the dependent.
     job: Job = commit(
         [
             job_operations.StartMaintenance(
@@ -273,7 +275,8 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     purge.refresh_from_db()
     assert (purge.status, purge.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert world.victims["hidden"].data.exists()
-    # The principal that committed it may no longer read it, so nobody reads it through that table.
+    # The principal that committed the reference may no longer read the source, so nobody may read
+    # it through that table.
     requester.grants.filter(table=source).delete()
     assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 

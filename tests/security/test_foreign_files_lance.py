@@ -1,9 +1,9 @@
 """No Lance manifest makes the server touch a file that is not its table's.
 
-Somebody who may do everything with one table of their own, and may write to its directory as Lance clients
-do, enters manifests that lead elsewhere: to a hidden table, a dropped one, one whose location begins alike,
-and to a file of the system. Each is refused when it is entered, or, entered by an older release, at every
-use; and the operating system sees none of the others' files opened, linked, changed or removed.
+The attacker has all privileges on one table, and may write to its directory like Lance clients. The
+attacker commits manifests that refer to a hidden table, a dropped table, a table whose location has the same
+prefix, and a file of the system. Each is refused when it is committed or, if an older release accepted it,
+at every use. The operating system reports no foreign file that is opened, linked, changed or removed.
 """
 
 import json
@@ -42,7 +42,7 @@ from catalog.services.maintenance import job_runner, lance_dependents, measureme
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
-from tests.access.doors import KEY, give, make_requester, principal
+from tests.access.protocols import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
 from tests.security import lance_attacks as attacks
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.django_db
 
 MINE = ("mine", "t")
 NEXT = 3
-"""The version that the attacker's table gets next."""
+"""The next version of the attacker's table."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     Lance(KEY).call(
         "POST", "/v1/table/mine$t/insert", raw=stream(pa.table({"id": [4], "name": ["d"]}))
     )
-    # A table whose location begins as the attacker's does.
+    # A table whose location has the attacker's as a prefix.
     twin = make_lance_table(("secretive", "twin"), rows)
     Path(twin.location).rename(f"{mine.location}x")
     Table.objects.filter(pk=twin.pk).update(location=f"{mine.location}x")
@@ -105,7 +105,7 @@ def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     lance_datasets.clear_caches()
 
 
-# --- manifests that lead elsewhere ---------------------------------------------------------------
+# --- manifests with foreign references -----------------------------------------------------------
 
 Attack = Callable[[World], bytes]
 
@@ -120,7 +120,7 @@ def _clone(victim: str) -> Attack:
 
 
 def _rebased(where: Callable[[World], str], *, is_root: bool = True) -> Attack:
-    """The own data files, looked for in another directory."""
+    """Own data files with a base path in another directory."""
 
     def make(world: World) -> bytes:
         manifest = attacks.with_field(_real(world), [2, 2], attacks.number_field(7, 0))
@@ -143,7 +143,7 @@ def _climb(world: World) -> str:
 
 
 def _linked(name: str) -> Callable[[World], str]:
-    """A link in the attacker's table to a hidden one, by another spelling of its name."""
+    """A link in the attacker's table to a hidden table, under another spelling of its name."""
 
     def make(world: World) -> str:
         link = Path(world.mine.location) / "elsewhere"
@@ -155,7 +155,7 @@ def _linked(name: str) -> Callable[[World], str]:
 
 
 def _encoded_data_file(world: World) -> bytes:
-    """An own data file with a name that Lance encodes, beside a link with the encoded name."""
+    """An own data file with a name that Lance encodes, and a link with the encoded name."""
     directory = Path(world.mine.location) / "data"
     own = next(path for path in directory.iterdir() if not path.is_symlink())
     shutil.copyfile(own, directory / "x~y.lance")
@@ -166,7 +166,7 @@ def _encoded_data_file(world: World) -> bytes:
 
 
 def _wide_number(world: World) -> bytes:
-    """Two base paths whose numbers differ only in bits that Lance drops; it takes the last one."""
+    """Two base paths whose numbers differ only in bits that Lance drops; Lance uses the last one."""
     manifest = attacks.with_field(_real(world), [2, 2], attacks.number_field(7, 1))
     own = attacks.base_path(world.mine.location, 1)
     hidden = attacks.base_path(world.victims["hidden"].location, 2**32 + 1)
@@ -174,7 +174,7 @@ def _wide_number(world: World) -> bytes:
 
 
 def _wide_type(world: World) -> bytes:
-    """A deletion file of a type that Lance reads as another one, and a link of that one's name."""
+    """A deletion file of a type that Lance interprets as another one, and a link with that name."""
     link = Path(world.mine.location) / "_deletions" / "0-1-78.arrow"
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
@@ -189,7 +189,7 @@ def _wide_type(world: World) -> bytes:
 
 
 def _hidden_rows(world: World) -> bytes:
-    """The data file of a hidden table in the place of the own ones."""
+    """The data file of a hidden table instead of the table's own."""
     manifest = _rebased(lambda w: w.victims["hidden"].location)(world)
     return attacks.edited(manifest, [2, 2, 1], attacks.always(Path(_hidden_file(world)).name))
 
@@ -212,7 +212,7 @@ def _transaction(world: World) -> bytes:
 
 
 def _index(path: Callable[[World], Path], change: attacks.Change = lambda index: index) -> Attack:
-    """An index of the own column, whose files lie in another directory; its entry is changed."""
+    """An index of an own column whose files are in another directory, with a changed entry."""
 
     def make(world: World) -> bytes:
         manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
@@ -224,7 +224,7 @@ def _index(path: Callable[[World], Path], change: attacks.Change = lambda index:
 
 
 def _index_elsewhere(change: attacks.Change) -> Attack:
-    """The same with the base path of a hidden table."""
+    """The same index with the base path of a hidden table."""
     make = _index(lambda world: Path(world.victims["hidden"].location), change)
     return lambda world: attacks.with_field(
         make(world), [], attacks.base_path(world.victims["hidden"].location)
@@ -236,7 +236,7 @@ def _in_base(index: bytes) -> bytes:
 
 
 def _naming(path: Callable[[World], str]) -> Attack:
-    """The own index, with one more file."""
+    """An own index, with an additional file."""
 
     def make(world: World) -> bytes:
         file = attacks.bytes_field(10, attacks.text_field(1, path(world)))
@@ -250,7 +250,7 @@ def _own(world: World) -> Path:
 
 
 def _index_linked(world: World) -> bytes:
-    """The own index, without the names of its files, which are links to another's."""
+    """An own index without the names of its files, which are links to another table's files."""
     manifest = _index(_own, attacks.without_field(10))(world)
     hidden = Path(world.victims["hidden"].location) / "_indices"
     (directory,) = (_own(world) / "_indices").iterdir()
@@ -363,11 +363,11 @@ def test_a_base_path_that_decodes_to_another_location(world):
     content = _rebased(lambda _: f"file://{location}")(world)
     staged, before = world.stage(content), snapshot()
     path, body = WAYS["create"](str(staged))
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         refused = Lance(KEY).call("POST", path, body)
         assert (refused.status_code, refused.json()["code"]) == (400, 13), refused.content
     assert "does not belong to table 'mine.t'" in refused.json()["error"]
-    assert seen.events == []
+    assert touched.events == []
     assert snapshot() == before
 
 
@@ -396,7 +396,7 @@ def test_a_manifest_outside_the_table_is_refused(world, victim, way):
     assert files(world.mine.location) == on_disk
 
 
-# --- what older releases entered -----------------------------------------------------------------
+# --- manifests accepted by older releases --------------------------------------------------------
 
 
 def _enter(world: World, content: bytes, version: int = NEXT) -> None:
@@ -444,7 +444,7 @@ USES: dict[str, tuple[str, Any]] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_operation_on_a_version_touches_foreign_files(world, attack):
-    """Requests first, then every kind of job, the measuring, and the repair."""
+    """Requests, then every kind of job, measurement, and repair."""
     _enter(world, ATTACKS[attack](world))
     before = [files(canary) for canary in world.canaries]
     faults = []
@@ -586,7 +586,7 @@ def test_no_link_in_a_table_is_followed(world, link):
 
 
 def test_the_other_name_of_a_manifest_is_not_opened(world):
-    """A version is entered by its old name; later its new name, which Lance prefers, leads elsewhere."""
+    """A version is recorded with its old name. Later, its new name, which Lance prefers, is a link."""
     versions = Path(f"{world.mine.location}/_versions")
     entered = versions / f"{NEXT}.manifest"
     entered.write_bytes(_real(world))
@@ -595,7 +595,7 @@ def test_the_other_name_of_a_manifest_is_not_opened(world):
     lance_datasets.clear_caches()
     manifest = _hidden_rows(world)
     (versions / f"{2**64 - 1 - NEXT:020d}.manifest").write_bytes(manifest)
-    with watched(*world.canaries) as seen:
+    with watched(*world.canaries) as touched:
         for path, body in (
             ("count_rows", {}),
             ("query", {"k": 10, "vector": {}}),
@@ -605,10 +605,10 @@ def test_the_other_name_of_a_manifest_is_not_opened(world):
             answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
             assert answer.status_code == 200, (path, answer.content)
         _run_jobs(world)
-    assert seen.events == []
+    assert touched.events == []
 
 
-# --- files of others that may be read ------------------------------------------------------------
+# --- readable files of others --------------------------------------------------------------------
 
 
 def _read(client: Lance) -> tuple[int, Any]:
@@ -617,7 +617,7 @@ def _read(client: Lance) -> tuple[int, Any]:
 
 
 def test_a_clone_requires_that_its_writer_may_read_the_source(world):
-    """Readers of the clone read the source through the clone's writer, while that one may read it."""
+    """Readers of the clone may read the source as long as the clone's writer may."""
     hidden = world.victims["hidden"]
     requester = Principal.objects.get(name="who")
     grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
@@ -631,13 +631,15 @@ def test_a_clone_requires_that_its_writer_may_read_the_source(world):
         answer = Lance(KEY).call("POST", "/v1/table/mine$t/query", {"k": 9, "vector": {}})
         rows = pa.ipc.open_file(answer.content).read_all()
     assert rows.column("name").to_pylist() == ["secret", "secret"]
-    assert ("open" in {event for _, event in touched.events}) is True  # the oracle does see
-    # Another reader of the clone, who may not browse the source.
+    assert (
+        "open" in {event for _, event in touched.events}
+    ) is True  # the oracle detects the reads
+    # Another principal may read the clone but not browse the source.
     other = principal("other-reader")
     ApiKey.objects.create(name="other", principal=other, digest=credentials.key_digest("mnd_other"))
     other.grants.create(mask=closure(Privilege.READ).value, table=world.mine)
     assert _read(Lance("mnd_other")) == (200, 2)
-    # The writer loses the right: so does everybody who read through it.
+    # When the writer loses the privilege, all readers that depended on it lose access.
     grant.delete()
     known_keys.forget_keys()
     lance_datasets.answers.clear()
@@ -676,7 +678,8 @@ def test_a_source_keeps_files_needed_by_its_clone(world):
 
 
 def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
-    """A manifest names neither the blobs beside a data file nor, when it is old, an index's files."""
+    """A manifest does not name the blobs beside a data file and, if it is old, the files of an
+    index."""
     location = _blob_table(world)
     lance.dataset(str(location)).create_scalar_index("id", "BTREE")
     Lance(KEY).post("/v1/table/mine$b/deregister", {})
@@ -695,7 +698,7 @@ def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
 
 
 def test_external_blobs_are_never_opened(world):
-    """Neither blobs in a request, nor blobs that a client wrote to its own storage."""
+    """This applies to blobs in a request, and to blobs that a client wrote to its own storage."""
     uri = world.secret.as_uri()
     rows = pa.table({"id": [1], "b": lance.blob_array([uri])})
     with watched(*world.canaries) as touched:
@@ -723,7 +726,7 @@ def test_external_blobs_are_never_opened(world):
 
 
 def _blob_table(world: World) -> Path:
-    """A table of the attacker's with blobs that lie beside its rows, in two fragments."""
+    """A table of the attacker with blobs beside its data files, in two fragments."""
     rows = pa.table({"id": [1], "b": lance.blob_array([os.urandom(200_000)])})
     location = Path(world.mine.location).parent / "blobs"
     for mode in ("create", "append"):
@@ -764,7 +767,7 @@ def test_a_link_created_after_a_read_is_not_followed(world, link):
     """A file is checked again when its directory has changed."""
     for _ in range(2):  # the second request uses the open dataset
         assert _read(Lance(KEY)) == (200, 4)
-    rows = stream(pa.table({"id": [5], "name": ["e"]}))  # and a writer has it open
+    rows = stream(pa.table({"id": [5], "name": ["e"]}))  # a writer has it open
     Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=rows)
     assert _read(Lance(KEY)) == (200, 5)
     LATE_LINKS[link](world)
@@ -787,7 +790,7 @@ def test_a_link_created_after_a_read_is_not_followed(world, link):
 
 
 def _lead_to_hidden(world: World) -> None:
-    """Enter a next version, as an older release did, whose data files lie in a hidden table."""
+    """Record a version, as an older release did, whose data files are in a hidden table."""
     last = TableVersion.objects.filter(table=world.mine).latest("version").version
     lance_versions_module.settle_pending()
     manifest = attacks.with_field(
@@ -800,7 +803,7 @@ def _lead_to_hidden(world: World) -> None:
 
 @pytest.mark.parametrize("change", ["links", "base path"])
 def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
-    """The jobs are requested while the table is valid; when they run, their files lead elsewhere."""
+    """The jobs are requested while the table is valid. When they run, it refers to foreign files."""
     column = {"name": "c", "computed": "id * 2"}
     Lance(KEY).post("/v1/table/mine$t/add_columns", {"new_columns": [column]})
     body = USES["view"][1]

@@ -26,7 +26,7 @@ OTHER = ("other", "t")
 
 @pytest.fixture
 def lake(world: World, tmp_path: Path, settings) -> Path:
-    """A directory beside the warehouse, with a data file of no table."""
+    """A directory outside the warehouse, with a data file that belongs to no table."""
     settings.MONODON_TRASH_SECONDS = 0
     lake = tmp_path / "lake"
     settings.MONODON_ALLOWED_ROOTS = [str(lake)]
@@ -37,7 +37,8 @@ def lake(world: World, tmp_path: Path, settings) -> Path:
 
 
 def refer(client: Any, path: Path) -> None:
-    """Commit a snapshot of 'mine.t', whose committer may use no table but that, with a data file."""
+    """Commit a snapshot of 'mine.t' with a data file. Its committer has no privilege on other
+    tables."""
     body = {"requirements": [], "updates": updates(snapshot("data", f"file://{path}"))}
     response = client.call("POST", COMMIT, body)
     assert response.status_code == 200, response.content
@@ -66,10 +67,10 @@ CANCELED = (JobStatus.CANCELED, "other tables refer to its files")
 
 @pytest.mark.parametrize("format_", ["lance", "iceberg"])
 @pytest.mark.parametrize("is_read", [True, False])
-def test_who_registers_a_directory_cannot_remove_the_files_of_others_in_it(
+def test_a_table_at_a_directory_cannot_remove_referenced_files_in_it(
     lake, attacker, monkeypatch, format_, is_read
 ):
-    """The victim may not even read the new table, as its files belonged to none."""
+    """The victim may not read the new table, because the files belonged to no table before."""
     if not is_read:
         monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
     refer(attacker, lake / "x" / "data" / "rows.parquet")
@@ -96,9 +97,7 @@ def test_orphans_are_not_removed_either(lake, attacker):
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_nobody_blocks_a_table_by_naming_its_files_once_it_has_them(
-    lake, attacker, monkeypatch, is_read
-):
+def test_later_references_to_files_of_a_table_do_not_block_it(lake, attacker, monkeypatch, is_read):
     if not is_read:
         monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
     row = make_other("lance", lake / "x")
@@ -118,7 +117,7 @@ def test_files_beside_a_new_table_do_not_block_it(lake, attacker):
     assert purge("lance").status == JobStatus.SUCCEEDED
 
 
-def test_directories_are_recorded_only_where_no_table_is(world, attacker, lake):
+def test_only_directories_of_no_table_are_recorded(world, attacker, lake):
     refer(attacker, world.mine / "data" / "own.parquet")
     assert not FreeDirectory.objects.exists()
     refer(attacker, lake / "x" / "data" / "rows.parquet")
@@ -128,8 +127,8 @@ def test_directories_are_recorded_only_where_no_table_is(world, attacker, lake):
 
 
 @pytest.mark.parametrize("is_older", [True, False])
-def test_many_directories_become_the_one_above_them(world, lake, is_older):
-    """Which another table may have got since, but not a table that was there before."""
+def test_many_directories_are_recorded_as_their_parent(world, lake, is_older):
+    """This protects against tables that get the parent later, but not against existing ones."""
     mine = TableRow.objects.named(("mine", "t")).get()
     directories = {f"{lake}/x/p={number}" for number in range(101)}
     row = make_other("lance", lake / "x" / "p=1000")

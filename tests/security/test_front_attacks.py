@@ -1,6 +1,6 @@
-"""Each kind of hostile client, at a small size: the server lives on, and honest clients get on.
+"""Each kind of hostile client at a small scale: the server and honest clients continue to work.
 
-`python -m benchmarks.hostile` is the same at full size, with figures.
+`python -m benchmarks.hostile` does the same at full scale, with figures.
 """
 
 import time
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("front attacks")  # the server starts once
 __all__ = ["live_template"]
 SOCKETS = 120
 LIVE_MS = 2000.0
-"""Machines that test are busy; a server without threads to spare would not answer at all."""
+"""Milliseconds. Test machines are busy, and a server without free threads would not answer at all."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_requests_of_an_address_are_limited(server: LiveServer):
 
 
 def test_connections_of_an_address_are_limited(server: LiveServer):
-    """Idle ones are closed, and only those of the greedy address."""
+    """Idle connections are closed, but only those of the address over the limit."""
     honest = Wire(server, source="127.0.0.80")
     greedy = [Wire(server, source="127.0.0.79") for _ in range(70)]
     deadline = time.monotonic() + 20
@@ -109,7 +109,7 @@ def test_connections_of_an_address_are_limited(server: LiveServer):
 
 
 def test_clients_that_do_not_read_are_disconnected(server: LiveServer):
-    """The server gives up after MONODON_ANSWER_SECONDS, and keeps serving meanwhile."""
+    """The server closes them after MONODON_ANSWER_SECONDS, and serves other clients until then."""
     with Wire(server, source="127.0.0.81") as wire:
         for _ in range(30):
             wire.head("GET", "/schema/lance", key=None)

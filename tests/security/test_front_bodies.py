@@ -1,5 +1,5 @@
-"""Bodies over the wire: broken, slow, too large and compressed ones, and refusals by the head
-alone."""
+"""Bodies over real sockets: incomplete, slow, too large and compressed ones, and refusals that
+require only the head."""
 
 import base64
 import gzip
@@ -56,7 +56,7 @@ def rows_of(server: LiveServer, table: str, *, create: bool = False) -> int:
 
 @contextmanager
 def unchanged(server: LiveServer) -> Iterator[None]:
-    """No row of the catalog is written meanwhile, and no row of the table."""
+    """Assert that the block changes no row of the catalog and no row of the table."""
 
     def state() -> tuple[object, ...]:
         with server.database() as connection:
@@ -73,7 +73,7 @@ def unchanged(server: LiveServer) -> Iterator[None]:
 
 
 def message(answer: Answer) -> str:
-    """The words of a refusal, in any of the forms."""
+    """The message of a refusal, in any of the forms."""
     body = answer.json()
     error = body.get("error_description") or body.get("error") or body["detail"]
     return str(error["message"] if isinstance(error, dict) else error)
@@ -92,7 +92,7 @@ def chunk(body: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(body), body)
 
 
-# -- bodies that are not whole
+# -- incomplete bodies
 
 OPERATIONS = {
     "lance": ("POST", "/v1/namespace/short/create", b"{}"),
@@ -153,7 +153,7 @@ def test_a_complete_chunked_body_is_processed(server: LiveServer):
         assert wire.send(chunk(arrow()) + b"0\r\n\r\n").answer().status == 200
 
 
-# -- what the head decides
+# -- refusals by the head
 
 
 @pytest.mark.parametrize("key", [None, "monodon_wrong"])
@@ -225,7 +225,8 @@ def test_a_slow_body_times_out(server: LiveServer, operation: str, length: int):
 
 
 def test_a_body_that_arrives_in_time_is_processed(server: LiveServer):
-    """A small one piece by piece, for longer than it may take before the credentials are checked."""
+    """A small body in pieces, which takes longer than the time after which the credentials are
+    checked."""
     with Wire(server) as wire:
         wire.head("POST", "/v1/namespace/patient/create", "Content-Length: 2").send(b"{")
         time.sleep(BODY_SECONDS / 2)
@@ -259,7 +260,7 @@ def test_an_endless_body_is_cut_off(server: LiveServer):
             send_endlessly(wire)
 
 
-# -- packed bodies
+# -- compressed bodies
 
 
 def test_a_compressed_body_is_read(server: LiveServer):
@@ -289,7 +290,7 @@ def test_compressed_rows_are_read(server: LiveServer, padding: int):
 
 
 BOMB = gzip.compress(b'{"properties": {"a": "' + b"x" * (64 * MEGABYTE) + b'"}}')
-BAD_PACKAGES = {
+BAD_ENCODINGS = {
     "bomb": (BOMB, "gzip", 413, "is larger than"),
     "no gzip": (b"{}", "gzip", 400, "is not valid gzip"),
     "cut": (gzip.compress(b"{}")[:-3], "gzip", 400, "its gzip stream is incomplete"),
@@ -299,10 +300,10 @@ BAD_PACKAGES = {
 }
 
 
-@pytest.mark.parametrize("package", BAD_PACKAGES)
+@pytest.mark.parametrize("package", BAD_ENCODINGS)
 @pytest.mark.parametrize("operation", ["lance", "iceberg", "management", "token"])
 def test_a_bad_compressed_body_is_refused(server: LiveServer, operation: str, package: str):
-    body, encoding, status, words = BAD_PACKAGES[package]
+    body, encoding, status, words = BAD_ENCODINGS[package]
     method, path, _ = OPERATIONS[operation]
     if package == "bomb" and operation == "token":
         status, words = 413, "is larger than"

@@ -1,4 +1,4 @@
-"""Hostile clients leave no resources in use when they disconnect."""
+"""Hostile clients use no resources after they disconnect."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
         workers=1,
         threads=2,
         MONODON_BODY_SECONDS=str(BODY_SECONDS),
-        # So small that two kinds of attacks would exhaust the slots if they kept theirs.
+        # So small that two kinds of attacks would exhaust the slots if they were not released.
         MONODON_REQUESTS_PER_ADDRESS=str(2 * COUNT),
         MONODON_REQUESTS_PER_PRINCIPAL=str(2 * COUNT),
     ) as server:
@@ -107,7 +107,7 @@ def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[W
 
 @pytest.mark.parametrize("leave_early", [False, True])
 def test_many_refusals_at_once_do_not_stop_others(server: LiveServer, leave_early: bool):
-    """The time of all bodies is up in one moment, or all clients leave in one moment."""
+    """The time limits of all bodies expire, or all clients disconnect, at the same moment."""
     wires = [Wire(server, source=f"127.0.1.{2 + number % 50}") for number in range(MANY)]
     for wire in wires:
         slow_token(wire)

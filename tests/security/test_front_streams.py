@@ -1,4 +1,4 @@
-"""Answers that are sent piece by piece, to clients that read slowly, or not at all, or leave."""
+"""Streamed answers to clients that read slowly, do not read, or disconnect."""
 
 import time
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_slow_readers_use_bounded_memory_and_no_ordinary_thread(
         statuses = list(honest.map(lambda _: server.post("/v1/table/ws$t/exists")[0], range(20)))
     assert statuses == [200] * 20
     assert max(server.resident()) - before < 200 * MEGABYTE  # the answers are 540 MB
-    # A further one is refused; and the places are free again after MONODON_ANSWER_SECONDS.
+    # A further stream is refused. The slots are released after MONODON_ANSWER_SECONDS.
     with Wire(server) as wire:
         answer = ask(wire).answer()
     assert (answer.status, answer.json()["code"]) == (503, 17)
@@ -86,9 +86,9 @@ def test_slow_readers_use_bounded_memory_and_no_ordinary_thread(
             break
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    time.sleep(5)  # by now none of them has been read for longer than MONODON_ANSWER_SECONDS
+    time.sleep(5)  # none of them was read for MONODON_ANSWER_SECONDS
     for wire in wires:
-        # Not the whole answer: the unread rest was not sent in time.
+        # The answer is incomplete, because the unread data was not sent in time.
         assert wire.seconds_until_closed(5) is not None
 
 

@@ -1,4 +1,4 @@
-"""The Host header: only names of this server are answered, in the form of each protocol."""
+"""The Host header: other names than those of this server are refused, in the form of each protocol."""
 
 import pytest
 from django.test import Client
@@ -60,7 +60,7 @@ def test_a_wrong_host_is_refused_by_iceberg(lance, host, method, path):
     with unchanged():
         answer = send(lance, method, path, host, b'{"namespace": ["new"]}')
     assert answer.status_code == 400
-    if "oauth" not in path:  # whose errors are those of RFC 6749
+    if "oauth" not in path:  # its errors are those of RFC 6749
         error = answer.json()["error"]
         assert (error["type"], error["code"]) == ("BadRequestException", 400)
         assert "is not one of this server" in error["message"]
@@ -89,7 +89,7 @@ def test_the_names_of_the_server_are_answered(lance, host):
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/metrics"])
 def test_probes_by_address_are_answered(path):
-    """Kubernetes asks a pod by its address."""
+    """Kubernetes uses the address of a pod."""
     answer = Client().get(path, headers={"host": "10.244.1.7:2333"})
     assert answer.status_code in {200, 503}
     assert answer.status_code == 200 or path == "/health/ready"

@@ -1,7 +1,7 @@
-"""No location that a caller names leads out of the directories of tables, in either protocol.
+"""Locations in requests cannot leave the allowed directories, in either protocol.
 
-Every form goes to every operation. Each is refused in the protocol's form, or is only the odd name of a
-directory that lies in the warehouse; nothing outside is opened, made or changed, and nobody is called.
+Every form is sent to every operation. Each is refused in the protocol's form, or is an unusual name of a
+directory in the warehouse. Nothing outside is opened, created or changed, and no server is contacted.
 """
 
 import json
@@ -36,12 +36,12 @@ pytestmark = pytest.mark.django_db
 Send = Callable[[str], HttpResponse]
 
 
-# --- what is sent --------------------------------------------------------------------------------
+# --- forms of locations --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def outside(tmp_path: Path, warehouse: Path) -> Path:
-    """A directory beside the warehouse with files that an attacker wants, and links to it."""
+    """A directory outside the warehouse with files that an attacker wants, and links to it."""
     directory = tmp_path / "outside"
     (directory / "metadata").mkdir(parents=True)
     (directory / "secret").write_text("not for you")
@@ -56,7 +56,7 @@ def outside(tmp_path: Path, warehouse: Path) -> Path:
 
 
 def forms(outside: Path, warehouse: Path) -> list[str]:
-    """Each leads out of the warehouse, or would for a careless reader; for which all must be refused."""
+    """Forms that leave the warehouse, at least for a careless reader, and must all be refused."""
     targets = [
         str(outside),
         f"{outside}/secret",
@@ -155,7 +155,7 @@ def forms(outside: Path, warehouse: Path) -> list[str]:
 
 
 HARMLESS = [
-    "..\u2215..\u2215etc",  # what only looks like a slash
+    "..\u2215..\u2215etc",  # characters that look like a slash
     "..\uff0f..\uff0fetc",
     "\uff0e\uff0e/etc",
     "..%252f..%252fetc",
@@ -167,12 +167,12 @@ HARMLESS = [
     "$HOME/t",
     "`id`",
     "data:text",
-    "a" * 300,  # a name that no file system takes
+    "a" * 300,  # a name that no file system accepts
 ]
-"""Names of directories like any other: taken, or refused, but never followed out."""
+"""Ordinary names of directories, which are accepted or refused but never leave the warehouse."""
 
 
-# --- who is watched ------------------------------------------------------------------------------
+# --- observation ---------------------------------------------------------------------------------
 
 _watched: list[list[str]] = []
 """The current logs of events, if any."""
@@ -188,12 +188,12 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         _watched[-1].append(os.fsdecode(arguments[0]))
 
 
-sys.addaudithook(_hook)  # cannot be taken away again
+sys.addaudithook(_hook)  # cannot be removed
 
 
 @contextmanager
 def watched(outside: Path) -> Iterator[None]:
-    """The code inside opens no file outside and calls no server."""
+    """Assert that the block opens no file outside and contacts no server."""
     log: list[str] = []
     _watched.append(log)
     try:
@@ -400,7 +400,7 @@ def test_no_iceberg_operation_leaves_the_warehouse(iceberg, world, outside, ware
 
 
 @pytest.mark.parametrize("form", HARMLESS)
-def test_an_odd_name_stays_in_the_warehouse(lance, iceberg, world, form):
+def test_an_unusual_name_stays_in_the_warehouse(lance, iceberg, world, form):
     outside, warehouse = world / "outside", world / "warehouse"
     before = files(outside)
     with watched(outside):
@@ -441,7 +441,7 @@ def test_a_namespace_gives_its_tables_no_location_outside(iceberg, world, outsid
     assert faults == []
 
 
-# --- where no location is asked for --------------------------------------------------------------
+# --- requests without a location -----------------------------------------------------------------
 
 _OPTIONS = (
     *("location", "uri", "path", "base_uri", "root", "table_uri", "base_paths", "storage_options"),
@@ -450,7 +450,7 @@ _OPTIONS = (
     *("google_service_account", "google_application_credentials", "account_name"),
     *("write.data.path", "write.metadata.path", "lance.location", "dataset_uri"),
 )
-"""Names of storage options and properties by which some reader could be led."""
+"""Names of storage options and properties that might redirect a reader."""
 
 
 def _all(form: str) -> dict[str, str]:
@@ -467,7 +467,7 @@ def _body(lance: Lance, path: str, **body: Any) -> HttpResponse:
     return lance.call("POST", path, body)
 
 
-UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
+WITHOUT_LOCATION: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
     "CreateTable storage_options": lambda lance, number, form: _create(
         lance, number, form, query={"storage_options": json.dumps(_all(form))}
     ),
@@ -517,11 +517,11 @@ UNASKED: dict[str, Callable[[Lance, int, str], HttpResponse]] = {
         storage_options=_all(form),
     ),
 }
-"""Requests that create a table ``ns.n<number>`` where the server decides, whatever options they
-have."""
+"""Requests that create a table ``ns.n<number>`` at a location that the server chooses, with any
+options."""
 
 
-@pytest.mark.parametrize("door", UNASKED)
+@pytest.mark.parametrize("door", WITHOUT_LOCATION)
 def test_options_and_headers_do_not_change_the_location(lance, world, outside, warehouse, door):
     """Storage options, properties and headers: the table is in the warehouse, and is written, read
     and described there."""
@@ -529,7 +529,7 @@ def test_options_and_headers_do_not_change_the_location(lance, world, outside, w
     taken = 0
     for number, form in enumerate(forms(outside, warehouse)[::9]):
         with watched(outside):
-            made = UNASKED[door](lance, number, form)
+            made = WITHOUT_LOCATION[door](lance, number, form)
             assert made.status_code in {200, 400}, (form, made.content)
             if made.status_code != 200:
                 assert is_lance(made.json())
@@ -563,7 +563,7 @@ def test_storage_options_must_be_strings(lance, world):
 
 
 def test_a_default_location_does_not_reveal_namespaces(lance, iceberg, warehouse):
-    """Nor the original location: a location stays when a table is renamed."""
+    """This includes former names: a location does not change when a table is renamed."""
     make_namespace("hidden", "project")
     schema = {"type": "struct", "schema-id": 0, "fields": []}
     iceberg.post("namespaces/hidden%1Fproject/tables", {"name": "t1", "schema": schema})

@@ -1,4 +1,4 @@
-"""Nothing that comes from outside is run: no pickle, no eval, no YAML that makes objects, no shell."""
+"""Data from outside is never executed: no pickle, no eval, no YAML objects, no shell."""
 
 import re
 from pathlib import Path

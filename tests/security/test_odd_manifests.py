@@ -57,7 +57,7 @@ def newest(row: Table) -> Path:
 
 
 def faults(client: Lance, operations: dict[str, dict[str, Any]] = OPERATIONS) -> list[Any]:
-    """The answers that no client can understand."""
+    """The operations whose answers have a status of 500 or above."""
     lance_datasets.clear_caches()
     lance_datasets.answers.clear()
     bad = []
@@ -153,8 +153,9 @@ FIELDS = (
 )
 
 
-def test_odd_bodies(lance, table):
-    """CreateTableVersion and its batch, and what reads one version, with all sorts of values."""
+def test_unusual_bodies(lance, table):
+    """Single and batch CreateTableVersion, and operations that read a version, with arbitrary
+    values."""
     random_ = random.Random(7)
     good = {"version": 4, "manifest_path": f"{table.location}/_versions/x.manifest-y"}
     bad = []

@@ -1,4 +1,4 @@
-"""Requests that are too large, too deep, or carry line breaks, to each of the three APIs."""
+"""Requests to each of the three APIs that are too large, too deeply nested, or contain line breaks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from tests.factories import make_iceberg_table, make_namespace, make_table, unch
 
 pytestmark = pytest.mark.django_db
 
-DOORS = {
+PATHS = {
     "lance": "/v1/namespace/new/create",
     "iceberg": "/v1/namespaces",
     "management": "/management/v1/labels",
@@ -42,18 +42,18 @@ DEEP: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", DEEP)
-@pytest.mark.parametrize("door", DOORS)
-def test_an_invalid_body_is_refused(send, door, body):
+@pytest.mark.parametrize("interface", PATHS)
+def test_an_invalid_body_is_refused(send, interface, body):
     with unchanged():
-        answer = send("POST", DOORS[door], DEEP[body])
+        answer = send("POST", PATHS[interface], DEEP[body])
     assert 400 <= answer.status_code < 500, answer.content[:500]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_body_that_is_too_large_is_refused(send, settings, door):
+@pytest.mark.parametrize("interface", PATHS)
+def test_a_body_that_is_too_large_is_refused(send, settings, interface):
     settings.MONODON_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10_000
     with unchanged():
-        answer = send("POST", DOORS[door], b'{"properties": {"a": "' + b"x" * 20_000 + b'"}}')
+        answer = send("POST", PATHS[interface], b'{"properties": {"a": "' + b"x" * 20_000 + b'"}}')
     assert answer.status_code in {400, 413}, answer.content[:500]
 
 

@@ -1,4 +1,4 @@
-"""References in manifests that a commit does not read to the end protect their files all the same."""
+"""References in manifests that a commit does not read completely protect their files too."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ LIMITS = ["_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES", "_MAX_ENTRIES", "_MAX_LISTS"
 
 @pytest.fixture(autouse=True)
 def _no_heartbeat(monkeypatch) -> None:
-    """Its thread has a connection of its own, which does not see the job of the test."""
+    """Disable the heartbeat, whose connection does not see the job of the test."""
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 3600.0)
 
 
@@ -42,7 +42,7 @@ def source(world: World) -> TableRow:
 
 @pytest.fixture(params=LIMITS)
 def limited(request, source, monkeypatch) -> None:
-    """A commit that looks at less than there is, for each of the reasons."""
+    """Limits that make a commit read less than everything, one for each reason."""
     monkeypatch.setattr(iceberg_files, request.param, 0)
 
 
@@ -54,7 +54,7 @@ def commit_reference(world: World, attacker: Any) -> None:
 
 
 def commit_references(world: World, attacker: Any, count: int) -> None:
-    """The same in several commits, each with a manifest of its own."""
+    """References in several commits, each with its own manifest."""
     for _ in range(count):
         commit_reference(world, attacker)
 
@@ -137,7 +137,7 @@ def test_nothing_is_removed_while_manifests_cannot_be_reached(
     monkeypatch.setattr(local_directories, "require_reachable", unreachable)
     job_runner.run_job(job.pk)
     job.refresh_from_db()
-    assert job.status == JobStatus.QUEUED  # it is tried again
+    assert job.status == JobStatus.QUEUED  # the job is retried
     assert UnreadSnapshot.objects.count() == 1
     assert files(source.location) == before
     after = picture()
@@ -198,7 +198,10 @@ def test_a_manifest_that_many_snapshots_name_is_read_once(world, source, attacke
         snapshot("manifest", f"file://{manifest}", **{"sequence-number": number})
         for number in range(2, 201)
     ]
-    body = {"requirements": [], "updates": [update for one in added for update in updates(one)]}
+    body = {
+        "requirements": [],
+        "updates": [update for snapshot in added for update in updates(snapshot)],
+    }
     assert attacker.call("POST", COMMIT, body).status_code == 200
     assert UnreadSnapshot.objects.count() == 200
     reads = Reads(monkeypatch)
@@ -210,8 +213,10 @@ def test_a_manifest_that_many_snapshots_name_is_read_once(world, source, attacke
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_clean_up_does_not_read_what_cannot_refer_to_its_table(world, attacker, monkeypatch, limit):
-    """The attacker may not read the table, which has its location from the server."""
+def test_clean_up_does_not_read_references_that_cannot_concern_its_table(
+    world, attacker, monkeypatch, limit
+):
+    """The attacker may not read the table, whose location the server chose."""
     monkeypatch.setattr(iceberg_files, limit, 0)
     commit_reference(world, attacker)
     reads = Reads(monkeypatch)
@@ -223,7 +228,7 @@ def test_clean_up_does_not_read_what_cannot_refer_to_its_table(world, attacker, 
     assert files(world.victims["hidden"].data.parents[1]) == before
 
 
-def test_a_purge_does_not_read_what_cannot_refer_to_its_table(
+def test_a_purge_does_not_read_references_that_cannot_concern_its_table(
     world, attacker, monkeypatch, settings
 ):
     settings.MONODON_TRASH_SECONDS = 0
@@ -268,8 +273,10 @@ def test_reading_continues_within_a_snapshot(world, source, attacker, monkeypatc
     assert len(set(reads.paths)) == len(reads.paths) == 2
 
 
-def test_nobody_keeps_others_from_being_read(world, source, attacker, monkeypatch):
-    """The limit is one of each principal."""
+def test_many_references_of_one_principal_do_not_delay_those_of_others(
+    world, source, attacker, monkeypatch
+):
+    """The limit applies to each principal separately."""
     monkeypatch.setattr(iceberg_files, "_MAX_MANIFEST_BYTES", 0)
     commit_references(world, attacker, 4)
     other = Principal.objects.create(name="other", kind="service")

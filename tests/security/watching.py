@@ -32,7 +32,7 @@ class Touched(AssertionError):
 
 @contextmanager
 def untouched(canaries: Iterable[Path]) -> Iterator[None]:
-    """Check that these files are not opened, read, linked, moved, changed or removed meanwhile."""
+    """Assert that the block does not open, read, link, move, change or remove these files."""
     libc = ctypes.CDLL(None, use_errno=True)
     handle = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     assert handle >= 0, os.strerror(ctypes.get_errno())

@@ -35,7 +35,7 @@ class Wire:
         self._socket.close()
 
     def head(self, method: str, path: str, *lines: str, key: str | None = "") -> Self:
-        """Send the head of a request; an empty key is the server's, None is no key at all."""
+        """Send the head of a request. An empty key stands for the server's key, None for no key."""
         key_headers = [f"x-api-key: {key or self._server.key}"] if key is not None else []
         text = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *key_headers, *lines])
         return self.send(text.encode() + b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""A real `python -m server up` in a home of its own, for the tests beside this file."""
+"""A `python -m server up` with its own home, for the tests in this directory."""
 
 import contextlib
 import os
@@ -64,7 +64,7 @@ class Running:
         )
         self._pump = threading.Thread(target=self._read, daemon=True)
         self._pump.start()
-        self._seen: dict[int, psutil.Process] = {}
+        self._processes: dict[int, psutil.Process] = {}
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -114,7 +114,7 @@ class Running:
     def processes(self) -> list[psutil.Process]:
         """The supervisor's descendants now; also remembered for `left_over`."""
         processes: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
-        self._seen |= {process.pid: process for process in processes}
+        self._processes |= {process.pid: process for process in processes}
         return processes
 
     def child(self, *words: str) -> psutil.Process:
@@ -136,7 +136,7 @@ class Running:
 
     def left_over(self) -> list[psutil.Process]:
         leftovers = []
-        for process in self._seen.values():
+        for process in self._processes.values():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     leftovers.append(process)

@@ -1,4 +1,4 @@
-"""The web server's port: no other process gets it, and no other listener is taken for the server."""
+"""The web server's port: no other process gets it, and no other listener is mistaken for the server."""
 
 import errno
 import os
@@ -44,7 +44,7 @@ class _Sharing(HTTPServer):
 
 @contextmanager
 def stranger(port: int) -> Iterator[None]:
-    """Somebody else's server, which answers every request with 200."""
+    """A foreign server, which answers every request with 200."""
     server = _Sharing((HOST, port), _SaysReady)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -57,7 +57,7 @@ def stranger(port: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "localhost"])
-def test_a_held_port_cannot_be_taken(host: str) -> None:
+def test_a_held_port_cannot_be_used_by_others(host: str) -> None:
     number = free_port()
     port = Port(host, number)
     port.hold()
@@ -108,7 +108,7 @@ def test_a_listener_of_another_session_is_foreign() -> None:
 
 
 @on_linux
-def test_a_foreign_listener_is_not_taken_for_the_server(tmp_path: Path) -> None:
+def test_a_foreign_listener_is_not_mistaken_for_the_server(tmp_path: Path) -> None:
     with Running(tmp_path / "home") as running:
         eventually(lambda: "state in" in running.output, within=10, description="the port is held")
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

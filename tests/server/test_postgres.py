@@ -1,4 +1,4 @@
-"""The embedded cluster: who runs it, where its socket is, and what happens to one that was left behind."""
+"""The embedded cluster: its user, its socket, and clusters of earlier runs."""
 
 import os
 import signal

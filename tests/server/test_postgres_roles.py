@@ -43,7 +43,7 @@ CREATE TRIGGER append_only BEFORE DELETE ON kept EXECUTE FUNCTION refuse();
 
 @contextlib.contextmanager
 def reachable() -> Iterator[Path]:
-    """A directory that other users may pass through, as pytest's own may not."""
+    """A directory that other users may enter, unlike pytest's."""
     path = Path(tempfile.mkdtemp(prefix="monodon-roles-"))
     path.chmod(0o711)
     yield path
@@ -246,7 +246,7 @@ def make_old_cluster(directory: Path) -> None:
 
 def test_an_old_cluster_is_upgraded_without_losing_anything(directory: Path) -> None:
     make_old_cluster(directory)
-    for _ in range(2):  # the second start finds everything done
+    for _ in range(2):  # the second start has nothing to do
         cluster = Postgres(directory / "data", directory / "run")
         cluster.start()
         with psycopg.connect(cluster.url, autocommit=True) as connection:
@@ -306,7 +306,7 @@ def test_a_killed_upgrade_is_resumed(directory: Path, monkeypatch: pytest.Monkey
     cluster.stop()
 
 
-# --- what root starts
+# --- clusters that root starts
 
 
 _INTRUDER = """

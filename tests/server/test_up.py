@@ -1,4 +1,4 @@
-"""`python -m server up`, for real: it starts, heals, stops, and never leaves anything behind."""
+"""`python -m server up`: it starts, restarts dead processes, stops, and leaves no process behind."""
 
 import os
 import signal
@@ -85,7 +85,8 @@ def test_a_port_in_use_is_refused_before_anything_starts(home: Path) -> None:
 def test_killed_processes_are_restarted(running: Running) -> None:
     for name, words in CHILDREN.items():
         running.child(*words).kill()
-        # The message first: until the supervisor has noticed, the dead one may still look alive.
+        # First the message: until the supervisor has noticed the death, the dead process may look
+        # alive.
         noticed = f"{name} was killed by SIGKILL"
         eventually(lambda words=noticed: words in running.output, within=5, description=noticed)
         eventually(
@@ -119,7 +120,7 @@ def test_a_killed_supervisor_leaves_no_process(home: Path) -> None:
         first.processes()
         first.process.kill()
         first.process.wait()
-        # At once, while the watchdog still stops the processes of the first server.
+        # Immediately, while the watchdog still stops the processes of the first server.
         with Running(home, first.port) as second:
             second.wait_ready()
             assert not first.left_over()

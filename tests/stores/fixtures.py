@@ -184,7 +184,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 @pytest.fixture(params=["local", "s3"])
-def storage(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Storage:
+def storage(request: pytest.FixtureRequest, db: None, settings: Any, tmp_path: Path) -> Storage:
     """An empty warehouse, and an empty bucket with a profile: the test runs with each."""
     if request.param == "s3":
         profile = request.getfixturevalue("s3_profile")

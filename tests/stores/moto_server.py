@@ -1,7 +1,7 @@
 """Moto's server of S3, IAM and STS, with every request authorized: `python -m tests.stores.moto_server`.
 
-Moto alone checks signatures, but ignores the session policy of an assumed role, its expiry, and the
-resources and conditions of policies. Here a request needs the permission of its user or role *and* that of
+Moto alone checks signatures, but ignores the session policy of an assumed role, its expiry, a missing
+external ID, and the conditions of policies. Here a request needs the permission of its user or role *and* that of
 the session policy, for each object that it names. Requests without an `Authorization` header, such as
 presigned ones, are refused.
 
@@ -21,6 +21,7 @@ from moto.core.authorization import ActionAuthenticatorMixin
 from moto.core.utils import utcnow
 from moto.iam.access_control import AssumedRoleAccessKey, IAMRequest, IAMRequestBase, S3IAMRequest
 from moto.iam.models import Policy, iam_backends
+from moto.iam.policy_conditions import TrustCondition
 from moto.s3.exceptions import S3AccessDeniedError, S3ClientError
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
@@ -47,6 +48,7 @@ def main() -> None:
     ActionAuthenticatorMixin._authenticate_and_authorize_s3_action = _authorize_s3
     IAMRequestBase.check_action_permitted = _check_session(IAMRequestBase.check_action_permitted)
     STSBackend.assume_role = _check_policy_size(STSBackend.assume_role)
+    TrustCondition.verify_condition = _require_values(TrustCondition.verify_condition)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for every request otherwise
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -198,6 +200,15 @@ def _check_policy_size(original: Any) -> Any:
         return role
 
     return assume_role
+
+
+def _require_values(original: Any) -> Any:
+    """A trust policy's condition does not hold for a request without the value: an external ID."""
+
+    def verify_condition(self: TrustCondition, actual_values: list[str]) -> bool:
+        return len(actual_values) == len(self.context_keys) and original(self, actual_values)
+
+    return verify_condition
 
 
 if __name__ == "__main__":

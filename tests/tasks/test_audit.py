@@ -1,4 +1,4 @@
-"""The tasks of the audit trail, and that the clock knows them."""
+"""The periodic tasks of the audit trail."""
 
 import pytest
 from django.conf import settings as configured
@@ -13,7 +13,7 @@ from tests.sealing import seal_all
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_sealing():
+def test_the_task_seals_events():
     audit_records.record(SYSTEM, "tag.create", "ws.t")
     assert maintenance.seal_audit() + seal_all() == 1
     assert maintenance.seal_audit() == 0
@@ -21,13 +21,13 @@ def test_sealing():
     assert audit_verification.verify().is_sound
 
 
-def test_the_coming_months_and_those_that_are_over():
+def test_partitions_are_created_and_dropped_once():
     maintenance.make_audit_partitions()
     assert maintenance.make_audit_partitions() == 0
     assert maintenance.drop_audit_months() == 0
 
 
-def test_the_clock_knows_them():
+def test_the_tasks_are_scheduled():
     scheduled = {entry["task"] for entry in configured.CELERY_BEAT_SCHEDULE.values()}
     for task in (
         maintenance.seal_audit,

@@ -1,4 +1,4 @@
-"""Which files a job deletes: the guard in the process that runs beside Spark."""
+"""The guard of Spark jobs, which decides whether a job may delete a file."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tasks.jobs.iceberg import Guard
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     for name in ("own/data", "own/inner/data", "own2/data", "other/data", "path"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "x").write_text("x")
@@ -45,18 +45,19 @@ def place(tmp_path: Path) -> Path:
         ("", False),
     ],
 )
-def test_only_own_files_are_deleted(place: Path, path: str, is_own: bool):
+def test_only_own_files_are_deleted(directory: Path, path: str, is_own: bool):
     guard = Guard(
-        [f"{place}/own", f"file://{place}/path", f"{place}/own/inner/mine"], [f"{place}/own/inner"]
+        [f"{directory}/own", f"file://{directory}/path", f"{directory}/own/inner/mine"],
+        [f"{directory}/own/inner"],
     )
-    assert guard.is_own(path.format(at=place)) is is_own
+    assert guard.is_own(path.format(at=directory)) is is_own
 
 
-def test_of_a_directory_that_two_tables_hold_nothing_is_deleted(place: Path):
-    assert not Guard([f"{place}/own"], [f"{place}/own"]).is_own(f"{place}/own/data/x")
+def test_no_file_is_deleted_in_a_directory_of_two_tables(directory: Path):
+    assert not Guard([f"{directory}/own"], [f"{directory}/own"]).is_own(f"{directory}/own/data/x")
 
 
-def test_paths_in_an_object_store_are_compared_as_they_are():
+def test_paths_in_an_object_store_are_compared_unchanged():
     guard = Guard(["s3://bucket/own"], ["s3://bucket/own/inner"])
     assert guard.is_own("s3://bucket/own/data/x")
     assert not guard.is_own("s3://bucket/own2/data/x")

@@ -1,4 +1,4 @@
-"""The launcher of Spark drivers, with scripts that say what drivers say."""
+"""The launcher of Spark drivers, with scripts that print the messages of drivers."""
 
 import re
 import shutil
@@ -49,7 +49,7 @@ def job() -> Job:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Makes a script of a text, and returns its name."""
+    """Function that writes a script, and returns its name."""
     monkeypatch.setattr(spark, "_SCRIPTS", tmp_path)
     monkeypatch.setattr(spark, "_java_home", lambda: "")
 
@@ -62,24 +62,24 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
 
 SUBMIT = """
 import shlex, subprocess
-said, command = [], [os.environ["SPARK_HOME"] + "/bin/spark-submit", "--verbose"]
+output, command = [], [os.environ["SPARK_HOME"] + "/bin/spark-submit", "--verbose"]
 command += shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])  # as PySpark does
 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 with subprocess.Popen(command, text=True, **pipes) as child:
     for line in child.stdout:
-        said.append(line)
+        output.append(line)
         if line.startswith("Classpath elements"):
             break
     child.kill()
-found = {"said": "".join(said), "command": command, "python": os.environ["PYSPARK_PYTHON"]}
-print(json.dumps({"event": "result", "data": found}))
+report = {"output": "".join(output), "command": command, "python": os.environ["PYSPARK_PYTHON"]}
+print(json.dumps({"event": "result", "data": report}))
 """
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The place of temporary files, with a blank in its name, of a worker that is set up for YARN."""
-    temporary = tmp_path / "a place"
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The directory of temporary files, with a space in its name, of a worker for YARN."""
+    temporary = tmp_path / "a temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
@@ -106,43 +106,43 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ],
     ids=["local", "standalone", "yarn", "kubernetes"],
 )
-def test_what_spark_makes_of_the_command(job, script, settings, place, cluster):
-    """As ``spark-submit`` itself tells it, before it reaches for a cluster."""
+def test_spark_submit_receives_the_settings(job, script, settings, temporary, cluster):
+    """The settings that ``spark-submit`` prints before it connects to a cluster."""
     extra = dict(cluster)
     settings.SPARK_MASTER = master = extra.pop("spark.master")
     settings.MONODON_SPARK_CONF = {"spark.executor.memory": "4g", "spark.fs.key": "s3cret", **extra}
     settings.MONODON_SPARK_JARS = ["/opt/lake/iceberg.jar"]
-    found = spark.run(job, script(SUBMIT), {}, nothing)
-    _, main, conf = re.split("Main class:|Spark config:", found["said"])
-    told = dict(re.findall(r"^\((spark\.[^,]+),(.*)\)$", conf, re.MULTILINE))
+    result = spark.run(job, script(SUBMIT), {}, nothing)
+    _, main, conf = re.split("Main class:|Spark config:", result["output"])
+    properties = dict(re.findall(r"^\((spark\.[^,]+),(.*)\)$", conf, re.MULTILINE))
     is_local = master.startswith("local")
     host = "127.0.0.1" if is_local else extra.get("spark.driver.host")
     assert "org.apache.spark.api.python.PythonGatewayServer" in main
-    assert {name: told.get(name) for name in cluster} == cluster
-    assert told["spark.executor.memory"] == "4g"
-    assert told.get("spark.driver.host") == host
-    assert told.get("spark.submit.deployMode", "client") == "client"
-    assert told["spark.app.name"] == f"monodon fake {job.pk}"
+    assert {name: properties.get(name) for name in cluster} == cluster
+    assert properties["spark.executor.memory"] == "4g"
+    assert properties.get("spark.driver.host") == host
+    assert properties.get("spark.submit.deployMode", "client") == "client"
+    assert properties["spark.app.name"] == f"monodon fake {job.pk}"
     assert "/opt/lake/iceberg.jar" in conf
-    assert ("spark.local.dir" in told) is is_local
-    assert found["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
-    assert "s3cret" not in " ".join(found["command"])
-    assert not any(place.iterdir())
+    assert ("spark.local.dir" in properties) is is_local
+    assert result["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
+    assert "s3cret" not in " ".join(result["command"])
+    assert not any(temporary.iterdir())
 
 
-def nothing(done: int, total: int | None = None) -> None:
-    """A report that nobody reads."""
+def nothing(completed: int, total: int | None = None) -> None:
+    """A progress callback that does nothing."""
 
 
 def events(job: Job) -> list[tuple[str, str]]:
     return list(JobEvent.objects.filter(job=job).order_by("id").values_list("level", "message"))
 
 
-# --- what a driver tells -------------------------------------------------------------------------
+# --- messages of a driver ------------------------------------------------------------------------
 
 
-def test_progress_log_and_result(job: Job, script: Callable[[str], str]) -> None:
-    told: list[tuple[int, int | None]] = []
+def test_progress_log_and_result_are_stored(job: Job, script: Callable[[str], str]) -> None:
+    reports: list[tuple[int, int | None]] = []
     name = script(
         "print('Spark says whatever it likes')\n"
         "print('[1, 2]')\n"
@@ -152,11 +152,11 @@ def test_progress_log_and_result(job: Job, script: Callable[[str], str]) -> None
         "print(json.dumps({'event': 'result', 'data': {'x': request['x'], 'job': request['job']}}))\n"
     )
 
-    result = spark.run(job, name, {"x": 5}, lambda *told_now: told.append(told_now))
+    result = spark.run(job, name, {"x": 5}, lambda *progress: reports.append(progress))
 
     assert result == {"x": 5, "job": job.pk}
-    assert (3, 8) in told
-    assert told[-1] == (8, 8)
+    assert (3, 8) in reports
+    assert reports[-1] == (8, 8)
     assert events(job) == [("warning", "half")]
 
 
@@ -169,7 +169,7 @@ def test_progress_log_and_result(job: Job, script: Callable[[str], str]) -> None
         ("error", RuntimeError),
     ],
 )
-def test_failures_keep_their_kind(
+def test_kinds_of_failures_become_errors(
     job: Job,
     script: Callable[[str], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -188,7 +188,9 @@ def test_failures_keep_their_kind(
     assert events(job) == [("error", "it was so")]
 
 
-def test_a_driver_that_dies_leaves_its_last_words(job: Job, script: Callable[[str], str]) -> None:
+def test_the_error_of_a_killed_driver_has_its_last_output(
+    job: Job, script: Callable[[str], str]
+) -> None:
     name = script(
         "print('out of memory, said', request['token'], file=sys.stderr, flush=True)\n"
         "os.kill(os.getpid(), 9)"
@@ -198,7 +200,7 @@ def test_a_driver_that_dies_leaves_its_last_words(job: Job, script: Callable[[st
         spark.run(job, name, {}, nothing)
 
 
-def test_a_result_is_kept_though_the_driver_does_not_end(
+def test_a_result_counts_although_the_driver_does_not_end(
     job: Job, script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark, "_END_SECONDS", 0.5)
@@ -213,10 +215,10 @@ def test_a_result_is_kept_though_the_driver_does_not_end(
 # --- stopping ------------------------------------------------------------------------------------
 
 
-def test_who_is_canceled_is_gone_with_all_it_started(
+def test_a_canceled_driver_ends_with_its_children(
     job: Job, script: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Also what does not mind SIGTERM, within the 10 s of which 2 are the lease's."""
+    """Even if they ignore SIGTERM. They end within 10 s, of which 2 are the lease's."""
     name = script(
         "import signal, subprocess\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -225,23 +227,23 @@ def test_who_is_canceled_is_gone_with_all_it_started(
         "print(json.dumps({'event': 'progress', 'done': 1}), flush=True)\n"
         "time.sleep(600)"
     )
-    asked: list[float] = []
+    canceled_at: list[float] = []
 
-    def report(done: int, total: int | None = None) -> None:
-        if done:
-            asked.append(time.monotonic())
+    def report(completed: int, total: int | None = None) -> None:
+        if completed:
+            canceled_at.append(time.monotonic())
             raise jobs.JobCanceled("canceled on request")
 
     with pytest.raises(jobs.JobCanceled):
         spark.run(job, name, {}, report)
 
-    assert time.monotonic() - asked[0] < 6
+    assert time.monotonic() - canceled_at[0] < 6
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
 def test_a_driver_ends_with_its_worker(tmp_path: Path) -> None:
-    """The real script: its standard input ends when the worker does, however that happens."""
+    """The driver's standard input ends when its worker does, in whatever way."""
     scripts = Path(spark.__file__).with_name("jobs")
     driver_script, worker_script = tmp_path / "driver.py", tmp_path / "worker.py"
     driver_script.write_text(
@@ -283,23 +285,23 @@ def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
         " 'url': request['url']}}))"
     )
 
-    told = spark.run(job, name, {}, nothing)
+    result = spark.run(job, name, {}, nothing)
 
-    assert "spark.hadoop.fs.s3a.secret.key=storage\\ secret\\:\\ a\\\\b\n" in told["conf"]
-    assert told["mode"] == "0o700"
-    shown = told["open"] + told["cmdline"]
-    for secret in (told["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY):
-        assert secret not in shown
+    assert "spark.hadoop.fs.s3a.secret.key=storage\\ secret\\:\\ a\\\\b\n" in result["conf"]
+    assert result["mode"] == "0o700"
+    exposed = result["open"] + result["cmdline"]
+    for secret in (result["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY):
+        assert secret not in exposed
     for name in ("DATABASE_URL", "REDIS_URL"):
-        assert f"'{name}'" not in shown
-    assert "a mark" in shown  # by which a server finds what it has to end
-    assert told["url"] == settings.MONODON_URL
+        assert f"'{name}'" not in exposed
+    assert "a mark" in exposed  # by this a server identifies the processes that it must end
+    assert result["url"] == settings.MONODON_URL
 
 
-def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:
+def test_a_token_is_valid_for_one_attempt_of_a_running_job(job: Job) -> None:
     token = tokens.issue_job_token(job.pk, job.attempts)
     assert authentication.authenticate(token).name == "system"
-    # It may read, and do everything with its own table alone.
+    # The job may read, and has all privileges on its own table only.
     assert authentication.authenticate(token).everywhere == READ_ONLY
     assert authentication.authenticate(token).tables == (job.table_id,)
 
@@ -321,18 +323,18 @@ def test_a_token_is_good_for_one_attempt_of_a_running_job(job: Job) -> None:
     assert authentication.authenticate(token).name == "system"
 
 
-# --- what is missing -----------------------------------------------------------------------------
+# --- missing requirements ------------------------------------------------------------------------
 
 
 @pytest.fixture
-def waiting(job: Job) -> Job:
-    """The job, not begun."""
+def queued(job: Job) -> Job:
+    """The job, before it starts."""
     Job.objects.filter(pk=job.pk).update(status=JobStatus.QUEUED, lease_until=None, attempts=0)
     return job
 
 
 def failed(job: Job) -> str:
-    """Why the job failed, in its first attempt."""
+    """The error with which the job failed in its first attempt."""
     job.refresh_from_db()
     assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
     return job.error
@@ -363,8 +365,8 @@ def failed(job: Job) -> str:
         ),
     ],
 )
-def test_what_is_missing_is_told_at_once(  # noqa: PLR0917 -- fixtures
-    waiting: Job,
+def test_missing_requirements_fail_the_job_immediately(  # noqa: PLR0917 -- fixtures
+    queued: Job,
     monkeypatch: pytest.MonkeyPatch,
     settings: Any,
     environment: dict[str, str],
@@ -381,15 +383,15 @@ def test_what_is_missing_is_told_at_once(  # noqa: PLR0917 -- fixtures
     for name, value in conf.items():
         setattr(settings, name, value)
 
-    job_runner.run_job(waiting.pk, spark=spark.run)
+    job_runner.run_job(queued.pk, spark=spark.run)
 
-    assert text in failed(waiting)
+    assert text in failed(queued)
 
 
-def test_a_package_that_cannot_be_fetched(
+def test_a_package_that_cannot_be_fetched_is_reported(
     job: Job, script: Callable[[str], str], settings: Any
 ) -> None:
-    """As Ivy says it; the script tells no more than that the JVM is gone."""
+    """The error is Ivy's message; the script only reports that the JVM exited."""
     settings.MONODON_SPARK_PACKAGES = ["org.example:nothing:1.0"]
     name = script(
         "print('[unresolved dependency: org.example#nothing;1.0: not found]', file=sys.stderr)\n"
@@ -402,7 +404,7 @@ def test_a_package_that_cannot_be_fetched(
         spark.run(job, name, {}, nothing)
 
 
-def test_an_old_java_is_told(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_old_java_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
@@ -413,11 +415,11 @@ def test_an_old_java_is_told(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path
         spark.run(job, "iceberg", {}, nothing)
 
 
-def test_a_worker_without_spark_tells_so(waiting: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_spark_fails_the_job(queued: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "catalog.services.maintenance.iceberg_actions._has_snapshots", lambda _: True
     )
 
-    job_runner.run_job(waiting.pk)
+    job_runner.run_job(queued.pk)
 
-    assert failed(waiting) == "Maintenance of Iceberg tables requires a worker with Spark"
+    assert failed(queued) == "Maintenance of Iceberg tables requires a worker with Spark"

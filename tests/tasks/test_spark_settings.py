@@ -1,4 +1,4 @@
-"""The settings of Spark, as a new process reads them."""
+"""The settings of Spark in a new process."""
 
 import runpy
 from pathlib import Path
@@ -36,22 +36,24 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ({"MONODON_URL": "https://lake.example/", "MONODON_PORT": "1"}, "https://lake.example"),
     ],
 )
-def test_where_jobs_reach_the_catalog(read, environment: dict[str, str], url: str) -> None:
+def test_jobs_reach_the_catalog_at_the_configured_url(
+    read, environment: dict[str, str], url: str
+) -> None:
     assert read(**environment)["MONODON_URL"] == url
 
 
-def test_settings_of_spark(read) -> None:
+def test_settings_of_spark_are_parsed(read) -> None:
     assert read()["SPARK_MASTER"] == "local[2,4]"
     assert read()["MONODON_SPARK_CONF"] == {}
-    given = "spark.executor.memory=4g 'spark.driver.extraJavaOptions=-Da=b -Dc'"
-    assert read(MONODON_SPARK_CONF=given)["MONODON_SPARK_CONF"] == {
+    text = "spark.executor.memory=4g 'spark.driver.extraJavaOptions=-Da=b -Dc'"
+    assert read(MONODON_SPARK_CONF=text)["MONODON_SPARK_CONF"] == {
         "spark.executor.memory": "4g",
         "spark.driver.extraJavaOptions": "-Da=b -Dc",
     }
 
 
 @pytest.mark.parametrize("wrong", ["secret", "spark.a", "fs.key=secret", "spark.a='secret"])
-def test_wrong_settings_are_told_without_the_secrets_in_them(read, wrong: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"^MONODON_SPARK_CONF must be pairs") as told:
+def test_errors_in_settings_do_not_contain_secrets(read, wrong: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"^MONODON_SPARK_CONF must be pairs") as refused:
         read(MONODON_SPARK_CONF=wrong)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(refused.value)

@@ -10,7 +10,7 @@ from catalog.access import Principal
 
 
 class _Fallback(IcebergOperation):
-    """Asks for a principal like every operation, and takes any method."""
+    """Requires a principal like every operation, and accepts any method."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
         self.verb = request.method or ""  # type: ignore[misc]

@@ -145,7 +145,7 @@ class UpdateProperties(IcebergOperation):
         self, actor: Principal, body: m.UpdateNamespacePropertiesRequest, *, namespace: str
     ) -> dict[str, Any]:
         namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
-        # Which of them was there before is not known any more.
+        # It is no longer known which keys existed before.
         return {
             "updated": list(body.updates or {}),
             "removed": list(body.removals or ()),

@@ -43,7 +43,7 @@ from catalog.privileges import Privilege, closure, essence, parse
 from catalog.services.access import api_keys
 from catalog.services.access.throttle import throttle
 
-# At level debug it writes tokens.
+# It logs tokens at level debug.
 logging.getLogger("authlib").setLevel(logging.WARNING)
 
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 -- a name
@@ -53,7 +53,7 @@ _EVERYTHING = {_DEFAULT_SCOPE, "PRINCIPAL_ROLE:ALL"}
 """The scopes that PyIceberg, Java and DuckDB request by default."""
 _NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
-# RFC 6749 section 5.2; the first class that fits counts.
+# RFC 6749 section 5.2; the first matching class applies.
 _ERRORS: tuple[tuple[type[CatalogError], int, str], ...] = (
     (Unauthenticated, 401, "invalid_client"),
     (TooManyAttempts, 429, "temporarily_unavailable"),
@@ -79,7 +79,7 @@ class GetToken(IcebergOperation):
     response_model = m.OAuthTokenResponse
 
     def authenticate(self) -> Principal:
-        """Nobody yet: who it is stands in the form."""
+        """No principal yet: the credentials are in the form."""
         return Principal("-")
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
@@ -106,17 +106,17 @@ class GetToken(IcebergOperation):
 
 
 class _Request(OAuth2Request):  # type: ignore[misc]
-    """A request as Authlib reads it."""
+    """A request in the form of Authlib."""
 
     def __init__(self, operation: GetToken) -> None:
-        # The server may stand behind a proxy that speaks TLS: Authlib would refuse anything else.
+        # A proxy may terminate TLS, and Authlib refuses requests without TLS.
         super().__init__("POST", "https://localhost/")
         self.operation = operation
         self.payload = BasicOAuth2Payload(_form(operation.content()))
 
 
 class _Client:
-    """The API key that proved itself, as Authlib sees it: every client may use every grant."""
+    """An authenticated API key as a client of Authlib. Every client may use every grant type."""
 
     def __init__(self, key: ApiKey, limit: Privilege) -> None:
         self.key = key
@@ -173,7 +173,7 @@ class _Server(AuthorizationServer):  # type: ignore[misc]
         self.register_grant(_TokenExchange)
 
     def query_client(self, client_id: str) -> None:
-        """Nobody is known by the id alone."""
+        """No client is identified by its id alone."""
 
     def create_oauth2_request(self, request: GetToken) -> _Request:
         return _Request(request)
@@ -213,7 +213,7 @@ def _authenticate(_query_client: Any, request: _Request) -> _Client:
 
 
 def _presented_key(operation: GetToken, form: dict[str, str]) -> ApiKey | None:
-    """The key that a client proves itself with, by HTTP Basic or in the form; None: it does not."""
+    """The key in HTTP Basic authentication or in the form; None if there is none."""
     scheme, _, value = operation.request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != "basic":
         secret = form.get("client_secret")
@@ -227,13 +227,13 @@ def _presented_key(operation: GetToken, form: dict[str, str]) -> ApiKey | None:
     client_id, _, secret = text.partition(":")
     readings = [(client_id, secret)]
     if "%" in text or "+" in text:
-        # The RFC wants both form-encoded here; hardly any client does that.
+        # The RFC requires form encoding of both, which hardly any client does.
         readings.append((unquote_plus(client_id), unquote_plus(secret)))
     return _find_client(operation, readings)
 
 
 def _find_client(operation: GetToken, readings: list[tuple[str, str]]) -> ApiKey:
-    """The key of the first reading that is right. A wrong one counts as one attempt."""
+    """The key of the first reading that is valid. If none is, this counts as one attempt."""
     client_id, secret = readings[0]
     throttle.check(secret, operation.address, client_id)
     for reading in readings:
@@ -263,7 +263,7 @@ def _privileges(scope: str | None) -> Privilege:
 
 
 def _issue(client: _Client, scope: str | None = None, **_: Any) -> dict[str, Any]:
-    """The answer with a token. Raises InvalidScopeError for more than what the client may."""
+    """Issue a token. Raises InvalidScopeError for scopes beyond those of the client."""
     requested = _privileges(scope)
     if requested == Privilege.ALL:
         granted = client.limit
@@ -284,7 +284,7 @@ def _issue(client: _Client, scope: str | None = None, **_: Any) -> dict[str, Any
 
 
 def _lifetime(key: ApiKey) -> int:
-    """For how many seconds a token of this key is good: it ends with its key."""
+    """The lifetime of a token of this key in seconds: it expires with its key at the latest."""
     if key.expires_at is None:
         return tokens.LIFETIME_SECONDS
     remaining = int((key.expires_at - timezone.now()).total_seconds())
@@ -307,7 +307,7 @@ def _form(content: bytes) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """With the characters only that the RFC allows in an error's description."""
+    """The text with only those characters that the RFC allows in an error's description."""
     return "".join(c if " " <= c <= "~" and c not in '"\\' else "?" for c in text[:500])
 
 

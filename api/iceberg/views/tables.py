@@ -75,7 +75,7 @@ class CreateTable(IcebergOperation):
         return respond_to_creation(self, actor, created)
 
     def replay(self, actor: Principal, body: CreateTableRequest, *, namespace: str) -> HttpResponse:
-        if body.stage_create:  # nothing stands that could be loaded
+        if body.stage_create:  # a staged table cannot be loaded
             return self.handle(actor, body, namespace=namespace)
         return load(self, actor, namespace, body.name)
 
@@ -257,11 +257,11 @@ class LoadCredentials(IcebergOperation):
         return response
 
 
-# --- what they share ---------------------------------------------------------------------------
+# --- shared functions --------------------------------------------------------------------------
 
 
 def load(operation: IcebergOperation, actor: Principal, namespace: str, table: str) -> HttpResponse:
-    """The answer to loadTable: as it is stored, with access to an object store, or 304."""
+    """The answer to loadTable: the stored bytes, with access to an object store, or 304."""
     snapshots = operation.query_values.get("snapshots") or "all"
     if snapshots not in {"all", "refs"}:
         raise InvalidInput(f"Query parameter 'snapshots' is {snapshots!r}; use all or refs")
@@ -303,7 +303,7 @@ def respond_to_creation(
 
 
 def respond(operation: IcebergOperation, table: LoadedTable) -> HttpResponse:
-    """A table's stored answer, as it is for whoever takes gzip."""
+    """The stored answer of a table, unchanged for clients that accept gzip."""
     return _send(operation, table, None)
 
 
@@ -339,12 +339,12 @@ def _send(
 
 
 def tag_of(etag: str, wanted: str) -> str:
-    """The ETag of an answer with these snapshots."""
+    """The ETag of an answer with this selection of snapshots."""
     return etag if wanted == "all" else f'{etag[:-1]}.{wanted}"'
 
 
 def known_tags(header: str, wanted: str) -> list[str]:
-    """The ETags of an If-None-Match header, as they are stored."""
+    """The ETags of an If-None-Match header in their stored form."""
     tags = delegation.unmarked(_tags_in(header))
     if wanted == "all":
         return tags

@@ -31,7 +31,7 @@ class RegisterViewRequest(Message):
     metadata_location: str = Field(alias="metadata-location")
 
 
-# The Java client turns only this type into the exception that its own catalogs raise.
+# The Java client maps only this type to the exception that its own catalogs raise.
 _ERROR_TYPES: Mapping[type[CatalogError], str] = {InvalidMetadata: "IllegalArgumentException"}
 
 
@@ -193,7 +193,7 @@ class RegisterView(IcebergOperation):
 
 
 def load(operation: IcebergOperation, actor: Principal, namespace: str, view: str) -> HttpResponse:
-    """The answer to loadView, as it is stored."""
+    """The stored answer to loadView."""
     identifier = operation.identify(namespace, view)
     loaded = iceberg_tables.load_table(actor=actor, table=identifier, kind=TableKind.VIEW)
     return respond(operation, loaded)

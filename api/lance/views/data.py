@@ -107,7 +107,7 @@ class CreateTable(OnceOperation, ArrowOperation):
         )
 
     def _strings(self, name: str) -> dict[str, str]:
-        """A map of strings that the query has as JSON."""
+        """A map of strings, which the query contains as JSON."""
         text = self.query_values.get(name)
         if not text:
             return {}
@@ -201,7 +201,7 @@ class MergeInsertIntoTable(OnceOperation, ArrowOperation):
     def _clauses(self) -> lance_data.MergeClauses:
         query = self.query_values
         return lance_data.MergeClauses(
-            # The one parameter that repeats.
+            # The only parameter that may be repeated.
             on=tuple(parse_qs(self.request.META.get("QUERY_STRING", "")).get("on", ())),
             when_matched_update_all=self.flag("when_matched_update_all") is True,
             when_matched_update_all_filt=query.get("when_matched_update_all_filt") or None,
@@ -246,7 +246,7 @@ class UpdateTable(OnceOperation):
         )
 
     def replay(self, change: Mapping[str, Any], transaction_id: str) -> m.UpdateTableResponse:
-        # The specification requires the number of rows, which only the lost answer told.
+        # The specification requires the number of rows, which only the lost answer contained.
         raise OutcomeUnknown(
             f"The update was made before, as version {change['version']} in transaction"
             f" '{transaction_id}'; its answer is gone, and with it the number of updated rows"
@@ -287,5 +287,5 @@ def _timeout(text: Any) -> timedelta | None:
         raise InvalidInput(
             f"Query parameter 'timeout' is {text!r}; use a duration such as 30s or 5m"
         )
-    # More than that no machine stays up, and Python's and Lance's clocks cannot hold.
+    # A longer duration is useless, and exceeds the range of Python's and Lance's clocks.
     return timedelta(seconds=min(float(match[1]) * _UNIT[match[2]], _LONGEST_SECONDS))

@@ -1,4 +1,4 @@
-"""What answers where no operation does: still in the Lance form."""
+"""The answer to paths without an operation, in the form of the Lance protocol."""
 
 from typing import Any, NoReturn
 
@@ -10,7 +10,7 @@ from catalog.access import Principal
 
 
 class _Fallback(LanceOperation):
-    """Asks for a principal like every operation, and takes any method."""
+    """Requires a principal like every operation, and accepts any method."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
         self.verb = request.method or ""  # type: ignore[misc]

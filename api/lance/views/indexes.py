@@ -150,7 +150,7 @@ class DropTableIndex(LanceOperation):
 
 
 def _name(path: str, repeated: str | None) -> str:
-    """The index's name. The body can tell a '+' from a space; a decoded path cannot."""
+    """The index's name. A body distinguishes '+' and space; a decoded path does not."""
     if repeated is None:
         return path
     if fold((repeated,)) != fold((path,)):

@@ -175,7 +175,7 @@ class RegisterTable(LanceOperation):
         )
         committed = commit([register], actor=actor)
         row = committed.results[0]
-        # As the reference does: clients compare it with what they sent.
+        # As in the reference server: clients compare it with the location in their request.
         location = body.location if locations.is_relative(body.location) else row.location
         return m.RegisterTableResponse(
             location=location, properties=row.properties, transaction_id=committed.id
@@ -244,7 +244,8 @@ class RenameTable(LanceOperation):
 def _detailed(
     answer: m.DescribeTableResponse, id: Identifier, details: TableDetails
 ) -> dict[str, Any]:
-    """The answer with the details. A dictionary: the model of a type has no place for a unit."""
+    """The answer with the details. A dictionary, because the model of a type has no field for a
+    unit."""
     answer.table, answer.namespace = id[-1], list(id[:-1])
     answer.version, answer.metadata = details.version, details.metadata
     answer.is_only_declared = False

@@ -62,7 +62,7 @@ class SourceSerializer(Serializer):
         help_text="The object that is owned or granted on. Empty: everywhere."
     )
     is_here = serializers.BooleanField(
-        help_text="Whether that is the requested object, and not a namespace above it."
+        help_text="Whether the grant is on the requested object, and not on a namespace above it."
     )
     through = serializers.CharField(
         help_text="The group that holds the privileges. Empty: the principal itself."

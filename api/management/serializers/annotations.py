@@ -26,7 +26,7 @@ class LabelSerializer(Serializer):
     colour = fields.EnumField(LabelColour)
     values = fields.NamesField(help_text=_VALUES)
     is_multiple = serializers.BooleanField(
-        help_text="Whether an object can have several of its values."
+        help_text="Whether an object can have several values of the label."
     )
     applies_to = serializers.ListField(child=fields.EnumField(LabelTarget), help_text=_APPLIES_TO)
     created_by = serializers.CharField()
@@ -186,7 +186,7 @@ class SearchPartSerializer(Serializer):
     """A part of a text."""
 
     text = serializers.CharField(help_text="Plain text.")
-    is_hit = serializers.BooleanField(help_text="Whether it matches the query.")
+    is_hit = serializers.BooleanField(help_text="Whether this part matches the query.")
 
 
 class SearchMatchSerializer(Serializer):
@@ -214,7 +214,7 @@ class SearchPageSerializer(Serializer):
 
     results = SearchResultSerializer(many=True, help_text="Best first.")
     is_corrected = serializers.BooleanField(
-        help_text="Whether nothing matched, and the results match similar words."
+        help_text="Whether no object matched the query, so that the results match similar words."
     )
     next_page_token = serializers.CharField(source="next_page", allow_null=True)
 

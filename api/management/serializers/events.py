@@ -25,7 +25,7 @@ class EventPageSerializer(Serializer):
     position = serializers.SerializerMethodField(
         help_text="The position in the stream after these events."
     )
-    is_last = serializers.BooleanField(help_text="Whether no event follows them yet.")
+    is_last = serializers.BooleanField(help_text="Whether these are the newest events.")
 
     def get_events(self, page: feed.Page) -> list[dict[str, Any]]:
         return [feed.as_cloud_event(row) for row in page.rows]

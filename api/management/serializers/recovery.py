@@ -164,7 +164,8 @@ class UndropSerializer(Serializer):
         **fields.OPTIONAL, help_text="Another name, from the root down. Null: its old name."
     )
     with_parents = fields.FlagField(
-        default=False, help_text="Whether dropped namespaces above it are restored too, empty."
+        default=False,
+        help_text="Whether dropped namespaces above the object are restored too, without their other content.",
     )
     without_purged = fields.FlagField(
         default=False, help_text="For a namespace: whether purged tables are left out."

@@ -123,18 +123,15 @@ def record_claimed(table: Table) -> None:
     store could not be read then, so they count only if the principal that committed the reference
     may read the table.
     """
-    inside, above = Q(), set[str]()
+    matches, above = Q(), set[str]()
     for directory in (table.location, *table.paths.values_list("path", flat=True)):
-        inside |= Q(path=directory) | Q(path__startswith=directory + "/")
+        matches |= Q(path=directory) | Q(path__startswith=directory + "/")
         above.update(locations.parents(directory))
     claimed_at = was_free_before([table.pk]).get(table.pk)
-    in_prefix = Q(is_prefix=True, path__in=above)
-    if claimed_at is None:
-        in_prefix = Q(pk__in=[])
-    else:
-        in_prefix &= Q(created_at__lt=claimed_at)
+    if claimed_at is not None:
+        matches |= Q(is_prefix=True, path__in=above, created_at__lt=claimed_at)
     warehouse = locations.allowed_roots()[0]
-    rows = FreeDirectory.objects.exclude(table=table).filter(inside | in_prefix)
+    rows = FreeDirectory.objects.exclude(table=table).filter(matches)
     by_principal: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for holder, path, name in rows.values_list("table", "path", "principal"):
         by_principal[name].append((holder, path))

@@ -1,4 +1,4 @@
-"""Finding the sockets of this process, and closing those that only cost."""
+"""Sockets of this process: lookup by client, and closing of idle or blocked connections."""
 
 import socket
 import time
@@ -11,7 +11,7 @@ from api.front.connections import Guard
 
 
 class Listener:
-    """Accepts connections of clients on all addresses, as a server does."""
+    """A server that accepts connections on all addresses."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("0.0.0.0", 0))
@@ -20,7 +20,7 @@ class Listener:
         self._clients: list[socket.socket] = []
 
     def connect(self, source: str = "127.0.0.1") -> tuple[socket.socket, str]:
-        """A client, and its address as RSGI spells it."""
+        """A client, and its address in the form of RSGI."""
         client = socket.create_connection(
             ("127.0.0.1", self.port), timeout=5, source_address=(source, 0)
         )
@@ -29,8 +29,8 @@ class Listener:
         return client, f"{source}:{client.getsockname()[1]}"
 
     def close(self) -> None:
-        for one in (*self._clients, *self.accepted, self._listening):
-            one.close()
+        for connection in (*self._clients, *self.accepted, self._listening):
+            connection.close()
 
 
 @pytest.fixture
@@ -51,26 +51,26 @@ def is_closed(client: socket.socket) -> bool:
 def test_a_connection_is_found_by_its_client(listener: Listener):
     listener.connect()
     client, address = listener.connect()
-    found = connections.find(address, f"0.0.0.0:{listener.port}")
-    assert found is not None
-    with found:
-        found.sendall(b"here")
+    connection = connections.find(address, f"0.0.0.0:{listener.port}")
+    assert connection is not None
+    with connection:
+        connection.sendall(b"here")
     assert client.recv(4) == b"here"
     assert connections.find("127.0.0.1:1", f"0.0.0.0:{listener.port}") is None
     assert connections.find(address, "0.0.0.0:1") is None
 
 
-def test_an_aborted_connection_is_closed_for_both(listener: Listener):
+def test_an_aborted_connection_is_closed_on_both_sides(listener: Listener):
     client, address = listener.connect()
-    found = connections.find(address, f"0.0.0.0:{listener.port}")
-    connections.abort(found)
-    assert found is not None
-    found.close()
+    connection = connections.find(address, f"0.0.0.0:{listener.port}")
+    connections.abort(connection)
+    assert connection is not None
+    connection.close()
     assert is_closed(client)
     assert listener.accepted[0].recv(1) == b""
 
 
-def test_idle_connections_of_a_greedy_address_are_closed(listener: Listener, settings):
+def test_idle_connections_over_the_limit_of_an_address_are_closed(listener: Listener, settings):
     settings.MONODON_CONNECTIONS_PER_ADDRESS = 2
     guard = Guard()
     active, address = listener.connect("127.0.0.5")
@@ -84,7 +84,7 @@ def test_idle_connections_of_a_greedy_address_are_closed(listener: Listener, set
 
 
 @pytest.mark.parametrize(("most", "proxies"), [(0, 0), (2, 1)])
-def test_behind_proxies_and_without_a_limit_no_address_is_greedy(
+def test_behind_proxies_and_without_a_limit_no_connection_is_closed(
     listener: Listener, settings, most: int, proxies: int
 ):
     settings.MONODON_CONNECTIONS_PER_ADDRESS = most
@@ -94,7 +94,7 @@ def test_behind_proxies_and_without_a_limit_no_address_is_greedy(
     assert not any(map(is_closed, clients))
 
 
-def test_idle_connections_make_room(listener: Listener, settings):
+def test_idle_connections_are_closed_near_the_limit_of_the_process(listener: Listener, settings):
     settings.MONODON_MAX_CONNECTIONS = 10
     guard = Guard()
     greedy = [listener.connect("127.0.0.5")[0] for _ in range(7)]
@@ -103,7 +103,7 @@ def test_idle_connections_make_room(listener: Listener, settings):
     assert [sum(map(is_closed, group)) for group in (greedy, modest)] == [2, 0]
 
 
-def test_who_does_not_read_is_disconnected(listener: Listener, settings):
+def test_clients_that_do_not_read_are_disconnected(listener: Listener, settings):
     settings.MONODON_ANSWER_SECONDS = 5
     guard = Guard()
     reading, _ = listener.connect()
@@ -115,7 +115,7 @@ def test_who_does_not_read_is_disconnected(listener: Listener, settings):
                 server.send(b"x" * 65536)
         except BlockingIOError:
             pass
-    time.sleep(0.5)  # until the kernel has delivered what fits
+    time.sleep(0.5)  # until the kernel has delivered the buffered bytes
     guard.scan(100.0)
     guard.scan(104.0)
     reading.settimeout(0.2)

@@ -1,4 +1,4 @@
-"""What WSGI sees of a request."""
+"""The WSGI environment of a request."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ def build(*items: tuple[str, str], **facts: Any) -> tuple[dict[str, Any], Any]:
     return environ.build(Scope(Headers(*items), **facts))
 
 
-def test_the_parts_of_a_request():
+def test_the_environment_has_all_parts_of_a_request():
     request, error = build(
         ("host", "x"), ("content-type", "a/b"), ("x-a", "1"), ("x-a", "2"), ("cookie", "c=1"),
         ("cookie", "d=2"), client="[2001:db8::1]:5000", path="/ü", http_version="1",
@@ -55,7 +55,7 @@ def test_the_parts_of_a_request():
 
 
 @pytest.mark.parametrize("name", ["x_api_key", "x-api_key", "content_length", "x_forwarded-for"])
-def test_a_name_with_an_underscore_is_an_error_and_gives_nothing(name: str):
+def test_header_names_with_an_underscore_are_refused(name: str):
     request, error = build((name, "5"))
     assert "contains an underscore" in error.message
     assert "5" not in request.values()
@@ -64,13 +64,13 @@ def test_a_name_with_an_underscore_is_an_error_and_gives_nothing(name: str):
 @pytest.mark.parametrize(
     "name", ["x-api-key", "authorization", "host", "content-type", "idempotency-key"]
 )
-def test_some_headers_occur_once(name: str):
+def test_duplicates_of_some_headers_are_refused(name: str):
     request, error = build((name, "1"), (name, "2"))
     assert error.message == f"The header '{name}' occurs more than once"
     assert "1,2" not in request.values()
 
 
-def test_a_body_that_was_read_has_a_length():
+def test_a_body_sets_the_content_length():
     request, _ = build(("transfer-encoding", "chunked"))
     environ.set_body(request, b"hello")
     assert request["CONTENT_LENGTH"] == "5"

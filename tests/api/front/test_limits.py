@@ -13,7 +13,7 @@ def limits(settings) -> Limits:
     return Limits()
 
 
-def test_an_address_may_have_so_many_requests(limits: Limits):
+def test_requests_of_an_address_are_limited(limits: Limits):
     for _ in range(3):
         assert limits.enter("a", None) is None
     refusal = limits.enter("a", None)
@@ -24,18 +24,18 @@ def test_an_address_may_have_so_many_requests(limits: Limits):
     assert limits.enter("a", None) is None
 
 
-def test_a_principal_may_have_so_many_requests_from_all_addresses(limits: Limits):
+def test_requests_of_a_principal_from_all_addresses_are_limited(limits: Limits):
     limits.prove(1, "alice")
     limits.prove(2, "alice")
-    one, two = limits.principal(1), limits.principal(2)
-    assert limits.enter("a", one) is None
-    assert limits.enter("b", two) is None
-    assert isinstance(limits.enter("c", one), TooManyRequests)
-    limits.leave("b", two)
-    assert limits.enter("c", one) is None
+    first, second = limits.principal(1), limits.principal(2)
+    assert limits.enter("a", first) is None
+    assert limits.enter("b", second) is None
+    assert isinstance(limits.enter("c", first), TooManyRequests)
+    limits.leave("b", second)
+    assert limits.enter("c", first) is None
 
 
-def test_a_refused_request_counts_nowhere(limits: Limits):
+def test_refused_requests_do_not_count(limits: Limits):
     for _ in range(2):
         limits.enter("a", "alice")
     assert limits.enter("a", "alice") is not None
@@ -44,7 +44,7 @@ def test_a_refused_request_counts_nowhere(limits: Limits):
     assert limits.enter("b", "alice") is None
 
 
-def test_unknown_credentials_count_by_themselves(limits: Limits):
+def test_requests_with_unknown_credentials_count_separately(limits: Limits):
     assert limits.principal(None) is None
     assert limits.principal(7) == 7
     assert not limits.is_proven(7)
@@ -53,7 +53,7 @@ def test_unknown_credentials_count_by_themselves(limits: Limits):
     assert limits.is_proven(7)
 
 
-def test_zero_is_no_limit(settings):
+def test_zero_disables_the_limit(settings):
     settings.MONODON_REQUESTS_PER_ADDRESS = settings.MONODON_REQUESTS_PER_PRINCIPAL = 0
     limits = Limits()
     assert {limits.enter("a", "alice") for _ in range(1000)} == {None}
@@ -69,5 +69,5 @@ def test_zero_is_no_limit(settings):
         ("nothing", "nothing"),
     ],
 )
-def test_an_ipv6_network_is_one_address(address: str, expected: str):
+def test_an_ipv6_network_counts_as_one_address(address: str, expected: str):
     assert network(address) == expected

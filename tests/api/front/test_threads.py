@@ -1,4 +1,4 @@
-"""Threads take jobs in turn, within bounds, and are replaced while they are busy for long."""
+"""Threads for requests: queue limits, and replacement of threads that are busy for long."""
 
 import asyncio
 import re
@@ -28,14 +28,14 @@ def alive() -> int:
     return sum(thread.name.startswith("test-") for thread in threading.enumerate())
 
 
-def test_results_come_back(loop, threads: Threads):
+def test_jobs_return_results(loop, threads: Threads):
     results = Results(loop)
     futures = [threads.submit(lambda n=n: n * n, results) for n in range(2)]
     assert all(futures)
     assert loop.run_until_complete(asyncio.gather(*futures)) == [0, 1]
 
 
-def test_no_more_jobs_wait_than_may(loop, threads: Threads):
+def test_the_number_of_queued_jobs_is_limited(loop, threads: Threads):
     results, started, go = Results(loop), threading.Event(), threading.Event()
 
     def busy() -> int:
@@ -52,7 +52,7 @@ def test_no_more_jobs_wait_than_may(loop, threads: Threads):
     assert threads.submit(busy, results) is not None
 
 
-def test_a_thread_is_replaced_while_it_is_busy_for_long(loop, threads: Threads):
+def test_a_thread_that_is_busy_for_long_is_replaced(loop, threads: Threads):
     results, started, go = Results(loop), threading.Event(), threading.Event()
     before = alive()
 
@@ -76,7 +76,7 @@ def test_a_thread_is_replaced_while_it_is_busy_for_long(loop, threads: Threads):
     assert loop.run_until_complete(threads.submit(lambda: "again", results)) == "again"
 
 
-def test_a_result_that_nobody_awaits_is_dropped(loop, threads: Threads):
+def test_the_result_of_a_canceled_job_is_discarded(loop, threads: Threads):
     results, go = Results(loop), threading.Event()
     future = threads.submit(lambda: go.wait(10), results)
     future.cancel()
@@ -85,9 +85,7 @@ def test_a_result_that_nobody_awaits_is_dropped(loop, threads: Threads):
 
 
 @pytest.mark.parametrize("failure", [ValueError("bad"), SystemExit(1)])
-def test_a_job_that_fails_ends_neither_its_thread_nor_the_wait(
-    loop, threads: Threads, failure: BaseException
-):
+def test_a_failed_job_does_not_end_its_thread(loop, threads: Threads, failure: BaseException):
     results = Results(loop)
     before = alive()
 

@@ -19,7 +19,7 @@ def own(answer: Any) -> Any:
 
 
 def spell(*levels: str) -> str:
-    """A namespace as it stands in a URL's path."""
+    """A namespace in the form of a URL's path."""
     return quote("\x1f".join(levels), safe="")
 
 
@@ -33,7 +33,7 @@ class Iceberg:
         self.root = f"/v1/{prefix}/" if prefix else "/v1/"
 
     def at(self, prefix: str) -> "Iceberg":
-        """The same client of a warehouse."""
+        """The client of a warehouse, with the same token."""
         return Iceberg(self.token, prefix)
 
     def call(
@@ -45,7 +45,8 @@ class Iceberg:
         raw: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> HttpResponse:
-        """``path`` without ``/v1/`` and the prefix, or with a slash at its start as it is."""
+        """Send a request. ``path`` is relative to ``/v1/`` and the prefix, or absolute if it begins
+        with a slash."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         return self.client.generic(
             method,
@@ -56,7 +57,7 @@ class Iceberg:
         )
 
     def send(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """The JSON of a call that succeeds; None for a 204."""
+        """The JSON of a successful call; None for a 204."""
         response = self.call(method, path, body, **options)
         if response.status_code == 204:
             assert response.content == b""

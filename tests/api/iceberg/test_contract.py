@@ -1,4 +1,4 @@
-"""Our routes, names and shapes against the specification and against our own document."""
+"""Routes, names and schemas agree with the specification and with the served document."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,10 @@ from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_coverage import operations
 
 NOT_SERVED: set[str] = set()
-"""The specification's operations that this server leaves out, for good."""
+"""Operations of the specification that this server does not serve."""
 
 OPTIONAL = {"createView": {"properties"}}
-"""What the specification requires of a request, and this server does not."""
+"""Fields of requests that the specification requires and this server does not."""
 
 OPERATIONS = sorted(operations())
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
@@ -98,9 +98,12 @@ def test_the_document_agrees_with_getconfig(document, iceberg: Iceberg):
     assert sorted(iceberg.get("config")["endpoints"]) == sorted(endpoints)
 
 
-def test_the_document_needs_no_key_and_has_a_page(db, settings):
+def test_the_document_and_its_page_need_no_key(db, settings):
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": plain,
+    }  # static files are not collected in tests
     page = Iceberg().call("GET", "/docs/iceberg")
     assert page.status_code == 200
     assert b'src="/docs/iceberg?script="' in page.content
@@ -121,7 +124,7 @@ def test_every_error_has_the_iceberg_form(document, operation):
             assert set(forms["application/json"]["properties"]) == expected
 
 
-# --- the specification's own file -----------------------------------------------------------------
+# --- the specification's file ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +174,7 @@ def test_the_specification_and_the_document_agree(specification, document, opera
 def _agree(
     ours: dict[str, Any], theirs: dict[str, Any], *, optional: set[str] | None = None
 ) -> None:
-    """Whether schemas agree: those of an answer, or with ``optional`` those of a request."""
+    """Assert that schemas agree: those of an answer, or with ``optional`` those of a request."""
     assert set(ours) == set(theirs)
     for media, schema in ours.items():
         contract = theirs[media]

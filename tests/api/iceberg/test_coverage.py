@@ -1,4 +1,4 @@
-"""Every operation has a test, and every refusal of the catalog has a place in the Iceberg form."""
+"""Every operation has a test, and every error of the catalog has a status and a type."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
 
 def operations() -> dict[str, type[IcebergOperation]]:
-    """The operations that the routes serve, by the specification's operationId."""
+    """The operations of the routes, by the specification's operationId."""
     return {
         operation.__name__[0].lower() + operation.__name__[1:]: operation
         for operations in urls.ROUTES.values()
@@ -69,7 +69,7 @@ def test_every_refusal_has_a_status_and_a_type():
 
 
 def test_types_agree_with_statuses():
-    """The specification's examples: which type goes with which status."""
+    """The specification's examples have these types and statuses."""
     by_type = {
         "BadRequestException": {400, 408, 413, 415},
         "NotAuthorizedException": {401, 403},

@@ -88,7 +88,7 @@ def test_a_staged_table_is_not_visible(iceberg: Iceberg, warehouse: Path):
 
 
 def test_a_staged_table_has_a_directory_for_manifests(iceberg: Iceberg, warehouse: Path):
-    # DuckDB writes them before it commits, and makes no directory for them.
+    # DuckDB writes them before it commits, and does not create the directory.
     staged = iceberg.post("namespaces/ns/tables", {**BODY, "stage-create": True})
     chosen = f"file://{warehouse}/chosen"
     iceberg.post(
@@ -113,7 +113,7 @@ def test_a_namespace_with_the_location_of_a_table(iceberg: Iceberg, warehouse: P
     error = "belongs to table 'ns.events'"
     body = {"namespace": ["there"], "properties": {"location": outer}}
     iceberg.refused(409, "AlreadyExistsException", error, "POST namespaces", body)
-    # One that came there before that was checked.
+    # A table that was created before this was checked.
     make_namespace("there")
     Namespace.objects.filter(name="there").update(properties={"location": outer})
     request = "POST namespaces/there/tables"

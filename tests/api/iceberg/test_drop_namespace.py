@@ -47,7 +47,7 @@ def test_a_namespace_with_a_view_is_not_dropped(iceberg: Iceberg):
     iceberg.refused(409, "NamespaceNotEmptyException", error, "DELETE namespaces/a")
 
 
-def test_a_missing_one(iceberg: Iceberg):
+def test_a_missing_namespace_is_refused(iceberg: Iceberg):
     iceberg.refused(
         404, "NoSuchNamespaceException", "Namespace does not exist: a", "DELETE namespaces/a"
     )

@@ -1,4 +1,4 @@
-"""Functions over HTTP, and the services that people change them with."""
+"""Functions over HTTP, and the services that change them."""
 
 import pytest
 from django.db import connection

@@ -37,7 +37,7 @@ def test_an_empty_warehouse_means_none(iceberg: Iceberg):
 
 
 def test_the_root_has_a_name(iceberg: Iceberg, settings):
-    """Some clients insist on a warehouse."""
+    """Some clients require a warehouse."""
     make_namespace("top")
     assert iceberg.get("config?warehouse=monodon") == iceberg.get("config")
     settings.MONODON_WAREHOUSE_NAME = "lake"
@@ -49,7 +49,7 @@ def test_the_root_has_a_name(iceberg: Iceberg, settings):
 
 
 def test_the_name_of_the_root_precedes_a_namespace(iceberg: Iceberg, settings):
-    """Nobody leads the clients of the whole catalog into a namespace by making one of its name."""
+    """Otherwise a namespace of this name would redirect clients of the whole catalog."""
     make_namespace("monodon", "inner")
     assert "prefix" not in iceberg.get("config?warehouse=monodon")["overrides"]
     assert iceberg.get("config?warehouse=monodon.inner")["overrides"]["prefix"] == "monodon.inner"

@@ -1,4 +1,4 @@
-"""Tokens as PyIceberg, DuckDB and Java ask for them (RFC 6749, RFC 8693)."""
+"""Token requests of PyIceberg, DuckDB and Java (RFC 6749, RFC 8693)."""
 
 import base64
 import logging
@@ -177,11 +177,11 @@ def test_a_token_is_renewed(key):
     first = granted(credentials(key))
     second = granted(exchange(first, scope="catalog"), authorization=f"Bearer {first}")
     Iceberg(second).get("namespaces")
-    Iceberg(first).get("namespaces")  # and lives on until it expires
+    Iceberg(first).get("namespaces")  # the old token remains valid until it expires
 
 
 def test_a_key_is_exchanged(key):
-    """Java does so when the key is given to it as a token."""
+    """Java does this if the key is configured as a token."""
     granted(exchange(key), authorization=f"Bearer {key}")
 
 

@@ -1,4 +1,4 @@
-"""The same Idempotency-Key again: the same answer, and no second change."""
+"""Requests with the same Idempotency-Key get the same answer, and make no second change."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ from tests.factories import (
     make_root,
     unchanged,
 )
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 
 HAS_NONE = {
     *("ListNamespaces", "LoadNamespaceMetadata", "NamespaceExists", "GetConfig", "GetToken"),
@@ -126,7 +126,7 @@ def test_a_refusal_is_repeated(iceberg: Iceberg):
         method, _, path = request.partition(" ")
         first = iceberg.call(method, path, body, **once(key))
         assert first.status_code == status
-        make_namespace("a")  # now it would go well
+        make_namespace("a")  # now it would succeed
         Namespace.objects.live().filter(name__in=["x", "y"]).update(dropped_at="2020-01-01T00:00Z")
         with unchanged():
             again = iceberg.call(method, path, body, **once(key))
@@ -212,7 +212,7 @@ def test_transient_errors_are_not_recorded(iceberg: Iceberg, reader: Iceberg, mo
     assert iceberg.call("POST", "namespaces", body, **once(key)).status_code == 200
 
 
-# --- an answer that was lost ----------------------------------------------------------------------
+# --- lost answers ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ COMMIT = {"requirements": [], "updates": [{"action": "set-properties", "updates"
 def test_a_repeated_commit_is_not_reported_as_failed(
     iceberg: Iceberg, warehouse, monkeypatch, caplog, error
 ):
-    """After a 409 a client removes the files of its commit, and this one stands."""
+    """After a 409, a client would remove the files of its commit, which succeeded."""
     caplog.set_level(logging.CRITICAL)
     make_iceberg_table("a", "t")
     key, path = new_key(), "namespaces/a/tables/t"
@@ -333,7 +333,7 @@ def test_a_commit_to_a_dropped_table_is_not_reported_as_failed(iceberg: Iceberg,
 
 
 # Definite refusals of a commit that may succeed at another time.
-PASSING = [
+TRANSIENT = [
     (CommitConflict("busy"), 409),
     (ServiceUnavailable("busy"), 409),
     (OperationalError("lock timeout"), 409),
@@ -354,7 +354,7 @@ def raising(error: Exception) -> Callable[..., Any]:
     return fail
 
 
-@pytest.mark.parametrize(("error", "status"), PASSING)
+@pytest.mark.parametrize(("error", "status"), TRANSIENT)
 @pytest.mark.usefixtures("warehouse", "quiet")
 def test_a_commit_reported_as_failed_stays_failed(iceberg: Iceberg, monkeypatch, error, status):
     """The client has removed the files of this attempt; the next attempt has another key."""
@@ -384,7 +384,7 @@ def test_a_transaction_reported_as_failed_stays_failed(iceberg: Iceberg, warehou
     assert iceberg.call("POST", "transactions/commit", body, **once(new_key())).status_code == 204
 
 
-@pytest.mark.parametrize(("error", "status"), PASSING)
+@pytest.mark.parametrize(("error", "status"), TRANSIENT)
 @pytest.mark.usefixtures("warehouse", "quiet")
 def test_a_commit_is_reported_as_failed_only_if_recorded(
     iceberg: Iceberg, monkeypatch, error, status
@@ -443,13 +443,13 @@ def test_an_answer_that_cannot_be_recorded_is_still_sent(iceberg: Iceberg, monke
     assert response.status_code == 200
 
 
-# --- at once -----------------------------------------------------------------------------------------
+# --- concurrent requests --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def secret(transactional_db, warehouse, monkeypatch) -> str:
     """A client's token. There are a namespace ``a`` and a table ``b.t``."""
-    go_without_turns(monkeypatch)
+    commit_without_turns(monkeypatch)
     make_root()
     make_namespace("a", properties={"k": "v"})
     make_iceberg_table("b", "t")
@@ -518,14 +518,14 @@ _CHANGE_NOTHING = [{"namespace": ["a"]}, {"updates": {"k": "v"}}]
 
 
 class Held:
-    """The first of two calls of a commit, which is held until it is let go."""
+    """Blocks the first of two calls of a commit until it is released."""
 
     def __init__(self, real: Callable[..., Any], *, is_inside: bool) -> None:
         self.real, self.is_inside = real, is_inside
         self.is_there, self.go_on = Event(), Event()
 
     def __call__(self, operations: Any, *, actor: Principal) -> Any:
-        """Commit, held before it begins; or inside, when it has written all and is to commit."""
+        """Commit, blocked before it begins, or after all writes and before the COMMIT."""
         if not self.is_inside:
             self._wait()
         with transaction.atomic():
@@ -557,7 +557,7 @@ def wait_for_a_lock(waiting: "Future[HttpResponse]") -> None:
 def twice(
     held: Held, ask: Callable[[], HttpResponse], until: Callable[["Future[HttpResponse]"], object]
 ) -> list[HttpResponse]:
-    """Ask a second time while the first is held ``until`` something is so of the second."""
+    """Send a second request while the first is blocked, ``until`` a condition of the second is met."""
 
     def run() -> HttpResponse:
         try:
@@ -579,7 +579,7 @@ def twice(
 
 
 def in_turn(*functions: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is another one at each call."""
+    """A function that calls another function each time."""
     remaining = iter(functions)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -589,7 +589,7 @@ def in_turn(*functions: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_the_second_waits_for_the_first(secret, monkeypatch):
-    """Two changes that meet nowhere but at the unique index of the key."""
+    """Two changes that only conflict at the unique index of the key."""
     held = Held(views.commit, is_inside=True)
     monkeypatch.setattr(views, "commit", in_turn(held, views.commit))
     key, body = new_key(), {"updates": {"n": "v"}}
@@ -614,12 +614,12 @@ COMMITS = [
 
 
 @pytest.mark.parametrize("commit", COMMITS)
-@pytest.mark.parametrize("passing", PASSING)
+@pytest.mark.parametrize("passing", TRANSIENT)
 @pytest.mark.usefixtures("quiet")
 def test_a_commit_cannot_follow_its_recorded_failure(
     secret, warehouse, monkeypatch, commit, passing
 ):
-    """The second is called failed before the first commits: its client removes the files."""
+    """The second request fails before the first commits, and its client removes the files."""
     path, body, _ = commit
     error, status = passing
     held = Held(iceberg_commits.commit, is_inside=False)
@@ -643,12 +643,13 @@ def test_a_commit_cannot_follow_its_recorded_failure(
 
 
 @pytest.mark.parametrize("commit", COMMITS)
-@pytest.mark.parametrize("error", [error for error, _ in PASSING])
+@pytest.mark.parametrize("error", [error for error, _ in TRANSIENT])
 @pytest.mark.usefixtures("quiet")
 def test_a_failure_cannot_be_recorded_after_the_commit(
     secret, warehouse, monkeypatch, commit, error
 ):
-    """The second is to be called failed while the first commits: it hears that it succeeded."""
+    """The first request commits before the failure of the second is recorded: the second gets the
+    success."""
     path, body, success = commit
     held = Held(iceberg_commits.commit, is_inside=True)
     monkeypatch.setattr(iceberg_commits, "commit", in_turn(held, raising(error)))
@@ -666,7 +667,7 @@ def test_a_failure_cannot_be_recorded_after_the_commit(
         assert same(first, ask())
 
 
-# --- the end ----------------------------------------------------------------------------------------
+# --- expiry ---------------------------------------------------------------------------------------
 
 
 def test_old_records_are_deleted(iceberg: Iceberg, settings):

@@ -1,4 +1,4 @@
-"""Every field of the requests: absent, null, empty, beside what Java's parsers make of it.
+"""Every field of the requests, absent, null and empty, compared with Java's parsers.
 
 The reference is Iceberg 1.11: CreateNamespaceRequest, UpdateNamespacePropertiesRequest,
 CreateTableRequest, RegisterTableRequestParser, RenameTableRequest, TableIdentifierParser,
@@ -16,7 +16,7 @@ from django.http import HttpResponse
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
-from tests.access.doors import KEY, give, make_requester
+from tests.access.protocols import KEY, give, make_requester
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import make_view, version
 from tests.factories import ICEBERG_SCHEMA, make_iceberg_table, make_namespace, unchanged
@@ -174,7 +174,7 @@ def test_fields_of_requests(iceberg: Iceberg, row, form):
 
 def is_bad_request(answer: HttpResponse) -> bool:
     error = answer.json()["error"]
-    # Views: the only type from which the Java client makes an IllegalArgumentException.
+    # Views: the only type that the Java client converts to an IllegalArgumentException.
     types = {"BadRequestException", "IllegalArgumentException"}
     return answer.status_code == 400 and error["type"] in types
 
@@ -206,7 +206,7 @@ def test_actions_and_types_in_any_case(iceberg: Iceberg, table):
 
 
 def test_paths_are_checked_for_every_spelling_of_the_action(iceberg: Iceberg, table, warehouse):
-    """An action that is spelled otherwise is no way around its checks."""
+    """Another spelling of an action does not bypass its checks."""
     other = make_iceberg_table("ns", "other")
     update = {
         "action": "SET-PROPERTIES",
@@ -271,7 +271,7 @@ def test_the_referenced_by_parameter_is_checked(iceberg: Iceberg, table, path, t
         assert answer.content == iceberg.call("GET", f"namespaces/ns/{path}").content
 
 
-def test_a_view_gives_no_right_to_its_tables(table, warehouse):
+def test_a_view_grants_no_privilege_on_its_tables(table, warehouse):
     principal = make_requester()
     make_view("shown", "v")
     give(principal, Privilege.READ, make_namespace("shown"))

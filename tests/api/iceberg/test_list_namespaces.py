@@ -92,7 +92,7 @@ def test_parents_of_any_name(iceberg: Iceberg, parent):
 
 
 def test_doubly_quoted_parents_are_accepted(iceberg: Iceberg):
-    """PyIceberg quotes the levels and the whole; Java up to 1.8 the separator as well."""
+    """PyIceberg quotes each level and then the whole. Java up to 1.8 also quotes the separator."""
     make_namespace("a b", "c/d", "child")
     for text in ("a%20b\x1fc%2Fd", "a%20b%1Fc%2Fd", "a+b%1fc%2Fd"):
         answer = iceberg.get(f"namespaces?parent={quote(text, safe='')}")
@@ -102,7 +102,7 @@ def test_doubly_quoted_parents_are_accepted(iceberg: Iceberg):
 
 
 def test_names_are_returned_unchanged(iceberg: Iceberg):
-    """Java writes a space as a plus."""
+    """Java encodes a space as a plus."""
     make_namespace("a b", "x")
     assert iceberg.get("namespaces?parent=a%2Bb") == listed(["a b", "x"])
 

@@ -18,7 +18,7 @@ def test_the_properties(iceberg: Iceberg):
 
 
 def test_a_namespace_has_a_location(iceberg: Iceberg, warehouse):
-    """Some engines make no table in a namespace without one."""
+    """Some engines cannot create tables in a namespace without a location."""
     make_namespace("a b", "c")
     answer = iceberg.get("namespaces/a%20b%1Fc")["properties"]["location"]
     assert re.fullmatch(rf"file://{warehouse}/a_b-c-[0-9a-f]{{32}}", answer)
@@ -29,7 +29,7 @@ def test_a_location_is_inherited(iceberg: Iceberg, warehouse):
     make_namespace("a", properties={"location": f"file://{warehouse}/there/"})
     make_namespace("a", "b", "c")
     answer = iceberg.get("namespaces/a")["properties"]["location"]
-    assert answer == f"file://{warehouse}/there/"  # in its owner's words
+    assert answer == f"file://{warehouse}/there/"  # as its owner spelled it
     inherited = iceberg.get("namespaces/a%1Fb%1Fc")["properties"]["location"]
     assert re.fullmatch(rf"file://{warehouse}/there/a-b-c-[0-9a-f]{{32}}", inherited)
     table = iceberg.post("namespaces/a%1Fb%1Fc/tables", {"name": "t", "schema": ICEBERG_SCHEMA})
@@ -99,13 +99,13 @@ def test_any_warehouse(iceberg: Iceberg, levels):
 
 
 def test_a_plus_may_be_a_space(iceberg: Iceberg):
-    """Java spells a space as a plus in a path too."""
+    """Java encodes a space as a plus in paths too."""
     make_namespace("a b")
     assert iceberg.get("namespaces/a+b")["namespace"] == ["a b"]
 
 
 @pytest.mark.parametrize("path", ["b", "a%1Fb", "b%1Fa", "a/b", "A"])
-def test_a_missing_one(iceberg: Iceberg, path):
+def test_a_missing_namespace_is_refused(iceberg: Iceberg, path):
     make_table("a", "t")
     request = f"GET namespaces/{path}"
     iceberg.refused(404, "NoSuchNamespaceException", "does not exist", request)

@@ -43,7 +43,7 @@ def table(db) -> Table:
 
 
 def test_reports_are_stored_unchanged(reader: Iceberg, table, django_assert_num_queries):
-    reader.get("config")  # the key is known from here on
+    reader.get("config")  # the key is in the cache now
     with django_assert_num_queries(3):
         assert reader.post(PATH, SCAN) is None
     assert reader.post(PATH, COMMIT) is None

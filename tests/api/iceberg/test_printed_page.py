@@ -1,4 +1,4 @@
-"""The requests of an API page that people have at hand, as printed: on the root, without a key."""
+"""The requests of a printed API page, unchanged: at the root, without a key."""
 
 import json
 from collections.abc import Iterator

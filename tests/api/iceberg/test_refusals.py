@@ -1,4 +1,4 @@
-"""Errors of any route: always in the Iceberg form, and never with a change."""
+"""Errors that any route may answer. Each has the Iceberg form, and changes nothing."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ def _catalog(db):
     make_namespace("ws")
 
 
-# --- who asks ---------------------------------------------------------------------------------------
+# --- authentication ---------------------------------------------------------------------------------
 
 EVERY = [
     ("GET", "config", None),
@@ -205,7 +205,7 @@ def test_a_broken_connection_is_replaced(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(namespaces, "list_children", broken)
         assert client.call("GET", "namespaces").status_code == 503
-    close_old_connections()  # at the end of every request; the test client leaves it out
+    close_old_connections()  # Django does this after every request; the test client does not
     assert client.call("GET", "namespaces").status_code == 200
 
 
@@ -261,7 +261,7 @@ def test_an_unknown_outcome(iceberg: Iceberg, committing):
     iceberg.refused(500, "CommitStateUnknownException", "lost while", "POST namespaces", body)
 
 
-# --- what it costs ----------------------------------------------------------------------------------
+# --- statements -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_an_unknown_outcome(iceberg: Iceberg, committing):
     ],
 )
 def test_reads_take_one_statement(iceberg: Iceberg, method, path):
-    iceberg.get("config")  # the key is known from here on
+    iceberg.get("config")  # the key is in the cache now
     with CaptureQueriesContext(connection) as captured:
         assert iceberg.call(method, path).status_code in {200, 204}
     assert len(captured) == 1

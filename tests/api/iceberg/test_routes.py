@@ -1,4 +1,4 @@
-"""Each path has one reading: the patterns, the quick look-up, and the names that are refused."""
+"""Each path has one interpretation: patterns, the fast lookup, and refused names."""
 
 import itertools
 
@@ -122,7 +122,7 @@ def test_prefixes(warehouse, prefix):
         assert prefixes.read("\x1f".join(warehouse)) == warehouse
 
 
-# --- what is no operation --------------------------------------------------------------------------
+# --- paths without an operation --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ def make_principal_client(db) -> Callable[[Privilege, str], Iceberg]:
     """Make a client of a principal with one privilege on one table of namespace ``ns``."""
 
     def make(privilege: Privilege, table: str) -> Iceberg:
-        row, key = api_keys.create_api_key(actor=SYSTEM, name="analyst", level=PrincipalLevel.GRANTED)
+        row, key = api_keys.create_api_key(
+            actor=SYSTEM, name="analyst", level=PrincipalLevel.GRANTED
+        )
         Grant.objects.create(
             principal=row.principal,
             mask=closure(privilege).value,

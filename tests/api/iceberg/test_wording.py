@@ -11,9 +11,9 @@ from catalog import errors
 from catalog.access import SYSTEM
 from catalog.privileges import Privilege
 from catalog.services.iceberg import functions
-from tests.access.doors import DOORS, KEY, Request, give, make_requester
 from tests.access.iceberg_examples import DEFINITION
-from tests.access.rules import Unseen
+from tests.access.protocols import KEY, PROTOCOLS, Request, give, make_requester
+from tests.access.rules import HiddenAnswer
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import creation, make_view
 from tests.factories import (
@@ -207,15 +207,15 @@ def test_conflicts(iceberg: Iceberg, warehouse, prefix, conflict):
     assert not re.search(r"outer|in ner", response.json()["error"]["message"].replace(location, ""))
 
 
-# --- everything that is refused, by every operation ------------------------------------------------
+# --- refusals of every operation -----------------------------------------------------------------
 
 
-DOOR = DOORS["iceberg"]
+PROTOCOL = PROTOCOLS["iceberg"]
 
 
 @pytest.mark.usefixtures("warehouse")
 @pytest.mark.django_db
-@pytest.mark.parametrize("operation", [name for name in DOOR.requests if name != "getConfig"])
+@pytest.mark.parametrize("operation", [name for name in PROTOCOL.requests if name != "getConfig"])
 def test_no_refusal_names_the_parents_of_the_warehouse(operation):
     """For hidden, forbidden and missing objects, refusals through a prefix name only the request's
     own names."""
@@ -236,7 +236,7 @@ def test_no_refusal_names_the_parents_of_the_warehouse(operation):
         "TABLEFILE": "file:///x",
         "VIEWFILE": "file:///x",
     }
-    request = DOOR.requests[operation].with_words(substitutes)
+    request = PROTOCOL.requests[operation].with_words(substitutes)
 
     def refusal(request: Request) -> str:
         response = client.call(request.method, request.path, request.body)
@@ -250,9 +250,9 @@ def test_no_refusal_names_the_parents_of_the_warehouse(operation):
     forbidden = refusal(request)
     give(principal, Privilege.ALL, namespace)
     missing = refusal(request.elsewhere(("ws", "t", "v", "f")))
-    assert hidden or request.method == "HEAD" or DOOR.rules[operation].unseen in OPEN
+    assert hidden or request.method == "HEAD" or PROTOCOL.rules[operation].when_hidden in OPEN
     for text in (hidden, forbidden, missing):
         assert not re.search(r"outer|inner", text), text
 
 
-OPEN = {Unseen.EMPTY, Unseen.SHOWN}
+OPEN = {HiddenAnswer.EMPTY, HiddenAnswer.SAME}

@@ -29,7 +29,7 @@ class Example:
     status: int = 200
     prepare: Callable[[Lance], Any] | None = None
     rule: Rule | None = None
-    """Who may do it; None: ``tests/access/rules.py`` has the rule."""
+    """The privilege that the operation requires. None: ``tests/access/rules.py`` has the rule."""
 
     @property
     def options(self) -> dict[str, Any]:

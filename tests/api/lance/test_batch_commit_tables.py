@@ -283,7 +283,9 @@ def test_a_staged_manifest_of_a_version_deleted_at_once(lance: Lance):
     lance.post(COMMIT, batch(create("t", 1, relative(staged)), create("t", 2), delete("t", 0, 2)))
     [versions] = lance.post("/v1/table/ws$t/version/list")["versions"]
     assert versions["version"] == 2
-    assert list(files(table.location).values()) == [manifest(1)]  # records go, files stay
+    assert list(files(table.location).values()) == [
+        manifest(1)
+    ]  # records are deleted, files are kept
 
 
 # --- all or nothing -----------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def remaining_versions(lance: Lance, query: str = "") -> list[int]:
 
 @pytest.fixture
 def five(db):
-    """A table of the versions 1 to 5, and another that must not change."""
+    """A table with versions 1 to 5, and another table that must not change."""
     table = make_table("ws", "t")
     for version in range(1, 6):
         make_version(("ws", "t"), version)
@@ -66,7 +66,7 @@ def test_deleted_twice_counts_once(lance: Lance, five):
     assert lance.post(DELETE, between((1, 4)))["deleted_count"] == 0
 
 
-def test_the_files_stay(lance: Lance):
+def test_files_are_kept(lance: Lance):
     table = make_table("ws", "t")
     make_version(("ws", "t"), 1, relative(stage(table, 1)))
     make_version(("ws", "t"), 2, relative(stage(table, 2)))
@@ -86,7 +86,7 @@ def test_on_a_branch(lance: Lance, five):
 
 
 @pytest.mark.parametrize("ranges", [[(0, -1)], [(5, 6)], [(1, 2), (5, -1)], [(4, 2**63 - 1)]])
-def test_the_newest_version_stays(lance: Lance, five, ranges):
+def test_the_newest_version_is_not_deleted(lance: Lance, five, ranges):
     error = "Version 5 is the newest of table 'ws.t', and cannot be deleted"
     lance.refused(409, 19, error, DELETE, between(*ranges))
     batch = {"id": ["ws", "t"], **between(*ranges)}
@@ -94,14 +94,14 @@ def test_the_newest_version_stays(lance: Lance, five, ranges):
     lance.refused(409, 19, error, "/v1/table/batch-commit", operations)
 
 
-def test_the_newest_version_of_a_branch_stays(lance: Lance, five):
+def test_the_newest_version_of_a_branch_is_not_deleted(lance: Lance, five):
     make_version(("ws", "t"), 1, branch="dev")
     error = "Version 1 is the newest of table 'ws.t' on branch 'dev', and cannot be deleted"
     lance.refused(409, 19, error, DELETE, between((0, -1)) | {"branch": "dev"})
 
 
 def test_versions_created_in_the_batch_count_as_newest(lance: Lance, five):
-    """A version that the same batch enters makes the one before it an older one."""
+    """After a batch adds a version, the previous one is no longer the newest."""
     create = {"id": ["ws", "t"], "version": 6, "manifest_path": "x/6"}
     batch = {"id": ["ws", "t"], **between((1, 6))}
     answer = lance.post(
@@ -112,7 +112,7 @@ def test_versions_created_in_the_batch_count_as_newest(lance: Lance, five):
     assert remaining_versions(lance) == [6]
 
 
-def test_versions_used_by_tags_and_branches_stay(lance: Lance):
+def test_versions_used_by_tags_and_branches_are_not_deleted(lance: Lance):
     make_lance_table(("ws", "t"))
     for number in (4, 5, 6):
         rows = pa.table({"id": [number], "name": ["x"]})

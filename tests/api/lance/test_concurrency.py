@@ -1,4 +1,4 @@
-"""Rivals over real connections: exactly one winner, never a deadlock, never half a change."""
+"""Concurrent requests over real connections: exactly one winner, no deadlock, no partial change."""
 
 import random
 from collections import Counter
@@ -36,7 +36,7 @@ def key(transactional_db) -> str:
 
 
 def race(key: str, *calls: Callable[[Lance], HttpResponse]) -> list[tuple[int, int]]:
-    """Make the calls at once, each over a connection of its own; status and code of each."""
+    """Make the calls concurrently, each over its own connection. Return their statuses and codes."""
     barrier = Barrier(len(calls))
 
     def run(call: Callable[[Lance], HttpResponse]) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""Our routes, names and shapes against the published client, the specification and our own document."""
+"""Routes, names and schemas agree with the published client, the specification and the served
+document."""
 
 import inspect
 import json
@@ -69,7 +70,7 @@ def json_schema(document: dict[str, Any], node: dict[str, Any] | None) -> dict[s
 
 
 def success(described: dict[str, Any]) -> dict[str, Any]:
-    """The answer of an operation that succeeds."""
+    """The successful answer of an operation."""
     (answer,) = (
         answer for status, answer in described["responses"].items() if str(status)[0] == "2"
     )
@@ -99,9 +100,12 @@ def test_the_document_has_exactly_the_served_operations(document):
     assert sorted(by_operation(document)) == OPERATIONS
 
 
-def test_the_document_needs_no_key_and_has_a_page(db, settings):
+def test_the_document_and_its_page_need_no_key(db, settings):
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": plain,
+    }  # static files are not collected in tests
     page = Lance().call("GET", "/docs")
     assert page.status_code == 200
     assert b'src="/docs?script="' in page.content
@@ -136,7 +140,7 @@ def request_of(operation: str) -> dict[str, Any]:
 
     serialize = getattr(api(Capture()), f"_{name}_serialize")
     arguments = {
-        # A text would be taken for the name of a file of Arrow data.
+        # A text would be interpreted as the name of a file with Arrow data.
         parameter: None if parameter.startswith("_") else b"x" if parameter == "body" else "x"
         for parameter in inspect.signature(serialize).parameters
     }
@@ -151,11 +155,11 @@ WITH_KEY = {
     "UpdateTable",
     "DeleteFromTable",
 }
-"""Writes of rows take a key beyond the specification."""
+"""Writes of rows, which accept a key in addition to the specification."""
 
 
 @every_operation
-def test_the_client_calls_our_routes(document, operation):
+def test_the_client_calls_the_served_routes(document, operation):
     wire = request_of(operation)
     method, path, described = by_operation(document)[operation]
     assert (method, path) == (wire["method"], wire["resource_path"])
@@ -196,7 +200,7 @@ def test_every_error_has_the_lance_form(document, operation):
 
 
 class Transport:
-    """Carries the published client's requests to Django's test client."""
+    """Sends the published client's requests through Django's test client."""
 
     def __init__(self, key: str) -> None:
         self.lance = Lance(key)
@@ -312,7 +316,7 @@ def test_a_table_life_cycle_through_the_published_client(client: ApiClient, ware
     assert models.ErrorResponse.from_json(refused.value.body).code == 1
 
 
-# --- the specification's own file -----------------------------------------------------------------
+# --- the specification's file ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +327,7 @@ def specification() -> dict[str, Any]:
     return yaml.safe_load((Path(directory) / "lance-namespace.yaml").read_text())
 
 
-def test_the_specification_knows_our_operations(specification):
+def test_the_specification_has_the_served_operations(specification):
     assert set(OPERATIONS) <= set(by_operation(specification))
 
 

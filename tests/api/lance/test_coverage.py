@@ -1,4 +1,4 @@
-"""Every operation has a test, and every refusal of the catalog has a place in the Lance form."""
+"""Every operation has a test, and every error of the catalog has a status and a code."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
 
 def operations() -> dict[str, type]:
-    """The operations that the routes serve, by name."""
+    """The operations of the routes, by name."""
     return {operation.__name__: operation for operation in urls.ROUTES.values()}
 
 
@@ -70,7 +70,7 @@ def test_every_refusal_has_a_status_and_a_code():
 
 
 def test_statuses_agree_with_codes():
-    """The specification's table: which status goes with which code."""
+    """The specification's table of statuses and codes."""
     by_code = {
         **dict.fromkeys((1, 4, 6, 8, 10, 11, 12, 22), 404),
         **dict.fromkeys((2, 3, 5, 7, 9, 14, 19, 23), 409),

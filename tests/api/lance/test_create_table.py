@@ -162,7 +162,8 @@ def test_invalid_arrow_streams_are_refused(lance, raw, warehouse: Path):
 
 
 def test_corrupted_streams_are_refused_or_read(lance, warehouse: Path):
-    """Each byte of a small stream set to other values: 400, or a table of other values."""
+    """Each byte of a small stream is set to other values. The answer is 400, or a table with other
+    values."""
     content = stream(pa.table({"s": ["x", "yy"]}))
     outcomes = set()
     for position in range(8, len(content), 3):

@@ -331,7 +331,7 @@ def test_errors_contain_no_server_path(lance):
         {"column": "nope", "index_type": "BTREE"},
         {"column": "nope", "index_type": "IVF_PQ"},
         {"column": "nope", "index_type": "FTS"},
-        {"column": "Xy", "index_type": "BTREE"},  # a leaf alone is no path to it
+        {"column": "Xy", "index_type": "BTREE"},  # the name of a leaf alone is not a path
         {"column": "st.a.b", "index_type": "BTREE"},
         {"column": "st.a.b", "index_type": "FTS"},
         {"column": "ls.nope", "index_type": "FTS"},
@@ -454,7 +454,7 @@ def test_a_small_build_is_synchronous(lance, settings):
     settings.MONODON_INDEX_IN_REQUEST_ROWS = ROWS
     lance.post(PATH, {"column": "id", "index_type": "BTREE"})
     assert details(lance, "id_idx")["num_indexed_rows"] == ROWS
-    lance.post(PATH, {"column": "text", "index_type": "FTS"})  # a row of it takes longer
+    lance.post(PATH, {"column": "text", "index_type": "FTS"})  # a row takes longer
     assert Job.objects.get().parameters["index_type"] == "INVERTED"
 
 

@@ -85,7 +85,9 @@ def test_a_loser_changes_neither_the_winner_nor_its_own_file(lance: Lance, table
     lance.post(CREATE, body(relative(winner)))
     lance.refused(409, 14, "has version 1 already", CREATE, body(relative(loser)))
     assert final_path(table, 1).read_bytes() == manifest(1, text=b"winner")
-    assert loser.read_bytes() == manifest(1, text=b"loser")  # its writer rebases, or removes it
+    assert loser.read_bytes() == manifest(
+        1, text=b"loser"
+    )  # its writer rebases or removes the file
 
 
 def test_deleted_numbers_are_not_reused(lance: Lance, table: Table):
@@ -211,7 +213,7 @@ def test_a_staged_manifest_at_the_root_of_the_table(lance: Lance, table: Table):
     assert files(table.location) == {"_versions/18446744073709551614.manifest": manifest(1)}
 
 
-# --- what is never touched ---------------------------------------------------------------------
+# --- files that are never touched --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -399,7 +401,7 @@ def test_a_staged_file_is_used_for_one_version(lance: Lance, table: Table):
     )
     assert staged.read_bytes() == manifest(4)
     lance.post(CREATE, body(relative(staged), 4))
-    # It is not there any more, which the version that has it answers before.
+    # The file has been moved, but the existing version is reported before the missing file.
     lance.refused(409, 14, "has version 4 already", CREATE, body(relative(staged), 4))
     lance.refused(404, 11, "there is no file", CREATE, body(relative(staged), 5))
 
@@ -518,7 +520,7 @@ def test_a_missing_staged_file_is_refused(lance: Lance, table: Table, name):
 def test_a_staged_file_replaced_by_a_link_is_not_moved(
     lance: Lance, table: Table, tmp_path: Path, no_moves
 ):
-    """The staged file was good when it was entered, and became a link before it was moved."""
+    """The staged file was valid when it was recorded, and was replaced by a link before its move."""
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
     secret = tmp_path / "secret"
@@ -535,7 +537,7 @@ def test_a_staged_file_replaced_by_a_link_is_not_moved(
 
 
 def test_moves_on_unreachable_storage_stay_pending(lance: Lance, table: Table):
-    """A worker without the volume must not take moved manifests for missing ones."""
+    """A worker without the volume must not consider moved manifests missing."""
     staged = stage(table, 1)
     lance.post(CREATE, body(relative(staged)))
     away = Path(table.location).rename(f"{table.location}.unmounted")
@@ -551,7 +553,7 @@ def test_moves_on_unreachable_storage_stay_pending(lance: Lance, table: Table):
 
 @pytest.fixture
 def no_moves(monkeypatch):
-    """The storage fails until the test calls what this yields."""
+    """Storage that fails until the test calls the yielded function."""
 
     def fail(*args):
         raise OSError("storage is away")

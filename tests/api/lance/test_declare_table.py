@@ -21,7 +21,7 @@ def test_reserves_a_name_and_a_location(lance: Lance, warehouse: Path):
         answer["location"],
         "tester",
     )
-    assert not Path(answer["location"]).exists()  # it is only declared
+    assert not Path(answer["location"]).exists()  # the table is only declared
     description = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert (description["status"], description["properties"]["monodon.operations"]) == (
         "Succeeded",
@@ -79,7 +79,7 @@ def test_any_printable_name(lance: Lance, name):
     "spelled", ["ws%24a+b%2Fc", "ws%24a%20b%2Fc", "ws$a b/c", "ws%24a%2Bb%2Fc"]
 )
 def test_a_space_is_accepted_in_every_encoding(lance: Lance, spelled):
-    """Clients form-encode paths: a space becomes a plus, and the body shows which one it was."""
+    """Clients form-encode paths, so a space becomes a plus. The body distinguishes the two."""
     make_namespace("ws")
     path = f"/v1/table/{spelled.replace(' ', '%20')}"
     lance.post(f"{path}/declare?delimiter=%24", {"id": ["ws", "a b/c"]})

@@ -113,7 +113,7 @@ def test_branches_used_by_others_are_not_deleted(lance, table):
     lance.post(PATH, {"name": "dev"})
 
 
-def test_a_branch_below_it_stays(lance, table):
+def test_a_branch_below_it_is_kept(lance, table):
     """Its files are inside the other branch's directory, although it started from another branch."""
     lance.post(CREATE, {"name": "dev/x/y"})
     insert(lance, 5, branch="dev%2Fx%2Fy")
@@ -127,10 +127,10 @@ def test_a_branch_below_it_stays(lance, table):
 
 
 def test_leftover_files_are_removed_by_a_retry(lance, table, monkeypatch):
-    """As after a crash between the commit and the removal: a repeated request removes the files."""
+    """After a crash between commit and removal, a repeated request removes the files."""
     with monkeypatch.context() as patch:
         patch.setattr(type(stores.store_of(table.location)), "remove", _fail)
-        lance.post(PATH, {"name": "dev"})  # it is gone all the same
+        lance.post(PATH, {"name": "dev"})  # the branch is deleted nevertheless
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
     lance.refused(404, 22, "'dev'", "/v1/table/w$t/version/list?branch=dev")
     lance.refused(409, 23, "'dev'", CREATE, {"name": "dev"})
@@ -145,8 +145,8 @@ def _fail(store: stores.Store, path: str) -> bool:
     raise OSError("the disk failed")
 
 
-def test_without_a_file(lance, table):
-    """A branch of whose making the file is missing can be deleted, and others not before it."""
+def test_a_branch_without_its_file_is_deleted_before_others(lance, table):
+    """A branch without its own file may have been created from any other, and must be deleted first."""
     make_version(("w", "t"), 1, branch="theirs")
     refused = lance.refused(409, 14, "branch 'theirs' may have begun there", PATH, {"name": "dev"})
     assert "first" in refused.json()["detail"]
@@ -206,8 +206,8 @@ def test_a_late_writer_does_not_restore_the_branch(lance, table):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_rivals(key):  # noqa: F811
-    """Concurrent deletes, creations and writes: each version is where the ledger says."""
+def test_concurrent_changes_of_a_branch_keep_the_ledger_consistent(key):  # noqa: F811
+    """Concurrent deletes, creations and writes: each version is on the branch that the ledger names."""
     make_lance_table(("w", "t"), pa.table({"a": [1]}))
     client, write = Lance(key), stream(pa.table({"a": [2]}))
     for _ in range(4):
@@ -220,7 +220,7 @@ def test_rivals(key):  # noqa: F811
             lambda own: own.call("POST", "/v1/table/w$t/insert?branch=dev", raw=write),
             post(CREATE, {"name": "sub", "from_branch": "dev"}),
         )
-        # Version 2 of the first dev is none of the next.
+        # Version 2 of the first dev does not belong to the next one.
         missing, refused = {(404, 11), (404, 22)}, {(409, 14), (409, 19), (409, 23)}
         assert set(outcome) <= {WON} | missing | refused, outcome
         for name in Branch.objects.values_list("name", flat=True):

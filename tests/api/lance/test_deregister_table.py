@@ -23,7 +23,7 @@ def test_removes_the_table_and_keeps_its_data(lance: Lance):
     assert Job.objects.count() == 0
     table.refresh_from_db()
     assert table.state == TableState.DROPPED
-    assert table.versions.count() == 1  # the ledger stays, to be brought back
+    assert table.versions.count() == 1  # the ledger is kept for a later registration
     lance.refused(404, 4, "Table 'ws.t' does not exist", "/v1/table/ws$t/describe", {})
     facts = lance.post(f"/v1/transaction/{answer['transaction_id']}/describe")
     assert facts["status"] == "Succeeded"

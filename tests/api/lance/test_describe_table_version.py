@@ -97,13 +97,13 @@ def test_a_version_removed_from_storage_is_retired(lance: Lance):
     assert (event.actor, event.after["ranges"]) == ("system", [[1, 2]])
     listed = lance.post("/v1/table/ws$t/version/list")["versions"]
     assert [version["version"] for version in listed] == [2, 3]
-    # The newest stays: its number never comes back.
+    # The newest version is kept, because its number must not be reused.
     final_path(table, 3).unlink()
     refused = lance.refused(
         404, 11, "Version 3 of table 'ws.t' has no manifest", DESCRIBE, {"version": 3}
     )
     assert refused.json()["detail"].endswith("Repair the table.")
-    # Nothing is retired by a process that cannot see the table's volume.
+    # A process without access to the table's volume retires nothing.
     away = Path(table.location).rename(f"{table.location}.unmounted")
     assert lance.post(DESCRIBE, {"version": 2})["version"]["version"] == 2
     away.rename(table.location)

@@ -5,13 +5,13 @@ import json
 import pytest
 from django.db import transaction
 
-from tests.access.doors import DOORS
+from tests.access.protocols import PROTOCOLS
 from tests.api.client import Lance
 from tests.api.lance.examples import make_catalog
 from tests.api.lance.test_coverage import operations
 from tests.factories import make_table
 
-DOOR = DOORS["lance"]
+PROTOCOL = PROTOCOLS["lance"]
 NEEDS_DATA = {name for name, operation in operations().items() if operation.needs_data}
 _WORDS = "19 (InvalidTableState): the table was declared and has no data"
 
@@ -22,7 +22,7 @@ def test_operations_that_need_data_document_the_error(lance: Lance):
     make_catalog()
     make_table("ws", "declared")
     refusing = set()
-    for name, example in DOOR.requests.items():
+    for name, example in PROTOCOL.requests.items():
         request = example.spelled("data", "declared").spelled("t", "declared")
         with transaction.atomic():
             response = lance.call(request.method, request.path, request.body, **request.options)

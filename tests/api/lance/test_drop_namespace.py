@@ -12,7 +12,7 @@ def test_drops_an_empty_namespace(lance: Lance):
     assert lance.post("/v1/namespace/ws/drop", {}) == {"properties": {"a": "1"}}
     assert lance.get("/v1/namespace/$/list") == {"namespaces": []}
     row.refresh_from_db()
-    assert row.dropped_at is not None  # the row stays
+    assert row.dropped_at is not None  # the row is kept
     event = AuditEvent.objects.get(action="namespace.drop")
     assert (event.target, event.before) == ("ws", {"properties": {"a": "1"}})
 

@@ -157,7 +157,7 @@ def test_a_request_with_a_truncated_body_can_be_repeated(lance):
 
 
 def test_concurrent_requests_with_one_key_are_executed_once(lance, monkeypatch):
-    """The second did all the work, and finds at its commit that the first was quicker."""
+    """The second request did all the work, and detects at its commit that the first has committed."""
     key = str(uuid.uuid4())
     first = send(lance, "insert", key)
     before = state()

@@ -1,4 +1,4 @@
-"""Builds of indexes at the same time as other writes."""
+"""Builds of indexes during concurrent writes."""
 
 import pyarrow as pa
 import pytest

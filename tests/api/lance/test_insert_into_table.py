@@ -57,9 +57,9 @@ def test_missing_columns_are_null(lance):
     assert rows()[-1] == {"id": 5, "name": None}
 
 
-@pytest.mark.parametrize("batches", [1, 200])  # 200 are read while they are written
+@pytest.mark.parametrize("batches", [1, 200])  # 200 batches are read while they are written
 def test_decimals_are_written_at_any_alignment(lance, batches):
-    """Lance wants 16 bytes of alignment, and Arrow sends with 8."""
+    """Lance requires an alignment of 16 bytes, and Arrow sends with 8."""
     numbers = pa.table(
         {
             **{f"n{i}": pa.array([i], pa.int64()) for i in range(3)},
@@ -123,7 +123,7 @@ def test_a_branch(lance):
 
 def test_an_insert_takes_two_statements_besides_the_commit(lance, django_assert_num_queries):
     lance.post(PATH, raw=stream(ROWS))
-    with django_assert_num_queries(2 + 2):  # and the frame of its own savepoint, in a test
+    with django_assert_num_queries(2 + 2):  # and its savepoint, in a test
         lance.post(PATH, raw=stream(ROWS))
 
 

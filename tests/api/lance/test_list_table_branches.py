@@ -55,7 +55,7 @@ def test_metadata(lance):
 
 
 def test_without_a_file(lance, everywhere):
-    """As when a client is killed after it has recorded the first version."""
+    """The client was killed after it recorded the first version."""
     table = make_lance_table(("w", "t"))
     make_version(("w", "t"), 5, branch="theirs")
     lance.post(CREATE, {"name": "dev"})

@@ -37,7 +37,7 @@ def test_contents(lance):
 
 
 def test_tags_of_clients(lance):
-    """They tag in storage and do not tell the catalog."""
+    """Clients write tags to storage without notifying the catalog."""
     table = make_lance_table(("w", "t"))
     dataset = pylance.dataset(table.location)
     dataset.tags.create("theirs", 1)
@@ -86,7 +86,7 @@ def test_refusals(lance):
 
 
 def test_tags_of_missing_versions_are_listed(lance):
-    """A tag whose version the ledger has lost is listed all the same."""
+    """A tag whose version is no longer in the ledger is listed."""
     make_lance_table(("w", "t"), pa.table({"a": [1]}))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
     TableVersion.objects.update(deleted_at="2026-01-01T00:00Z")  # as older releases allowed

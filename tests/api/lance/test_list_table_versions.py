@@ -30,7 +30,7 @@ def test_an_empty_table(lance: Lance):
 
 
 def test_a_null_body_equals_no_body(lance: Lance):
-    """LanceDB sends it where the specification has no body."""
+    """LanceDB sends a null body if the specification has no body."""
     make_table("ws", "t")
     make_version(("ws", "t"), 1)
     answer = lance.call("POST", f"{LIST}?limit=1&descending=true", raw=b"null")

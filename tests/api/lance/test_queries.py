@@ -14,7 +14,7 @@ _FRAME = re.compile(r"(SAVEPOINT|RELEASE SAVEPOINT|BEGIN|COMMIT)\b")
 
 
 def statements(lance: Lance, method: str, path: str, body: dict | None = None) -> list[str]:
-    """The statements of a call that succeeds, without the frame of its transaction."""
+    """The statements of a successful call, without those of its transaction."""
     with CaptureQueriesContext(connection) as captured:
         response = lance.call(method, path, body)
     assert response.status_code == 200, response.content
@@ -28,7 +28,7 @@ def _catalog(lance: Lance):
         make_version(("ws", f"t{number}"), 1)
         make_version(("ws", f"t{number}"), 2, branch="dev")
     make_namespace("ws", "inner")
-    lance.get("/v1/table")  # the key is known from here on
+    lance.get("/v1/table")  # the key is in the cache now
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_key_costs_one_lookup_and_then_none(lance: Lance):
 
 def test_create_version_elsewhere(lance: Lance):
     body = {"version": 9, "manifest_path": "elsewhere/9"}
-    # the table, which the process keeps; then lock, version, transaction and audit row in one
+    # the table, which the process caches; then lock, version, transaction and audit row in one
     assert len(statements(lance, "POST", "/v1/table/ws$t0/version/create", body)) == 2
     body["version"] = 10
     assert len(statements(lance, "POST", "/v1/table/ws$t0/version/create", body)) == 1
@@ -72,7 +72,7 @@ def test_create_version_with_a_staged_manifest(lance: Lance):
     table = make_table("ws", "staged")
     make_version(("ws", "staged"), 1)
     body = {"version": 2, "manifest_path": relative(stage(table, 2))}
-    # moving the manifest is left to the file system; the row is settled with many others
+    # the move of the manifest takes no statement; the row is settled later with many others
     assert len(statements(lance, "POST", "/v1/table/ws$staged/version/create", body)) == 2
 
 
@@ -93,7 +93,7 @@ def test_a_batch_takes_as_many_statements_as_one_entry(lance: Lance, size):
     entries = [op["create_table_version"] | {"branch": "dev"} for op in operations]
     path = "/v1/table/version/batch-create"
     queries = statements(lance, "POST", path, {"entries": entries})
-    assert len(queries) == 2 + min(size, 5)  # and one look at the branch of each table
+    assert len(queries) == 2 + min(size, 5)  # and one query for the branch of each table
 
 
 def test_a_batch_of_declares(lance: Lance):
@@ -152,7 +152,7 @@ def put(location: str, version: int, name: str = "x") -> None:
 
 
 def test_a_stale_table_cache_is_detected(lance: Lance):
-    """Renamed, replaced, dropped: the write looks again under its lock."""
+    """If the table was renamed, replaced or dropped, the write reads it again under its lock."""
     create, body = "/v1/table/ws$t0/version/create", {"version": 9, "manifest_path": "_versions/x"}
     old = lance.post("/v1/table/ws$t0/describe")["location"]
     put(old, 9)

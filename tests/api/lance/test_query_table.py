@@ -37,7 +37,7 @@ def rows(**more: Any) -> pa.Table:
 
 
 def wide() -> pa.Table:
-    """Several columns of vectors, one inside a struct, one of several vectors each."""
+    """Several columns of vectors: one inside a struct, one with several vectors per row."""
     inner = pa.StructArray.from_arrays(
         [vectors(3), pa.array(["x y", "z"] * 4), pa.array(range(8))], ["v", "t", "a b"]
     )
@@ -65,7 +65,7 @@ def ids(result: pa.Table) -> list[int]:
 
 
 def index(make: Callable[[LanceDataset], Any]) -> None:
-    """Commit a version that has an index, at once."""
+    """Commit a version with an index, immediately."""
     lance_commits.write(
         actor=SYSTEM, table=TABLE, operation=data_operations.CreateTableIndex, work=make
     )
@@ -453,7 +453,7 @@ def test_boolean_queries(lance, texts):
 # --- versions and branches ------------------------------------------------------------------------
 
 
-def test_new_versions_are_visible_at_once_and_old_ones_stay(lance, table):
+def test_new_versions_are_visible_immediately_and_old_ones_are_kept(lance, table):
     assert ask(lance, **SCAN).num_rows == 8
     for number in range(1, 4):
         lance.post("/v1/table/w$t/insert", raw=stream(rows()))
@@ -471,7 +471,7 @@ def test_a_branch_has_its_own_rows(lance, table):
 
 
 def test_a_query_is_one_statement(lance, table, django_assert_num_queries):
-    ask(lance, **NEAR)  # the key is kept from now on
+    ask(lance, **NEAR)  # the key is in the cache now
     for body in (NEAR, SCAN, {**NEAR, "version": 1}):
         with django_assert_num_queries(1):
             ask(lance, **body)
@@ -674,7 +674,7 @@ def test_an_empty_table_has_no_rows(lance):
     assert ask(lance, **{**NEAR, "vector": {"multi_vector": [[1, 2], [3, 4]]}}).num_rows == 0
 
 
-# --- the same again -----------------------------------------------------------------------------
+# --- repeated queries -----------------------------------------------------------------------------
 
 
 def test_repeated_queries_of_a_version_are_cached(lance, monkeypatch):

@@ -1,4 +1,4 @@
-"""RefreshMaterializedView: a job brings a view up to its source."""
+"""RefreshMaterializedView: a job updates a view from its source."""
 
 import json
 
@@ -134,7 +134,7 @@ def test_an_unchanged_source_creates_no_version(lance, view):
     job = refresh(lance)
     assert job.result["mode"] == "none"
     assert view.versions.count() == 2
-    append(0)  # which the filter leaves out
+    append(0)  # the filter excludes them
     job = refresh(lance)
     assert (job.result["mode"], job.result["rows"]) == ("append", 0)
     assert view.versions.count() == 2
@@ -192,7 +192,7 @@ def test_a_version_of_the_source(lance, view):
     job = refresh(lance, {"src_version": 2})
     assert (job.result["mode"], job.result["source_version"]) == ("append", 2)
     assert rows() == [2, 3, 4]
-    job = refresh(lance, {"src_version": 1})  # back
+    job = refresh(lance, {"src_version": 1})  # an older version
     assert (job.result["mode"], job.result["source_version"]) == ("rebuild", 1)
     assert rows() == [2, 3]
     assert refresh(lance).result["source_version"] == 3

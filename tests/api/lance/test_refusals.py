@@ -1,4 +1,4 @@
-"""Errors of any route: always in the Lance form, and never with a change."""
+"""Errors that any route may answer. Each has the Lance form, and changes nothing."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from catalog.privileges import Privilege
 from catalog.services.access import api_keys
 from catalog.services.engine import commit
 from catalog.services.tables import namespaces, tables
-from tests.access.doors import DOORS
+from tests.access.protocols import PROTOCOLS
 from tests.api.client import Lance
 from tests.api.lance.examples import EXAMPLES, make_catalog
 from tests.api.lance.test_coverage import operations
@@ -42,7 +42,7 @@ def test_every_operation_has_an_example():
 
 def test_operations_that_require_more_than_read_write():
     reading = {Privilege.BROWSE, Privilege.READ}
-    rules = DOORS["lance"].rules.items()
+    rules = PROTOCOLS["lance"].rules.items()
     assert set(WRITING) == {name for name, rule in rules if rule.needs not in reading}
 
 
@@ -86,7 +86,7 @@ def refused(
     )
 
 
-# --- who asks -----------------------------------------------------------------------------------
+# --- authentication -------------------------------------------------------------------------------
 
 
 @every_operation
@@ -210,7 +210,7 @@ def test_bad_json(lance: Lance, operation):
     with unchanged():
         for raw in NO_BODIES:
             if raw == b"null" and not operations()[operation].documents_body:
-                continue  # LanceDB's client says that there is no body
+                continue  # LanceDB's client declares an empty body
             response = lance.call(example.method, example.path, raw=raw)
             assert (response.status_code, response.json()["code"]) == (400, 13), raw[:40]
 
@@ -301,7 +301,7 @@ def test_a_broken_connection_is_replaced(monkeypatch):
         patch.setattr(tables, "list_all_tables", broken)
         response = client.call("GET", "/v1/table")
     assert (response.status_code, response.json()["code"]) == (503, 17)
-    close_old_connections()  # at the end of every request; the test client leaves it out
+    close_old_connections()  # Django does this after every request; the test client does not
     assert client.call("GET", "/v1/table").status_code == 200
 
 

@@ -29,7 +29,7 @@ def write_table(
     versions: dict[tuple[str, int], NamingScheme],
     storage: Storage | None = None,
 ) -> None:
-    """A directory as a Lance table leaves it: manifests, data, a stray staged file."""
+    """The directory of a Lance table: manifests, data, and a stray staged file."""
     contents = {
         lance_naming.final_manifest_path(branch, version, scheme): manifest(version, branch)
         for (branch, version), scheme in versions.items()
@@ -229,7 +229,7 @@ def test_read_only_key(reader: Lance):
 
 
 def test_overwrite_in_place_loses_no_version(lance: Lance, monkeypatch):
-    """A version that was committed after the directory was read, and a tombstone, stay."""
+    """A version that was committed after the directory was read is kept, and so is a tombstone."""
     table = make_table("ws", "t")
     stage(table, 1).rename(final_path(table, 1))
     lance.post("/v1/table/ws$t/register", {"location": table.location, "mode": "Overwrite"})

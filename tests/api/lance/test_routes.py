@@ -1,4 +1,4 @@
-"""The quick look-up of routes agrees with the patterns."""
+"""The fast lookup of routes agrees with the patterns."""
 
 import pytest
 from django.urls import Resolver404, resolve

@@ -10,9 +10,9 @@ from tests.factories import snapshot
 
 
 class Management:
-    """Calls operations with an API key. Every refusal is also checked to have changed nothing.
+    """Calls operations with an API key, and checks that refusals change nothing.
 
-    Paths are without ``/management/v1/``, or with a slash at the start as they are.
+    Paths are relative to ``/management/v1/``, or absolute if they begin with a slash.
     """
 
     def __init__(self, key: str | None = None, **headers: str) -> None:
@@ -38,7 +38,7 @@ class Management:
         )
 
     def send(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
-        """The JSON of a call that succeeds; None for a 204."""
+        """The JSON of a successful call; None for a 204."""
         response = self.call(method, path, body)
         assert response.status_code == status, response.content
         if status == 204:

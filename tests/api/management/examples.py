@@ -1,4 +1,4 @@
-"""A request of every operation that succeeds, and the catalog that it needs."""
+"""A successful request of every operation, and the catalog that the requests need."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from tests.factories import make_lance_table, make_namespace, make_root, make_ta
 class Example:
     method: str
     path: str
-    """``WAITS`` and ``FAILED`` in it are the jobs of the catalog."""
+    """``WAITS`` and ``FAILED`` stand for the ids of the catalog's jobs."""
     body: dict[str, Any] | None = None
     status: int = 200
 
@@ -175,7 +175,7 @@ EXAMPLES: dict[str, Example] = {
 
 
 def make_catalog() -> dict[str, int]:
-    """Table ``ws.t`` with policies, figures, a job that failed and one that waits."""
+    """Table ``ws.t`` with policies, measurements, a failed job and a queued job."""
     make_root()
     make_lance_table(("ws", "t"))
     annotations.create_label(actor=SYSTEM, key="known")
@@ -207,21 +207,21 @@ def make_catalog() -> dict[str, int]:
 
 
 def _make_trash() -> dict[str, int]:
-    """A table that was deregistered, and two requests to a second person."""
+    """A deregistered table, and two approval requests."""
     make_table("ws", "gone")
     commit([table_operations.DeregisterTable(table=("ws", "gone"))], actor=SYSTEM)
     make_namespace("guarded")
     undrop.set_namespace_protection(actor=SYSTEM, namespace=("guarded",), is_protected=True)
     undrop.set_approval_rule(actor=SYSTEM, namespace=("guarded",), actions=["drop_protected"])
-    asked = []
+    requests = []
     for actor in (SYSTEM, Principal("tester", Privilege.ALL)):
         with suppress(ApprovalRequired):
             commit([namespace_operations.DropNamespace(namespace=("guarded",))], actor=actor)
-        asked.append(ApprovalRequest.objects.latest("pk").pk)
-    return {"DROPPED": TrashItem.objects.get().pk, "ASKED": asked[0], "OWN": asked[1]}
+        requests.append(ApprovalRequest.objects.latest("pk").pk)
+    return {"DROPPED": TrashItem.objects.get().pk, "ASKED": requests[0], "OWN": requests[1]}
 
 
-def spell(path: str, known: dict[str, int]) -> str:
-    for name, pk in known.items():
+def spell(path: str, substitutes: dict[str, int]) -> str:
+    for name, pk in substitutes.items():
         path = path.replace(name, str(pk))
     return path

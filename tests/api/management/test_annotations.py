@@ -1,4 +1,4 @@
-"""What is said of namespaces and tables, over HTTP."""
+"""Annotations of namespaces and tables, over HTTP."""
 
 import pytest
 
@@ -37,22 +37,25 @@ EMPTY = {
 
 @pytest.mark.operation("GetTableAnnotations")
 @pytest.mark.operation("GetNamespaceAnnotations")
-def test_nothing_is_said_at_first(reader: Management):
+def test_new_objects_have_no_annotations(reader: Management):
     table = {"identifier": ["ws", "t"], "kind": "table", "format": "lance", "columns": []}
     with unchanged():
         assert reader.get("tables/ws$t/annotations") == EMPTY | table
     search_documents.update()
     columns = reader.get("tables/ws$i/annotations")["columns"]
-    assert [(one["path"], one["type"]) for one in columns] == [("id", "long"), ("name", "string")]
+    assert [(column["path"], column["type"]) for column in columns] == [
+        ("id", "long"),
+        ("name", "string"),
+    ]
     namespace = {"identifier": ["ws"], "kind": "namespace", "format": None, "columns": []}
     assert reader.get("namespaces/ws/annotations") == EMPTY | namespace
     assert reader.get("namespaces/$/annotations")["identifier"] == []
 
 
 @pytest.mark.operation("UpdateTableAnnotations")
-def test_all_is_said_of_a_table_in_one_transaction(management: Management):
+def test_one_request_sets_all_annotations_in_one_transaction(management: Management):
     before = Transaction.objects.count()
-    said = {
+    body = {
         "description": "# Orders",
         "links": [{"title": "Wiki", "url": "https://example.org"}],
         "labels": {"pii": ["yes"], "team": ["web"]},
@@ -60,14 +63,19 @@ def test_all_is_said_of_a_table_in_one_transaction(management: Management):
         "owner": "tester",
         "columns": {"name": {"description": "Who", "sensitivity": "restricted"}},
     }
-    found = management.send("PATCH", "tables/ws$t/annotations", said)
-    assert found == management.get("tables/ws$t/annotations")
-    assert (found["description"], found["links"]) == (said["description"], said["links"])
-    assert (found["owner"], found["direct_sensitivity"]) == ("tester", "internal")
-    assert (found["sensitivity"], found["sensitivity_source"]) == ("internal", "ws.t")
-    assert found["highest_sensitivity"] == "restricted"
-    assert {one["key"]: one["values"] for one in found["labels"]} == said["labels"]
-    assert [one["description"] for one in found["columns"] if one["path"] == "name"] == ["Who"]
+    annotations = management.send("PATCH", "tables/ws$t/annotations", body)
+    assert annotations == management.get("tables/ws$t/annotations")
+    assert (annotations["description"], annotations["links"]) == (
+        body["description"],
+        body["links"],
+    )
+    assert (annotations["owner"], annotations["direct_sensitivity"]) == ("tester", "internal")
+    assert (annotations["sensitivity"], annotations["sensitivity_source"]) == ("internal", "ws.t")
+    assert annotations["highest_sensitivity"] == "restricted"
+    assert {label["key"]: label["values"] for label in annotations["labels"]} == body["labels"]
+    assert [
+        column["description"] for column in annotations["columns"] if column["path"] == "name"
+    ] == ["Who"]
     assert Transaction.objects.count() == before + 1
     assert (
         AuditEvent.objects.filter(
@@ -78,28 +86,28 @@ def test_all_is_said_of_a_table_in_one_transaction(management: Management):
 
 
 @pytest.mark.operation("UpdateTableAnnotations")
-def test_what_is_left_out_stays(management: Management):
+def test_omitted_fields_keep_their_values(management: Management):
     path = "tables/ws$i/annotations"
     management.send(
         "PATCH", path, {"description": "x", "sensitivity": "public", "labels": {"pii": ["yes"]}}
     )
-    found = management.send("PATCH", path, {"labels": {"team": ["web"]}})
-    assert (found["description"], found["sensitivity"]) == ("x", "public")
-    found = management.send("PATCH", path, {"sensitivity": None, "labels": {"pii": []}})
-    assert (found["description"], found["sensitivity"]) == ("x", None)
-    assert [one["key"] for one in found["labels"]] == ["team"]
+    annotations = management.send("PATCH", path, {"labels": {"team": ["web"]}})
+    assert (annotations["description"], annotations["sensitivity"]) == ("x", "public")
+    annotations = management.send("PATCH", path, {"sensitivity": None, "labels": {"pii": []}})
+    assert (annotations["description"], annotations["sensitivity"]) == ("x", None)
+    assert [label["key"] for label in annotations["labels"]] == ["team"]
     with unchanged():
-        assert management.send("PATCH", path, {}) == found
+        assert management.send("PATCH", path, {}) == annotations
 
 
 @pytest.mark.operation("UpdateNamespaceAnnotations")
-def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
-    found = management.send(
+def test_tables_inherit_the_annotations_of_their_namespace(management: Management):
+    annotations = management.send(
         "PATCH",
         "namespaces/ws/annotations",
         {"sensitivity": "confidential", "labels": {"pii": ["no"]}},
     )
-    assert found == management.get("namespaces/ws/annotations")
+    assert annotations == management.get("namespaces/ws/annotations")
     table = management.get("tables/ws$t/annotations")
     assert (table["sensitivity"], table["direct_sensitivity"]) == ("confidential", None)
     assert table["labels"] == [
@@ -120,17 +128,17 @@ def test_a_namespace_hands_down_what_is_said_of_it(management: Management):
         ({"labels": {"pii": ["a", "b"]}}, 400, "invalid-input", "one value"),
     ],
 )
-def test_refusals_change_nothing(management: Management, body, status, kind, text):
+def test_refused_updates_change_nothing(management: Management, body, status, kind, text):
     management.refused(status, kind, text, "PATCH tables/ws$t/annotations", body)
 
 
-def test_who_may_only_read_says_nothing(reader: Management):
+def test_readers_may_not_update_annotations(reader: Management):
     body = {"description": "x"}
     for path in ("tables/ws$t/annotations", "namespaces/ws/annotations"):
         reader.refused(403, "permission-denied", "may not manage", f"PATCH {path}", body)
 
 
-def test_what_is_not_there(management: Management):
+def test_annotations_of_missing_objects_get_404(management: Management):
     for method, body in (("GET", None), ("PATCH", {"description": "x"})):
         management.refused(
             404, "table-not-found", "'ws.x'", f"{method} tables/ws$x/annotations", body
@@ -153,8 +161,8 @@ def test_a_namespace_has_no_columns(management: Management):
     )
 
 
-def test_names_may_hold_anything(management: Management):
+def test_names_with_special_characters(management: Management):
     make_table("ws", "a/annotations b")
     path = "tables/ws$a%2Fannotations%20b/annotations"
-    found = management.send("PATCH", path, {"description": "x"})
-    assert found["identifier"] == ["ws", "a/annotations b"]
+    annotations = management.send("PATCH", path, {"description": "x"})
+    assert annotations["identifier"] == ["ws", "a/annotations b"]

@@ -1,4 +1,4 @@
-"""Searching the audit trail through the API, and what the API's refusals leave in it."""
+"""Searches of the audit trail through the API, and the events that refused requests leave in it."""
 
 import csv
 import io
@@ -19,12 +19,18 @@ CANARY = "c4n4ry-9d1e"
 
 
 def make(**facts) -> AuditEvent:
-    told = {"actor": "ada", "action": "tag.create", "target": "ws.t", "interface": "lance", **facts}
-    return AuditEvent.objects.create(**told)
+    values = {
+        "actor": "ada",
+        "action": "tag.create",
+        "target": "ws.t",
+        "interface": "lance",
+        **facts,
+    }
+    return AuditEvent.objects.create(**values)
 
 
 @pytest.mark.operation("ListAudit")
-def test_pages_of_what_is_searched_for(management: Management):
+def test_search_results_have_pages(management: Management):
     rows = [make(key="laptop", after={"tag": n}) for n in range(3)]
     make(key="other")
     with unchanged():
@@ -33,16 +39,24 @@ def test_pages_of_what_is_searched_for(management: Management):
     assert [event["id"] for event in first["events"]] == [rows[2].pk, rows[1].pk]
     assert [event["id"] for event in second["events"]] == [rows[0].pk]
     assert second["next_page_token"] is None
-    told = second["events"][0]
-    assert (told["actor"], told["after"], told["interface"]) == ("ada", {"tag": 0}, "lance")
-    assert (told["outcome"], told["table_uuid"], told["transaction_id"]) == ("done", None, None)
-    assert told["at"].endswith("Z")
+    first_event = second["events"][0]
+    assert (first_event["actor"], first_event["after"], first_event["interface"]) == (
+        "ada",
+        {"tag": 0},
+        "lance",
+    )
+    assert (first_event["outcome"], first_event["table_uuid"], first_event["transaction_id"]) == (
+        "done",
+        None,
+        None,
+    )
+    assert first_event["at"].endswith("Z")
 
 
 @pytest.mark.operation("ListAudit")
-def test_each_parameter(management: Management, warehouse):
+def test_each_parameter_filters_the_events(management: Management, warehouse):
     table = make_table("ws", "t")
-    wanted = make(
+    expected = make(
         table_uuid=table.uuid,
         target="ws.old",
         actor="bob",
@@ -60,12 +74,12 @@ def test_each_parameter(management: Management, warehouse):
         "interface=iceberg",
         "outcome=refused",
         "request_id=req-1",
-        f"transaction={wanted.transaction_id}",
-        f"actor=bob&since={wanted.at.isoformat().replace('+', '%2B')}",
+        f"transaction={expected.transaction_id}",
+        f"actor=bob&since={expected.at.isoformat().replace('+', '%2B')}",
         "actor=bob&until=2999-01-01",
     ):
-        found = management.get(f"audit?{query}")["events"]
-        assert [event["id"] for event in found] == [wanted.pk], query
+        events = management.get(f"audit?{query}")["events"]
+        assert [event["id"] for event in events] == [expected.pk], query
     assert management.get("audit?actor=bob&until=2020-01-01")["events"] == []
 
 
@@ -82,12 +96,12 @@ def test_each_parameter(management: Management, warehouse):
         ("limit=0", "positive integer"),
     ],
 )
-def test_what_cannot_be_asked(management: Management, query, text):
+def test_invalid_queries_are_refused(management: Management, query, text):
     management.refused(400, "invalid-input", text, f"GET audit?{query}")
 
 
 @pytest.mark.operation("ExportAudit")
-def test_the_present_filter_as_a_file(management: Management):
+def test_an_export_applies_the_filter(management: Management):
     rows = [make(actor="=1+1", key="laptop") for _ in range(3)]
     make()
     response = management.call("GET", "audit/export?format=csv&key=laptop")
@@ -102,14 +116,14 @@ def test_the_present_filter_as_a_file(management: Management):
     assert response["content-type"] == "application/x-ndjson"
     lines = [json.loads(line) for line in b"".join(response.streaming_content).splitlines()]
     assert [line["id"] for line in lines] == [row.pk for row in rows]
-    told = AuditEvent.objects.filter(action="audit.export").order_by("pk")
-    assert [row.after["format"] for row in told] == ["csv", "jsonl"]
-    assert {(row.actor, row.interface) for row in told} == {("tester", "management")}
+    exports = AuditEvent.objects.filter(action="audit.export").order_by("pk")
+    assert [row.after["format"] for row in exports] == ["csv", "jsonl"]
+    assert {(row.actor, row.interface) for row in exports} == {("tester", "management")}
     management.refused(400, "invalid-input", "csv or jsonl", "GET audit/export?format=xml")
 
 
 @pytest.mark.operation("ExportAudit")
-def test_who_manages_a_table_gets_only_its_events(reader: Management, warehouse):
+def test_readers_may_not_read_or_export_the_trail(reader: Management, warehouse):
     make_root()
     make_lance_table(("ws", "t"))
     for path in ("audit", "audit/export", "audit?table=ws$t", "audit/export?table=ws$t"):
@@ -117,12 +131,12 @@ def test_who_manages_a_table_gets_only_its_events(reader: Management, warehouse)
     assert not AuditEvent.objects.filter(action="audit.export").exists()
 
 
-# --- what refusals leave -------------------------------------------------------------------------
+# --- events of refused requests ------------------------------------------------------------------
 
 
 @pytest.fixture
 def written(monkeypatch):
-    """Refusals are written at once."""
+    """The events of refusals, which are written immediately here."""
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write))
     return lambda: list(AuditEvent.objects.filter(outcome="refused").order_by("pk"))
 
@@ -133,12 +147,12 @@ def tables(db, warehouse) -> None:
     make_lance_table(("ws", "t"))
 
 
-def test_refused_access_is_written_through_every_door(reader, tables, written):
+def test_refused_access_is_recorded_for_every_interface(reader, tables, written):
     assert reader.call("PUT", "tables/ws$t/policy", {"values": {}}).status_code == 403
     assert reader.call("POST", "/v1/table/ws$t/drop", {}).status_code == 403
     assert reader.call("DELETE", "/v1/namespaces/ws/tables/t").status_code == 403
-    told = [(row.interface, row.action, row.target, row.actor, row.key) for row in written()]
-    assert told == [
+    records = [(row.interface, row.action, row.target, row.actor, row.key) for row in written()]
+    assert records == [
         ("management", "SetTablePolicy", "ws.t", "reader", "reader"),
         ("lance", "table.drop", "ws.t", "reader", "reader"),
         ("iceberg", "table.drop", "ws.t", "reader", "reader"),
@@ -149,7 +163,7 @@ def test_refused_access_is_written_through_every_door(reader, tables, written):
         assert row.request_id
 
 
-def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
+def test_unauthenticated_requests_are_recorded_without_the_credentials(tables, written):
     for headers in ({"x-api-key": CANARY}, {"authorization": f"Bearer {CANARY}"}):
         assert Management(**headers).call("GET", "jobs").status_code == 401
     assert Management().call("GET", "/v1/namespaces").status_code == 401
@@ -162,19 +176,19 @@ def test_who_is_not_known_is_written_without_what_was_sent(tables, written):
     assert CANARY not in json.dumps([audit_trail.as_json(row) for row in rows], default=str)
 
 
-def test_refused_changes_are_written_and_mistakes_of_readers_are_not(management, tables, written):
+def test_refused_changes_are_recorded_and_invalid_reads_are_not(management, tables, written):
     assert management.call("POST", "/v1/table/ws$t/version/create", {}).status_code == 400
     assert management.call("POST", "/v1/namespace/ws/create", {}).status_code == 409
     assert management.call("GET", "jobs?status=nothing").status_code == 400
     assert management.call("GET", "tables/ws$no/policy").status_code == 404
-    told = [(row.action, row.error.partition(":")[0]) for row in written()]
-    assert told == [
+    refusals = [(row.action, row.error.partition(":")[0]) for row in written()]
+    assert refusals == [
         ("version.create", "InvalidInput"),
         ("namespace.create", "NamespaceAlreadyExists"),
     ]
 
 
-def test_who_sees_a_part_only_is_written_when_it_asks_for_what_is_not_there(tables, written):
+def test_requests_for_hidden_objects_are_recorded(tables, written):
     _, key = api_keys.create_api_key(actor=SYSTEM, name="part", level=PrincipalLevel.GRANTED)
     assert Management(key).call("GET", "/v1/namespaces/ws/tables/t").status_code == 404
     (row,) = written()
@@ -182,7 +196,7 @@ def test_who_sees_a_part_only_is_written_when_it_asks_for_what_is_not_there(tabl
     assert "NotFound" in row.error
 
 
-def test_headers_with_secrets_never_get_into_the_trail(management, tables, written):
+def test_the_trail_contains_no_secrets_of_headers_and_properties(management, tables, written):
     secret = {
         "x-lance-ctx-authorization": CANARY,
         "x-lance-ctx-x-api-key": CANARY,
@@ -195,9 +209,9 @@ def test_headers_with_secrets_never_get_into_the_trail(management, tables, writt
     properties = {"s3.secret-access-key": CANARY, "owner": "ada"}
     body = {"properties": properties}
     management.call("POST", "/v1/namespace/more/create", body, headers=secret)
-    done = AuditEvent.objects.get(target="other", outcome="done")
+    success = AuditEvent.objects.get(target="other", outcome="done")
     (refused,) = written()
-    for row in (done, refused):
+    for row in (success, refused):
         assert row.context["job"] == "nightly"
     rows = [audit_trail.as_json(row) for row in AuditEvent.objects.all()]
     assert CANARY not in json.dumps(rows, default=str)

@@ -1,4 +1,4 @@
-"""Our own document, against what is served."""
+"""The OpenAPI document of the management API agrees with its routes and answers."""
 
 from typing import Any
 
@@ -20,16 +20,16 @@ def document(django_db_setup) -> dict[str, Any]:
 
 
 GOVERNANCE = {"PlanGovernance", "ApplyGovernance"}
-"""Their bodies are governance files, which docs/governance-files.md describes."""
+"""Operations whose bodies are governance files (docs/governance-files.md)."""
 
 
-def resolve(document: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in part:
+def resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
         step: Any = document
-        for name in part["$ref"].removeprefix("#/").split("/"):
+        for name in node["$ref"].removeprefix("#/").split("/"):
             step = step[name]
-        part = step
-    return part
+        node = step
+    return node
 
 
 def by_operation(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -45,7 +45,7 @@ def test_the_document_is_valid_openapi_3_1(document):
     validate_schema(document)
 
 
-def test_the_document_has_what_is_served(document):
+def test_the_document_has_the_served_operations(document):
     assert set(by_operation(document)) == set(operations())
     paths = {f"/management/v1/{served.path}" for served in operations().values()}
     assert set(document["paths"]) == paths
@@ -65,35 +65,33 @@ def test_every_operation_has_a_summary_a_description_and_a_tag(document):
 
 
 def test_every_body_has_an_example(document):
-    """Of requests, and of responses with an object."""
+    """Bodies of requests, and bodies of responses that are objects."""
     for name, described in by_operation(document).items():
         if "requestBody" in described and name not in GOVERNANCE:
             (content,) = described["requestBody"]["content"].values()
             assert "example" in content or content["examples"], name
 
 
-def test_every_reference_leads_somewhere(document):
-    def walk(part: Any) -> None:
-        if isinstance(part, dict):
-            if isinstance(part.get("$ref"), str):
-                resolve(document, part)
-            for inner in part.values():
+def test_every_reference_resolves(document):
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                resolve(document, node)
+            for inner in node.values():
                 walk(inner)
-        elif isinstance(part, list):
-            for inner in part:
+        elif isinstance(node, list):
+            for inner in node:
                 walk(inner)
 
     walk(document)
 
 
 @pytest.mark.parametrize("operation", sorted(operations()))
-def test_answers_have_the_properties_that_the_document_tells(
-    document, management: Management, operation
-):
-    known = make_catalog()
+def test_answers_have_the_documented_properties(document, management: Management, operation):
+    substitutes = make_catalog()
     example = EXAMPLES[operation]
     described = by_operation(document)[operation]
-    response = management.call(example.method, spell(example.path, known), example.body)
+    response = management.call(example.method, spell(example.path, substitutes), example.body)
     answer = described["responses"][str(response.status_code)]
     if response.streaming:
         assert response["content-type"] in answer["content"]
@@ -102,7 +100,7 @@ def test_answers_have_the_properties_that_the_document_tells(
         assert set(schema["properties"]) == set(schema["required"]) == set(response.json())
     query = operations()[operation].query
     parameters = described.get("parameters", [])
-    named = {one["name"] for one in parameters if one["in"] == "query"}
+    named = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
     assert query <= named <= {*query, "delimiter", "limit", "page_token"}
     if response.get("content-type") == "application/json":
         assert ("page_token" in named) == ("next_page_token" in response.json())
@@ -119,9 +117,12 @@ def test_answers_have_the_properties_that_the_document_tells(
         }
 
 
-def test_the_document_needs_no_key_and_has_a_page(db, settings):
+def test_the_document_and_its_page_need_no_key(db, settings):
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": plain,
+    }  # static files are not collected in tests
     page = Management().call("GET", "/docs/management")
     assert page.status_code == 200
     assert b'src="/docs/management?script="' in page.content
@@ -158,14 +159,14 @@ def test_values_of_another_type_are_refused(management: Management, body, text):
 
 
 @pytest.mark.parametrize("seconds", ["60", 60.0, 60.5, True, [60]])
-def test_text_is_no_number(management: Management, seconds):
+def test_text_in_a_number_field_is_refused(management: Management, seconds):
     make_catalog()
     request = "POST keys/known/rotate"
     text = "overlap_seconds: A valid integer is required."
     management.refused(400, "invalid-input", text, request, {"overlap_seconds": seconds})
 
 
-def test_fields_of_nested_objects_are_named(management: Management):
+def test_errors_name_fields_of_nested_objects(management: Management):
     make_catalog()
     request, column = "PATCH tables/ws$t/annotations", {"sensitivity": "high"}
     for body, text in (

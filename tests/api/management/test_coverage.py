@@ -1,4 +1,4 @@
-"""Every operation has a test, and every refusal of the catalog has a place in the form of problems."""
+"""Every operation has a test, and every error of the catalog has a status and a title."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ _MARK = re.compile(r'mark\.operation\("(\w+)"\)')
 
 @dataclass(frozen=True)
 class Served:
-    """An operation as the routes serve it."""
+    """An operation of a route."""
 
     path: str
     method: str
@@ -29,13 +29,13 @@ class Served:
 
     @property
     def query(self) -> set[str]:
-        """The parameters of its query, beside those of pages and the delimiter."""
+        """The query parameters other than those of pages and the delimiter."""
         query_class = self.view.query_classes.get(self.action)
         return set(query_class.parameters()) if query_class else set()
 
 
 def operations() -> dict[str, Served]:
-    """The operations that the routes serve, by name."""
+    """The operations of the routes, by name."""
     served = {}
     for pattern in urls.urlpatterns:
         view: Any = pattern.callback
@@ -50,10 +50,10 @@ def operations() -> dict[str, Served]:
 
 def marked() -> set[str]:
     """The operations whose tests are marked."""
-    found = set()
+    names = set()
     for path in Path(__file__).parent.glob("test_*.py"):
-        found.update(_MARK.findall(path.read_text()))
-    return found - {"(\\w+)"}
+        names.update(_MARK.findall(path.read_text()))
+    return names - {"(\\w+)"}
 
 
 def test_every_operation_has_a_test():
@@ -69,17 +69,17 @@ def test_every_operation_has_a_description():
 
 def _subclasses(base: type) -> set[type]:
     direct = set(base.__subclasses__())
-    return direct.union(*(_subclasses(one) for one in direct))
+    return direct.union(*(_subclasses(subclass) for subclass in direct))
 
 
-def test_every_refusal_has_a_status_and_a_title_of_its_own():
-    known = {
+def test_every_error_has_a_status_and_a_unique_title():
+    mapped = {
         c
         for c in _subclasses(CatalogError)
         if c.__module__.startswith(("catalog.errors.", "api.errors"))
     }
-    assert known == set(errors.STATUS_AND_TITLE)
-    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= known
+    assert mapped == set(errors.STATUS_AND_TITLE)
+    assert {BodyTooLarge, MethodNotAllowed, RouteNotFound} <= mapped
     titles = [title for _, title in errors.STATUS_AND_TITLE.values()]
     assert len(set(titles)) == len(titles)
     for status, title in errors.STATUS_AND_TITLE.values():
@@ -91,20 +91,20 @@ def _documented() -> str:
     return (Path(__file__).parents[3] / "docs" / "management-api.md").read_text()
 
 
-def test_every_operation_is_in_the_docs():
-    found = set()
+def test_every_operation_is_documented():
+    documented = set()
     for row in re.findall(r"^\| (.+?) \| ", _documented(), re.MULTILINE):
-        for part in row.split(";"):
-            words = " ".join(re.findall(r"`([^`]+)`", part)).split()
+        for entry in row.split(";"):
+            words = " ".join(re.findall(r"`([^`]+)`", entry)).split()
             verbs = [word for word in words if word.isupper()]
-            found |= {(verb, path) for path in words if not path.isupper() for verb in verbs}
+            documented |= {(verb, path) for path in words if not path.isupper() for verb in verbs}
     served = {(operation.method, operation.path) for operation in operations().values()}
-    assert served - found == set()
-    assert {path for _, path in found if "/" in path} <= {path for _, path in served}
+    assert served - documented == set()
+    assert {path for _, path in documented if "/" in path} <= {path for _, path in served}
 
 
-def test_every_refusal_is_in_the_docs():
-    told = {
+def test_every_error_is_documented():
+    documented = {
         (int(status), kind)
         for status, row in re.findall(r"^\| (\d{3}) \| (.+) \|$", _documented(), re.MULTILINE)
         for kind in re.findall(r"`([a-z-]+)`", row)
@@ -113,4 +113,4 @@ def test_every_refusal_is_in_the_docs():
         (status, errors.kind(title).removeprefix("urn:monodon:"))
         for status, title in errors.STATUS_AND_TITLE.values()
     }
-    assert told == kinds
+    assert documented == kinds

@@ -1,4 +1,4 @@
-"""Who drops a table learns which others refer to its files, as far as they may see those."""
+"""A drop of a table reports the tables that refer to its files, if the caller may browse them."""
 
 import pytest
 
@@ -25,22 +25,22 @@ REFERS = "These files are kept as long as the references exist."
 
 @pytest.fixture
 def sources() -> dict[str, Table]:
-    """A table of each format with three dependents, of which 'dropper' may browse two."""
-    found = {"lance": make_lance_table(("ns", "lance"))}
+    """A table of each format with three dependents. 'dropper' may browse two of them."""
+    tables = {"lance": make_lance_table(("ns", "lance"))}
     make_iceberg_table("ns", "iceberg")
-    found["iceberg"] = Table.objects.named(("ns", "iceberg")).get()
+    tables["iceberg"] = Table.objects.named(("ns", "iceberg")).get()
     dropper = PrincipalRow.objects.create(name="dropper", kind="user")
     ApiKey.objects.create(name="dropper", principal=dropper, digest=credentials.key_digest(KEY))
-    for row in found.values():
+    for row in tables.values():
         Grant.objects.create(principal=dropper, mask=closure(Privilege.ALL).value, table=row)
     for number in range(3):
         dependent = make_lance_table(("other", f"d{number}"))
         if number < 2:
             mask = closure(Privilege.BROWSE).value
             Grant.objects.create(principal=dropper, mask=mask, table=dependent)
-        for row in found.values():
+        for row in tables.values():
             FileReference.objects.create(table=dependent, source=row, principal="tester")
-    return found
+    return tables
 
 
 VISIBLE = {"tables": [["other", "d0"], ["other", "d1"]], "others": 1}
@@ -48,7 +48,7 @@ VISIBLE = {"tables": [["other", "d0"], ["other", "d1"]], "others": 1}
 
 @pytest.mark.operation("GetTableDependents")
 @pytest.mark.parametrize("format_", ["lance", "iceberg"])
-def test_a_drop_says_how_many_tables_refer_to_its_files(sources, format_, settings):
+def test_a_drop_reports_the_number_of_dependents(sources, format_, settings):
     settings.MONODON_TRASH_SECONDS = 0
     row = sources[format_]
     on_disk = files(row.location)
@@ -71,7 +71,7 @@ def test_a_drop_says_how_many_tables_refer_to_its_files(sources, format_, settin
     assert management.get(f"trash/{item['id']}")["dependents"] == VISIBLE
 
 
-def test_a_drop_without_dependents_says_nothing(sources):
+def test_a_drop_without_dependents_reports_none(sources):
     FileReference.objects.all().delete()
     assert "Monodon-Dependents" not in Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
     nobody = {"tables": [], "others": 0}
@@ -79,7 +79,7 @@ def test_a_drop_without_dependents_says_nothing(sources):
     assert [item["dependents"] for item in Management(KEY).get("trash")["items"]] == [nobody]
 
 
-def test_only_who_may_read_a_table_learns_of_its_dependents(sources):
+def test_dependents_are_visible_only_to_readers_of_the_table(sources):
     Grant.objects.filter(table__in=sources.values()).update(mask=closure(Privilege.BROWSE).value)
     before = snapshot()
     assert Management(KEY).call("GET", "tables/ns$lance/dependents").status_code == 403
@@ -107,7 +107,7 @@ def test_the_admin_names_dependents_before_a_drop(sources, browser):
 
 
 def test_the_admin_names_dependents_before_a_namespace_is_dropped(sources, browser):
-    """Those of all tables below the namespace."""
+    """The page lists the dependents of all tables below the namespace."""
     namespace = sources["lance"].namespace
     before = snapshot()
     page = browser.get(f"/admin/catalog/namespace/{namespace.pk}/drop/").content.decode()
@@ -121,7 +121,7 @@ def test_the_admin_names_dependents_before_a_namespace_is_dropped(sources, brows
     assert snapshot() == before
 
 
-def test_the_admin_limits_the_tables_whose_dependents_it_names(sources, browser, monkeypatch):
+def test_the_admin_names_dependents_of_a_limited_number_of_tables(sources, browser, monkeypatch):
     monkeypatch.setattr(bulk, "_MAX_SOURCES", 1)
     namespace = sources["lance"].namespace
     page = browser.get(f"/admin/catalog/namespace/{namespace.pk}/drop/").content.decode()

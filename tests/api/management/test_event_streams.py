@@ -1,4 +1,4 @@
-"""Streams of events of the real server, while others commit."""
+"""Event streams of a live server during concurrent commits."""
 
 import json
 import time
@@ -37,7 +37,7 @@ def until(holds: Callable[[], bool], within: float = 60.0) -> None:
 
 
 def position(server: LiveServer) -> str:
-    """Behind all that is committed; transactions of other databases may hold it up."""
+    """The position after all committed events. Transactions of other databases may delay it."""
     with server.database() as connection:
         until(
             lambda: (
@@ -54,7 +54,7 @@ def position(server: LiveServer) -> str:
     return str(json.loads(answer.data)["position"])
 
 
-def test_events_come_while_commits_happen(server: LiveServer) -> None:
+def test_a_stream_delivers_events_of_concurrent_commits(server: LiveServer) -> None:
     names = [f"a{number}" for number in range(40)]
     with Listener(server, last_id=position(server), types="table.*") as listener:
         until(lambda: listener.opened > 0)
@@ -68,22 +68,22 @@ def test_events_come_while_commits_happen(server: LiveServer) -> None:
     assert {event["type"] for event in listener.events} == {"monodon.table.declare"}
 
 
-def test_who_comes_back_misses_nothing(server: LiveServer) -> None:
+def test_a_client_that_reconnects_misses_no_event(server: LiveServer) -> None:
     with Listener(server, last_id=position(server), types="table.*") as first:
         declare(server, "b0")
         until(lambda: len(first.events) == 1)
-    for number in range(1, 6):  # while nobody listens
+    for number in range(1, 6):  # while no client is connected
         declare(server, f"b{number}")
     with Listener(server, last_id=first.last_id, types="table.*") as second:
         until(lambda: len(second.events) == 5)
         declare(server, "b6")
         until(lambda: len(second.events) == 6)
-    found = [event["subject"] for event in first.events + second.events]
-    assert found == [f"ws.b{number}" for number in range(7)]
+    subjects = [event["subject"] for event in first.events + second.events]
+    assert subjects == [f"ws.b{number}" for number in range(7)]
 
 
 def test_a_stream_has_a_position_before_its_first_event(server: LiveServer) -> None:
-    """So that who loses it at once misses nothing."""
+    """A client whose connection breaks before the first event misses nothing."""
     position(server)
     with Listener(server, types="table.*") as listener:
         until(lambda: bool(listener.last_id))
@@ -94,13 +94,13 @@ def test_a_stream_has_a_position_before_its_first_event(server: LiveServer) -> N
     assert again.events[0]["subject"] == "ws.c0"
 
 
-def test_streams_leave_threads_to_ordinary_requests(server: LiveServer) -> None:
-    with Listener(server) as one, Listener(server) as two, Listener(server) as three:
-        until(lambda: one.opened + two.opened + three.opened >= STREAMS)
-        until(lambda: 503 in one.statuses | two.statuses | three.statuses)
+def test_streams_leave_threads_for_other_requests(server: LiveServer) -> None:
+    with Listener(server) as first, Listener(server) as second, Listener(server) as third:
+        until(lambda: first.opened + second.opened + third.opened >= STREAMS)
+        until(lambda: 503 in first.statuses | second.statuses | third.statuses)
         with ThreadPoolExecutor(4) as writers:
             list(writers.map(lambda number: declare(server, f"d{number}"), range(12)))
-    # Their places are free again once the server has noticed.
+    # New streams are accepted once the server has noticed that the clients are gone.
     with Listener(server) as later:
         until(lambda: later.opened > 0)
     assert later.statuses <= {200, 503}

@@ -22,17 +22,17 @@ def _root():
 
 @pytest.fixture
 def far_ahead(monkeypatch):
-    """The transaction of the test is under way, so its own events would come behind."""
+    """Move the end of the stream, because events of the test's open transaction would be behind it."""
     monkeypatch.setattr(event_feed, "_horizon", lambda: 1 << 62)
 
 
 @pytest.mark.operation("ListEvents")
 def test_events_after_a_position(management, far_ahead):
     make_namespace("ws")
-    found = management.get("events?after=0-0")
-    assert [event["type"] for event in found["events"]][-1] == "monodon.namespace.create"
-    assert found["is_last"] is True
-    assert management.get(f"events?after={found['position']}")["events"] == []
+    page = management.get("events?after=0-0")
+    assert [event["type"] for event in page["events"]][-1] == "monodon.namespace.create"
+    assert page["is_last"] is True
+    assert management.get(f"events?after={page['position']}")["events"] == []
     narrow = management.get("events?after=0-0&types=namespace.*&namespace=ws&limit=1")
     assert [event["subject"] for event in narrow["events"]] == ["ws"]
     with unchanged():
@@ -42,7 +42,7 @@ def test_events_after_a_position(management, far_ahead):
 
 
 @pytest.mark.operation("StreamEvents")
-def test_a_stream_begins_behind_the_last_event(management, far_ahead):
+def test_a_stream_begins_after_the_last_event(management, far_ahead):
     make_namespace("ws")
     management.refused(400, "invalid-input", "not a position", "GET events/stream?after=x")
     response = management.call("GET", "events/stream?after=0-0")
@@ -51,14 +51,14 @@ def test_a_stream_begins_behind_the_last_event(management, far_ahead):
         lines = iter(response.streaming_content)
         assert next(lines) == b"retry: 1000\n\n"
         first = next(lines).decode()
-        place = first.splitlines()[0].removeprefix("id: ")
-        assert json.loads(first.split("data: ")[1])["id"] == place
+        position = first.splitlines()[0].removeprefix("id: ")
+        assert json.loads(first.split("data: ")[1])["id"] == position
     finally:
         # Not the whole response: that would end the test's own connection.
         response._resource_closers[0]()
 
 
-def test_there_are_so_many_streams_and_no_more(management, settings):
+def test_the_number_of_streams_is_limited(management, settings):
     settings.MONODON_EVENT_STREAMS = 0
     management.refused(503, "service-unavailable", "are in use", "GET events/stream?after=0-0")
 
@@ -69,7 +69,7 @@ def test_there_are_so_many_streams_and_no_more(management, settings):
 @pytest.mark.operation("UpdateWebhook")
 @pytest.mark.operation("DeleteWebhook")
 @pytest.mark.operation("RotateWebhookSecret")
-def test_the_life_of_a_webhook(management):
+def test_a_webhook_is_created_changed_and_deleted(management):
     made = management.post("webhooks", HOOK, status=201)
     assert made["secret"].startswith("whsec_")
     assert made["details"]["types"] == ["table.*"]
@@ -81,16 +81,16 @@ def test_the_life_of_a_webhook(management):
     assert rotated != made["secret"]
     changed = management.send("PATCH", "webhooks/hook", {"is_active": False})
     assert (changed["is_active"], changed["types"]) == (False, ["table.*"])
-    told = json.dumps(list(AuditEvent.objects.values_list("before", "after")))
-    assert made["secret"] not in told
-    assert rotated not in told
+    recorded = json.dumps(list(AuditEvent.objects.values_list("before", "after")))
+    assert made["secret"] not in recorded
+    assert rotated not in recorded
     management.delete("webhooks/hook")
     with unchanged():
         management.refused(404, "webhook-not-found", "'hook'", "GET webhooks/hook")
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "detail"),
     [
         ({"name": " "}, "printable"),
         ({"name": "a/b"}, "printable"),
@@ -105,17 +105,17 @@ def test_the_life_of_a_webhook(management):
         ({"typo": 1}, "typo"),
     ],
 )
-def test_what_is_no_webhook(management, changed, told):
-    if not told:
+def test_invalid_webhooks_are_refused(management, changed, detail):
+    if not detail:
         assert management.post("webhooks", HOOK | changed, status=201)
         return
     with unchanged():
-        management.refused(400, "invalid-input", told, "POST webhooks", HOOK | changed)
+        management.refused(400, "invalid-input", detail, "POST webhooks", HOOK | changed)
 
 
 @pytest.mark.operation("ListDeliveries")
 @pytest.mark.operation("ReplayWebhook")
-def test_dead_letters_are_sent_again(management):
+def test_a_replay_sends_dead_letters_again(management):
     management.post("webhooks", HOOK, status=201)
     audit_records.record(SYSTEM, "table.drop", "x")
     event = AuditEvent.objects.order_by("-pk")[0]

@@ -1,4 +1,4 @@
-"""Governance as one document over HTTP."""
+"""Governance documents over HTTP."""
 
 import pytest
 
@@ -12,15 +12,15 @@ DOCUMENT = {"version": 1, "labels": [{"key": "pii", "values": ["yes"], "applies_
 @pytest.mark.operation("GetGovernance")
 @pytest.mark.operation("PlanGovernance")
 @pytest.mark.operation("ApplyGovernance")
-def test_a_document_is_planned_applied_and_taken_along(management):
+def test_a_document_is_planned_applied_and_exported(management):
     make_root()
     with unchanged():
         planned = management.post("governance/plan", DOCUMENT)["changes"]
     assert [(change["target"], change["field"]) for change in planned] == [("pii", "label")]
     assert management.put("governance", DOCUMENT)["changes"] == planned
     assert LabelDefinition.objects.get().values == ["yes"]
-    found = management.get("governance")
-    assert management.post("governance/plan", found)["changes"] == []
+    exported = management.get("governance")
+    assert management.post("governance/plan", exported)["changes"] == []
     with unchanged():
         management.refused(
             400, "invalid-input", "labels.0.colour", "PUT governance",

@@ -1,4 +1,4 @@
-"""Grants over HTTP and from the shell: setting, listing, explaining, and what would be lost."""
+"""Grants over HTTP and on the command line: set, list, explain, and preview a removal."""
 
 from io import StringIO
 
@@ -30,11 +30,11 @@ def _catalog(db):
 @pytest.mark.operation("DeleteTableGrant")
 @pytest.mark.operation("ListNamespaceGrants")
 @pytest.mark.operation("ListTableGrants")
-@pytest.mark.parametrize("place", PLACES)
-def test_a_grant_is_set_listed_and_taken(management: Management, place):
+@pytest.mark.parametrize("path", PLACES)
+def test_a_grant_is_set_listed_and_removed(management: Management, path):
     body = {"principal": "etl", "privileges": ["read"]}
-    assert management.put(f"{place}/grants", body) == {"principal": "etl", "privileges": READ}
-    (grant,) = management.get(f"{place}/grants")["grants"]
+    assert management.put(f"{path}/grants", body) == {"principal": "etl", "privileges": READ}
+    (grant,) = management.get(f"{path}/grants")["grants"]
     assert grant == {
         "principal": "etl",
         "kind": "service",
@@ -42,10 +42,10 @@ def test_a_grant_is_set_listed_and_taken(management: Management, place):
         "granted_by": "tester",
         "granted_at": grant["granted_at"],
     }
-    everything = management.put(f"{place}/grants", {"principal": "etl", "privileges": ["all"]})
+    everything = management.put(f"{path}/grants", {"principal": "etl", "privileges": ["all"]})
     assert len(everything["privileges"]) == 7
-    management.delete(f"{place}/grants?principal=etl")
-    assert management.get(f"{place}/grants") == {"grants": [], "next_page_token": None}
+    management.delete(f"{path}/grants?principal=etl")
+    assert management.get(f"{path}/grants") == {"grants": [], "next_page_token": None}
     actions = AuditEvent.objects.filter(action="grant.set").order_by("pk")
     assert [len(event.after["privileges"]) for event in actions] == [2, 7, 0]
     assert {event.actor for event in actions} == {"tester"}
@@ -71,13 +71,13 @@ def test_the_list_has_pages(management: Management):
         ({"principal": "no", "privileges": []}, "principal-not-found", "'no' does not exist"),
     ],
 )
-def test_what_cannot_be_granted(management: Management, body, kind, text):
+def test_invalid_grants_are_refused(management: Management, body, kind, text):
     status = 404 if kind == "principal-not-found" else 400
     management.refused(status, kind, text, "PUT tables/ws$t/grants", body)
 
 
 @pytest.mark.operation("DeleteTableGrant")
-def test_a_removal_says_whose(management: Management):
+def test_a_removal_requires_a_principal(management: Management):
     request = "DELETE tables/ws$t/grants"
     management.refused(400, "invalid-input", "names the principal whose grant is removed", request)
     management.refused(404, "principal-not-found", "'x'", f"{request}?principal=x")
@@ -85,12 +85,12 @@ def test_a_removal_says_whose(management: Management):
 
 @pytest.mark.operation("ExplainTableAccess")
 @pytest.mark.operation("ExplainNamespaceAccess")
-def test_who_may_do_what_and_why(management: Management):
+def test_access_is_explained(management: Management):
     Principal.objects.get(name="group:team").members.set([Principal.objects.get(name="etl")])
     management.put("namespaces/ws/grants", {"principal": "group:team", "privileges": ["read"]})
     _, key = api_keys.create_for(actor=SYSTEM, principal="etl", name="etl-key")
-    (told,) = management.get("tables/ws$t/access?principal=etl")["principals"]
-    assert told == {
+    (explanation,) = management.get("tables/ws$t/access?principal=etl")["principals"]
+    assert explanation == {
         "principal": "etl",
         "kind": "service",
         "is_active": True,
@@ -113,25 +113,25 @@ def test_who_may_do_what_and_why(management: Management):
             }
         ],
     }
-    names = [one["principal"] for one in management.get("namespaces/ws/access")["principals"]]
+    names = [row["principal"] for row in management.get("namespaces/ws/access")["principals"]]
     assert names == ["etl", "group:team", "tester"]
     own = Management(key)
-    assert own.get("tables/ws$t/access?principal=etl")["principals"] == [told]
+    assert own.get("tables/ws$t/access?principal=etl")["principals"] == [explanation]
     own.refused(403, "permission-denied", "may not see the privileges on", "GET tables/ws$t/access")
 
 
 @pytest.mark.operation("WhatIfNamespaceGrant")
 @pytest.mark.operation("WhatIfTableGrant")
-def test_what_would_be_lost(management: Management):
+def test_a_preview_shows_the_access_after_the_change(management: Management):
     management.put("namespaces/ws/grants", {"principal": "etl", "privileges": ["write"]})
     with unchanged():
-        found = management.post("namespaces/ws/access/what-if", {"principal": "etl"})
+        before = management.post("namespaces/ws/access/what-if", {"principal": "etl"})
         less = management.post(
             "namespaces/ws/access/what-if", {"principal": "etl", "privileges": ["read"]}
         )
         nothing = management.post("tables/ws$t/access/what-if", {"principal": "etl"})
     write = [*READ, "write"]
-    assert found["principals"] == [
+    assert before["principals"] == [
         {
             "principal": "etl",
             "before": write,
@@ -145,7 +145,7 @@ def test_what_would_be_lost(management: Management):
     assert nothing["principals"][0]["lost"] == []
 
 
-# --- from the shell --------------------------------------------------------------------------------
+# --- command line ----------------------------------------------------------------------------------
 
 
 def shell(*words: str) -> str:
@@ -154,7 +154,7 @@ def shell(*words: str) -> str:
     return out.getvalue()
 
 
-def test_from_the_shell():
+def test_the_command_sets_lists_and_explains_grants():
     assert shell("set", "etl", "write,maintain", "--namespace", "ws") == (
         "etl is granted write, maintain on ws\n"
     )
@@ -165,8 +165,8 @@ def test_from_the_shell():
         "by",
         "system",
     ]
-    told = shell("explain", "--table", "ws$t")
-    assert "etl                      write, maintain\n    grant on ws: write, maintain" in told
+    output = shell("explain", "--table", "ws$t")
+    assert "etl                      write, maintain\n    grant on ws: write, maintain" in output
     lost = shell("what-if", "etl", "--namespace", "ws")
     assert "loses write, maintain; no longer sees 1 namespaces and 1 tables" in lost
     assert shell("remove", "etl", "--namespace", "ws") == "etl is granted nothing on ws\n"
@@ -183,6 +183,6 @@ def test_from_the_shell():
         (("explain", "no", "--namespace", "ws"), "'no' does not exist"),
     ],
 )
-def test_what_the_shell_refuses(words, text):
+def test_the_command_refuses_invalid_arguments(words, text):
     with unchanged(), pytest.raises(CommandError, match=text):
         shell(*words)

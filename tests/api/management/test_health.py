@@ -1,4 +1,4 @@
-"""Which tables need work, and what would be done."""
+"""Health of tables, and maintenance plans."""
 
 from datetime import timedelta
 
@@ -50,32 +50,32 @@ def _catalog(db):
 
 
 @pytest.mark.operation("ListHealth")
-def test_the_worst_first_in_pages(reader: Management):
+def test_the_list_has_pages_with_the_lowest_scores_first(reader: Management):
     for name, score in (("a", 90), ("b", 10), ("c", 10), ("d", 0), ("e", 100)):
         put(live("ws", name), score, **({"error": "It is away"} if name == "d" else {}))
-    found, token = [], ""
+    listed, token = [], ""
     while token is not None:
         page = reader.get(f"health?limit=2&page_token={token}")
         assert len(page["tables"]) <= 2
-        found += page["tables"]
+        listed += page["tables"]
         token = page["next_page_token"]
-    assert ["".join(one["table"]) for one in found] == ["wsd", "wsb", "wsc", "wsa", "wse"]
-    assert found[0] == {
+    assert ["".join(row["table"]) for row in listed] == ["wsd", "wsb", "wsc", "wsa", "wse"]
+    assert listed[0] == {
         "table": ["ws", "d"],
         "format": "lance",
-        "measured_at": found[0]["measured_at"],
+        "measured_at": listed[0]["measured_at"],
         "score": 0,
         "planned": [],
         "files_gone": 0,
         "bytes_read": 0,
         "error": "It is away",
     }
-    assert found[1]["error"] == ""
+    assert listed[1]["error"] == ""
     assert reader.get("health?limit=5")["next_page_token"] is None
 
 
 @pytest.mark.operation("ListHealth")
-def test_what_the_list_may_be_narrowed_to(reader: Management):
+def test_the_list_is_filtered(reader: Management):
     put(live("one", "a"), 50)
     put(live("one", "inner", "b"), 60)
     put(live("onemore", "c"), 70)
@@ -99,7 +99,7 @@ def test_what_the_list_may_be_narrowed_to(reader: Management):
 
 
 def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
-    reader.get("rules")  # the key is known from now on
+    reader.get("rules")  # the key is in the cache now
     for n in range(20):
         put(live("ws", f"t{n}"), n)
     with CaptureQueriesContext(connection) as statements:
@@ -111,19 +111,19 @@ def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
 
 
 @pytest.mark.operation("GetTableHealth")
-def test_how_a_table_fared(reader: Management):
+def test_the_health_of_a_table_has_a_series(reader: Management):
     row = live("ws", "t")
     assert reader.get("tables/ws$t/health") == {"newest": None, "series": []}
     put(row, 40, ago=timedelta(days=40), files=1)
     put(row, 20, ago=timedelta(days=2), files=200, small_files=190, rows=5)
     put(row, 0, ago=timedelta(days=1), error="It is away")
     put(row, 95, files=2, bytes=10, versions=3)
-    found = reader.get("tables/ws$t/health")
-    assert found["newest"]["score"] == 95
-    assert found["newest"]["statistics"] == {"files": 2, "bytes": 10, "versions": 3}
-    assert [one["score"] for one in found["series"]] == [20, 0, 95]
-    assert found["series"][0] == {
-        "measured_at": found["series"][0]["measured_at"],
+    health = reader.get("tables/ws$t/health")
+    assert health["newest"]["score"] == 95
+    assert health["newest"]["statistics"] == {"files": 2, "bytes": 10, "versions": 3}
+    assert [point["score"] for point in health["series"]] == [20, 0, 95]
+    assert health["series"][0] == {
+        "measured_at": health["series"][0]["measured_at"],
         "score": 20,
         "rows": 5,
         "bytes": None,
@@ -137,15 +137,15 @@ def test_how_a_table_fared(reader: Management):
 
 
 @pytest.mark.operation("GetTableHealth")
-def test_a_long_series_is_thinned_evenly_and_ends_with_the_newest(reader: Management):
+def test_a_long_series_is_sampled_evenly_and_ends_with_the_newest(reader: Management):
     row = live("ws", "t")
     for n in range(24, -1, -1):
         put(row, n, ago=timedelta(hours=n))
-    scores = [one["score"] for one in reader.get("tables/ws$t/health?points=10")["series"]]
+    scores = [point["score"] for point in reader.get("tables/ws$t/health?points=10")["series"]]
     assert scores == [24, 21, 18, 15, 12, 9, 6, 3, 0]
 
 
-# --- now --------------------------------------------------------------------------------------------
+# --- measurements and plans -------------------------------------------------------------------------
 
 
 def fragment(count: int) -> None:
@@ -155,13 +155,13 @@ def fragment(count: int) -> None:
 
 
 @pytest.mark.operation("PlanMaintenance")
-def test_a_plan_tells_what_would_be_done_and_keeps_nothing(reader: Management):
+def test_a_plan_is_not_stored(reader: Management):
     fragment(9)
     with unchanged():
-        found = reader.post("tables/ws$t/plan")
-    assert (found["table"], found["format"], found["score"]) == (["ws", "t"], "lance", 60)
-    assert found["statistics"]["small_files"] == 9
-    (planned,) = found["planned"]
+        plan = reader.post("tables/ws$t/plan")
+    assert (plan["table"], plan["format"], plan["score"]) == (["ws", "t"], "lance", 60)
+    assert plan["statistics"]["small_files"] == 9
+    (planned,) = plan["planned"]
     assert planned["kind"] == "compact"
     assert (planned["mode"], planned["files_gone"], planned["is_for_spark"]) == (
         "dry_run",
@@ -173,28 +173,28 @@ def test_a_plan_tells_what_would_be_done_and_keeps_nothing(reader: Management):
 
 
 @pytest.mark.operation("MeasureTable")
-def test_measuring_keeps_what_the_plan_tells(management: Management):
+def test_a_measurement_stores_the_plan(management: Management):
     fragment(9)
     plan = management.post("tables/ws$t/plan")
-    found = management.post("tables/ws$t/measure")
-    assert {name: found[name] for name in plan} == plan
-    assert found["files_gone"] == 8
+    measured = management.post("tables/ws$t/measure")
+    assert {name: measured[name] for name in plan} == plan
+    assert measured["files_gone"] == 8
     newest = management.get("tables/ws$t/health")["newest"]
-    assert newest == found
+    assert newest == measured
     assert TableHealth.objects.get().score == 60
 
 
 @pytest.mark.operation("PlanMaintenance")
 @pytest.mark.operation("MeasureTable")
-def test_an_iceberg_table_is_measured_too(management: Management):
+def test_an_iceberg_table_is_measured(management: Management):
     make_iceberg_table("ws", "i")
     assert management.post("tables/ws$i/plan")["format"] == "iceberg"
-    found = management.post("tables/ws$i/measure")
-    assert (found["score"], found["statistics"]["files"], found["planned"]) == (100, 0, [])
+    measured = management.post("tables/ws$i/measure")
+    assert (measured["score"], measured["statistics"]["files"], measured["planned"]) == (100, 0, [])
 
 
 def test_a_table_without_data_cannot_be_measured(management: Management):
     make_table("ws", "empty")
-    for what in ("plan", "measure"):
-        request = f"POST tables/ws$empty/{what}"
+    for action in ("plan", "measure"):
+        request = f"POST tables/ws$empty/{action}"
         management.refused(409, "table-has-no-data", "has no data yet", request)

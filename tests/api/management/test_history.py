@@ -1,4 +1,4 @@
-"""The past over HTTP."""
+"""Former states of the catalog, over HTTP."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from catalog.services.tables import namespace_operations, table_operations
 from tests.api.management.client import Management
 from tests.factories import make_namespace, make_root, make_table, make_version
 
-# One transaction of the test holds all, and the clock of the database goes on in it.
+# The test runs in one transaction, in which the clock of the database continues.
 pytestmark = pytest.mark.django_db
 
 
@@ -34,7 +34,7 @@ def now() -> str:
 
 
 @pytest.mark.operation("GetHistory")
-def test_what_there_was(reader: Management):
+def test_a_listing_shows_the_catalog_at_a_former_time(reader: Management):
     table = make_table("a", "t")
     make_version(("a", "t"), 1)
     make_version(("a", "t"), 1, branch="dev")
@@ -42,10 +42,10 @@ def test_what_there_was(reader: Management):
     make_version(("a", "t"), 2)
     commit([table_operations.RenameTable(table=("a", "t"), new=("a", "u"))], actor=SYSTEM)
     make_table("b", "v")
-    found = reader.get(f"history?at={then}")
-    assert found["at"] == then
-    assert [row["namespace"] for row in found["namespaces"]] == [["a"]]
-    (row,) = found["tables"]
+    listing = reader.get(f"history?at={then}")
+    assert listing["at"] == then
+    assert [row["namespace"] for row in listing["namespaces"]] == [["a"]]
+    (row,) = listing["tables"]
     assert (row["id"], row["uuid"], row["table"]) == (table.pk, str(table.uuid), ["a", "t"])
     assert (row["format"], row["kind"], row["is_materialized"]) == ("lance", "table", False)
     assert [(b["branch"], b["version"], b["actor"]) for b in row["branches"]] == [
@@ -53,24 +53,24 @@ def test_what_there_was(reader: Management):
         ("dev", 1, "system"),
     ]
     assert row["branches"][0]["metadata_location"] == "elsewhere/1.manifest"
-    assert (row["has_more_branches"], found["next_page_token"]) == (False, None)
+    assert (row["has_more_branches"], listing["next_page_token"]) == (False, None)
 
 
 @pytest.mark.operation("GetHistory")
-def test_in_pages_and_in_a_namespace(reader: Management):
+def test_a_listing_has_pages_and_may_be_limited_to_a_namespace(reader: Management):
     for name in ("a", "b"):
         for table in ("t", "größe und mehr", "x.y"):
             make_table(name, "below", table)
     then = now()
-    found, token = [], ""
+    listed, token = [], ""
     while token is not None:
         page = reader.get(f"history?at={then}&namespace=a&limit=2&page_token={token}")
         assert len(page["namespaces"]) + len(page["tables"]) <= 2
-        found += [row["namespace"] for row in page["namespaces"]]
-        found += [row["table"] for row in page["tables"]]
+        listed += [row["namespace"] for row in page["namespaces"]]
+        listed += [row["table"] for row in page["tables"]]
         token = page["next_page_token"]
-    assert found[:2] == [["a"], ["a", "below"]]
-    assert sorted(found[2:]) == [
+    assert listed[:2] == [["a"], ["a", "below"]]
+    assert sorted(listed[2:]) == [
         ["a", "below", "größe und mehr"],
         ["a", "below", "t"],
         ["a", "below", "x.y"],
@@ -80,9 +80,9 @@ def test_in_pages_and_in_a_namespace(reader: Management):
 
 
 @pytest.mark.operation("GetHistory")
-def test_a_transaction_is_a_moment(reader: Management):
+def test_a_transaction_id_stands_for_its_time(reader: Management):
     make_table("a", "t")
-    done = commit(
+    committed = commit(
         [
             version_operations.CreateVersion(
                 table=("a", "t"), version=1, manifest_path="x/1.manifest"
@@ -91,17 +91,17 @@ def test_a_transaction_is_a_moment(reader: Management):
         actor=SYSTEM,
     )
     make_version(("a", "t"), 2)
-    found = reader.get(f"history?at={done.id}")
-    (branch,) = found["tables"][0]["branches"]
-    assert (branch["version"], branch["transaction_id"]) == (1, done.id)
-    stamp = Transaction.objects.get(pk=done.id).created_at
-    assert datetime.fromisoformat(found["at"]) == stamp
+    listing = reader.get(f"history?at={committed.id}")
+    (branch,) = listing["tables"][0]["branches"]
+    assert (branch["version"], branch["transaction_id"]) == (1, committed.id)
+    stamp = Transaction.objects.get(pk=committed.id).created_at
+    assert datetime.fromisoformat(listing["at"]) == stamp
 
 
 @pytest.mark.operation("ListChanges")
-def test_what_changed(reader: Management):
+def test_changes_between_two_times(reader: Management):
     make_namespace("a", properties={"k": "1"})
-    kept, gone = make_table("a", "kept"), make_table("a", "gone")
+    remaining, dropped = make_table("a", "kept"), make_table("a", "gone")
     make_version(("a", "kept"), 1)
     first = now()
     make_version(("a", "kept"), 2)
@@ -111,34 +111,34 @@ def test_what_changed(reader: Management):
     update = namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
     commit([update], actor=SYSTEM)
     last = now()
-    found = reader.get(f"history/changes?from={first}&to={last}")
-    assert (found["since"], found["until"]) == (first, last)
-    (namespace,) = found["namespaces"]
+    changes = reader.get(f"history/changes?from={first}&to={last}")
+    assert (changes["since"], changes["until"]) == (first, last)
+    (namespace,) = changes["namespaces"]
     assert (namespace["namespace"], namespace["changes"]) == (["a"], ["properties"])
     assert namespace["properties"] == {"before": {"k": "1"}, "after": {"k": "2"}}
-    by_id = {row["id"]: row for row in found["tables"]}
-    assert by_id.keys() == {kept.pk, gone.pk}
-    assert (by_id[gone.pk]["changes"], by_id[gone.pk]["after"]) == (["dropped"], None)
-    row = by_id[kept.pk]
+    by_id = {row["id"]: row for row in changes["tables"]}
+    assert by_id.keys() == {remaining.pk, dropped.pk}
+    assert (by_id[dropped.pk]["changes"], by_id[dropped.pk]["after"]) == (["dropped"], None)
+    row = by_id[remaining.pk]
     assert (row["before"], row["after"]) == (["a", "kept"], ["a", "new"])
     assert (row["changes"], row["actor"]) == (["renamed", "advanced"], "system")
     (branch,) = row["branches"]
     assert (branch["before"]["version"], branch["after"]["version"]) == (1, 3)
-    assert (branch["commits"], found["next_page_token"]) == (2, None)
+    assert (branch["commits"], changes["next_page_token"]) == (2, None)
     page = reader.get(f"history/changes?from={first}&to={last}&limit=1")
     assert (len(page["namespaces"]), page["tables"]) == (1, [])
     assert page["next_page_token"] is not None
 
 
 @pytest.mark.operation("CountChanges")
-def test_how_much_changed(reader: Management):
+def test_counts_of_changes_between_two_times(reader: Management):
     make_table("a", "t")
     first = now()
     make_version(("a", "t"), 1)
     make_table("b", "u")
     last = now()
-    found = reader.get(f"history/counts?from={first}&to={last}")
-    assert found == {
+    counts = reader.get(f"history/counts?from={first}&to={last}")
+    assert counts == {
         "since": first,
         "until": last,
         "namespaces_added": 1,
@@ -152,7 +152,7 @@ def test_how_much_changed(reader: Management):
     assert reader.get(f"history/counts?from={first}&to={last}&namespace=b")["tables_advanced"] == 0
 
 
-def test_what_cannot_be_asked(reader: Management):
+def test_invalid_queries_are_refused(reader: Management):
     make_table("a", "t")
     then, unknown = now(), uuid.uuid4()
     later = (timezone.now() + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -176,14 +176,14 @@ def test_what_cannot_be_asked(reader: Management):
     assert Table.objects.count() == 1
 
 
-def test_a_page_costs_the_same_however_much_there_is(reader: Management):
+def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
     counted = []
     for start in (0, 8):
         for i in range(start, start + 8):
             make_table("a", f"t{i}")
             make_version(("a", f"t{i}"), 1)
         path = f"history/changes?from=2026-01-01&to={now()}&namespace=a"
-        reader.get(path)  # the key is known from here on
+        reader.get(path)  # the key is in the cache now
         with CaptureQueriesContext(connection) as queries:
             assert len(reader.get(path)["tables"]) == start + 8
         counted.append(len(queries))
@@ -191,10 +191,10 @@ def test_a_page_costs_the_same_however_much_there_is(reader: Management):
 
 
 @pytest.mark.parametrize(
-    ("privilege", "is_told"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
+    ("privilege", "is_visible"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
 )
-def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
-    """And of a namespace that only leads to it no more than its name."""
+def test_locations_of_tables_are_visible_only_to_readers(privilege, is_visible):
+    """A parent namespace reveals only its name."""
     make_namespace("a", properties={"k": "1"})
     table = make_table("a", "t")
     make_version(("a", "t"), 1)
@@ -203,7 +203,7 @@ def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
     Grant.objects.create(principal=key.principal, table=table, mask=mask)
     bob, then = Management(secret), now()
     (row,) = bob.get(f"history?at={then}")["tables"]
-    where = "elsewhere/1.manifest" if is_told else ""
+    where = "elsewhere/1.manifest" if is_visible else ""
     assert [branch["metadata_location"] for branch in row["branches"]] == [where]
     make_version(("a", "t"), 2)
     update = namespace_operations.UpdateNamespaceProperties(namespace=("a",), updates={"k": "2"})
@@ -212,14 +212,14 @@ def test_where_it_lay_is_told_to_who_may_read_it(privilege, is_told):
     (branch,) = page["tables"][0]["branches"]
     assert (branch["before"]["version"], branch["after"]["version"]) == (1, 2)
     assert branch["before"]["metadata_location"] == where
-    assert (branch["after"]["metadata_location"] == "") is not is_told
+    assert (branch["after"]["metadata_location"] == "") is not is_visible
     (namespace,) = page["namespaces"]
     assert (namespace["namespace"], namespace["actor"]) == (["a"], "")
     assert namespace["properties"] == {"before": None, "after": None}
 
 
 @pytest.mark.parametrize("privilege", [Privilege.BROWSE, Privilege.READ])
-def test_the_location_of_a_namespace_is_told_to_who_may_read_it(privilege, warehouse):
+def test_locations_of_namespaces_are_visible_only_to_readers(privilege, warehouse):
     places = [f"file://{warehouse}/place-{number}" for number in range(2)]
     make_namespace("a", properties={"k": "1", "location": places[0]})
     key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
@@ -233,5 +233,8 @@ def test_the_location_of_a_namespace_is_told_to_who_may_read_it(privilege, wareh
         actor=SYSTEM,
     )
     (change,) = bob.get(f"history/changes?from={then}&to={now()}")["namespaces"]
-    told = [{"location": place} if privilege == Privilege.READ else {} for place in places]
-    assert change["properties"] == {"before": {"k": "1"} | told[0], "after": {"k": "2"} | told[1]}
+    locations = [{"location": path} if privilege == Privilege.READ else {} for path in places]
+    assert change["properties"] == {
+        "before": {"k": "1"} | locations[0],
+        "after": {"k": "2"} | locations[1],
+    }

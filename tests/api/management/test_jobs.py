@@ -1,4 +1,4 @@
-"""Starting maintenance, following it, stopping it."""
+"""Jobs of maintenance: start, list, cancel, retry."""
 
 from datetime import timedelta
 from urllib.parse import quote
@@ -31,11 +31,11 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
-    found: list[int] = []
+    sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
     )
-    return found
+    return sent_jobs
 
 
 @pytest.fixture(autouse=True)
@@ -64,14 +64,14 @@ def end(job: Job, status: JobStatus = JobStatus.SUCCEEDED, result: object = None
 
 @pytest.mark.operation("StartMaintenance")
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
+def test_maintenance_starts_a_job(management: Management, sent, dry_run):
     policies.set_namespace_policy(
         actor=SYSTEM, namespace=("ws",), values={"compaction": "off", "target_rows": 4096}
     )
     body = {"kind": "compact", "dry_run": dry_run}
-    found = management.post("tables/ws$t/maintenance", body, status=202)
+    started = management.post("tables/ws$t/maintenance", body, status=202)
     job = Job.objects.get()
-    assert found == {
+    assert started == {
         "id": job.pk,
         "kind": "compact",
         "status": "queued",
@@ -86,7 +86,7 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
         "cancel_requested": False,
         "actor": "tester",
         "transaction_id": str(job.transaction_id),
-        "created_at": found["created_at"],
+        "created_at": started["created_at"],
         "started_at": None,
         "finished_at": None,
     }
@@ -111,19 +111,19 @@ def test_maintenance_is_left_to_a_job(management: Management, sent, dry_run):
         ({"kind": "compact", "dryrun": True}, "dryrun: Unknown field."),
     ],
 )
-def test_what_cannot_be_asked_for(management: Management, body, text):
+def test_invalid_requests_are_refused(management: Management, body, text):
     management.refused(400, "invalid-input", text, "POST tables/ws$t/maintenance", body)
 
 
 @pytest.mark.operation("StartMaintenance")
-def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
+def test_a_request_may_name_indexes(management: Management, sent, warehouse):
     make_lance_table(("ws", "real"), pa.table({"id": [1, 2, 3]}))
     for name in ("one", "two"):
         index = NewIndex(column="id", index_type="BTREE", name=name)
         lance_indexes.create_index(actor=SYSTEM, table=("ws", "real"), index=index)
     body = {"kind": "rebuild_indexes", "indexes": ["one"]}
-    found = management.post("tables/ws$real/maintenance", body, status=202)
-    assert (found["kind"], found["unit"]) == ("rebuild_indexes", "rows")
+    started = management.post("tables/ws$real/maintenance", body, status=202)
+    assert (started["kind"], started["unit"]) == ("rebuild_indexes", "rows")
     assert Job.objects.get().parameters["indexes"] == ["one"]
     management.post("tables/ws$real/maintenance", {"kind": "rebuild_indexes"}, status=202)
     assert "indexes" not in Job.objects.latest("pk").parameters
@@ -147,14 +147,14 @@ def test_some_indexes_are_asked_for(management: Management, sent, warehouse):
         ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Not a valid string.")),
     ],
 )
-def test_indexes_that_cannot_be_asked_for(management: Management, warehouse, body, refusal):
+def test_invalid_index_names_are_refused(management: Management, warehouse, body, refusal):
     make_lance_table(("ws", "real"), pa.table({"id": [1]}))
     body = {"kind": "rebuild_indexes", **body}
     management.refused(*refusal, "POST tables/ws$real/maintenance", body)
     assert not Job.objects.exists()
 
 
-def test_a_table_without_data_has_no_maintenance(management: Management):
+def test_maintenance_of_a_table_without_data_is_refused(management: Management):
     make_table("ws", "empty")
     request = "POST tables/ws$empty/maintenance"
     management.refused(409, "table-has-no-data", "no data", request, {"kind": "compact"})
@@ -164,20 +164,20 @@ def test_a_table_without_data_has_no_maintenance(management: Management):
 
 
 @pytest.mark.operation("ListJobs")
-def test_the_newest_first_in_pages(reader: Management):
+def test_the_list_has_pages_with_the_newest_first(reader: Management):
     made = [start().pk for _ in range(5)]
-    found, token = [], ""
+    listed, token = [], ""
     while token is not None:
         page = reader.get(f"jobs?limit=2&page_token={token}")
         assert len(page["jobs"]) <= 2
-        found += [job["id"] for job in page["jobs"]]
+        listed += [job["id"] for job in page["jobs"]]
         token = page["next_page_token"]
-    assert found == made[::-1]
+    assert listed == made[::-1]
     assert reader.get("jobs?limit=5")["next_page_token"] is None
 
 
 @pytest.mark.operation("ListJobs")
-def test_what_the_list_may_be_narrowed_to(reader: Management):
+def test_the_list_is_filtered(reader: Management):
     make_iceberg_table("ws", "i")
     by_name = {
         "failed": start(),
@@ -225,7 +225,7 @@ def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
 
 
 @pytest.mark.operation("GetJob")
-def test_a_job_with_its_log_in_pages(reader: Management):
+def test_the_log_of_a_job_has_pages(reader: Management):
     job = start(is_dry_run=True)
     taken = jobs.take(job.pk)
     for n in range(3):
@@ -234,44 +234,52 @@ def test_a_job_with_its_log_in_pages(reader: Management):
     jobs.finish(taken, JobStatus.FAILED, "no good")
     other = start("u")
     jobs.log_event(other, "of another")
-    found = reader.get(f"jobs/{job.pk}?limit=2")
-    assert found["log"][0] == {
-        "at": found["log"][0]["at"],
+    first_page = reader.get(f"jobs/{job.pk}?limit=2")
+    assert first_page["log"][0] == {
+        "at": first_page["log"][0]["at"],
         "level": "warning",
         "message": "line 0",
         "data": {"n": 0},
     }
-    rest = reader.get(f"jobs/{job.pk}?limit=2&page_token={found['next_page_token']}")
-    assert [line["message"] for line in found["log"] + rest["log"]] == [
+    second_page = reader.get(f"jobs/{job.pk}?limit=2&page_token={first_page['next_page_token']}")
+    assert [line["message"] for line in first_page["log"] + second_page["log"]] == [
         "line 0",
         "line 1",
         "line 2",
     ]
-    assert rest["next_page_token"] is None
-    assert (found["status"], found["message"], found["dry_run"]) == ("failed", "no good", True)
-    assert (found["progress"], found["total"], found["attempts"]) == (3, 8, 1)
-    assert found["result"] == {"before": {"files": 8}}
-    assert found["parameters"]["policy"]["keep_versions"] == 10
-    assert found["started_at"] <= found["finished_at"]
+    assert second_page["next_page_token"] is None
+    assert (first_page["status"], first_page["message"], first_page["dry_run"]) == (
+        "failed",
+        "no good",
+        True,
+    )
+    assert (first_page["progress"], first_page["total"], first_page["attempts"]) == (3, 8, 1)
+    assert first_page["result"] == {"before": {"files": 8}}
+    assert first_page["parameters"]["policy"]["keep_versions"] == 10
+    assert first_page["started_at"] <= first_page["finished_at"]
 
 
 @pytest.mark.operation("GetJob")
-def test_a_job_of_a_table_that_is_gone(reader: Management):
+def test_the_job_of_a_dropped_table(reader: Management):
     job = start()
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
-    found = reader.get(f"jobs/{job.pk}")
-    assert (found["status"], found["table"], found["result"]) == ("canceled", ["ws", "t"], None)
+    canceled = reader.get(f"jobs/{job.pk}")
+    assert (canceled["status"], canceled["table"], canceled["result"]) == (
+        "canceled",
+        ["ws", "t"],
+        None,
+    )
 
 
 # --- cancel, retry ----------------------------------------------------------------------------------
 
 
 @pytest.mark.operation("CancelJob")
-def test_a_job_that_waits_is_canceled(management: Management):
+def test_a_queued_job_is_canceled(management: Management):
     job = start()
-    found = management.post(f"jobs/{job.pk}/cancel")
-    assert (found["status"], found["cancel_requested"]) == ("canceled", True)
-    assert found["finished_at"]
+    canceled = management.post(f"jobs/{job.pk}/cancel")
+    assert (canceled["status"], canceled["cancel_requested"]) == ("canceled", True)
+    assert canceled["finished_at"]
     assert Transaction.objects.get(pk=job.transaction_id).status == "Canceled"
     event = AuditEvent.objects.get(action="transaction.alter")
     assert (event.actor, event.transaction_id) == ("tester", job.transaction_id)
@@ -280,31 +288,31 @@ def test_a_job_that_waits_is_canceled(management: Management):
 
 
 @pytest.mark.operation("CancelJob")
-def test_a_job_that_runs_is_asked_to_stop(management: Management):
+def test_a_running_job_gets_a_request_to_stop(management: Management):
     job = start()
     taken = jobs.take(job.pk)
-    found = management.post(f"jobs/{job.pk}/cancel")
-    assert (found["status"], found["cancel_requested"]) == ("running", True)
+    requested = management.post(f"jobs/{job.pk}/cancel")
+    assert (requested["status"], requested["cancel_requested"]) == ("running", True)
     assert jobs.renew(taken)
-    assert management.post(f"jobs/{job.pk}/cancel")["status"] == "running"  # asked again
+    assert management.post(f"jobs/{job.pk}/cancel")["status"] == "running"  # a second request
     jobs.finish(taken, JobStatus.SUCCEEDED)
     management.refused(409, "invalid-job-state", "is succeeded", f"POST jobs/{job.pk}/cancel")
 
 
 @pytest.mark.operation("RetryJob")
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
-def test_what_failed_is_asked_for_once_more(management: Management, status):
+def test_a_retry_starts_a_new_job(management: Management, status):
     old = start(is_dry_run=True)
     end(old, status)
-    found = management.post(f"jobs/{old.pk}/retry", status=202)
+    retried = management.post(f"jobs/{old.pk}/retry", status=202)
     new = Job.objects.latest("pk")
-    assert (found["id"], found["status"], found["actor"]) == (new.pk, "queued", "tester")
-    assert (found["kind"], found["dry_run"], found["attempts"]) == ("compact", True, 0)
+    assert (retried["id"], retried["status"], retried["actor"]) == (new.pk, "queued", "tester")
+    assert (retried["kind"], retried["dry_run"], retried["attempts"]) == ("compact", True, 0)
     assert management.get(f"jobs/{old.pk}")["status"] == status
 
 
 @pytest.mark.operation("RetryJob")
-def test_what_cannot_be_retried(management: Management):
+def test_retries_of_other_jobs_are_refused(management: Management):
     job = start()
     request = f"POST jobs/{job.pk}/retry"
     management.refused(409, "invalid-job-state", "is queued and cannot be retried", request)
@@ -331,20 +339,22 @@ NOTHING = {
 
 
 @pytest.mark.operation("GetSummary")
-def test_nothing_to_sum_up(reader: Management):
+def test_the_summary_of_no_jobs_is_zero(reader: Management):
     with unchanged():
-        found = reader.get("summary")
+        summary = reader.get("summary")
     since = timezone.now() - timedelta(days=30)
-    assert abs(timezone.datetime.fromisoformat(found.pop("since")) - since) < timedelta(minutes=1)
-    assert found == {"queued": 0, "running": 0, "total": NOTHING, "by_kind": {}}
+    assert abs(timezone.datetime.fromisoformat(summary.pop("since")) - since) < timedelta(minutes=1)
+    assert summary == {"queued": 0, "running": 0, "total": NOTHING, "by_kind": {}}
 
 
 @pytest.mark.operation("GetSummary")
-def test_what_maintenance_came_to(reader: Management):
+def test_the_summary_adds_up_the_results(reader: Management):
     make_iceberg_table("ws", "i")
     # Of Lance tables.
     end(start(), result={"before": {"files": 200}, "after": {"files": 10}})
-    end(start(), result={"before": {"files": 10}, "after": {"files": 12}})  # writers were quicker
+    end(
+        start(), result={"before": {"files": 10}, "after": {"files": 12}}
+    )  # concurrent writers added more
     end(start(is_dry_run=True), result={"before": {"files": 99}, "after": {"files": 1}})
     end(start(kind="clean_up"), result={"before": {}, "after": {}, "files": 30, "bytes": 500})
     end(start(kind="remove_orphans"), result={"files": 4, "bytes": 40})
@@ -354,11 +364,17 @@ def test_what_maintenance_came_to(reader: Management):
     # Of Iceberg tables.
     figures = {"before": {"files": 50}, "after": {"files": 5}}
     end(start("i"), result={**figures, "done": {"rewritten_data_files_count": 45}})
-    done = {"deleted_data_files_count": 7, "deleted_manifest_files_count": 3, "deleted_x": None}
-    end(start("i", "clean_up"), result={"done": done, "files": 10})  # too many to be sized
-    done = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
-    end(start("i", "remove_orphans"), result={"done": done, "files": 2, "bytes": 20})
-    # What is no maintenance, and what was too long ago.
+    counts = {
+        "deleted_data_files_count": 7,
+        "deleted_manifest_files_count": 3,
+        "deleted_x": None,
+    }
+    end(
+        start("i", "clean_up"), result={"done": counts, "files": 10}
+    )  # too many files: sizes were not summed
+    counts = {"orphan_files_count": 2, "orphan_bytes": 20, "orphan_files": ["a", "b"]}
+    end(start("i", "remove_orphans"), result={"done": counts, "files": 2, "bytes": 20})
+    # Jobs that are not maintenance, and old jobs, do not count.
     commit([job_operations.StartBuildIndex(table=("ws", "u"), parameters={})], actor=SYSTEM)
     end(Job.objects.latest("pk"), result={"files": 10**6})
     old = start("u", "clean_up")
@@ -369,10 +385,10 @@ def test_what_maintenance_came_to(reader: Management):
     jobs.take(start("i").pk)
 
     with CaptureQueriesContext(connection) as statements:
-        found = reader.get("summary")
-    assert len(statements) <= 5  # with three for the key
-    assert (found["queued"], found["running"]) == (2, 1)
-    assert found["total"] == {
+        summary = reader.get("summary")
+    assert len(statements) <= 5  # three of them check the key
+    assert (summary["queued"], summary["running"]) == (2, 1)
+    assert summary["total"] == {
         "succeeded": 7,
         "failed": 1,
         "canceled": 1,
@@ -381,8 +397,8 @@ def test_what_maintenance_came_to(reader: Management):
         "bytes_reclaimed": 500 + 40 + 20,
         "files_merged": 190 + 45,
     }
-    assert list(found["by_kind"]) == ["clean_up", "compact", "remove_orphans"]
-    assert found["by_kind"]["clean_up"] == NOTHING | {
+    assert list(summary["by_kind"]) == ["clean_up", "compact", "remove_orphans"]
+    assert summary["by_kind"]["clean_up"] == NOTHING | {
         "succeeded": 2,
         "files_removed": 40,
         "bytes_reclaimed": 500,

@@ -12,7 +12,7 @@ from tests.factories import make_namespace, unchanged
 
 @pytest.fixture
 def etl(db) -> Management:
-    """A service account to which nothing is granted."""
+    """A service account without grants."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.GRANTED)
     return Management(key)
 
@@ -22,7 +22,7 @@ def written() -> str:
 
 
 @pytest.mark.operation("CreateKey")
-def test_a_principal_gets_several_keys(management: Management, etl: Management):
+def test_a_principal_may_have_several_keys(management: Management, etl: Management):
     body = {"principal": "etl", "name": "laptop", "scopes": ["write"]}
     response = management.call("POST", "keys", body)
     assert (response.status_code, response["cache-control"]) == (201, "no-store")
@@ -68,14 +68,14 @@ def test_a_principal_gets_several_keys(management: Management, etl: Management):
         ({"expires_at": "2099-01-01T00:00:00"}, 400, "invalid-input"),
     ],
 )
-def test_keys_that_nobody_gets(management: Management, etl, change, status, kind):
+def test_invalid_keys_are_refused(management: Management, etl, change, status, kind):
     principals.create_principal(actor=SYSTEM, name="group:g", kind="group")
     body = {"principal": "etl", "name": "laptop"} | change
     management.refused(status, kind, "", "POST keys", body)
 
 
 @pytest.mark.operation("CreateKey")
-def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, management):
+def test_a_new_key_has_no_more_rights_than_the_key_of_the_request(etl: Management, management):
     namespace = make_namespace("a")
     make_namespace("b")
     narrow = management.post(
@@ -109,7 +109,7 @@ def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, 
     assert made["namespace"] == ["a"]
     row = ApiKey.objects.get(name="wider")
     assert (row.namespace, row.expires_at) == (namespace, datetime(2099, 1, 1, tzinfo=UTC))
-    # Nor does it rotate a key that does more.
+    # The key may not rotate a key with more rights.
     client.refused(
         403,
         "permission-denied",
@@ -120,24 +120,24 @@ def test_a_key_of_ones_own_does_no_more_than_the_one_that_asks(etl: Management, 
 
 
 @pytest.mark.operation("CreateKey")
-def test_a_key_ends_with_the_token_that_asks_for_it(etl: Management, settings):
-    """A token of an hour would become a key that never ends."""
-    settings.MONODON_OIDC_KEY_DAYS = 30  # of no concern to it
+def test_a_key_expires_with_the_token_of_its_request(etl: Management, settings):
+    """Otherwise a token that is valid for an hour could be exchanged for a key without expiry."""
+    settings.MONODON_OIDC_KEY_DAYS = 30  # the setting does not apply to these tokens
     token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
     client = Management(authorization=f"Bearer {token}")
     before = timezone.now()
-    for name, asked in (("one", {}), ("two", {"expires_at": "2099-01-01T00:00:00Z"})):
-        client.post("keys", {"principal": "etl", "name": name, **asked}, status=201)
-        left = ApiKey.objects.get(name=name).expires_at - before
-        assert timedelta(minutes=59) < left <= timedelta(hours=1)
+    for name, expiry in (("one", {}), ("two", {"expires_at": "2099-01-01T00:00:00Z"})):
+        client.post("keys", {"principal": "etl", "name": name, **expiry}, status=201)
+        lifetime = ApiKey.objects.get(name=name).expires_at - before
+        assert timedelta(minutes=59) < lifetime <= timedelta(hours=1)
     soon = (before + timedelta(minutes=5)).isoformat()
     client.post("keys", {"principal": "etl", "name": "three", "expires_at": soon}, status=201)
     assert ApiKey.objects.get(name="three").expires_at.isoformat() == soon
 
 
 @pytest.mark.operation("RotateKey")
-def test_a_token_makes_no_successor_that_ends_before_its_key(etl: Management):
-    """Nor one that ends after the token: the account would be without a key in an hour."""
+def test_a_token_may_not_rotate_a_key_that_expires_later(etl: Management):
+    """The new key would expire with the token, and leave the account without a key."""
     token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
     client = Management(authorization=f"Bearer {token}")
     body = {"overlap_seconds": 60}
@@ -156,7 +156,7 @@ def test_a_token_makes_no_successor_that_ends_before_its_key(etl: Management):
 
 
 @pytest.mark.operation("RotateKey")
-def test_a_key_that_ends_makes_no_successor_that_does_not(etl: Management):
+def test_a_key_that_expires_may_not_rotate_one_that_does_not(etl: Management):
     end = timezone.now() + timedelta(days=3)
     _, key = api_keys.add_key(actor=SYSTEM, principal="etl", name="short", expires_at=end)
     Management(key).refused(
@@ -172,7 +172,7 @@ def test_a_key_that_ends_makes_no_successor_that_does_not(etl: Management):
 
 @pytest.mark.operation("ListKeys")
 @pytest.mark.operation("GetKey")
-def test_everybody_sees_its_own_keys(management: Management, etl: Management):
+def test_principals_see_their_own_keys(management: Management, etl: Management):
     assert [row["name"] for row in etl.get("keys")["keys"]] == ["etl"]
     assert [row["name"] for row in management.get("keys")["keys"]] == ["etl", "tester"]
     assert [row["name"] for row in management.get("keys?principal=etl")["keys"]] == ["etl"]
@@ -203,7 +203,7 @@ def test_a_key_is_replaced_with_an_overlap(etl: Management, monkeypatch):
     )
     again = Management(made["key"]).post("keys/etl-2/rotate", {"overlap_seconds": 60}, status=201)
     assert again["details"]["name"] == "etl-3"
-    # After the overlap the old one has ended.
+    # After the overlap, the old key is expired.
     ApiKey.objects.filter(name="etl").update(expires_at=timezone.now())
     known_keys.forget_keys()
     etl.refused(401, "unauthenticated", "", "GET keys")
@@ -211,7 +211,7 @@ def test_a_key_is_replaced_with_an_overlap(etl: Management, monkeypatch):
 
 
 @pytest.mark.operation("RotateKey")
-def test_a_rotation_without_overlap_ends_the_old_key_at_once(etl: Management):
+def test_a_rotation_without_overlap_expires_the_old_key_immediately(etl: Management):
     made = etl.post("keys/etl/rotate", {"overlap_seconds": 0, "name": "fresh"}, status=201)
     etl.refused(401, "unauthenticated", "", "GET keys")
     assert Management(made["key"]).get("keys/fresh")["principal"] == "etl"
@@ -228,14 +228,16 @@ def test_a_rotation_without_overlap_ends_the_old_key_at_once(etl: Management):
         {"expires_at": "2020-01-01T00:00:00Z"},
     ],
 )
-def test_rotations_that_are_refused(management: Management, etl, body):
+def test_invalid_rotations_are_refused(management: Management, etl, body):
     body = {"overlap_seconds": 60} | body
     management.refused(400, "invalid-input", "", "POST keys/etl/rotate", body)
     management.refused(404, "key-not-found", "", "POST keys/nobody/rotate", {"overlap_seconds": 60})
 
 
 @pytest.mark.operation("RotateKey")
-def test_an_end_stays_unless_an_administrator_moves_it(management: Management, etl: Management):
+def test_only_administrators_change_the_expiry_in_a_rotation(
+    management: Management, etl: Management
+):
     end = timezone.now() + timedelta(days=3)
     api_keys.add_key(actor=SYSTEM, principal="etl", name="short", expires_at=end)
     later = {"overlap_seconds": 60, "expires_at": "2099-01-01T00:00:00Z"}
@@ -258,12 +260,12 @@ def test_a_key_is_revoked(management: Management, etl: Management):
 
 
 @pytest.mark.operation("RevokeKey")
-def test_another_ones_key_is_not_there(etl: Management, management):
+def test_keys_of_other_principals_get_404(etl: Management, management):
     etl.refused(404, "key-not-found", "", "POST keys/tester/revoke")
     assert management.get("keys/tester")["revoked_at"] is None
 
 
-def test_a_key_within_a_namespace_administers_nothing(management: Management):
+def test_a_key_limited_to_a_namespace_may_not_administer(management: Management):
     make_namespace("a")
     body = {"principal": "tester", "name": "inside", "namespace": ["a"]}
     inside = Management(management.post("keys", body, status=201)["key"])
@@ -272,9 +274,7 @@ def test_a_key_within_a_namespace_administers_nothing(management: Management):
 
 
 @pytest.mark.operation("CreateKey")
-def test_only_an_administrator_makes_a_key_that_never_expires(
-    management: Management, etl: Management
-):
+def test_only_administrators_create_keys_that_never_expire(management: Management, etl: Management):
     body = {"principal": "etl", "name": "endless", "expires_at": None}
     text = "Only an administrator may create an API key that never expires"
     with unchanged():
@@ -283,7 +283,7 @@ def test_only_an_administrator_makes_a_key_that_never_expires(
 
 
 @pytest.mark.operation("CreateKey")
-def test_a_key_of_ones_own_expires_after_90_days(etl: Management):
+def test_keys_created_by_their_principal_expire_after_90_days(etl: Management):
     etl.post("keys", {"principal": "etl", "name": "laptop"}, status=201)
     lifetime = ApiKey.objects.get(name="laptop").expires_at - timezone.now()
     assert timedelta(days=89, hours=23) < lifetime <= timedelta(days=90)

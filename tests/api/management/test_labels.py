@@ -1,4 +1,4 @@
-"""Labels: which there are, and who defines them."""
+"""Definitions of labels, and the privilege that changing them requires."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_label_is_defined(management: Management, reader: Management):
 
 
 @pytest.mark.operation("CreateLabel")
-def test_what_is_left_out_has_defaults(management: Management):
+def test_omitted_fields_have_defaults(management: Management):
     made = management.post("labels", {"key": "note"}, status=201)
     assert (made["values"], made["is_multiple"]) == ([], False)
     assert (made["colour"], made["applies_to"]) == ("grey", ["namespace", "table", "column"])
@@ -44,15 +44,15 @@ def test_what_is_left_out_has_defaults(management: Management):
 def test_labels_are_listed_by_key(management: Management, reader: Management):
     for key in ("b", "a", "c"):
         management.post("labels", {"key": key}, status=201)
-    assert [one["key"] for one in reader.get("labels")["labels"]] == ["a", "b", "c"]
+    assert [label["key"] for label in reader.get("labels")["labels"]] == ["a", "b", "c"]
 
 
 @pytest.mark.operation("UpdateLabel")
-def test_a_label_is_changed_in_part(management: Management):
+def test_an_update_changes_only_its_fields(management: Management):
     management.post("labels", PII, status=201)
-    found = management.send("PATCH", "labels/pii", {"values": []})
-    assert {name: found[name] for name in PII} == {**PII, "values": []}
-    assert found == management.get("labels/pii")
+    label = management.send("PATCH", "labels/pii", {"values": []})
+    assert {name: label[name] for name in PII} == {**PII, "values": []}
+    assert label == management.get("labels/pii")
 
 
 @pytest.mark.operation("DeleteLabel")
@@ -65,7 +65,7 @@ def test_a_label_is_deleted(management: Management):
     management.refused(404, "label-not-found", "'pii'", "PATCH labels/pii", {"values": []})
 
 
-def test_refusals(management: Management):
+def test_invalid_labels_are_refused(management: Management):
     management.post("labels", PII, status=201)
     make_table("ws", "t")
     management.send("PATCH", "tables/ws$t/annotations", {"labels": {"pii": ["yes"]}})
@@ -85,7 +85,7 @@ def test_refusals(management: Management):
         management.refused(400, "invalid-input", text, "POST labels", body)
 
 
-def test_who_is_no_administrator_defines_none(management: Management, reader: Management):
+def test_only_administrators_define_labels(management: Management, reader: Management):
     management.post("labels", PII, status=201)
     reader.refused(403, "permission-denied", "reader", "POST labels", {"key": "a"})
     reader.refused(403, "permission-denied", "reader", "PATCH labels/pii", {"values": []})

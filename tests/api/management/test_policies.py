@@ -1,4 +1,4 @@
-"""What policies can say, what is said, and what holds."""
+"""Rules of policies, direct values, and effective values."""
 
 import pytest
 
@@ -19,10 +19,10 @@ def _catalog(db):
 
 
 @pytest.mark.operation("ListRules")
-def test_the_rules(reader: Management):
-    found = {rule.pop("name"): rule for rule in reader.get("rules")["rules"]}
-    assert list(found) == [rule.name for rule in rules()]
-    assert found["compaction"] == {
+def test_the_rules_are_listed(reader: Management):
+    listed = {rule.pop("name"): rule for rule in reader.get("rules")["rules"]}
+    assert list(listed) == [rule.name for rule in rules()]
+    assert listed["compaction"] == {
         "unit": "mode",
         "default": "dry_run",
         "help": "Rewrite small files and remove deleted rows.",
@@ -30,7 +30,7 @@ def test_the_rules(reader: Management):
         "minimum": None,
         "maximum": None,
     }
-    assert found["target_rows"] | {"help": ""} == {
+    assert listed["target_rows"] | {"help": ""} == {
         "unit": "count",
         "default": 1_048_576,
         "help": "",
@@ -38,24 +38,24 @@ def test_the_rules(reader: Management):
         "minimum": 1024,
         "maximum": 2**53,
     }
-    assert (found["small_ratio"]["minimum"], found["small_ratio"]["maximum"]) == (0.01, 0.99)
-    assert (found["window_from"]["unit"], found["window_from"]["minimum"]) == ("time", None)
+    assert (listed["small_ratio"]["minimum"], listed["small_ratio"]["maximum"]) == (0.01, 0.99)
+    assert (listed["window_from"]["unit"], listed["window_from"]["minimum"]) == ("time", None)
 
 
 @pytest.mark.operation("GetTablePolicy")
 @pytest.mark.operation("GetNamespacePolicy")
-def test_each_value_says_where_it_comes_from(management: Management, reader: Management):
+def test_each_value_has_its_source(management: Management, reader: Management):
     management.put("namespaces/$/policy", {"values": {"keep_versions": 3, "cleanup": "on"}})
     management.put("namespaces/ws/policy", {"values": {"keep_versions": 4}})
     management.put("tables/ws$inner$t/policy", {"values": {"target_rows": 4096}})
     with unchanged():
-        found = reader.get("tables/ws$inner$t/policy")
-    assert found["direct"] == {"target_rows": 4096}
-    assert found["effective"]["target_rows"] == {"value": 4096, "source": "ws.inner.t"}
-    assert found["effective"]["keep_versions"] == {"value": 4, "source": "ws"}
-    assert found["effective"]["cleanup"] == {"value": "on", "source": "(root)"}
-    assert found["effective"]["orphans"] == {"value": "dry_run", "source": ""}
-    assert list(found["effective"]) == [rule.name for rule in rules()]
+        policy = reader.get("tables/ws$inner$t/policy")
+    assert policy["direct"] == {"target_rows": 4096}
+    assert policy["effective"]["target_rows"] == {"value": 4096, "source": "ws.inner.t"}
+    assert policy["effective"]["keep_versions"] == {"value": 4, "source": "ws"}
+    assert policy["effective"]["cleanup"] == {"value": "on", "source": "(root)"}
+    assert policy["effective"]["orphans"] == {"value": "dry_run", "source": ""}
+    assert list(policy["effective"]) == [rule.name for rule in rules()]
     inner = reader.get("namespaces/ws$inner/policy")
     assert inner["direct"] == {}
     assert inner["effective"]["keep_versions"] == {"value": 4, "source": "ws"}
@@ -91,7 +91,7 @@ def test_a_namespace_has_a_policy(management: Management):
 @pytest.mark.operation("DeleteNamespacePolicy")
 @pytest.mark.operation("DeleteTablePolicy")
 @pytest.mark.parametrize("path", ["namespaces/ws/policy", "tables/ws$i/policy"])
-def test_nothing_is_said_any_more(management: Management, path):
+def test_a_policy_is_deleted(management: Management, path):
     management.put(path, {"values": {"keep_versions": 5}})
     management.delete(path)
     assert management.get(path)["direct"] == {}
@@ -119,7 +119,7 @@ def test_nothing_is_said_any_more(management: Management, path):
         ({"window_from": 22}, "a time such as 22:30"),
     ],
 )
-def test_values_that_no_rule_takes(management: Management, path, values, text):
+def test_invalid_values_are_refused(management: Management, path, values, text):
     management.refused(400, "invalid-input", text, f"PUT {path}", {"values": values})
 
 
@@ -128,7 +128,9 @@ def test_names_with_slashes_and_delimiters(management: Management):
     make_table("ws", "b$c")
     management.put("tables/ws$a%2Fpolicy/policy", {"values": {"keep_versions": 7}})
     management.put("tables/ws:b$c/policy?delimiter=:", {"values": {"keep_versions": 8}})
-    said = {row.table.name: row.values for row in MaintenancePolicy.objects.select_related("table")}
-    assert said == {"a/policy": {"keep_versions": 7}, "b$c": {"keep_versions": 8}}
-    found, _ = policies.policy_of_table(actor=SYSTEM, table=("ws", "b$c"))
-    assert found["keep_versions"] == 8
+    stored = {
+        row.table.name: row.values for row in MaintenancePolicy.objects.select_related("table")
+    }
+    assert stored == {"a/policy": {"keep_versions": 7}, "b$c": {"keep_versions": 8}}
+    effective, _ = policies.policy_of_table(actor=SYSTEM, table=("ws", "b$c"))
+    assert effective["keep_versions"] == 8

@@ -61,13 +61,13 @@ def test_principals_are_created(management: Management):
         ("user:data", "group"),
     ],
 )
-def test_names_that_nobody_gets(management: Management, name, kind):
+def test_invalid_principals_are_refused(management: Management, name, kind):
     body = {"name": name, "kind": kind}
     management.refused(400, "invalid-input", "", "POST principals", body)
 
 
 @pytest.mark.operation("CreatePrincipal")
-def test_an_issuer_needs_a_subject_and_has_it_once(management: Management):
+def test_an_issuer_requires_a_unique_subject(management: Management):
     body = {"name": "user:ada", "kind": "user", "issuer": "https://id.example.com"}
     management.refused(400, "invalid-input", "belong together", "POST principals", body)
     management.post("principals", {**body, "subject": "1"}, status=201)
@@ -86,17 +86,19 @@ def test_principals_are_listed_by_page_and_kind(management: Management):
     first = management.get("principals?kind=service&limit=2")
     assert [row["name"] for row in first["principals"]] == ["a", "b"]
     assert first["principals"][0]["groups"] == ["group:g"]
-    rest = management.get(f"principals?kind=service&limit=2&page_token={first['next_page_token']}")
-    assert [row["name"] for row in rest["principals"]] == ["tester"]
-    assert rest["next_page_token"] is None
+    second = management.get(
+        f"principals?kind=service&limit=2&page_token={first['next_page_token']}"
+    )
+    assert [row["name"] for row in second["principals"]] == ["tester"]
+    assert second["next_page_token"] is None
     assert [r["name"] for r in management.get("principals?kind=group")["principals"]] == ["group:g"]
 
 
 @pytest.mark.operation("GetPrincipal")
-def test_everybody_sees_itself_and_administrators_see_all(management: Management, reader):
+def test_principals_see_themselves_and_administrators_see_all(management: Management, reader):
     assert reader.get("principals/reader")["level"] == "read"
     assert management.get("principals/reader")["name"] == "reader"
-    # Whether there is such a one is nobody else's business.
+    # The answer does not reveal whether the other principal exists.
     for name in ("tester", "nobody"):
         reader.refused(403, "permission-denied", "'reader' may not", f"GET principals/{name}")
     management.refused(404, "principal-not-found", "'nobody'", "GET principals/nobody")
@@ -104,7 +106,7 @@ def test_everybody_sees_itself_and_administrators_see_all(management: Management
 
 
 @pytest.mark.operation("UpdatePrincipal")
-def test_who_is_deactivated_loses_every_right_at_once(management: Management, reader):
+def test_a_deactivated_principal_loses_all_rights_immediately(management: Management, reader):
     reader.get("jobs")
     changed = management.send("PATCH", "principals/reader", {"is_active": False})
     assert changed["is_active"] is False
@@ -116,7 +118,7 @@ def test_who_is_deactivated_loses_every_right_at_once(management: Management, re
 
 
 @pytest.mark.operation("UpdatePrincipal")
-def test_a_change_that_changes_nothing_leaves_no_trace(management: Management):
+def test_an_update_without_change_leaves_no_event(management: Management):
     before = AuditEvent.objects.count()
     management.send("PATCH", "principals/tester", {"is_active": True, "level": "admin"})
     assert AuditEvent.objects.count() == before
@@ -124,7 +126,7 @@ def test_a_change_that_changes_nothing_leaves_no_trace(management: Management):
 
 @pytest.mark.operation("UpdatePrincipal")
 @pytest.mark.parametrize("change", [{"is_active": False}, {"level": "read"}])
-def test_the_last_administrator_stays(management: Management, change):
+def test_the_last_administrator_is_not_removed(management: Management, change):
     management.refused(
         409, "last-administrator", "'tester' is the last", "PATCH principals/tester", change
     )
@@ -134,7 +136,7 @@ def test_the_last_administrator_stays(management: Management, change):
 
 
 @pytest.mark.operation("UpdatePrincipal")
-def test_an_administrator_without_a_key_that_works_does_not_count(management: Management):
+def test_an_administrator_without_a_valid_key_does_not_count(management: Management):
     row, _ = api_keys.create_api_key(actor=SYSTEM, name="other")
     api_keys.revoke_api_key(actor=SYSTEM, key=row)
     management.refused(
@@ -144,7 +146,7 @@ def test_an_administrator_without_a_key_that_works_does_not_count(management: Ma
 
 @pytest.mark.operation("AddMember")
 @pytest.mark.operation("RemoveMember")
-def test_members_have_what_their_groups_have(management: Management):
+def test_members_have_the_privileges_of_their_groups(management: Management):
     member = key_of("etl", PrincipalLevel.GRANTED)
     management.post(
         "principals", {"name": "group:ops", "kind": "group", "level": "admin"}, status=201
@@ -165,7 +167,7 @@ def test_members_have_what_their_groups_have(management: Management):
 
 
 @pytest.mark.operation("AddMember")
-def test_what_cannot_be_in_a_group(management: Management):
+def test_invalid_members_are_refused(management: Management):
     for name in ("group:a", "group:b"):
         management.post("principals", {"name": name, "kind": "group"}, status=201)
     management.refused(

@@ -1,4 +1,4 @@
-"""Protection, the trash and approvals, as programs reach them; and what the protocols answer."""
+"""Protection, the trash and approvals in the management API, and the answers of the protocols."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def keys(db) -> dict[str, str]:
 
 @pytest.mark.operation("GetTableProtection")
 @pytest.mark.operation("SetTableProtection")
-def test_a_protected_table(management: Management, reader: Management, keys):
+def test_a_protected_table_is_not_dropped(management: Management, reader: Management, keys):
     table = make_lance_table(("ws", "t"))
     make_iceberg_table("ws", "i")
     for name in ("ws$t", "ws$i"):
@@ -57,8 +57,8 @@ def test_a_protected_table(management: Management, reader: Management, keys):
     lance.refused(409, 19, "Table 'ws.t' is protected", "/v1/table/ws$t/drop")
     lance.refused(409, 19, "Table 'ws.t' is protected", "/v1/table/ws$t/deregister", {})
     cascade = {"behavior": "Cascade"}
-    told = "Table 'ws.t', table 'ws.i' are protected"
-    lance.refused(409, 19, told, "/v1/namespace/ws/drop", cascade)
+    message = "Table 'ws.t', table 'ws.i' are protected"
+    lance.refused(409, 19, message, "/v1/namespace/ws/drop", cascade)
     iceberg = Iceberg(keys["ada"])
     iceberg.refused(
         403, "NotAuthorizedException", "Table 'ws.i' is protected", "DELETE namespaces/ws/tables/i"
@@ -79,14 +79,14 @@ def test_a_protected_table(management: Management, reader: Management, keys):
 
 @pytest.mark.operation("GetNamespaceProtection")
 @pytest.mark.operation("SetNamespaceProtection")
-def test_a_protected_namespace(management: Management, reader: Management, keys):
+def test_a_protected_namespace_is_not_dropped(management: Management, reader: Management, keys):
     make_namespace("ws")
     path = "namespaces/ws/protection"
     assert management.get(path) == {"protected": False}
     assert management.put(path, {"protected": True}) == reader.get(path) == {"protected": True}
-    told = "Namespace 'ws' is protected"
-    Lance(keys["ada"]).refused(409, 19, told, "/v1/namespace/ws/drop", {})
-    Iceberg(keys["ada"]).refused(403, "NotAuthorizedException", told, "DELETE namespaces/ws")
+    message = "Namespace 'ws' is protected"
+    Lance(keys["ada"]).refused(409, 19, message, "/v1/namespace/ws/drop", {})
+    Iceberg(keys["ada"]).refused(403, "NotAuthorizedException", message, "DELETE namespaces/ws")
     management.refused(
         404, "namespace-not-found", "'x'", "PUT namespaces/x/protection", {"protected": True}
     )
@@ -95,16 +95,16 @@ def test_a_protected_namespace(management: Management, reader: Management, keys)
 
 @pytest.mark.operation("GetRetention")
 @pytest.mark.operation("SetRetention")
-def test_retention(management: Management, reader: Management):
+def test_retention_is_set_and_inherited(management: Management, reader: Management):
     make_namespace("ws", "in")
     assert management.get("namespaces/ws/retention") == {
         "direct": None,
         "seconds": 3600,
         "source": "",
     }
-    said = {"direct": 60, "seconds": 60, "source": "ws"}
-    assert management.put("namespaces/ws/retention", {"seconds": 60}) == said
-    assert reader.get("namespaces/ws$in/retention") == {**said, "direct": None}
+    retention = {"direct": 60, "seconds": 60, "source": "ws"}
+    assert management.put("namespaces/ws/retention", {"seconds": 60}) == retention
+    assert reader.get("namespaces/ws$in/retention") == {**retention, "direct": None}
     put = "PUT namespaces/ws/retention"
     management.refused(400, "invalid-input", "0 to", put, {"seconds": -1})
     management.refused(400, "invalid-input", "seconds", put, {})
@@ -114,7 +114,7 @@ def test_retention(management: Management, reader: Management):
 @pytest.mark.operation("ListTrash")
 @pytest.mark.operation("GetTrashItem")
 @pytest.mark.operation("UndropTrashItem")
-def test_a_table_comes_back(management: Management, reader: Management, keys):
+def test_a_table_is_undropped(management: Management, reader: Management, keys):
     table = make_lance_table(("ws", "t"))
     Lance(keys["ada"]).post("/v1/table/ws$t/drop")
     (item,) = reader.get("trash?namespace=ws&dropped_by=ada")["items"]
@@ -144,18 +144,18 @@ def test_a_table_comes_back(management: Management, reader: Management, keys):
 
 @pytest.mark.operation("PurgeTrashItem")
 @pytest.mark.operation("KeepTrashItem")
-def test_purging_and_stopping_it(management: Management, reader: Management, keys):
+def test_a_purge_starts_and_is_stopped(management: Management, reader: Management, keys):
     make_iceberg_table("ws", "i")
     Iceberg(keys["ada"]).call("DELETE", "namespaces/ws/tables/i?purgeRequested=true")
     (item,) = management.get("trash")["items"]
     purge, keep = f"trash/{item['id']}/purge", f"trash/{item['id']}/keep"
     reader.refused(403, "permission-denied", "manage", f"POST {purge}", {})
     reader.refused(403, "permission-denied", "manage", f"POST {keep}")
-    told = management.post(purge, {"reason": "GDPR"}, status=202)
-    assert told["jobs"] == [item["job"]]
-    assert item["purge_at"] > told["begins_at"]
-    kept = management.post(keep)
-    assert (kept["state"], kept["purge_at"]) == ("kept", None)
+    purged = management.post(purge, {"reason": "GDPR"}, status=202)
+    assert purged["jobs"] == [item["job"]]
+    assert item["purge_at"] > purged["begins_at"]
+    item_kept = management.post(keep)
+    assert (item_kept["state"], item_kept["purge_at"]) == ("kept", None)
     assert Job.objects.get().status == JobStatus.CANCELED
     TrashItem.objects.update(purge_begun_at=item["dropped_at"])
     management.refused(409, "invalid-table-state", "has already begun", f"POST {keep}")
@@ -169,7 +169,7 @@ def test_purging_and_stopping_it(management: Management, reader: Management, key
 @pytest.mark.operation("ListApprovals")
 @pytest.mark.operation("GetApproval")
 @pytest.mark.operation("ApproveRequest")
-def test_a_second_person_approves(keys, reader: Management):
+def test_a_second_person_approves_a_drop(keys, reader: Management):
     ada, bob = Management(keys["ada"]), Management(keys["bob"])
     make_namespace("ws", "in")
     rule = ada.put("namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
@@ -179,14 +179,14 @@ def test_a_second_person_approves(keys, reader: Management):
     answer = Lance(keys["ada"]).call("POST", "/v1/namespace/ws$in/drop", {})
     request = ApprovalRequest.objects.get()
     assert (answer.status_code, answer.json()["code"]) == (403, 15)
-    told = (
+    message = (
         "Dropping protected namespace 'ws.in' needs the approval of a second person:"
         f" request {request.pk} waits for it"
     )
-    assert told in answer.json()["error"]
+    assert message in answer.json()["error"]
     answer = Iceberg(keys["ada"]).call("DELETE", "namespaces/ws%1Fin")
     assert answer.status_code == 403
-    assert told in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]
     with unchanged():
         answer = ada.call("PUT", "namespaces/ws/approval-rule", {"actions": ["drop_protected"]})
     assert answer.status_code == 200
@@ -203,16 +203,22 @@ def test_a_second_person_approves(keys, reader: Management):
     ada.refused(403, "permission-denied", "another principal must decide", approve, {})
     reader.refused(403, "permission-denied", "manage", approve, {})
     bob.refused(404, "approval-request-not-found", "'x'", "GET approvals/x")
-    done = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})
-    assert (done["status"], done["decided_by"], done["decision_reason"]) == ("done", "bob", "yes")
+    approved = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})
+    assert (approved["status"], approved["decided_by"], approved["decision_reason"]) == (
+        "done",
+        "bob",
+        "yes",
+    )
     bob.refused(409, "invalid-approval-state", "is done", approve, {})
-    assert [one["id"] for one in bob.get("approvals?status=done")["approvals"]] == [request.pk]
+    assert [approval["id"] for approval in bob.get("approvals?status=done")["approvals"]] == [
+        request.pk
+    ]
     bob.refused(400, "invalid-input", "status", "GET approvals?status=done,pending")
 
 
 @pytest.mark.operation("RefuseRequest")
 @pytest.mark.operation("WithdrawRequest")
-def test_a_second_person_refuses(keys):
+def test_a_request_is_refused_or_withdrawn(keys):
     ada, bob = Management(keys["ada"]), Management(keys["bob"])
     make_namespace("ws")
     ada.put("namespaces/ws/approval-rule", {"actions": ["purge"]})
@@ -233,7 +239,7 @@ def test_a_second_person_refuses(keys):
     assert ada.get("namespaces/ws/approval-rule")["direct"] == ["purge"]
 
 
-def test_who_sees_nothing_of_it_is_told_nothing(keys):
+def test_trash_items_are_hidden_without_privileges(keys):
     make_lance_table(("ws", "t"))
     Lance(keys["ada"]).post("/v1/table/ws$t/drop")
     item = TrashItem.objects.get()
@@ -251,14 +257,14 @@ def test_who_sees_nothing_of_it_is_told_nothing(keys):
 
 
 @pytest.mark.parametrize(
-    ("privilege", "is_told"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
+    ("privilege", "is_visible"), [(Privilege.BROWSE, False), (Privilege.READ, True)]
 )
-def test_where_it_lies_is_told_to_who_may_read_it(management, privilege, is_told):
+def test_locations_in_the_trash_are_visible_only_to_readers(management, privilege, is_visible):
     table = make_lance_table(("ws", "t"))
     key, secret = api_keys.create_api_key(actor=SYSTEM, name="bob", level=PrincipalLevel.GRANTED)
     Grant.objects.create(principal=key.principal, table=table, mask=int(closure(privilege)))
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     (item,) = Management(secret).get("trash")["items"]
-    assert item["location"] == (table.location if is_told else None)
+    assert item["location"] == (table.location if is_visible else None)
     assert Management(secret).get(f"trash/{item['id']}") == item
     assert management.post(f"trash/{item['id']}/keep", {})["location"] == table.location

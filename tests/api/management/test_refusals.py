@@ -1,4 +1,4 @@
-"""What can go wrong on any route: always answered as a problem, never with a change."""
+"""Errors that any route may answer. Each is a problem document, and changes nothing."""
 
 import json
 import logging
@@ -22,69 +22,69 @@ every_operation = pytest.mark.parametrize("operation", list(operations()))
 
 
 @pytest.fixture(autouse=True)
-def known(management) -> dict[str, int]:
+def substitutes(management) -> dict[str, int]:
     return make_catalog()
 
 
 @pytest.fixture
-def call(known):
-    """Sends the example of an operation."""
+def call(substitutes):
+    """Function that sends the example of an operation."""
 
     def send(client: Management, operation: str, **options) -> HttpResponse:
         example = EXAMPLES[operation]
-        path = spell(example.path, known)
+        path = spell(example.path, substitutes)
         return client.call(example.method, path, example.body, **options)
 
     return send
 
 
 @pytest.fixture
-def refuse(known):
-    """Sends the example of an operation, expects its refusal, and that it changed nothing."""
+def refuse(substitutes):
+    """Function that sends the example of an operation, and expects a refusal that changes nothing."""
 
     def send(client, operation, status, kind, text, *, method="", **options) -> HttpResponse:
         example = EXAMPLES[operation]
-        request = f"{method or example.method} {spell(example.path, known)}"
+        request = f"{method or example.method} {spell(example.path, substitutes)}"
         return client.refused(status, kind, text, request, example.body, **options)
 
     return send
 
 
-def test_there_is_an_example_of_each_operation():
+def test_every_operation_has_an_example():
     assert set(EXAMPLES) == set(operations())
     assert set(WRITING) <= set(operations())
 
 
 @every_operation
-def test_the_example_works(management, call, operation):
+def test_every_example_succeeds(management, call, operation):
     assert call(management, operation).status_code == EXAMPLES[operation].status
 
 
-# --- who asks ---------------------------------------------------------------------------------------
+# --- authentication and access ----------------------------------------------------------------------
 
 
 @on_each(operations())
-def test_unauthenticated(refuse, operation):
+def test_requests_without_a_key_are_refused(refuse, operation):
     response = refuse(Management(), operation, 401, "unauthenticated", "No API key was given")
     assert response["www-authenticate"] == "Bearer"
 
 
 @on_each(operations())
-def test_an_unknown_key(refuse, operation):
+def test_requests_with_an_unknown_key_are_refused(refuse, operation):
     refuse(Management("mnd_no_such"), operation, 401, "unauthenticated", "unknown, expired")
 
 
 OF_OTHERS = {"GetKey", "RotateKey", "RevokeKey"}
-"""Of whose keys nobody learns whether they exist."""
+"""Operations on keys whose existence is secret."""
 
 
 @on_each(sorted({*WRITING} - OF_OTHERS))
-def test_a_read_only_key_does_not_write(reader, refuse, operation):
+def test_a_read_only_key_may_not_write(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not ")
 
 
 @on_each(sorted(OF_OTHERS))
-def test_the_keys_of_others_are_not_there(reader, refuse, operation):
+def test_keys_of_other_principals_get_404(reader, refuse, operation):
     refuse(reader, operation, 404, "key-not-found", "'known' does not exist")
 
 
@@ -102,7 +102,7 @@ FOR_ADMINISTRATORS = {
 
 
 @on_each(sorted(FOR_ADMINISTRATORS))
-def test_a_read_only_key_does_not_read_what_is_for_administrators(reader, refuse, operation):
+def test_a_read_only_key_may_not_call_operations_of_administrators(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not administer")
 
 
@@ -119,29 +119,29 @@ _NOT_FOR_READERS = {*FOR_MANAGERS, *FOR_GRANTERS, *FOR_ADMINISTRATORS, *OF_OTHER
 
 
 @on_each(sorted(FOR_GRANTERS))
-def test_a_read_only_key_does_not_read_what_is_for_granters(reader, refuse, operation):
+def test_a_read_only_key_may_not_call_operations_that_require_grant(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not ")
 
 
 @on_each(sorted(FOR_MANAGERS))
-def test_a_read_only_key_does_not_read_what_is_for_managers(reader, refuse, operation):
+def test_a_read_only_key_may_not_call_operations_that_require_manage(reader, refuse, operation):
     refuse(reader, operation, 403, "permission-denied", "'reader' may not manage")
 
 
 @pytest.mark.parametrize("operation", sorted(set(operations()) - {*WRITING, *_NOT_FOR_READERS}))
-def test_a_read_only_key_reads_and_reading_changes_nothing(reader, call, operation):
+def test_a_read_only_key_reads_without_changing_anything(reader, call, operation):
     with unchanged():
         assert call(reader, operation).status_code == 200
 
 
 @on_each(operations())
-def test_a_session_of_the_admin_is_no_key(refuse, operation, admin_client):
+def test_an_admin_session_does_not_replace_a_key(refuse, operation, admin_client):
     client = Management()
     client.client = admin_client
     refuse(client, operation, 401, "unauthenticated", "No API key was given")
 
 
-def test_bearer_tokens():
+def test_a_key_is_accepted_as_a_bearer_token():
     _, key = api_keys.create_api_key(actor=SYSTEM, name="bearer")
     token = tokens.issue_token(find_key(key).pk)
     for value in (f"Bearer {key}", f"bearer {token}"):
@@ -152,7 +152,7 @@ def test_bearer_tokens():
 
 
 @pytest.mark.parametrize(("granted", "read", "write"), [("none", 401, 401), ("read", 200, 403)])
-def test_anonymous(settings, call, granted, read, write):
+def test_anonymous_access_follows_the_setting(settings, call, granted, read, write):
     settings.MONODON_ANONYMOUS = granted
     assert call(Management(), "ListRules").status_code == read
     assert call(Management(), "StartMaintenance").status_code == write
@@ -177,7 +177,7 @@ def test_anonymous(settings, call, granted, read, write):
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
-def test_unknown_routes(management, path, method):
+def test_unknown_routes_get_404(management, path, method):
     management.refused(404, "route-not-found", f"no operation at {path}", f"{method} {path}")
     Management().refused(401, "unauthenticated", "No API key", f"{method} {path}")
 
@@ -187,20 +187,20 @@ def _bare(path: str) -> str:
 
 
 @on_each(operations())
-def test_wrong_methods(management, refuse, operation):
+def test_wrong_methods_get_405(management, refuse, operation):
     path = _bare(EXAMPLES[operation].path)
-    allowed = [one.method for one in EXAMPLES.values() if _bare(one.path) == path]
+    allowed = [example.method for example in EXAMPLES.values() if _bare(example.path) == path]
     for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - set(allowed):
         text = f"{method} is not allowed"
         response = refuse(management, operation, 405, "method-not-allowed", text, method=method)
         assert response["allow"] == ", ".join(allowed)
 
 
-_NAMED = [name for name, one in EXAMPLES.items() if "ws" in one.path]
+_NAMED = [name for name, example in EXAMPLES.items() if "ws" in example.path]
 
 
 @on_each(_NAMED)
-def test_what_is_not_there(management, operation):
+def test_missing_objects_get_404(management, operation):
     example = EXAMPLES[operation]
     request = f"{example.method} {example.path.replace('ws', 'no')}"
     management.refused(404, "namespace-not-found", "'no' does not", request, example.body)
@@ -211,7 +211,7 @@ def test_what_is_not_there(management, operation):
 
 @on_each(_NAMED)
 @pytest.mark.parametrize("name", ["$$", "ws$", "ws%00", "ws%0A", "ws$" + "x" * 256])
-def test_names_that_are_none(management, operation, name):
+def test_invalid_names_are_refused(management, operation, name):
     example = EXAMPLES[operation]
     path = example.path.replace("ws$t", name).replace("/ws/", f"/{name}/")
     management.refused(400, "invalid-identifier", "name", f"{example.method} {path}", example.body)
@@ -219,7 +219,7 @@ def test_names_that_are_none(management, operation, name):
 
 @pytest.mark.parametrize("operation", ["GetJob", "CancelJob", "RetryJob"])
 @pytest.mark.parametrize("job", ["0", "999999", "nothing", "-1", "9" * 30, "%D9%A1"])
-def test_jobs_that_are_not_there(management, operation, job):
+def test_missing_jobs_get_404(management, operation, job):
     example = EXAMPLES[operation]
     path = example.path.replace("WAITS", job).replace("FAILED", job)
     management.refused(404, "job-not-found", "does not exist", f"{example.method} {path}")
@@ -253,14 +253,14 @@ _WITHOUT_FIELDS = {
 
 
 @on_each(WITH_BODY)
-def test_bad_bodies(management, refuse, operation):
+def test_invalid_bodies_are_refused(management, refuse, operation):
     for raw in _NO_BODIES:
         if not (raw == b"{}" and operation in _WITHOUT_FIELDS):
             refuse(management, operation, 400, "invalid-input", "", raw=raw)
 
 
 @on_each(WITH_BODY)
-def test_a_key_that_is_there_twice(management, refuse, operation):
+def test_duplicate_keys_in_json_are_refused(management, refuse, operation):
     body = json.dumps(EXAMPLES[operation].body)
     if body == "{}":
         return
@@ -269,7 +269,7 @@ def test_a_key_that_is_there_twice(management, refuse, operation):
 
 
 @pytest.mark.parametrize("operation", WITH_BODY)
-def test_a_body_that_is_too_large(management, refuse, call, operation, settings):
+def test_a_body_that_is_too_large_is_refused(management, refuse, call, operation, settings):
     settings.MONODON_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     fits = json.dumps(EXAMPLES[operation].body).encode().ljust(1000)
     refuse(management, operation, 413, "body-too-large", "than 1000 bytes", raw=fits + b" ")
@@ -301,11 +301,11 @@ def test_a_body_that_is_too_large(management, refuse, call, operation, settings)
         ("tables/ws$t/health?points=1001", "use 1 to 1000"),
     ],
 )
-def test_bad_queries(management, known, query, text):
-    management.refused(400, "invalid-input", text, f"GET {spell(query, known)}")
+def test_invalid_queries_are_refused(management, substitutes, query, text):
+    management.refused(400, "invalid-input", text, f"GET {spell(query, substitutes)}")
 
 
-def test_names_in_queries(management):
+def test_missing_and_invalid_names_in_queries_are_refused(management):
     management.refused(404, "namespace-not-found", "'no'", "GET health?namespace=no")
     management.refused(404, "table-not-found", "'ws.no'", "GET jobs?table=ws$no")
     management.refused(400, "invalid-identifier", "empty", "GET jobs?table=ws$")
@@ -318,7 +318,9 @@ def test_names_in_queries(management):
 
 
 @on_each(operations())
-def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypatch, caplog):
+def test_an_internal_error_is_reported_without_its_stack(
+    management, refuse, operation, monkeypatch, caplog
+):
     def broken(self, request, **path):
         raise ZeroDivisionError("a secret of the inside")
 
@@ -338,7 +340,7 @@ def test_a_bug_is_told_without_its_stack(management, refuse, operation, monkeypa
 
 
 @on_each(operations())
-def test_a_database_that_is_away(management, refuse, operation, monkeypatch):
+def test_an_unreachable_database_is_reported(management, refuse, operation, monkeypatch):
     def away(self, request, **path):
         raise OperationalError("connection refused: host=secret")
 

@@ -24,8 +24,8 @@ def table():
 
 def test_a_dry_run_reports(management: Management, table):
     with unchanged():
-        found = management.post(REPAIR, {"dry_run": True})
-    assert found == {
+        report = management.post(REPAIR, {"dry_run": True})
+    assert report == {
         "branches": [
             {
                 "branch": "",
@@ -43,15 +43,15 @@ def test_a_dry_run_reports(management: Management, table):
 
 
 def test_a_repair_publishes_a_whole_version(management: Management, table):
-    found = management.post(REPAIR, {})
-    assert (found["published"], found["dry_run"]) == ({"": 3}, False)
+    report = management.post(REPAIR, {})
+    assert (report["published"], report["dry_run"]) == ({"": 3}, False)
     row = TableVersion.objects.get(version=3)
-    assert str(row.transaction_id) == found["transaction_id"]
+    assert str(row.transaction_id) == report["transaction_id"]
     assert final_path(table, 3).exists()
     assert management.post(REPAIR, {})["published"] == {}
 
 
-def test_what_cannot_be_repaired(management: Management, table):
+def test_tables_that_cannot_be_repaired(management: Management, table):
     make_table("ws", "empty")
     make_iceberg_table("ws", "i")
     management.refused(
@@ -64,5 +64,5 @@ def test_what_cannot_be_repaired(management: Management, table):
     management.refused(400, "invalid-input", "dryrun", f"POST {REPAIR}", {"dryrun": True})
 
 
-def test_only_who_manages_the_table(reader: Management, table):
+def test_a_repair_requires_manage_on_the_table(reader: Management, table):
     reader.refused(403, "permission-denied", "may not", f"POST {REPAIR}", {"dry_run": True})

@@ -1,4 +1,4 @@
-"""The search, over HTTP."""
+"""Searches over HTTP."""
 
 import pytest
 
@@ -16,15 +16,15 @@ def _catalog(db):
 
 
 @pytest.mark.operation("Search")
-def test_a_search(reader: Management):
+def test_a_search_returns_objects_with_their_matches(reader: Management):
     with unchanged():
-        found = reader.get("search?q=orders")
-    assert (found["is_corrected"], found["next_page_token"]) == (False, None)
-    assert [one["identifier"] for one in found["results"]] == [
+        page = reader.get("search?q=orders")
+    assert (page["is_corrected"], page["next_page_token"]) == (False, None)
+    assert [result["identifier"] for result in page["results"]] == [
         ["ws", "orders"],
         ["ws", "old_orders"],
     ]
-    assert found["results"][1] == {
+    assert page["results"][1] == {
         "kind": "table",
         "format": "iceberg",
         "identifier": ["ws", "old_orders"],
@@ -44,21 +44,21 @@ def test_a_search(reader: Management):
 
 
 @pytest.mark.operation("Search")
-def test_pages(reader: Management):
+def test_results_have_pages(reader: Management):
     first = reader.get("search?q=orders&limit=1")
     second = reader.get(f"search?q=orders&limit=1&page_token={first['next_page_token']}")
-    assert [one["identifier"][-1] for one in first["results"]] == ["orders"]
-    assert [one["identifier"][-1] for one in second["results"]] == ["old_orders"]
+    assert [result["identifier"][-1] for result in first["results"]] == ["orders"]
+    assert [result["identifier"][-1] for result in second["results"]] == ["old_orders"]
     assert second["next_page_token"] is None
 
 
-def test_a_misspelled_word(reader: Management):
-    found = reader.get("search?q=odrers")
-    assert found["is_corrected"]
-    assert found["results"][0]["matches"][0]["parts"] == [{"text": "orders", "is_hit": True}]
+def test_a_misspelled_word_is_corrected(reader: Management):
+    page = reader.get("search?q=odrers")
+    assert page["is_corrected"]
+    assert page["results"][0]["matches"][0]["parts"] == [{"text": "orders", "is_hit": True}]
 
 
-def test_refusals(reader: Management):
+def test_invalid_searches_are_refused(reader: Management):
     reader.refused(400, "invalid-input", "The query is empty", "GET search")
     reader.refused(400, "invalid-input", "label:pii=yes", "GET search?q=label:")
     reader.refused(400, "invalid-input", "page token", "GET search?q=a&page_token=x")
@@ -66,6 +66,6 @@ def test_refusals(reader: Management):
     Management().refused(401, "unauthenticated", "No API key", "GET search?q=a")
 
 
-def test_what_is_not_indexed_yet_is_not_found_and_nothing_breaks(reader: Management):
+def test_objects_that_are_not_indexed_yet_are_missing_from_results(reader: Management):
     make_table("ws", "brand_new")
     assert reader.get("search?q=brand")["results"] == []

@@ -1,4 +1,5 @@
-"""Refusals and their messages; who holds a privilege is compared with a model in tests/catalog/services/access."""
+"""Refusals and their messages. A model in tests/catalog/services/access checks which principals
+hold a privilege."""
 
 from dataclasses import replace
 
@@ -73,7 +74,7 @@ def missing(actor, target):
     return type(refusal.value), refusal.value.message
 
 
-def test_what_may_not_be_browsed_is_missing(table):
+def test_hidden_objects_are_reported_as_missing(table):
     actor = principal(Privilege.BROWSE, on=table)
     no_hr = (NamespaceNotFound, "Namespace 'hr' does not exist")
     assert missing(actor, On.namespace(("hr",))) == no_hr
@@ -95,7 +96,7 @@ def test_what_may_not_be_browsed_is_missing(table):
     assert missing(actor, view) == (ViewNotFound, "View 'sales.customers' does not exist")
 
 
-def test_a_namespace_on_the_way_to_a_table_is_visible_but_not_browsed(table):
+def test_a_parent_of_a_browsed_table_is_visible_but_not_browsed(table):
     actor = principal(Privilege.BROWSE, on=table)
     assert held_on(actor, On.namespace(("sales",))) == NOTHING
     assert access.is_visible(actor, On.namespace(("sales",)))
@@ -104,20 +105,20 @@ def test_a_namespace_on_the_way_to_a_table_is_visible_but_not_browsed(table):
     assert access.is_visible(Principal("root", Privilege.ALL), On.namespace(("gone",)))
 
 
-def test_a_job_holds_everything_on_its_own_table(table):
+def test_a_job_has_all_privileges_on_its_own_table(table):
     actor = principal(tables=(table.pk,), ceiling=READ_ONLY)
     assert held_on(actor, On.table(TABLE)) == Privilege.ALL
     assert held_on(actor, On.namespace(("sales",))) == NOTHING
     assert missing(actor, On.namespace(("hr",)))[0] is NamespaceNotFound
 
 
-def test_a_key_holds_nothing_outside_of_its_namespace(table):
+def test_a_key_has_no_privileges_outside_its_namespace(table):
     sales, hr = namespace("sales"), namespace("hr")
     reader = principal(everywhere=READ_ONLY, within=sales.pk)
     assert held_on(reader, On.table(TABLE)) == READ_ONLY
     assert held_on(reader, sales) == READ_ONLY
     assert missing(reader, hr)[0] is NamespaceNotFound
-    # The namespaces above that of the key lead to it.
+    # The parents of the key's namespace are visible.
     assert held_on(reader, On.namespace(())) == NOTHING
     owner = replace(reader, within=hr.pk)
     Table.objects.update(owner="etl")
@@ -125,20 +126,20 @@ def test_a_key_holds_nothing_outside_of_its_namespace(table):
     assert missing(owner, table)[0] is NamespaceNotFound
 
 
-def test_a_key_limits_what_is_held_on_an_own_object(table):
+def test_a_key_limits_the_privileges_on_owned_objects(table):
     Table.objects.update(owner="etl")
     actor = principal()
     assert held_on(actor, table) == Privilege.ALL
     assert held_on(replace(actor, ceiling=READ_ONLY), table) == READ_ONLY
 
 
-def test_an_object_of_the_same_batch_belongs_to_its_creator(table):
+def test_an_object_created_in_the_same_batch_belongs_to_its_creator(table):
     new = Table(namespace=table.namespace, name="new")
     assert held_on(principal(ceiling=READ_ONLY), new) == READ_ONLY
 
 
 @pytest.mark.parametrize("source", ["everywhere", "grant", "namespace", "table"])
-def test_a_privilege_held_somewhere(table, source):
+def test_holds_somewhere_considers_grants_levels_and_ownership(table, source):
     actor = principal(Privilege.MAINTAIN, on=table if source == "grant" else None)
     assert access.holds_somewhere(actor, Privilege.MAINTAIN) is (source == "grant")
     if source == "everywhere":
@@ -151,13 +152,13 @@ def test_a_privilege_held_somewhere(table, source):
     assert access.holds_somewhere(limited, Privilege.MAINTAIN) is False
 
 
-def test_a_grant_of_a_part_of_the_privileges_is_not_all_of_them(table):
+def test_a_grant_of_some_privileges_does_not_imply_the_others(table):
     actor = principal(Privilege.READ, on=table)
     assert access.holds_somewhere(actor, READ_ONLY)
     assert not access.holds_somewhere(actor, Privilege.READ | Privilege.WRITE)
 
 
-def test_who_sees_all_in_a_namespace(table):
+def test_sees_all_in_a_namespace_requires_browse_on_it(table):
     assert not access.sees_all_in(principal(Privilege.READ, on=table), ("sales",))
     root = Principal("root", Privilege.ALL)
     assert access.sees_all_in(root, ("gone",))
@@ -167,13 +168,13 @@ def test_who_sees_all_in_a_namespace(table):
         access.sees_all_in(access.named("etl"), ("hr",))
 
 
-def test_a_target_is_named_by_its_path():
+def test_a_target_is_shown_by_its_path():
     assert str(On.table(TABLE)) == "sales.orders"
     assert On.table(TABLE).namespace_path == ("sales",)
     assert On.namespace(("sales",)).namespace_path == ("sales",)
 
 
-def test_the_parameters_of_a_statement():
+def test_identities_are_the_parameters_of_statements():
     actor = Principal("etl", ids=(3, 4), groups=("group:a",), tables=(9,), within=2)
     assert access.authorization.identities(actor) == {
         "ids": [3, 4],

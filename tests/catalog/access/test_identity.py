@@ -37,7 +37,7 @@ def make_key(row, name="k1", **keys):
 # -- users
 
 
-def test_an_active_superuser_holds_everything():
+def test_an_active_superuser_has_all_privileges():
     ada = make_user("ada", is_superuser=True)
     assert access.of_user(ada) == access.Principal("user:ada", Privilege.ALL)
     ada.is_active = False
@@ -56,11 +56,11 @@ def test_a_user_has_the_privileges_of_its_row():
     assert access.of_user(user) == access.Principal("user:ann")
 
 
-def test_nobody_is_a_user_without_privileges():
+def test_the_anonymous_user_has_no_privileges():
     assert access.of_user(AnonymousUser()) == access.Principal("user:")
 
 
-def test_a_user_of_a_model_without_superusers_is_none():
+def test_a_user_without_the_superuser_attribute_is_no_superuser():
     user = SimpleNamespace(get_username=lambda: "ann", is_active=True)
     assert access.of_user(user) == access.Principal("user:ann")
 
@@ -68,7 +68,7 @@ def test_a_user_of_a_model_without_superusers_is_none():
 # -- names
 
 
-def test_a_name_is_that_of_an_active_principal():
+def test_a_name_finds_an_active_principal():
     assert access.named("etl") is None
     row = make_row("etl")
     assert access.named("etl") == access.Principal("etl", ids=(row.pk,))
@@ -76,7 +76,7 @@ def test_a_name_is_that_of_an_active_principal():
     assert access.named("etl") is None
 
 
-def test_a_name_of_an_inactive_user_is_no_principal():
+def test_the_name_of_an_inactive_user_finds_no_principal():
     make_user("ann")
     assert access.named("user:ann") is not None
     get_user_model().objects.update(is_active=False)
@@ -106,7 +106,7 @@ def test_work_on_behalf_of_an_inactive_principal_has_no_privileges():
     assert access.on_behalf_of("etl") == powerless("etl")
 
 
-def test_work_on_behalf_of_a_user_ends_with_the_user():
+def test_work_on_behalf_of_a_user_requires_an_active_user():
     row = row_of(make_user("ann"))
     assert access.on_behalf_of("user:ann") == access.Principal("user:ann", ids=(row.pk,))
     get_user_model().objects.update(is_active=False)
@@ -124,7 +124,7 @@ def test_work_on_behalf_of_a_user_ends_with_the_user():
         ({"expires_at": timedelta(hours=1), "revoked_at": -timedelta(hours=1)}, False),
     ],
 )
-def test_a_service_account_needs_a_key_that_is_valid(key, is_able):
+def test_a_service_account_requires_a_valid_key(key, is_able):
     row = make_row("etl")
     if key is not None:
         make_key(row, **{name: timezone.now() + distance for name, distance in key.items()})
@@ -132,7 +132,7 @@ def test_a_service_account_needs_a_key_that_is_valid(key, is_able):
     assert access.on_behalf_of("etl") == expected
 
 
-def test_an_account_of_an_issuer_needs_no_key():
+def test_an_account_of_an_issuer_requires_no_key():
     row = make_row("etl", issuer="https://idp", subject="1")
     assert access.on_behalf_of("etl") == access.Principal("etl", ids=(row.pk,))
 
@@ -145,7 +145,7 @@ def test_an_account_of_an_issuer_needs_no_key():
         ("admin", access.Principal("anonymous", Privilege.ALL)),
     ],
 )
-def test_the_anonymous_principal_holds_what_the_setting_says(settings, setting, expected):
+def test_the_anonymous_principal_has_the_level_of_the_setting(settings, setting, expected):
     settings.MONODON_ANONYMOUS = setting
     assert access.anonymous() == expected
     assert access.on_behalf_of("anonymous") == (expected or powerless("anonymous"))
@@ -157,14 +157,16 @@ def test_the_anonymous_principal_holds_what_the_setting_says(settings, setting, 
 def test_a_principal_has_the_levels_of_its_active_groups():
     row = make_row("etl")
     readers = make_row("group:readers", PrincipalKind.GROUP, level=PrincipalLevel.READ)
-    gone = make_row("group:gone", PrincipalKind.GROUP, level=PrincipalLevel.ADMIN, is_active=False)
-    row.groups.set([readers, gone])
+    inactive = make_row(
+        "group:gone", PrincipalKind.GROUP, level=PrincipalLevel.ADMIN, is_active=False
+    )
+    row.groups.set([readers, inactive])
     assert access.of_row(row) == access.Principal(
         "etl", READ_ONLY, ids=(row.pk, readers.pk), groups=("group:readers",)
     )
 
 
-def test_the_row_of_a_superuser_holds_everything():
+def test_the_row_of_a_superuser_has_all_privileges():
     row = row_of(make_user("ada", is_superuser=True))
     assert access.of_row(row).everywhere == Privilege.ALL
     assert access.of_row(row_of(make_user("ann"))).everywhere == NOTHING

@@ -1,4 +1,4 @@
-"""A principal without the database: its names, and the limits of its key."""
+"""Principals without a database: names, and limits of keys."""
 
 import uuid
 from dataclasses import replace
@@ -20,14 +20,14 @@ def test_the_narrowed_name_has_the_limits_of_the_key():
     assert Principal("etl", tables=(8, 9)).narrowed_name == "etl:127::8,9"
 
 
-def test_a_key_limited_to_a_namespace_holds_nothing_everywhere():
+def test_a_key_limited_to_a_namespace_has_no_global_privileges():
     reader = Principal("etl", READ_ONLY)
     assert reader.holds_everywhere(Privilege.READ)
     assert not reader.holds_everywhere(Privilege.WRITE)
     assert not replace(reader, within=5).holds_everywhere(Privilege.READ)
 
 
-def test_a_copy_for_a_request_leaves_the_principal_alone():
+def test_a_copy_for_a_request_does_not_change_the_principal():
     reader = Principal("etl", READ_ONLY, ids=(1,))
     copy = reader.through(request_id="r1", interface="lance")
     assert copy == replace(reader, request_id="r1", interface="lance")
@@ -52,5 +52,5 @@ def test_keys_are_long_random_and_stored_as_their_digest():
     assert key_digest("mnd_ä") == (
         "879779fff9c4c42a22da6465282b166da04088f5854b7f5ad6d734046f0813e6"
     )
-    # A header may hold any byte; such a text is no key, but has a digest.
+    # A header may contain any byte. Such a text is not a key, but has a digest.
     assert len(key_digest("mnd_\udcff")) == 64

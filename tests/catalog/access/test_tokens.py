@@ -1,4 +1,4 @@
-"""Access tokens and the tokens of jobs: their content, their end, and what is none."""
+"""Access tokens and tokens of jobs: content, expiry, and invalid tokens."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +23,7 @@ def clock(monkeypatch):
     return set_to
 
 
-def test_an_access_token_is_read_as_it_was_issued(clock):
+def test_an_access_token_is_decoded_unchanged(clock):
     text = tokens.issue_token(7, READ_ONLY)
     assert text.startswith("mnt_")
     assert ":" not in text
@@ -32,7 +32,7 @@ def test_an_access_token_is_read_as_it_was_issued(clock):
     assert tokens.read_token(tokens.issue_token(7)).privileges == Privilege.ALL
 
 
-def test_an_access_token_lasts_an_hour(clock):
+def test_an_access_token_is_valid_for_an_hour(clock):
     text = tokens.issue_token(7)
     clock(ISSUED + 3600)
     token = tokens.read_token(text)
@@ -42,7 +42,7 @@ def test_an_access_token_lasts_an_hour(clock):
     assert tokens.read_token(text, allow_expired=True) == token
 
 
-def test_other_texts_are_no_access_tokens(clock):
+def test_invalid_access_tokens_are_refused(clock):
     text = tokens.issue_token(7)
     job_token = tokens.issue_job_token(7, 1)
     other_kind = tokens.PREFIX + job_token.removeprefix(tokens.JOB_PREFIX)
@@ -63,7 +63,7 @@ def test_a_job_token_names_the_job_and_the_attempt(clock):
     assert refusal.value.message == "The token of a job is malformed or too old"
 
 
-def test_other_texts_are_no_job_tokens(clock):
+def test_invalid_job_tokens_are_refused(clock):
     access_token = tokens.issue_token(7)
     other_kind = tokens.JOB_PREFIX + access_token.removeprefix(tokens.PREFIX)
     for other in ("", "mnj_", "mnj_x", tokens.issue_job_token(1, 1)[:-1], other_kind):

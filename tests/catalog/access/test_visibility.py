@@ -1,4 +1,4 @@
-"""The tables and namespaces among given ones that a principal may read, and the conditions of lists."""
+"""The tables and namespaces that a principal may read, and the conditions of lists."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def tables():
 
 @pytest.fixture
 def actor(tables):
-    """May read t1, and browse t2."""
+    """A principal that may read t1 and browse t2."""
     row = Row.objects.create(name="etl", kind="service")
     Grant.objects.create(principal=row, table=tables["t1"], mask=READ_ONLY.value)
     Grant.objects.create(principal=row, table=tables["t2"], mask=Privilege.BROWSE.value)
@@ -80,7 +80,7 @@ def test_namespaces_are_readable_by_grant_and_level(tables, actor):
     assert access.readable_namespaces(actor, []) == set()
 
 
-def seen(actor):
+def listed(actor):
     """The names of the tables, jobs and namespaces in the lists of a principal."""
     return (
         set(Table.objects.filter(access.visible_tables(actor)).values_list("name", flat=True)),
@@ -97,30 +97,30 @@ def seen(actor):
     )
 
 
-def test_lists_show_what_may_be_browsed(tables, actor):
+def test_lists_contain_only_objects_that_may_be_browsed(tables, actor):
     for row in tables.values():
         Job.objects.create(kind="compact", table=row)
-    assert seen(actor) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
+    assert listed(actor) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
     every = {"t1", "t2", "t3"}
     reader = replace(actor, everywhere=READ_ONLY)
-    assert seen(reader) == (every, every, {"a", "b", "empty"})
+    assert listed(reader) == (every, every, {"a", "b", "empty"})
     job = replace(actor, tables=(tables["t3"].pk,))
-    assert seen(job) == (every, every, {"a", "b"})
+    assert listed(job) == (every, every, {"a", "b"})
     a, b = (namespaces()[name].pk for name in "ab")
-    assert seen(replace(actor, within=a)) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
-    assert seen(replace(actor, within=b)) == (set(), set(), {"b"})
-    assert seen(replace(reader, within=b)) == ({"t3"}, {"t3"}, {"b"})
+    assert listed(replace(actor, within=a)) == ({"t1", "t2"}, {"t1", "t2"}, {"a"})
+    assert listed(replace(actor, within=b)) == (set(), set(), {"b"})
+    assert listed(replace(reader, within=b)) == ({"t3"}, {"t3"}, {"b"})
     powerless = replace(actor, ceiling=NOTHING)
-    assert seen(powerless)[:2] == (set(), set())
-    assert seen(replace(reader, ceiling=NOTHING))[:2] == (set(), set())
+    assert listed(powerless)[:2] == (set(), set())
+    assert listed(replace(reader, ceiling=NOTHING))[:2] == (set(), set())
 
 
-def test_the_contents_of_a_namespace_are_seen_by_who_may_browse_it(tables, actor):
+def test_the_content_of_a_namespace_is_visible_to_principals_that_may_browse_it(tables, actor):
     def contents(actor):
         rows = Table.objects.filter(access.visible_contents(actor))
         return set(rows.values_list("name", flat=True))
 
-    assert contents(actor) == set()  # it may only traverse the namespace
+    assert contents(actor) == set()  # the principal may only traverse the namespace
     a, b = (namespaces()[name] for name in "ab")
     Grant.objects.create(principal_id=actor.ids[0], namespace=a, mask=Privilege.BROWSE.value)
     assert contents(actor) == {"t1", "t2"}

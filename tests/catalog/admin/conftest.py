@@ -1,4 +1,4 @@
-"""Browsers: Django's test client with different people signed in."""
+"""Browsers: Django's test client, signed in as different users."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ def _plain_static_files(settings, tmp_path: Path) -> None:
 
 @pytest.fixture
 def browser(db, warehouse) -> Client:
-    """Signed in as ada, who may do everything."""
+    """A browser that is signed in as ada, an administrator."""
     client = Client()
     client.force_login(User.objects.create_superuser("ada", password="x"))
     return client
@@ -33,7 +33,7 @@ def browser(db, warehouse) -> Client:
 
 @pytest.fixture
 def sign_in(db, warehouse) -> Callable[..., Client]:
-    """Sign a member of the staff in who was granted just these privileges, on everything."""
+    """Function that signs in a staff user with these privileges on the whole catalog."""
 
     def signed_in(*privileges: str) -> Client:
         user = User.objects.create_user("bob", password="x", is_staff=True)

@@ -1,4 +1,4 @@
-"""What the buttons do: they call the services, as the user who pressed them."""
+"""The buttons of the admin, which call the services as the user."""
 
 import re
 from datetime import timedelta
@@ -42,7 +42,7 @@ def _no_broker(monkeypatch):
     monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -57,7 +57,7 @@ def url(row, action: str = "change") -> str:
 # --- tables
 
 
-def test_dropping_asks_first(browser):
+def test_a_drop_requires_confirmation(browser):
     row = make_table("prod", "t")
     with unchanged():
         page = browser.get(url(row, "drop")).content.decode()
@@ -66,7 +66,7 @@ def test_dropping_asks_first(browser):
     assert row.location in page
 
 
-def test_drop(browser):
+def test_a_table_is_dropped(browser):
     row = make_table("prod", "t")
     answer = browser.post(url(row, "drop"), headers={"x-request-id": "press-1"})
     assert answer.status_code == 302
@@ -79,7 +79,7 @@ def test_drop(browser):
     assert answer.headers["x-request-id"] == "press-1"
 
 
-def test_deregister_keeps_the_data(browser):
+def test_a_deregistration_keeps_the_data(browser):
     row = make_table("prod", "t")
     assert browser.post(url(row, "deregister")).status_code == 302
     row.refresh_from_db()
@@ -89,7 +89,7 @@ def test_deregister_keeps_the_data(browser):
     assert (event.action, event.actor) == ("table.deregister", "user:ada")
 
 
-def test_rename_into_another_namespace(browser):
+def test_a_table_is_renamed_into_another_namespace(browser):
     row = make_table("prod", "t")
     make_namespace("prod", "old")
     answer = browser.post(url(row, "rename"), {"namespace": "prod$old", "name": "t2"})
@@ -100,19 +100,19 @@ def test_rename_into_another_namespace(browser):
     assert (event.action, event.actor) == ("table.rename", "user:ada")
 
 
-def test_rename_to_a_name_that_is_taken_is_a_message(browser):
+def test_renaming_to_an_existing_name_is_a_message(browser):
     row = make_table("prod", "t")
     make_table("prod", "u")
     with unchanged():
         answer = browser.post(url(row, "rename"), {"namespace": "prod", "name": "u"})
     assert answer.status_code == 200
-    assert told(answer) == ["Table 'prod.u' exists already"]
+    assert messages_of(answer) == ["Table 'prod.u' exists already"]
 
 
 @pytest.mark.parametrize(
     ("namespace", "name"), [("$$", "t"), ("", "t"), ("prod", ""), ("prod", "x" * 300)]
 )
-def test_rename_to_what_is_no_name_is_shown_beside_the_field(browser, namespace, name):
+def test_renaming_to_an_invalid_name_is_reported_at_the_field(browser, namespace, name):
     row = make_table("prod", "t")
     with unchanged():
         answer = browser.post(url(row, "rename"), {"namespace": namespace, "name": name})
@@ -120,36 +120,36 @@ def test_rename_to_what_is_no_name_is_shown_beside_the_field(browser, namespace,
     assert answer.context["form"].errors
 
 
-def test_a_table_that_is_gone_meanwhile_is_a_message(browser):
+def test_a_table_that_was_dropped_in_the_meantime_is_a_message(browser):
     row = make_table("prod", "t")
     commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     for action in ("drop", "deregister"):
         with unchanged():
             answer = browser.post(url(row, action))
         assert answer.status_code == 200
-        assert told(answer) == ["Table 'prod.t' does not exist"]
+        assert messages_of(answer) == ["Table 'prod.t' does not exist"]
 
 
 @pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
-def test_the_page_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
+def test_the_page_of_a_dropped_table_does_not_change_a_new_table_of_its_name(browser, action):
     row = make_table("prod", "t")
     commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     make_table("prod", "t")
     with unchanged():
         answer = browser.post(url(row, action), {"namespace": "prod", "name": "u"})
-    assert told(answer) == ["Table 'prod.t' does not exist"]
+    assert messages_of(answer) == ["Table 'prod.t' does not exist"]
 
 
-def test_the_page_of_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
+def test_the_page_of_a_dropped_namespace_does_not_change_a_new_namespace_of_its_name(browser):
     row = make_namespace("prod")
     commit([namespace_operations.DropNamespace(namespace=("prod",))], actor=SYSTEM)
     make_namespace("prod")
     with unchanged():
         answer = browser.post(url(row, "drop"))
-    assert told(answer) == ["Namespace 'prod' does not exist"]
+    assert messages_of(answer) == ["Namespace 'prod' does not exist"]
 
 
-def test_a_dropped_table_offers_no_buttons(browser):
+def test_a_dropped_table_has_no_buttons(browser):
     row = make_table("prod", "t")
     assert url(row, "drop") in browser.get(url(row)).content.decode()
     commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
@@ -157,7 +157,7 @@ def test_a_dropped_table_offers_no_buttons(browser):
 
 
 @pytest.mark.parametrize("action", ["drop", "deregister", "rename"])
-def test_staff_without_permission_may_not(sign_in, action):
+def test_staff_without_privileges_may_not_change_tables(sign_in, action):
     row = make_table("prod", "t")
     browser = sign_in("read")
     page = browser.get(url(row))
@@ -168,7 +168,7 @@ def test_staff_without_permission_may_not(sign_in, action):
     assert answer.status_code == 403
 
 
-def test_staff_with_permission_may(sign_in):
+def test_staff_with_privileges_may_change_tables(sign_in):
     row = make_table("prod", "t")
     browser = sign_in("manage")
     assert browser.post(url(row, "drop")).status_code == 302
@@ -178,7 +178,7 @@ def test_staff_with_permission_may(sign_in):
 # --- namespaces
 
 
-def test_create_a_namespace(browser):
+def test_a_namespace_is_created(browser):
     parent = make_namespace("prod")
     answer = browser.post(
         f"/admin/catalog/namespace/add/?parent={parent.pk}",
@@ -192,17 +192,17 @@ def test_create_a_namespace(browser):
     assert (event.action, event.actor) == ("namespace.create", "user:ada")
 
 
-def test_create_a_namespace_in_the_root(browser):
+def test_a_namespace_is_created_in_the_root(browser):
     assert browser.post("/admin/catalog/namespace/add/", {"name": "prod"}).status_code == 302
     assert Namespace.objects.named(("prod",)).get().owner == "user:ada"
 
 
-def test_create_a_namespace_that_is_there_is_a_message(browser):
+def test_creating_an_existing_namespace_is_a_message(browser):
     make_namespace("prod")
     with unchanged():
         answer = browser.post("/admin/catalog/namespace/add/", {"name": "prod"})
     assert answer.status_code == 200
-    assert told(answer) == ["Namespace 'prod' exists already"]
+    assert messages_of(answer) == ["Namespace 'prod' exists already"]
     assert answer.context["form"].data["name"] == "prod"
 
 
@@ -210,14 +210,14 @@ def test_create_a_namespace_that_is_there_is_a_message(browser):
     "form",
     [{"name": ""}, {"name": "a\x00b"}, {"name": "x" * 300}, {"name": "n", "properties": "no"}],
 )
-def test_create_a_namespace_of_nonsense(browser, form):
+def test_invalid_namespaces_are_refused_in_the_form(browser, form):
     with unchanged():
         answer = browser.post("/admin/catalog/namespace/add/", form)
     assert answer.status_code == 200
-    assert answer.context["form"].errors or told(answer)
+    assert answer.context["form"].errors or messages_of(answer)
 
 
-def test_drop_a_namespace(browser):
+def test_a_namespace_is_dropped(browser):
     row = make_namespace("prod")
     assert browser.post(url(row, "drop")).status_code == 302
     row.refresh_from_db()
@@ -226,16 +226,16 @@ def test_drop_a_namespace(browser):
     assert (event.action, event.actor) == ("namespace.drop", "user:ada")
 
 
-def test_drop_a_namespace_that_is_not_empty_is_a_message(browser):
+def test_dropping_a_namespace_with_content_is_a_message(browser):
     row = make_table("prod", "t").namespace
     with unchanged():
         answer = browser.post(url(row, "drop"))
     assert answer.status_code == 200
-    (text,) = told(answer)
+    (text,) = messages_of(answer)
     assert text.startswith("Namespace 'prod' is not empty: it holds 1 table and 0 namespaces. ")
 
 
-def test_drop_a_namespace_with_everything_in_it(browser):
+def test_a_namespace_is_dropped_with_its_content(browser):
     table = make_table("prod", "deep", "t")
     row = Namespace.objects.named(("prod",)).get()
     assert browser.post(url(row, "drop"), {"cascade": "on"}).status_code == 302
@@ -248,10 +248,10 @@ def test_the_root_is_not_dropped(browser):
     assert url(root, "drop") not in browser.get(url(root)).content.decode()
     with unchanged():
         answer = browser.post(url(root, "drop"))
-    assert told(answer) == ["The root namespace cannot be dropped"]
+    assert messages_of(answer) == ["The root namespace cannot be dropped"]
 
 
-def test_staff_without_permission_neither_create_nor_drop_namespaces(sign_in):
+def test_staff_without_privileges_may_not_create_or_drop_namespaces(sign_in):
     row = make_namespace("prod")
     browser = sign_in("read")
     with unchanged():
@@ -262,7 +262,7 @@ def test_staff_without_permission_neither_create_nor_drop_namespaces(sign_in):
 # --- jobs
 
 
-def test_cancel_a_job(browser):
+def test_a_job_is_canceled(browser):
     row = make_table("prod", "t")
     commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     job = row.jobs.get()
@@ -274,7 +274,7 @@ def test_cancel_a_job(browser):
     assert (event.action, event.actor) == ("transaction.alter", "user:ada")
 
 
-def test_cancel_a_job_that_is_over_is_a_message(browser):
+def test_canceling_a_finished_job_is_a_message(browser):
     row = make_table("prod", "t")
     commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     job = row.jobs.get()
@@ -284,7 +284,7 @@ def test_cancel_a_job_that_is_over_is_a_message(browser):
     assert url(job, "cancel") not in browser.get(url(job)).content.decode()
     with unchanged():
         answer = browser.post(url(job, "cancel"))
-    assert told(answer) == [
+    assert messages_of(answer) == [
         f"Transaction '{job.transaction_id}' is Succeeded and cannot become Canceled"
     ]
 
@@ -319,7 +319,7 @@ def test_a_key_may_expire(browser):
     assert ApiKey.objects.get(name="spark").expires_at == later
 
 
-def test_a_key_with_only_a_name_is_narrow_and_ends(browser):
+def test_a_key_has_few_rights_and_an_expiry_by_default(browser):
     make_table("prod", "t")
     answer = browser.post("/admin/catalog/apikey/add/", {"name": "spark"})
     row = ApiKey.objects.select_related("principal").get(name="spark")
@@ -334,7 +334,7 @@ def test_a_key_with_only_a_name_is_narrow_and_ends(browser):
     assert not access.is_visible(principal, access.On.namespace(("prod",)))
 
 
-def test_a_key_never_expires_only_where_the_box_is_ticked(browser):
+def test_a_key_never_expires_only_if_the_box_is_checked(browser):
     form = {"name": "spark", "never_expires": "on"}
     assert browser.post("/admin/catalog/apikey/add/", form).status_code == 200
     assert ApiKey.objects.get(name="spark").expires_at is None
@@ -354,22 +354,22 @@ def test_a_key_never_expires_only_where_the_box_is_ticked(browser):
         {"name": "x" * 101, "access": "read"},
     ],
 )
-def test_a_key_of_nonsense(browser, form):
+def test_invalid_keys_are_refused_in_the_form(browser, form):
     with unchanged():
         answer = browser.post("/admin/catalog/apikey/add/", form)
     assert answer.status_code == 200
     assert answer.context["form"].errors
 
 
-def test_two_keys_of_one_name_are_a_message(browser):
+def test_a_duplicate_key_name_is_a_message(browser):
     form = {"name": "spark", "access": "read"}
     browser.post("/admin/catalog/apikey/add/", form)
     with unchanged():
         answer = browser.post("/admin/catalog/apikey/add/", form)
-    assert told(answer) == ["Principal 'spark' exists already, or another has its subject"]
+    assert messages_of(answer) == ["Principal 'spark' exists already, or another has its subject"]
 
 
-def test_revoke_a_key(browser):
+def test_a_key_is_revoked(browser):
     browser.post("/admin/catalog/apikey/add/", {"name": "spark", "access": "read"})
     row = ApiKey.objects.get(name="spark")
     assert browser.post(url(row, "revoke")).status_code == 302
@@ -380,7 +380,7 @@ def test_revoke_a_key(browser):
     assert url(row, "revoke") not in browser.get(url(row)).content.decode()
 
 
-def test_staff_without_permission_neither_make_nor_revoke_keys(sign_in, browser):
+def test_staff_without_privileges_may_not_create_or_revoke_keys(sign_in, browser):
     browser.post("/admin/catalog/apikey/add/", {"name": "spark", "access": "read"})
     row = ApiKey.objects.get(name="spark")
     other = sign_in("all")
@@ -390,7 +390,7 @@ def test_staff_without_permission_neither_make_nor_revoke_keys(sign_in, browser)
         assert other.post("/admin/catalog/apikey/add/", form).status_code == 403
 
 
-def test_repair_a_table(browser):
+def test_a_table_is_repaired(browser):
     row = make_lance_table(("prod", "t"))
     lance_versions.settle(row)
     newest = str(final_path(row, 2)).lstrip("/")
@@ -407,10 +407,12 @@ def test_repair_a_table(browser):
     assert event.after["retired"] == [[2, 3]]
     numbers = TableVersion.objects.visible().order_by("version").values_list("version", flat=True)
     assert list(numbers) == [1, 3]
-    assert told(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' does not need repair."
+    assert (
+        messages_of(browser.post(url(row, "repair")))[-1] == "Table 'prod.t' does not need repair."
+    )
 
 
-def test_versions_show_what_happened_to_them(browser):
+def test_versions_show_their_events(browser):
     row = make_table("prod", "t")
     for version in range(1, 4):
         make_version(("prod", "t"), version)

@@ -1,4 +1,4 @@
-"""Every page answers, empty and with data, and costs a fixed number of queries."""
+"""Every page opens, with and without data, and takes a fixed number of queries."""
 
 import pytest
 from django.db import connection
@@ -25,7 +25,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_namespace, make_table, make_version
 
-# Two of each are the session and its user.
+# Two of the queries load the session and its user.
 LISTS = {
     "/admin/": 20,
     "/admin/catalog/namespace/": 5,
@@ -62,7 +62,7 @@ OTHERS = [
 
 
 def fill(start: int, stop: int) -> None:
-    """One more of everything per number, around the namespace prod and the table prod.t0."""
+    """Add one row of each kind per number, most of them about namespace prod and table prod.t0."""
     for i in range(start, stop):
         make_namespace("prod", f"n{i}")
         make_namespace(f"top{i}")
@@ -74,7 +74,7 @@ def fill(start: int, stop: int) -> None:
         make_namespace("gone", f"n{i}")
         commit([namespace_operations.DropNamespace(namespace=("gone", f"n{i}"))], actor=SYSTEM)
         create_api_key(actor=SYSTEM, name=f"key {i}")
-    # A transaction and a table that jobs and events gather around.
+    # All jobs and events belong to this transaction and this table.
     table = Table.objects.get(name="t0")
     whole = Transaction.objects.filter(status=TransactionStatus.FAILED).first()
     if whole is None:
@@ -93,7 +93,7 @@ def fill(start: int, stop: int) -> None:
 
 
 def pages() -> dict[str, int]:
-    """The page of one row of each kind, tab by tab."""
+    """The URLs of all tabs of one row of each kind."""
     table = f"/admin/catalog/table/{Table.objects.get(name='t0').pk}/change/"
     prod = Namespace.objects.named(("prod",)).get()
     namespace = f"/admin/catalog/namespace/{prod.pk}/change/"
@@ -132,7 +132,7 @@ def cost(browser: Client, urls) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("url", [*LISTS, *OTHERS])
-def test_every_list_answers_when_there_is_nothing(browser, url):
+def test_every_empty_list_opens(browser, url):
     assert browser.get(url).status_code == 200
 
 
@@ -151,7 +151,7 @@ def test_every_list_answers_when_there_is_nothing(browser, url):
         ("function", "Functions", "No entries."),
     ],
 )
-def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):
+def test_an_empty_list_has_a_title_and_an_explanation(browser, noun, title, teaches):
     page = browser.get(f"/admin/catalog/{noun}/")
     assert page.context["title"] == title
     assert teaches in page.content.decode()
@@ -160,7 +160,7 @@ def test_an_empty_list_has_a_name_and_teaches(browser, noun, title, teaches):
     assert teaches not in searched
 
 
-def test_every_page_costs_the_same_with_3_and_with_30_rows(browser):
+def test_every_page_takes_a_fixed_number_of_queries(browser):
     fill(0, 3)
     expected = LISTS | pages()
     assert cost(browser, expected) == expected
@@ -168,13 +168,13 @@ def test_every_page_costs_the_same_with_3_and_with_30_rows(browser):
     assert cost(browser, expected) == expected
 
 
-def test_every_other_page_answers_with_data(browser):
+def test_every_other_page_opens(browser):
     fill(0, 3)
     for url in OTHERS:
         assert browser.get(url).status_code == 200, url
 
 
-def test_pages_follow_each_other(browser):
+def test_pages_link_to_the_next_page(browser):
     table = make_table("prod", "t0")
     for number in range(1, 61):
         make_version(("prod", "t0"), number)
@@ -195,7 +195,7 @@ def test_pages_follow_each_other(browser):
     assert listed == sorted(f"n{number}" for number in range(1, 61))
 
 
-def test_the_overview_teaches_while_there_is_no_table(browser):
+def test_the_overview_of_an_empty_catalog_explains_the_next_steps(browser):
     page = browser.get("/admin/").content.decode()
     assert "lance.write_dataset(" in page
     assert "make demo" in page
@@ -203,7 +203,7 @@ def test_the_overview_teaches_while_there_is_no_table(browser):
     assert "lance.write_dataset(" not in browser.get("/admin/").content.decode()
 
 
-def test_the_overview_counts_what_is_there(browser):
+def test_the_overview_counts_present_objects(browser):
     fill(0, 3)
     Table.objects.filter(name="t1").update(format=TableFormat.ICEBERG)
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
@@ -213,7 +213,7 @@ def test_the_overview_counts_what_is_there(browser):
     assert cards["Versions"].text == "6"
 
 
-def test_the_overview_estimates_where_counting_is_dear(browser, monkeypatch):
+def test_the_overview_estimates_large_counts(browser, monkeypatch):
     monkeypatch.setattr("catalog.admin.site.dashboard.EXACT", 2)
     fill(0, 3)
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
@@ -224,7 +224,7 @@ def test_the_overview_estimates_where_counting_is_dear(browser, monkeypatch):
     assert cards["Tables"].text == "≈ 6"
 
 
-def test_dropped_rows_are_hidden_until_asked_for(browser):
+def test_dropped_rows_are_hidden_by_default(browser):
     fill(0, 1)
     assert "gone.g0" not in browser.get("/admin/catalog/table/").content.decode()
     assert "gone.g0" in browser.get("/admin/catalog/table/?state=dropped").content.decode()
@@ -244,7 +244,7 @@ def test_search_finds_a_table_by_its_whole_name(browser):
     assert f"/admin/catalog/table/{Table.objects.get(name='flights').pk}/change/" in command
 
 
-def test_every_event_of_a_table_is_found_by_its_name(browser, monkeypatch):
+def test_a_table_name_finds_all_its_events(browser, monkeypatch):
     monkeypatch.setattr("catalog.admin.audit.trail.SEARCHED", 1)
     make_table("nyc", "flights")
     make_version(("nyc", "flights"), 1)
@@ -254,7 +254,7 @@ def test_every_event_of_a_table_is_found_by_its_name(browser, monkeypatch):
     assert "version.create" in content
 
 
-def test_a_deep_tree_stays_readable(browser):
+def test_a_deep_tree_of_namespaces_is_shown(browser):
     path = tuple(f"level{depth}" for depth in range(60))
     row = make_namespace(*path)
     make_table(*path, "t")
@@ -266,7 +266,7 @@ def test_a_deep_tree_stays_readable(browser):
     assert [name for name, _ in trail] == ["(root)", *path]
 
 
-def test_the_page_of_a_table_tells_how_to_open_it(browser):
+def test_the_page_of_a_table_shows_code_to_open_it(browser):
     row = make_table("nyc", 'fli"ghts')
     url = f"/admin/catalog/table/{row.pk}/change/"
     assert "RestNamespace" not in browser.get(url).content.decode()
@@ -323,28 +323,28 @@ def test_names_are_escaped(browser):
         "/admin/catalog/namespace/add/?parent=0",
     ],
 )
-def test_wrong_input_never_breaks_a_page(browser, url):
+def test_invalid_parameters_do_not_break_a_page(browser, url):
     make_table("prod", "t")
-    # What names a thing that is not there is told so, in the admin's own look.
+    # A missing object gets a page of the admin with an error message.
     assert browser.get(url, follow=True).status_code in {200, 404}
 
 
 @pytest.mark.parametrize(
     "query", ["branch=%00", "before=x", "before=-1", "tab=x", "tab=branches&after=%00"]
 )
-def test_wrong_input_never_breaks_the_page_of_a_table(browser, query):
+def test_invalid_parameters_do_not_break_the_page_of_a_table(browser, query):
     row = make_table("prod", "t")
     assert browser.get(f"/admin/catalog/table/{row.pk}/change/?{query}").status_code == 200
 
 
 @pytest.mark.parametrize("url", [url for url in [*LISTS, *OTHERS] if "?" not in url])
-def test_strangers_are_sent_to_the_login(client, db, url):
+def test_anonymous_users_are_redirected_to_the_login(client, db, url):
     answer = client.get(url)
     assert answer.status_code == 302
     assert answer.headers["location"].startswith("/admin/login/")
 
 
-def test_a_list_is_called_as_the_sidebar_calls_it(browser):
+def test_lists_have_the_titles_of_the_sidebar(browser):
     titles = {}
     for group in browser.get("/admin/").context["sidebar_navigation"]:
         for item in group["items"]:
@@ -355,7 +355,7 @@ def test_a_list_is_called_as_the_sidebar_calls_it(browser):
 
 
 @pytest.mark.parametrize("privilege", ["read", "all"])
-def test_what_concerns_the_whole_is_for_administrators(sign_in, privilege):
+def test_pages_about_the_whole_catalog_require_an_administrator(sign_in, privilege):
     make_table("prod", "t")
     browser = sign_in(privilege)
     page = browser.get("/admin/").content.decode()
@@ -369,7 +369,7 @@ def test_what_concerns_the_whole_is_for_administrators(sign_in, privilege):
     assert "prod.t" in browser.get("/admin/search/?s=prod.t&extended=1").content.decode()
 
 
-def test_who_was_granted_nothing_finds_nothing(sign_in):
+def test_users_without_grants_see_no_objects(sign_in):
     make_table("prod", "t")
     browser = sign_in()
     for path in ("", "catalog/table/", "catalog/namespace/", "search/?s=prod.t&extended=1"):
@@ -381,7 +381,7 @@ def test_who_was_granted_nothing_finds_nothing(sign_in):
 @pytest.mark.parametrize(
     "noun", ["table", "transaction", "auditevent", "job", "apikey", "namespace"]
 )
-def test_nothing_is_edited_or_deleted_in_place(browser, noun):
+def test_rows_are_read_only(browser, noun):
     fill(0, 1)
     row = {
         "table": Table,
@@ -400,12 +400,12 @@ def test_nothing_is_edited_or_deleted_in_place(browser, noun):
 
 
 @pytest.mark.parametrize("privilege", ["browse", "read"])
-def test_events_of_a_namespace_tell_its_location_to_who_may_read_it(warehouse, sign_in, privilege):
-    place = f"file://{warehouse}/place"
-    make_namespace("a", properties={"k": "told", "location": place})
+def test_locations_in_events_of_a_namespace_require_read(warehouse, sign_in, privilege):
+    location = f"file://{warehouse}/place"
+    make_namespace("a", properties={"k": "told", "location": location})
     row = Namespace.objects.named(("a",)).get()
     browser = sign_in(privilege)
     page = browser.get(f"/admin/catalog/namespace/{row.pk}/change/?tab=audit").content.decode()
     assert "namespace.create" in page
     assert "told" in page
-    assert (place in page) is (privilege == "read")
+    assert (location in page) is (privilege == "read")

@@ -6,7 +6,7 @@ from catalog.storage import local_directories
 from tests.factories import files
 
 
-def test_removes_everything_and_follows_no_link(table: Path, tmp_path: Path):
+def test_removal_includes_all_files_and_follows_no_link(table: Path, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"1")
@@ -22,7 +22,7 @@ def test_removes_everything_and_follows_no_link(table: Path, tmp_path: Path):
     assert list(local_directories.remove_tree(str(table))) == []
 
 
-def test_a_location_that_became_a_link_is_not_followed(table: Path, tmp_path: Path):
+def test_a_location_that_is_a_link_is_not_followed(table: Path, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_bytes(b"1")
@@ -36,12 +36,12 @@ def test_a_location_that_became_a_link_is_not_followed(table: Path, tmp_path: Pa
     assert files(outside) == {"precious": b"1"}
 
 
-def test_setting_aside(table: Path, warehouse: Path, settings):
+def test_a_directory_is_renamed_before_removal(table: Path, warehouse: Path, settings):
     (table / "file").write_bytes(b"1")
     aside = local_directories.set_aside(str(table), "purged-7")
     assert aside == f"{table}.purged-7"
     assert not table.exists()
-    table.mkdir()  # somebody else's, from now on
+    table.mkdir()  # now the directory of another table
     assert local_directories.set_aside(str(table), "purged-7") == aside
     assert table.exists()
     assert local_directories.set_aside(f"{warehouse}/nothing", "purged-8") is None
@@ -50,7 +50,7 @@ def test_setting_aside(table: Path, warehouse: Path, settings):
         local_directories.set_aside(f"{warehouse}/unmounted/t", "purged-9")
 
 
-def test_removal_goes_on_where_it_stopped(table: Path):
+def test_an_interrupted_removal_is_resumed(table: Path):
     for number in range(10):
         (table / f"_versions/{number}").write_bytes(b"x")
     removal = local_directories.remove_tree(str(table))

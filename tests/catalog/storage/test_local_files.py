@@ -12,29 +12,29 @@ def move(table: Path, final: str = "_versions/final") -> Move:
     return local_files.move_manifest(str(table), "_versions/staged", final)
 
 
-def test_moves(table: Path):
+def test_a_file_is_moved_repeatedly(table: Path):
     assert move(table) is Move.DONE
     assert files(table) == {"_versions/final": b"one"}
-    assert move(table) is Move.DONE  # and again
+    assert move(table) is Move.DONE  # repeated
 
 
-def test_makes_the_directory_of_a_branch(table: Path):
+def test_a_move_creates_the_directory_of_a_branch(table: Path):
     assert move(table, "tree/a/b/_versions/final") is Move.DONE
     assert files(table) == {"tree/a/b/_versions/final": b"one"}
 
 
-def test_a_missing_file(table: Path):
+def test_moving_a_missing_file_fails(table: Path):
     (table / "_versions/staged").unlink()
     assert move(table) is Move.MISSING
 
 
-def test_an_occupied_name(table: Path):
+def test_moving_to_an_existing_name_fails(table: Path):
     (table / "_versions/final").write_bytes(b"two")
     assert move(table) is Move.OCCUPIED
     assert files(table) == {"_versions/final": b"two", "_versions/staged": b"one"}
 
 
-def test_a_file_system_without_hard_links(table: Path, monkeypatch):
+def test_files_are_moved_without_hard_links(table: Path, monkeypatch):
     def no_links(*args, **options):
         raise PermissionError(1, "Operation not permitted")
 
@@ -46,7 +46,7 @@ def test_a_file_system_without_hard_links(table: Path, monkeypatch):
     assert files(table) == {"_versions/final": b"one", "_versions/staged": b"two"}
 
 
-def test_a_storage_that_fails_keeps_the_staged_file(table: Path, monkeypatch):
+def test_a_failed_move_keeps_the_staged_file(table: Path, monkeypatch):
     def fail(*args, **options):
         raise OSError(5, "Input/output error")
 
@@ -57,7 +57,7 @@ def test_a_storage_that_fails_keeps_the_staged_file(table: Path, monkeypatch):
     assert files(table) == {"_versions/staged": b"one"}
 
 
-def test_links_that_lead_out(table: Path, tmp_path: Path):
+def test_links_out_of_the_table_are_refused(table: Path, tmp_path: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "staged").write_bytes(b"precious")

@@ -10,7 +10,7 @@ from catalog.storage import locations
 NAMES = ["a", "a b", "größe", "🧊", "100%", "a+b", "_versions", "x.lance", "[1]", "a%20b", "#", "?"]
 
 
-def test_every_spelling_of_a_location_is_one(warehouse: Path):
+def test_spellings_of_a_location_are_normalized(warehouse: Path):
     dice = random.Random(1)
     for _ in range(200):
         parts = dice.choices([n for n in NAMES if "%" not in n], k=dice.randint(1, 4))
@@ -30,12 +30,12 @@ def test_every_spelling_of_a_location_is_one(warehouse: Path):
 @pytest.mark.parametrize(
     "location", ["", "/", "//", " ", "/etc", "a/../b", "..", "a\0", "%2e%2e/x"]
 )
-def test_locations_that_are_refused(warehouse: Path, location):
+def test_invalid_locations_are_refused(warehouse: Path, location):
     with pytest.raises(InvalidLocation):
         locations.check_location(location)
 
 
-def test_the_warehouse_may_itself_be_a_link(tmp_path: Path, settings):
+def test_the_warehouse_may_be_a_link(tmp_path: Path, settings):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     settings.MONODON_WAREHOUSE = str(tmp_path / "link")
@@ -43,20 +43,20 @@ def test_the_warehouse_may_itself_be_a_link(tmp_path: Path, settings):
     assert locations.new_location("t").startswith(f"{tmp_path}/real/t-")
 
 
-def test_new_locations_differ(warehouse: Path):
+def test_new_locations_are_unique(warehouse: Path):
     assert len({locations.new_location("t") for _ in range(100)}) == 100
 
 
-def test_parents():
+def test_parents_of_a_location():
     assert locations.parents("/a/b/c") == ["/a/b", "/a"]
     assert locations.parents("/a") == []
 
 
-def test_uri():
+def test_the_uri_of_a_location():
     assert locations.uri("/a b/größe+%") == "file:///a%20b/gr%C3%B6%C3%9Fe%2B%25"
 
 
-def test_every_spelling_of_a_manifest_path_is_one(warehouse: Path):
+def test_spellings_of_a_manifest_path_are_normalized(warehouse: Path):
     dice = random.Random(2)
     for number in range(300):
         location = f"{warehouse}/{number}/{'/'.join(dice.choices(NAMES, k=dice.randint(1, 3)))}"
@@ -70,7 +70,7 @@ def test_every_spelling_of_a_manifest_path_is_one(warehouse: Path):
             assert locations.path_in_table(location, spelling) == relative, spelling
 
 
-def test_a_name_with_a_percent_sign_means_the_file_that_is_there(warehouse: Path):
+def test_a_percent_sign_in_a_name_is_literal_if_the_file_exists(warehouse: Path):
     location = warehouse / "t"
     (location / "_versions").mkdir(parents=True)
     spelled = f"{location}/_versions/a%20b"
@@ -81,7 +81,7 @@ def test_a_name_with_a_percent_sign_means_the_file_that_is_there(warehouse: Path
     assert locations.path_in_table(str(location), spelled) == "_versions/a%20b"
 
 
-def test_paths_elsewhere(warehouse: Path):
+def test_paths_outside_the_table(warehouse: Path):
     location = f"{warehouse}/t"
     for path in (
         location,
@@ -96,7 +96,7 @@ def test_paths_elsewhere(warehouse: Path):
         assert locations.path_in_table(location, path) is None, path
 
 
-def test_a_relative_path_may_be_the_stores_or_the_tables(warehouse: Path):
+def test_a_relative_path_is_relative_to_the_store_or_the_table(warehouse: Path):
     location = f"{warehouse}/t"
     assert locations.path_in_table(location, "etc/passwd") == "etc/passwd"
     assert not locations.is_surely_in_table(location, "etc/passwd")
@@ -114,6 +114,6 @@ def test_traversal_is_refused_in_every_spelling(warehouse: Path):
             for spelling in (path, f"file://{path}" if path.startswith("/") else path):
                 with pytest.raises(InvalidManifestPath, match=r"holds '\.\.'"):
                     locations.path_in_table(location, spelling)
-    # Dots that are part of a name lead nowhere.
+    # Dots inside a name are not traversal.
     assert locations.path_in_table(location, "_versions/a..b") == "_versions/a..b"
     assert locations.path_in_table(location, "_versions/...") == "_versions/..."

@@ -1,4 +1,4 @@
-"""Judges namespaces that are over while the run goes on, so that nothing of them stays in memory."""
+"""Judges finished namespaces during the run, so that their operations need not be kept in memory."""
 
 import contextlib
 import threading
@@ -19,8 +19,8 @@ from tests.chaos.harness.spaces import Space, Spaces
 from tests.chaos.harness.transport import NotSent
 
 _SETTLED = 10.0
-"""Seconds after its last operation before a namespace is judged. Most requests that no client
-waits for have ended by then; later changes are detected at the end of the run."""
+"""Seconds between the last operation of a namespace and its judgement. Most requests for which no
+client waits have ended by then. Later changes are detected at the end of the run."""
 _DEFINITE = {"missing", "no version"}
 View = list[tuple[str, str, str, dict[str, Any]]]
 
@@ -29,7 +29,7 @@ View = list[tuple[str, str, str, dict[str, Any]]]
 class Judged:
     verdict: Verdict
     committed: frozenset[str]
-    """The requests that the verdict took for carried out, of those that were not acknowledged."""
+    """The unacknowledged requests that the verdict assumed to be executed."""
     view: View
 
 
@@ -41,7 +41,7 @@ class _Waiting:
 
 
 class BackgroundJudge:
-    """Linearizability, of one namespace after the other. ``reader`` is a client of its own."""
+    """Judges the linearizability of one namespace after the other. ``reader`` is a separate client."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class BackgroundJudge:
 
     def run(self, stop: threading.Event) -> None:
         while not stop.wait(5):
-            # The server may be away, and the database too: later, then.
+            # Retry later: the server or the database may be unreachable.
             with contextlib.suppress(NotSent, psycopg.Error):
                 self._judge_due()
 
@@ -118,10 +118,10 @@ class BackgroundJudge:
             self._say(f"{anomaly.kind}: {anomaly.text[:2000]}")
 
     def finish(self, name: str, view: View | None, committed: set[str]) -> list[Operation]:
-        """The last word on a namespace, and its operations.
+        """The final verdict on a namespace, and its operations.
 
-        ``view`` is what was read when all was over. It is judged anew if that is not what was read
-        before, or if more was committed since.
+        ``view`` is the state after the run. The namespace is judged again if the state has changed
+        since, or if more was committed.
         """
         operations = self._history.read(name)
         before = self._judged.get(name)
@@ -132,7 +132,7 @@ class BackgroundJudge:
 
 
 def read_view(reader: Session, space: Space) -> View | None:
-    """Everything that a namespace has; None if a read got no answer."""
+    """The complete state of a namespace; None if a read got no answer."""
     reads = reader.read_all(space)
     if any(op.outcome != OK and op.output.get("error") not in _DEFINITE for op in reads):
         return None

@@ -14,11 +14,11 @@ from tests.chaos.harness.transport import Connection, NotSent
 
 Step = dict[str, Any]
 _FEW = 4
-"""Tables of a namespace. Reads of tables that are missing make a poor history."""
+"""Number of tables of a namespace. A history with many reads of missing tables proves little."""
 
 
 class Client(LanceClient, IcebergClient):
-    """Sends operations of both protocols at random, weighted, against names that others use too."""
+    """Sends random, weighted operations of both protocols on names that other clients use too."""
 
     def __init__(
         self, number: int, connection: Connection, spaces: Spaces, history: History, seed: int

@@ -1,4 +1,4 @@
-"""The time of day of the processes under test, which can be set off."""
+"""The time of day of the processes under test, which can be shifted."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ _SOURCE = Path(__file__).with_name("clock.c")
 class Clock:
     """All processes of a server that starts with ``environment`` have this clock.
 
-    It takes a C compiler. ``missing`` says why there is none. Clocks that only count up go on as ever.
+    It requires a C compiler; ``missing`` is the reason if there is none. Monotonic clocks are not changed.
     """
 
     def __init__(self, directory: Path) -> None:
-        """``directory`` is one that every user may pass."""
+        """``directory`` must be accessible to every user."""
         self._file = directory / "clock.offset"
         self.missing = ""
         self.environment: dict[str, str] = {}
@@ -44,7 +44,7 @@ class Clock:
         return not self.missing
 
     def set_off(self, seconds: int) -> None:
-        """From now on, by so many seconds from the true time."""
+        """Shift the time of day by this number of seconds."""
         descriptor = os.open(self._file, os.O_WRONLY)
         try:
             os.pwrite(descriptor, struct.pack("q", seconds), 0)

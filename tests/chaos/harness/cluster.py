@@ -1,4 +1,4 @@
-"""The Monodon under test: ``python -m server up`` in a home of its own, and its processes."""
+"""The Monodon under test: ``python -m server up`` with its own home, and its processes."""
 
 import contextlib
 import os
@@ -46,7 +46,8 @@ class Cluster:
             "MONODON_WORKER_CONCURRENCY": "1",
             "MONODON_LOG_LEVEL": "warning",
             **(clock.environment if clock is not None else {}),
-            # setproctitle, which a tool of the tests brings, would overwrite what environ() reads.
+            # setproctitle, a dependency of a test tool, would overwrite the memory that environ()
+            # reads.
             "SPT_NOENV": "1",
             **({"DATABASE_URL": pair.url} if pair is not None else {}),
             **settings,
@@ -154,7 +155,7 @@ class Cluster:
                     if process is not None and process.status() == psutil.STATUS_STOPPED:
                         process.resume()
 
-    # -- looking into it
+    # -- inspection
 
     def database_url(self) -> str:
         """URL of the web server's database, with the embedded database's authentication."""
@@ -174,7 +175,7 @@ class Cluster:
         return psycopg.connect(self.database_url(), autocommit=True, **options)
 
     def is_idle(self, seconds: float) -> bool:
-        """True if no transaction of the server has been open for so long."""
+        """True if no transaction of the server has been open for this time."""
         with self.database(connect_timeout=5) as connection:
             return connection.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"

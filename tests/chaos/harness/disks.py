@@ -1,4 +1,4 @@
-"""Small file systems of their own for the database's data and its log, which can be filled."""
+"""Small separate file systems for the database's data and its log, which can be filled."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from typing import Self
 class Disks:
     """Mounts that hold PostgreSQL's data and, apart from it, its write-ahead log.
 
-    It takes root and loop devices. ``missing`` says why there are none.
+    It requires root and loop devices; ``missing`` is the reason if they are not available.
     """
 
     def __init__(self, home: Path, *, megabytes: int) -> None:
@@ -25,7 +25,7 @@ class Disks:
         return list(self._mounts)
 
     def move(self, data: Path) -> None:
-        """Move the data directory of a stopped server, and its log, onto file systems of their own."""
+        """Move the data directory of a stopped server and its log to separate file systems."""
         try:
             self._mount("data", data)
             self._mount("WAL", data / "pg_wal")
@@ -56,7 +56,7 @@ class Disks:
 
     @contextlib.contextmanager
     def full(self, name: str) -> Iterator[None]:
-        """Take all the space that is left."""
+        """Use all free space during the block."""
         directory = self._mounts[name]
         filler = directory / "filler-of-the-harness"
         try:

@@ -1,4 +1,4 @@
-"""Real clients, pylance and PyIceberg: each appends rows of its own, and reads what all have appended."""
+"""Real clients, pylance and PyIceberg. Each appends its own rows, and reads the rows of all."""
 
 import contextlib
 import random
@@ -101,7 +101,7 @@ class Engine:
         self._history.end(operation)
 
     def read_all(self) -> None:
-        """Every table that the engines of the format have had."""
+        """Read every table that the engines of the format have used."""
         for table in self.shared.tables:
             self.table = table
             self.read()

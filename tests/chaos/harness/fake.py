@@ -1,4 +1,4 @@
-"""A catalog in memory, with switches for bugs: it proves that the judges find what they look for.
+"""An in-memory catalog with switchable bugs, which proves that the judges detect them.
 
 It serves simulated clients whose operations overlap. Without a bug each operation takes effect at one
 moment between its call and its return, so its history is correct by construction.
@@ -66,7 +66,7 @@ class _World:
 
 
 class FakeCatalog:
-    """``bug`` is one of BUGS, or empty. It strikes some of the operations that it may concern."""
+    """``bug`` is one of BUGS, or empty. It affects some of the operations to which it applies."""
 
     def __init__(self, seed: int, bug: str = "", *, clients: int = 5, length: int = 400) -> None:
         self.dice = random.Random(seed)
@@ -319,7 +319,7 @@ class FakeCatalog:
         chosen = [n for n, _ in table.live if step["version"] <= n < step["end"]]
         table.deleted |= set(chosen)
         if self.bug == "tombstone reuse":
-            for number in chosen:  # the row goes, and with it all memory of the number
+            for number in chosen:  # the row is deleted, so the number is no longer in use
                 table.deleted.discard(number)
                 del table.versions[number]
         return {"count": len(chosen)}
@@ -357,7 +357,7 @@ class FakeCatalog:
         self._world.tables[step["new"]] = self._world.tables.pop(step["name"])
         return {}
 
-    # -- its rows and events
+    # -- rows and events
 
     def _record(self, operation: Operation, steps: list[dict[str, Any]]) -> None:
         number = next(self._transactions)
@@ -380,7 +380,7 @@ class FakeCatalog:
             self.ledger.audit.append(AuditRow(identity, action, transaction, operation.id, uuid))
 
     def _finish(self) -> None:
-        """The events that a follower got, with the bugs of the outbox."""
+        """The events that a follower received, with the bugs of the outbox."""
         self.events = list(self.ledger.audit)
         at = self.dice.randrange(20, len(self.events) - 20)
         match self.bug:
@@ -398,7 +398,7 @@ class FakeCatalog:
         self._struck += 1
 
     def _reorder(self) -> None:
-        """Two commits of an Iceberg table have their events in the other order."""
+        """Swap the events of two commits of an Iceberg table."""
         audit = self.ledger.audit
         places = [i for i, row in enumerate(audit) if row.action == "table.commit"]
         first, second = next(

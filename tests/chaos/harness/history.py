@@ -16,10 +16,10 @@ _READS = {"names", "describe", "latest", "list", "load", "rows"}
 
 @dataclass
 class Operation:
-    """One line of the history. ``id`` is also the request id, so the catalog's rows name it.
+    """One line of the history. ``id`` is also the request id, which the catalog's rows contain.
 
-    ``fail`` means a definite refusal: the server said that nothing changed. ``unknown`` means that the
-    answer was lost, or said that the outcome is not known.
+    ``fail`` means a definite refusal: the server answered that nothing changed. ``unknown`` means that the
+    answer was lost, or reported an unknown outcome.
     """
 
     id: str
@@ -44,9 +44,9 @@ class Operation:
 
     @property
     def is_judged(self) -> bool:
-        """Whether its answer says something that judges can hold against others.
+        """True if the judges can check the answer.
 
-        Each write is judged: what was refused must not have been done, what was not answered at most once.
+        Each write is judged: a refused write must not have taken effect, and one without an answer at most once.
         """
         if self.is_write or self.kind == "append":
             return True
@@ -55,17 +55,18 @@ class Operation:
 
 
 class History:
-    """Thread-safe. Each namespace has a file of its own below ``directory``; none is kept in memory."""
+    """Thread-safe history. Each namespace has its own file below ``directory``; none is kept in
+    memory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.operations = 0
         self.judged = 0
-        """Operations that will have been judged."""
+        """Number of judged operations."""
         self.outcomes: Counter[str] = Counter()
         self.acknowledged = 0
-        """Writes."""
+        """Number of writes."""
         self._files: dict[str, BinaryIO] = {}
         self._lock = threading.Lock()
 

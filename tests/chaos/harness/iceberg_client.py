@@ -41,7 +41,7 @@ class IcebergClient(Session):
         self._committed(space, operation, acknowledged)
 
     def _write_once(self, operation: Operation, path: str, body: dict[str, Any]) -> bool:
-        """Send it under one Idempotency-Key until an answer says how it ended."""
+        """Send a request with one Idempotency-Key until an answer reports its outcome."""
         key = {"idempotency-key": str(_uuid7(self._dice))}
         self._history.begin(operation)
         deadline = time.monotonic() + 20
@@ -79,7 +79,7 @@ class IcebergClient(Session):
             if not acknowledged:
                 self.read_iceberg(space, step["name"])
             elif belief := space.tables.get(step["name"]):
-                # Replaced rather than changed: other clients read it meanwhile.
+                # Replaced, not changed, because other clients read it concurrently.
                 space.tables[step["name"]] = replace(
                     belief, snapshot=int(step["snapshot"]), sequence=step["sequence"]
                 )

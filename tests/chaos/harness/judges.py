@@ -12,7 +12,7 @@ from tests.chaos.harness.ledger import AuditRow, Ledger
 from tests.chaos.harness.linearizability import Verdict
 
 _WITH_VERSION = {"version.create", "table.create", "table.commit"}
-"""The actions that enter one version into the ledger each."""
+"""The actions that each add one version to the ledger."""
 _REQUEST = re.compile(r"id='(c\d+-\d+)'")
 _NOT_KNOWN = re.compile("not known|unknown|lost while it committed", re.IGNORECASE)
 FALSE_ANSWERS = {"false failure", "lost acknowledgement", "done twice"}
@@ -23,7 +23,7 @@ class Anomaly:
     kind: str
     text: str
     log: str = ""
-    """The server's log of the request, and the lines right after."""
+    """The server's log of the request, and the following lines."""
 
     def with_log(self, lines: Sequence[str]) -> "Anomaly":
         match = _REQUEST.search(self.text)
@@ -49,7 +49,8 @@ def judge(
 def of_operations(
     operations: Sequence[Operation], times: Mapping[str, int], values: Collection[str]
 ) -> list[Anomaly]:
-    """Of a namespace. ``times``: how often each request was carried out; ``values``: of versions."""
+    """Anomalies of a namespace. ``times``: number of executions of each request; ``values``: values
+    of versions."""
     return [
         *answers(operations, times),
         *expected(operations),
@@ -74,7 +75,7 @@ def of_verdicts(verdicts: Iterable[Verdict], operations: Iterable[Operation]) ->
 
 
 def answers(operations: Iterable[Operation], times: Mapping[str, int]) -> list[Anomaly]:
-    """An acknowledged write stands, once; a refused one does not."""
+    """An acknowledged write took effect once; a refused one did not."""
     anomalies = []
     for operation in operations:
         if not operation.is_write:
@@ -90,7 +91,7 @@ def answers(operations: Iterable[Operation], times: Mapping[str, int]) -> list[A
 
 
 def expected(operations: Iterable[Operation]) -> list[Anomaly]:
-    """Refusals have a kind that the request may give cause for, and are not internal errors."""
+    """Refusals have a kind that the request can cause, and are not internal errors."""
     anomalies = []
     for operation in operations:
         error = operation.output.get("error", "")
@@ -161,7 +162,7 @@ def order(ledger: Ledger) -> list[Anomaly]:
 
 
 def sessions(operations: Iterable[Operation]) -> list[Anomaly]:
-    """A client never reads an Iceberg table older than it has read it before."""
+    """A client never reads an older state of an Iceberg table than before."""
     newest: dict[tuple[int, str], int] = defaultdict(int)
     anomalies = []
     for operation in sorted(operations, key=lambda record: record.call):

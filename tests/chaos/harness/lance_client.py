@@ -43,7 +43,7 @@ class LanceClient(Session):
         self._added(space, operation, "/v1/table/batch-commit", {"operations": entries})
 
     def _replace(self, space: Space) -> None:
-        """One batch forgets a table, declares another of its name, and adds its first version."""
+        """One batch deregisters a table, declares another with its name, and adds its first version."""
         name = space.present(LANCE_NAMES, self._dice)
         operation = self._operation(space, "write", format="lance")
         location = space.location(operation.id)

@@ -59,7 +59,7 @@ class Ledger:
         return {row.value for row in self.versions}
 
 
-# A failed transaction without operations only keeps a lost commit from coming late.
+# A failed transaction without operations only prevents a late commit of a lost transaction.
 _CARRIED_OUT = "NOT (lower(status) = 'failed' AND operations = '[]')"
 
 
@@ -104,7 +104,7 @@ def carried_out(connection: psycopg.Connection, requests: Collection[str]) -> se
 
 
 class Follower:
-    """Asks for events from the beginning, through all faults, and keeps every one that it gets."""
+    """Polls for events from the beginning, through all faults, and stores them."""
 
     def __init__(self, connection: Connection) -> None:
         self.events: list[AuditRow] = []

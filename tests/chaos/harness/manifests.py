@@ -1,6 +1,6 @@
 """Files that clients stage before they commit: Lance manifests and Iceberg manifest lists.
 
-They are whole files of empty tables, so that a server may read and check what it is given.
+They are complete files of empty tables, so that the server can read and check them.
 """
 
 import functools
@@ -19,7 +19,7 @@ _VERSION_FIELD = 3  # of the message Manifest in Lance's table.proto
 
 
 def lance_manifest(version: int, value: str) -> bytes:
-    """The manifest of this version of an empty table; ``value`` stands in it as readable text."""
+    """The manifest of this version of an empty table. It contains ``value`` as readable text."""
     head, message, footer = _template()
     content = b"".join(
         raw if number != _VERSION_FIELD else b"\x18" + _varint(version) for number, raw in message
@@ -52,9 +52,9 @@ _MARKS = (7_000_000_000_000_000_001, 7_000_000_000_000_000_002, 7_000_000_000_00
 
 
 def _manifest_list(snapshot: int, parent: int | None, sequence: int) -> bytes:
-    """As PyIceberg writes it, which takes ten times as long to do.
+    """A manifest list like PyIceberg's, which takes ten times as long to write.
 
-    Avro writes the three numbers as texts with their lengths.
+    The three numbers are written as texts with their lengths, as in Avro.
     """
     content = _list_template()
     for mark, number in zip(_MARKS, (snapshot, parent, sequence), strict=True):

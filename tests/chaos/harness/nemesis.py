@@ -1,4 +1,4 @@
-"""The faults, and who does them: one at a time, again and again, for as long as the load runs."""
+"""The faults, and the nemesis that injects them one at a time while the load runs."""
 
 import contextlib
 import random
@@ -33,9 +33,9 @@ class Pace:
 
 
 class Nemesis:
-    """``progress`` counts acknowledged operations: a fault is over when these go on.
+    """``progress`` counts acknowledged operations: a fault is over when the count increases again.
 
-    ``only`` names the faults to do, if not all.
+    ``only`` names the faults to inject, by default all.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Nemesis:
             self._faults = {name: fault for name, fault in self._faults.items() if name in only}
 
     def run(self, stop: threading.Event) -> None:
-        # Each kind once in random order, so that a short run has them all; then by weight.
+        # Each kind once in random order, so that a short run includes all; then by weight.
         first = self._dice.sample(list(self._faults), len(self._faults))
         began = time.monotonic()
         while not stop.is_set() and self._faults:
@@ -207,7 +207,7 @@ class Nemesis:
         return True
 
     def _jump_clock(self) -> bool:
-        """Off, and back again: two jumps."""
+        """Shift the clock and restore it: two jumps."""
         clock = self._cluster.clock
         if clock is None:
             return False

@@ -1,7 +1,7 @@
-"""Two PostgreSQL servers behind one address: one replicates the other, and takes over when it is told to.
+"""Two PostgreSQL servers behind one address: one is a replica of the other, and can be promoted.
 
-Replication is synchronous: a commit is acknowledged when both have it on disk. While the replica is made
-again after a failover there is only one, and there is no failover.
+Replication is synchronous: a commit is acknowledged when both have it on disk. After a failover, there is
+only one server, and no further failover, until the replica is created again.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ host   all          {USER}       127.0.0.1/32  scram-sha-256
 
 
 class Pair:
-    """``url`` leads to the one that is in charge. ``home`` is a directory that every user may pass."""
+    """``url`` is that of the primary. ``home`` must be accessible to every user."""
 
     def __init__(self, home: Path) -> None:
         self._home = home / "pair"
@@ -98,7 +98,7 @@ class Pair:
         self._log.close()
 
     def process(self) -> psutil.Process | None:
-        """The postmaster in charge; None while it is being restarted."""
+        """The postmaster of the primary; None while it is being restarted."""
         return self._primary.process()
 
     def fail_over(self) -> bool:
@@ -137,9 +137,9 @@ class Pair:
         return False
 
     def _keep(self) -> None:
-        """Start what should run, at first and when it was killed.
+        """Start the servers, and restart them after kills.
 
-        In one thread, since the servers die with the thread that has started them.
+        This runs in one thread, because the servers die with the thread that started them.
         """
         while not self._stop.wait(0.1):
             with self._guard:
@@ -148,7 +148,7 @@ class Pair:
                         node.start()
 
     def _make_replica(self) -> None:
-        """A copy of the one in charge; from when it is complete, commits wait for it."""
+        """Create a copy of the primary. Commits wait for the replica once it is complete."""
         node = self._replica
         while not self._stop.is_set():
             node.kill()
@@ -166,7 +166,7 @@ class Pair:
                 if connection.execute(streaming).fetchone() != (1,):
                     continue
                 _replicate(connection, to="*")
-                time.sleep(1)  # commits that began without a replica have ended
+                time.sleep(1)  # wait for commits that began without a replica
                 if self._is_complete():
                     self.is_protected = True
                     return
@@ -254,7 +254,7 @@ class _Node:
         return None
 
     def kill(self) -> None:
-        """Kill all its processes at once, as if its machine had stopped; it is not started again."""
+        """Kill all its processes, as if its machine had stopped. It is not restarted."""
         self.should_run = False
         if self._process is None:
             return

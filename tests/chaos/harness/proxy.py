@@ -7,9 +7,9 @@ from typing import Self
 
 
 class Proxy:
-    """Forwards everything; while ``is_losing``, it breaks each connection as the answer arrives.
+    """Forwards everything; while ``is_losing``, it breaks each connection when the answer arrives.
 
-    The server has carried the request out by then, and the client cannot know.
+    The server has executed the request by then, which the client cannot know.
     """
 
     def __init__(self, port: int) -> None:
@@ -32,7 +32,7 @@ class Proxy:
         return self
 
     def switch(self, port: int) -> None:
-        """Lead there from now on; break the connections that lead elsewhere."""
+        """Forward to this port from now on, and break connections to other ports."""
         self._upstream = port
         asyncio.run_coroutine_threadsafe(self._break_all(), self._loop).result(10)
 

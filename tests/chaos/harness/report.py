@@ -29,7 +29,7 @@ class Result:
     faults: dict[str, int]
     kills: int
     outages: dict[str, float]
-    """The longest time without an acknowledged write, by fault."""
+    """Longest time without an acknowledged write, by fault."""
     left_out: list[str]
     anomalies: list[Anomaly]
     commit: str = ""

@@ -1,4 +1,4 @@
-"""One run: start, load, break, heal, read everything once more, judge."""
+"""One run: start, load, faults, recovery, final reads, judgement."""
 
 import contextlib
 import queue
@@ -28,7 +28,7 @@ from tests.chaos.harness.spaces import Space, Spaces
 from tests.chaos.harness.transport import Connection, NotSent
 
 _AFTERWARDS = 40.0
-"""Seconds that a short run may need after its load: healing, reading, judging, stopping."""
+"""Seconds that a short run may need after its load: recovery, reads, judgement, stop."""
 _READERS = 4
 _OVERTIME = 1.25
 """Factor by which the load may exceed the planned time to reach the goals of a run."""
@@ -53,22 +53,24 @@ class Plan:
     pace: Pace | None = None
     """Faults per minute; by default there are ``pause`` seconds between faults."""
     faults: tuple[str, ...] = ()
-    """The names of the only faults to do; empty: all."""
+    """Names of the faults to inject; empty: all."""
     kills: int = 0
     operations: int = 0
     """Goals: the load continues until both are reached, at most a quarter longer."""
     budget: float | None = None
     """Seconds for the whole run: a slow start shortens the load, to a third at most."""
     keep: Path | None = None
-    """File that keeps the history; by default it is deleted with the home directory."""
+    """File for the history; by default it is deleted with the home directory."""
 
 
 def run(plan: Plan, say: Callable[[str], None] = print) -> report.Result:
-    """Raises RuntimeError if Monodon does not start, or does not come back."""
+    """Execute a plan. Raises RuntimeError if Monodon does not start or does not recover."""
     laps = _Laps()
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="monodon-chaos-")))
-        home.chmod(0o711)  # as root, PostgreSQL runs as another user and must pass through
+        home.chmod(
+            0o711
+        )  # as root, PostgreSQL runs as another user, which must be able to enter the directory
         clock = Clock(home) if plan.clock else None
         pair = stack.enter_context(Pair(home)) if plan.replica else None
         disks = stack.enter_context(Disks(home, megabytes=768 + int(plan.seconds * 2)))
@@ -209,7 +211,7 @@ class _Run:
             self._judge.close()
 
     def _client(self, number: int) -> Client:
-        """Every fourth goes through the proxy that loses answers."""
+        """A client; every fourth one uses the proxy that loses answers."""
         url = self._proxy.url if number % 4 == 3 else self._cluster.url
         connection = Connection(url, KEY)
         return Client(number, connection, self._spaces, self._history, self._plan.seed)
@@ -245,7 +247,7 @@ class _Run:
             f" {_megabytes()} MB"
         )
 
-    # -- when the load is over
+    # -- after the load
 
     def _read_everything(self) -> dict[str, View | None]:
         views: dict[str, View | None] = {}
@@ -278,7 +280,7 @@ class _Run:
     ) -> tuple[int, list[Anomaly]]:
         """The number of judged operations, and the anomalies."""
         times, values, committed = rows.times, rows.values, rows.committed
-        # Store the histories too, so that they can be judged again.
+        # Store the histories as well, so that they can be judged again.
         requests = "\n".join(sorted(committed))
         (self._history.directory / "committed.txt").write_text(requests + "\n", encoding="utf-8")
         judged, anomalies = 0, judges.of_ledger(rows, self._follower.events)
@@ -294,7 +296,7 @@ class _Run:
 
 
 def _read_patiently(reader: Client, space: Space) -> View | None:
-    """Again, while the server is still coming back."""
+    """Read, with retries while the server recovers."""
     for _ in range(20):
         with contextlib.suppress(NotSent):
             if (view := read_view(reader, space)) is not None:
@@ -341,6 +343,6 @@ def _left_out(plan: Plan, disks: Disks, clock: Clock | None) -> list[str]:
 
 
 def _megabytes() -> int:
-    """The most memory that this process has had."""
+    """Peak memory of this process, in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // (2**20 if sys.platform == "darwin" else 2**10)

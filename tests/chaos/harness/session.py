@@ -1,4 +1,4 @@
-"""A client's conversation with the catalog: sending one operation at a time, and reading."""
+"""A client's session with the catalog, which sends one operation at a time."""
 
 import itertools
 import random
@@ -35,7 +35,7 @@ class Session:
         self._history.begin(operation)
         answer = self._connection.send(operation, method, path, body)
         if operation.outcome == UNKNOWN or operation.output.get("error") == "unavailable":
-            # The server may be away: it needs its time to come back.
+            # The server may be unreachable and need time to recover.
             time.sleep(self._dice.uniform(0.1, 0.5))
         return answer
 

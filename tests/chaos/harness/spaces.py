@@ -1,6 +1,6 @@
-"""Namespaces that clients share, and what clients believe of them.
+"""Namespaces that clients share, and the clients' assumptions about them.
 
-A namespace takes a few hundred operations and is then replaced by a fresh one: its history stays short
+A namespace gets a few hundred operations and is then replaced by a new one, so that its history is short
 enough to be judged as a whole, across all its tables and both formats.
 """
 
@@ -21,9 +21,9 @@ SCHEMA = {
 
 @dataclass
 class Belief:
-    """What some client saw last; it may be old, which is what makes clients collide.
+    """The state that some client read last. It may be outdated, so that clients conflict.
 
-    Snapshot and sequence belong together: they change by replacing the whole.
+    Snapshot and sequence belong together, so the whole object is replaced.
     """
 
     location: str
@@ -40,7 +40,7 @@ class Space:
     tables: dict[str, Belief] = field(default_factory=dict)
     begun: int = 0
     users: int = 0
-    """Clients that have an operation in it under way."""
+    """Number of clients with a running operation in it."""
     is_ready: bool = False
     """True if the namespace is known to exist."""
     is_over: bool = False
@@ -76,7 +76,7 @@ class Spaces:
         return space
 
     def choose(self, dice: random.Random) -> tuple[Space, bool]:
-        """A namespace, and whether the caller must create it: the first who chooses it does.
+        """A namespace, and True if the caller must create it, because it is the first to choose it.
 
         The caller releases it.
         """

@@ -1,4 +1,4 @@
-"""One HTTP connection of a client, and what an answer means to the history."""
+"""The HTTP connection of a client, and the outcome that an answer means."""
 
 import http.client
 import re
@@ -35,9 +35,9 @@ class NotSent(Exception):
 
 
 class Connection:
-    """Kept open; ``url`` may be that of a proxy. Nothing is ever sent twice.
+    """A persistent connection; ``url`` may be that of a proxy. Requests are never repeated.
 
-    The standard library's client, since a request through urllib3 takes twice as long.
+    It uses the standard library, because a request through urllib3 takes twice as long.
     """
 
     def __init__(self, url: str, key: str, timeout: float = 20.0) -> None:
@@ -69,7 +69,7 @@ class Connection:
 
     def _connect(self) -> None:
         if self._http.sock is not None and select.select([self._http.sock], [], [], 0)[0]:
-            self._http.close()  # the other side has ended it
+            self._http.close()  # the server has closed it
         if self._http.sock is None:
             try:
                 self._http.connect()
@@ -82,7 +82,7 @@ class Connection:
 
 
 def _record(operation: Operation, status: int, data: bytes) -> dict[str, Any]:
-    """Fill in what an answer means; returns its body."""
+    """Fill in the outcome of an answer, and return its body."""
     operation.status = status
     content = _parse(data)
     if status < 300:
@@ -106,17 +106,17 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _refusal(status: int, content: dict[str, Any]) -> str:
-    """The refusal in the words of the model, which has one vocabulary for both protocols."""
+    """The refusal in the terms of the model, which are the same for both protocols."""
     error = content.get("error")
     if "unexpected server error" in str(error):
         return f"unexpected {status}"
     if status in _UNAVAILABLE or "nothing was changed" in str(error):
-        # Iceberg's clients take a 5xx for an unknown outcome; what surely failed comes as a 409.
+        # Iceberg's clients interpret a 5xx as an unknown outcome, so definite failures are 409.
         return "unavailable"
     if status == 400 and _ELSEWHERE.search(str(error)):
         return "elsewhere"
     if status == 400 and _CLOCK.search(str(error)):
-        return "clock"  # that of the server and that of the client are more than a minute apart
+        return "clock"  # the clocks of server and client differ by more than a minute
     if isinstance(error, dict):  # Iceberg
         return _ICEBERG.get(error.get("type", ""), f"unexpected {status}")
     if "code" in content:  # Lance

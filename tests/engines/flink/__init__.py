@@ -24,7 +24,7 @@ ICEBERG = Jar(
     "39e658d876f253815b4b17c6676bebf6a24d517afe93a21298106d1d7fa97331",
 )
 _OF_PYSPARK = ("hadoop-client-api-", "hadoop-client-runtime-")
-# Packages that Flink's own scripts open on Java 17.
+# Packages that Flink's scripts open on Java 17.
 _OPENED = (
     *("java.base/java.lang", "java.base/java.net", "java.base/java.io", "java.base/java.nio"),
     *("java.base/java.text", "java.base/java.time", "java.base/java.util"),
@@ -83,7 +83,7 @@ class Session:
 
 @contextmanager
 def session(directory: Path) -> Iterator[Session]:
-    """A Flink of its own in one process, whose files are below the directory."""
+    """A separate Flink in one process, with its files below the directory."""
     java = toolkit.hadoop_java()
     (compiler,) = toolkit.fetch(COMPILER)
     source = DIRECTORY / "driver" / "Statements.java"

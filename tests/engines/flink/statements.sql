@@ -90,7 +90,7 @@ CREATE TABLE later LIKE orders;
 CREATE DATABASE lake.spare;
 DROP DATABASE lake.spare;
 
--- A stream that goes on: what comes into one table is copied to another, with each checkpoint
+-- A continuous stream copies the rows of one table to another, with each checkpoint
 SET 'execution.runtime-mode' = 'streaming';
 SET 'execution.checkpointing.interval' = '1s';
 INSERT INTO later SELECT * FROM orders /*+ OPTIONS('streaming' = 'true', 'starting-strategy' = 'TABLE_SCAN_THEN_INCREMENTAL', 'monitor-interval' = '1s') */;

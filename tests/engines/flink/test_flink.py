@@ -1,4 +1,4 @@
-"""Flink's statements, and what other clients and the health of a table say of its upserts."""
+"""Flink's statements, and its upserts as seen by other clients and by the health of a table."""
 
 import time
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ def prepare() -> None:
 
 
 def _go(*arguments: str, directory: Path) -> None:
-    """The installed Go, else that of a wheel."""
+    """The installed Go, otherwise that of a wheel."""
     wheel = Path(sys.executable).parent
     go = shutil.which("go", path=f"{os.environ['PATH']}{os.pathsep}{wheel}")
     if go is None:
@@ -33,7 +33,7 @@ def build(program: str, directory: Path) -> None:
     """The executables `orders`, the program, and `conformance`, with iceberg-go's own tests."""
     shutil.copytree(DIRECTORY, directory, dirs_exist_ok=True)
     (directory / PROGRAM.name).write_text(program, encoding="utf-8")
-    # One package at a time: the compiler takes all processors and much memory otherwise.
+    # One package at a time: otherwise the compiler uses all processors and much memory.
     _go("build", "-p", "1", "-o", "orders", ".", directory=directory)
     _go("test", "-p", "1", "-c", "-o", "conformance", ".", directory=directory)
 

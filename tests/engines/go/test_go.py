@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
 
 @pytest.fixture(scope="module")
 def server(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server of its own, as iceberg-go spells the names of files below a space in its own way."""
+    """A separate server without spaces in its paths, which iceberg-go encodes differently."""
     with serving(tmp_path_factory.mktemp("warehouse")) as server:
         yield server
 

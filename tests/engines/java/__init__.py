@@ -46,7 +46,7 @@ _DATA = (
         "31748bb5006d2f86ee1853754ea9d4bae26784d1a651aecd6fb87faf770ca0ba",
     ),
 )
-# With a hyphen behind: the name of the jar without its version.
+# The name of the jar without its version, with a hyphen at the end.
 _OF_PYSPARK = (
     *("hadoop-client-api-", "hadoop-client-runtime-", "avro-1", "slf4j-api-", "RoaringBitmap-"),
     *("jackson-annotations-", "jackson-core-", "jackson-databind-", "aircompressor-"),

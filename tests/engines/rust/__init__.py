@@ -28,7 +28,7 @@ def _cargo(*arguments: str, directory: Path) -> None:
 
 
 def build(program: str, directory: Path) -> Path:
-    """The executable. What the crates compile to is kept beside the jars."""
+    """Build the executable. The compiled crates are stored beside the jars."""
     shutil.copytree(DIRECTORY, directory, dirs_exist_ok=True)
     (directory / "src" / "main.rs").write_text(program, encoding="utf-8")
     target = toolkit.cache("rust")

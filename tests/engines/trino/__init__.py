@@ -37,7 +37,7 @@ _STOP_SECONDS = 30
 
 
 def prepare() -> None:
-    """Fetch and unpack what Trino needs. Raises Missing, NotFetched."""
+    """Download and unpack Trino and its Java. Raises Missing, NotFetched."""
     toolkit.java(_OLDEST_JAVA)
     toolkit.unpack(_SERVER)
     toolkit.unpack(_ICEBERG)
@@ -69,7 +69,7 @@ def server(catalogs: dict[str, str]) -> Iterator[int]:
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = [
             toolkit.java(_OLDEST_JAVA),
-            # Short queries on small tables: what takes long is the start and the compilers.
+            # Queries are short: most of the time is start-up and compilation.
             *("-Xmx1500M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-Djdk.attach.allowAttachSelf=true", "--sun-misc-unsafe-memory-access=allow"),
             f"-Dconfig={configuration}",
@@ -102,7 +102,7 @@ def _is_ready(port: int) -> bool:
 
 
 class Session:
-    """One user's session; what USE and SET SESSION say lasts."""
+    """A user's session, in which USE and SET SESSION are persistent."""
 
     def __init__(self, port: int) -> None:
         self._connection = trino.dbapi.connect(

@@ -140,7 +140,7 @@ ALTER TABLE orders SET PROPERTIES max_commit_retry = 10;
 SELECT value FROM "orders$properties" WHERE key = 'commit.retry.num-retries';
 -- 10
 
--- What lies behind a table
+-- Metadata tables
 SELECT operation FROM "orders$snapshots" ORDER BY committed_at;
 -- append
 -- append

@@ -1,4 +1,4 @@
-"""Trino's statements, and whether other clients read what Trino wrote."""
+"""Trino's statements, and tables of Trino read by other clients."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +44,7 @@ def test_statements(server: LiveServer, port: int) -> None:
     )
     assert count > 100
 
-    # The files are where the catalog says, so PyIceberg reads the rows.
+    # The files are at the catalog's location, so PyIceberg reads the rows.
     catalog = RestCatalog("tests", uri=server.url, token=server.key)
     rows = catalog.load_table("trino.orders").scan().to_arrow().sort_by("id")
     assert rows.select(["id", "article", "amount"]).to_pylist() == [
@@ -116,7 +116,7 @@ def test_a_client_with_id_and_secret(port: int) -> None:
 
 
 def test_concurrent_writers_lose_no_commit(server: LiveServer, port: int) -> None:
-    """Each commit is made again on the newest metadata, as often as the table allows."""
+    """Each commit is retried on the newest metadata, as often as the table allows."""
     execute = engine.Session(port)
     execute("CREATE SCHEMA lake.busy")
     execute(

@@ -89,8 +89,10 @@ class _Visitor(BoundBooleanExpressionVisitor[bool]):
         return True  # bounds need not be values of the column
 
     def visit_in(self, term: BoundTerm, literals: set[Any]) -> bool:
-        if len(literals) > _MAX_LITERALS or not self._is_comparable(term):
-            return self._is_comparable(term)
+        if not self._is_comparable(term):
+            return False
+        if len(literals) > _MAX_LITERALS:
+            return True
         lower, upper = self._bounds(term)
         return any(
             (lower is None or lower <= value) and (upper is None or value <= upper)

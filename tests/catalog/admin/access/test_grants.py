@@ -1,4 +1,4 @@
-"""The admin by grants: what the pages show to whom, setting a grant, and what is told before it goes."""
+"""Grants in the admin: visibility of pages, setting a grant, and the preview of a removal."""
 
 import pytest
 from django.contrib import admin
@@ -27,7 +27,7 @@ def text(answer) -> str:
     return answer.content.decode()
 
 
-def give(principal: str, on: On, privileges: Privilege) -> None:
+def grant(principal: str, on: On, privileges: Privilege) -> None:
     grants.set_grant(actor=SYSTEM, on=on, principal=principal, privileges=privileges)
 
 
@@ -38,9 +38,9 @@ def row(db, warehouse) -> Table:
     return make_table("prod", "t")
 
 
-def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
+def test_lists_and_pages_contain_only_objects_that_may_be_browsed(sign_in, row):
     bob = sign_in()
-    give("user:bob", On.table(("prod", "t")), Privilege.BROWSE)
+    grant("user:bob", On.table(("prod", "t")), Privilege.BROWSE)
     listed = text(bob.get(TABLES))
     assert "prod.t" in listed
     assert "other.secret" not in listed
@@ -75,9 +75,9 @@ def test_lists_and_pages_show_what_may_be_browsed(sign_in, row):
         (Privilege.ALL, {"grant", "policy", "repair", "rename", "deregister", "drop"}),
     ],
 )
-def test_buttons_go_by_the_privileges_on_the_row(sign_in, row, privilege, offered):
+def test_buttons_depend_on_the_privileges_on_the_row(sign_in, row, privilege, offered):
     bob = sign_in()
-    give("user:bob", On.table(("prod", "t")), privilege)
+    grant("user:bob", On.table(("prod", "t")), privilege)
     page = text(bob.get(url(row)))
     buttons = {
         action
@@ -106,8 +106,8 @@ def test_a_grant_is_set_on_the_page(browser, row, on_table):
         assert fragment in page
 
 
-def test_what_would_be_lost_is_shown_before_it_goes(browser, row):
-    give("etl", On.namespace(("prod",)), Privilege.WRITE)
+def test_a_removal_previews_the_lost_access(browser, row):
+    grant("etl", On.namespace(("prod",)), Privilege.WRITE)
     form = f"{url(row.namespace, 'grant')}?principal=etl&remove=1"
     assert 'value="etl"' in text(browser.get(form))
     with unchanged():
@@ -119,21 +119,21 @@ def test_what_would_be_lost_is_shown_before_it_goes(browser, row):
     assert not Grant.objects.exists()
 
 
-def test_what_cannot_be_granted_is_a_message(browser, sign_in, row):
+def test_an_invalid_grant_is_reported_as_a_message(browser, sign_in, row):
     with unchanged():
         answer = browser.post(url(row, "grant"), {"principal": "no", "privileges": ["read"]})
     assert "&#x27;no&#x27; does not exist" in text(answer)
     bob = sign_in()
-    give("user:bob", On.table(("prod", "t")), Privilege.GRANT)
+    grant("user:bob", On.table(("prod", "t")), Privilege.GRANT)
     with unchanged():
         answer = bob.post(url(row, "grant"), {"principal": "etl", "privileges": ["manage"]})
     assert "does not hold" in text(answer)
 
 
-def test_a_namespace_is_made_where_one_may_create(sign_in, db, warehouse):
+def test_a_namespace_is_created_by_a_user_with_create(sign_in, db, warehouse):
     parent = make_namespace("prod")
     bob = sign_in()
-    give("user:bob", On.namespace(("prod",)), Privilege.CREATE)
+    grant("user:bob", On.namespace(("prod",)), Privilege.CREATE)
     add = f"{NAMESPACES}add/?parent={parent.pk}"
     assert bob.post(add, {"name": "new", "properties": ""}).status_code == 302
     assert Namespace.objects.named(("prod", "new")).get().owner == "user:bob"
@@ -154,10 +154,10 @@ OURS = [model for model in admin.site._registry if model._meta.app_label == "cat
 
 
 @pytest.mark.parametrize("model", OURS, ids=lambda model: model._meta.model_name)
-def test_who_was_granted_nothing_sees_no_row_of_any_kind(sign_in, model, warehouse):
+def test_users_without_grants_see_no_rows(sign_in, model, warehouse):
     _rows_of_every_kind(warehouse)
     rows = list(model._default_manager.all()[:4])
-    if model is Namespace:  # that there is a root is no secret
+    if model is Namespace:  # the existence of the root is not secret
         rows = [row for row in rows if row.path]
     assert rows or model._meta.model_name in NONE_IN_THE_EXAMPLES
     bob = sign_in()

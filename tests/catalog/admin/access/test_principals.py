@@ -38,7 +38,7 @@ def press(browser: Client, row: object, action: str, **form: object):
     return browser.post(url, form)
 
 
-def said(browser: Client, answer) -> str:
+def page_of(browser: Client, answer) -> str:
     if answer.status_code == 302:
         return browser.get(answer["location"]).content.decode()
     return answer.content.decode()
@@ -52,7 +52,7 @@ def said(browser: Client, answer) -> str:
         ("user", "grace", "user:grace"),
     ],
 )
-def test_a_principal_is_made(browser, kind, name, whole):
+def test_a_principal_is_created(browser, kind, name, whole):
     form = {"kind": kind, "name": name, "level": "read", "description": "x"}
     answer = browser.post(f"{LIST}add/", form)
     row = Principal.objects.get(name=whole)
@@ -60,14 +60,14 @@ def test_a_principal_is_made(browser, kind, name, whole):
     assert (row.kind, row.level, row.description) == (kind, "read", "x")
     event = AuditEvent.objects.get(action="principal.create", target=whole)
     assert (event.actor, event.interface) == ("user:ada", "admin")
-    assert whole in said(browser, browser.get(LIST))
-    assert "exists already" in said(browser, browser.post(f"{LIST}add/", form))
+    assert whole in page_of(browser, browser.get(LIST))
+    assert "exists already" in page_of(browser, browser.post(f"{LIST}add/", form))
 
 
 @pytest.mark.parametrize("name", ["a:b", "system", "a/b"])
-def test_names_that_nobody_gets(browser, name):
+def test_invalid_names_are_refused(browser, name):
     form = {"kind": "service", "name": name, "level": "granted"}
-    assert "name" in said(browser, browser.post(f"{LIST}add/", form))
+    assert "name" in page_of(browser, browser.post(f"{LIST}add/", form))
     assert [row.name for row in Principal.objects.all()] == ["user:ada"]
 
 
@@ -79,7 +79,7 @@ def test_a_principal_is_changed_deactivated_and_activated(browser):
     press(browser, row, "deactivate")
     row.refresh_from_db()
     assert not row.is_active
-    page = said(browser, browser.get(page_url(row)))
+    page = page_of(browser, browser.get(page_url(row)))
     assert "inactive" in page
     assert "/activate/" in page
     assert "/deactivate/" not in page
@@ -91,11 +91,11 @@ def test_a_principal_is_changed_deactivated_and_activated(browser):
 def test_groups_and_their_members(browser):
     row, group = principal("etl"), principal("group:data", PrincipalKind.GROUP)
     press(browser, row, "join", group="group:data")
-    assert "group:data" in said(browser, browser.get(page_url(row)))
-    assert "etl" in said(browser, browser.get(page_url(group)))
-    assert "/join/" not in said(browser, browser.get(page_url(group)))
+    assert "group:data" in page_of(browser, browser.get(page_url(row)))
+    assert "etl" in page_of(browser, browser.get(page_url(group)))
+    assert "/join/" not in page_of(browser, browser.get(page_url(group)))
     answer = press(browser, row, "join", group="nobody")
-    assert "does not exist" in said(browser, answer)
+    assert "does not exist" in page_of(browser, answer)
     press(browser, row, "leave", group="group:data")
     assert not row.groups.exists()
 
@@ -117,7 +117,7 @@ def test_pages_of_principals_are_for_administrators(browser, db):
     assert not Principal.objects.filter(name="x").exists()
 
 
-def test_the_list_costs_a_fixed_number_of_queries(browser, django_assert_max_num_queries):
+def test_the_list_takes_a_fixed_number_of_queries(browser, django_assert_max_num_queries):
     for i in range(20):
         principal(f"p{i}")
     with django_assert_max_num_queries(6):
@@ -129,14 +129,14 @@ def test_the_list_costs_a_fixed_number_of_queries(browser, django_assert_max_num
 # --- keys ----------------------------------------------------------------------------------------
 
 
-def shown(answer) -> str:
+def key_of(answer) -> str:
     assert "no-store" in answer["cache-control"]
     match = re.search(r'id="api-key">(mnd_[\w-]+)<', answer.content.decode())
     assert match
     return match[1]
 
 
-def test_a_key_for_less_than_its_principal(browser):
+def test_a_key_may_have_fewer_rights_than_its_principal(browser):
     principal("etl", level=PrincipalLevel.ADMIN)
     namespace = make_namespace("nyc", "weather")
     form = {
@@ -146,24 +146,24 @@ def test_a_key_for_less_than_its_principal(browser):
         "scopes": ["read", "write"],
         "namespace": "nyc.weather",
     }
-    key = shown(browser.post("/admin/catalog/apikey/add/", form))
+    key = key_of(browser.post("/admin/catalog/apikey/add/", form))
     row = ApiKey.objects.get()
     assert known_keys.find_key(key) == row
     assert (row.principal.name, row.scopes, row.namespace) == ("etl", ["write"], namespace)
-    page = said(browser, browser.get(page_url(row)))
+    page = page_of(browser, browser.get(page_url(row)))
     assert "browse, read, write" in page
     assert "nyc.weather" in page
-    assert key not in page + said(browser, browser.get("/admin/catalog/apikey/"))
+    assert key not in page + page_of(browser, browser.get("/admin/catalog/apikey/"))
 
 
 def test_a_key_is_replaced(browser):
     row, old = api_keys.create_api_key(actor=SYSTEM, name="etl")
-    key = shown(press(browser, row, "rotate", hours="2"))
+    key = key_of(press(browser, row, "rotate", hours="2"))
     row.refresh_from_db()
     assert row.replaced_by == known_keys.find_key(key)
     assert known_keys.find_key(old) == row
-    assert "etl-2" in said(browser, browser.get(page_url(row)))
-    assert "already replaced" in said(browser, press(browser, row, "rotate", hours="2"))
+    assert "etl-2" in page_of(browser, browser.get(page_url(row)))
+    assert "already replaced" in page_of(browser, press(browser, row, "rotate", hours="2"))
     assert ApiKey.objects.count() == 2
 
 
@@ -183,14 +183,14 @@ def test_a_user_gets_a_principal(browser):
     assert event.actor == "user:ada"
 
 
-def test_a_user_takes_nobodys_name(browser):
+def test_the_name_of_another_principal_is_refused(browser):
     principal("user:bob", PrincipalKind.USER, issuer="https://id.example.com", subject="1")
     answer = browser.post("/admin/auth/user/add/", user_form())
     assert "exists already" in answer.content.decode()
     assert not User.objects.filter(username="bob").exists()
 
 
-def changed(user: User, **more: str) -> dict[str, str]:
+def user_form_of(user: User, **more: str) -> dict[str, str]:
     form = {
         "is_staff": "on",
         "is_active": "on",
@@ -203,51 +203,55 @@ def changed(user: User, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("change", [{"is_active": ""}, {"is_superuser": ""}])
-def test_the_last_administrator_stays(browser, change):
+def test_the_last_administrator_is_not_removed(browser, change):
     user = User.objects.get()
     url = f"/admin/auth/user/{user.pk}/change/"
-    assert "is the last administrator" in said(browser, browser.post(url, changed(user, **change)))
+    assert "is the last administrator" in page_of(
+        browser, browser.post(url, user_form_of(user, **change))
+    )
     user.refresh_from_db()
     assert (user.is_active, user.is_superuser) == (True, True)
     answer = browser.post(f"/admin/auth/user/{user.pk}/delete/", {"post": "yes"})
-    assert "is the last administrator" in said(browser, answer)
+    assert "is the last administrator" in page_of(browser, answer)
     User.objects.create_superuser("eve", password="x")
-    browser.post(url, changed(user, **change))
+    browser.post(url, user_form_of(user, **change))
     user.refresh_from_db()
     assert (user.is_active, user.is_superuser) != (True, True)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nor_goes_the_last_administrator_among_many(browser):
+def test_a_bulk_delete_does_not_remove_the_last_administrator(browser):
     user = User.objects.get()
     other = User.objects.create_user("bob", password="x")
     chosen = [user.pk, other.pk]
     form = {"action": "delete_selected", "_selected_action": chosen, "post": "yes"}
     answer = browser.post("/admin/auth/user/", form)
-    assert "is the last administrator" in said(browser, answer)
+    assert "is the last administrator" in page_of(browser, answer)
     assert {row.pk for row in User.objects.all()} == set(chosen)
     assert Principal.objects.count() == 2
 
 
-def test_a_user_keeps_the_name(browser):
+def test_the_name_of_a_user_cannot_be_changed(browser):
     user = User.objects.get()
-    browser.post(f"/admin/auth/user/{user.pk}/change/", changed(user, username="other"))
+    browser.post(f"/admin/auth/user/{user.pk}/change/", user_form_of(user, username="other"))
     assert [row.username for row in User.objects.all()] == ["ada"]
 
 
-def test_who_is_deactivated_loses_the_rights_of_the_keys(browser):
+def test_keys_of_a_deactivated_user_lose_their_rights(browser):
     bob = User.objects.create_user("bob", password="x")
     _, key = api_keys.add_key(actor=SYSTEM, principal="user:bob", name="laptop")
     authentication.authenticate(key)
-    browser.post(f"/admin/auth/user/{bob.pk}/change/", changed(bob, is_active="", is_superuser=""))
+    browser.post(
+        f"/admin/auth/user/{bob.pk}/change/", user_form_of(bob, is_active="", is_superuser="")
+    )
     with pytest.raises(Unauthenticated):
         authentication.authenticate(key)
     event = AuditEvent.objects.filter(target="user:bob").latest("pk")
     assert (event.actor, event.after) == ("user:ada", {"is_active": False})
 
 
-def deleted(browser: Client, username: str = "bob", **more: object) -> Principal:
-    """What is left of a person whose user was deleted: who had a key, a grant and a namespace."""
+def delete_user(browser: Client, username: str = "bob", **more: object) -> Principal:
+    """Delete a user that has a key, a grant and a namespace. Return the principal."""
     bob = User.objects.create_user(username, password="x")
     row = Principal.objects.get(user=bob)
     Principal.objects.filter(pk=row.pk).update(**more)
@@ -263,8 +267,8 @@ def deleted(browser: Client, username: str = "bob", **more: object) -> Principal
     return Principal.objects.get(name=row.name)
 
 
-def test_of_a_deleted_user_the_name_alone_stays(browser):
-    row = deleted(browser, description="Bob", level="read")
+def test_the_principal_of_a_deleted_user_keeps_only_its_name(browser):
+    row = delete_user(browser, description="Bob", level="read")
     assert (row.kind, row.is_active, row.level, row.user) == ("user", False, "granted", None)
     assert row.description == "Bob"
     assert not row.keys.exists()
@@ -275,7 +279,7 @@ def test_of_a_deleted_user_the_name_alone_stays(browser):
     assert "user:bob" in browser.get(LIST).content.decode()
 
 
-def test_of_many_deleted_users_the_names_stay(browser):
+def test_a_bulk_delete_keeps_the_names_of_users(browser):
     pks = [User.objects.create_user(name, password="x").pk for name in ("bob", "carl")]
     form = {"action": "delete_selected", "_selected_action": pks}
     assert (
@@ -288,12 +292,12 @@ def test_of_many_deleted_users_the_names_stay(browser):
     assert sorted(inactive) == ["user:bob", "user:carl"]
 
 
-def test_nobody_gets_the_name_of_a_deleted_user(browser):
-    """Nor so what it owns, unless an administrator says so."""
-    row = deleted(browser)
+def test_the_name_of_a_deleted_user_is_not_reused(browser):
+    """A new user would get the objects that the name owns. An administrator may allow this."""
+    row = delete_user(browser)
     with unchanged():
         answer = browser.post("/admin/auth/user/add/", user_form())
-        assert "Activate the principal first" in said(browser, answer)
+        assert "Activate the principal first" in page_of(browser, answer)
         with pytest.raises(PrincipalAlreadyExists, match="user:bob"):
             User.objects.create_user("bob", password="x")
     assert not User.objects.filter(username="bob").exists()
@@ -305,23 +309,25 @@ def test_nobody_gets_the_name_of_a_deleted_user(browser):
     assert access.holds(access.named("user:bob"), Privilege.ALL, mine)
 
 
-def test_a_name_without_a_principal_that_owns_something(browser):
-    """As those have whose user was deleted before names stayed."""
+def test_a_name_that_owns_objects_without_a_principal_is_refused(browser):
+    """Users that were deleted by older releases left such names."""
     Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
     with unchanged():
         answer = browser.post("/admin/auth/user/add/", user_form())
-    assert "Create the principal first" in said(browser, answer)
+    assert "Create the principal first" in page_of(browser, answer)
     assert not User.objects.filter(username="bob").exists()
     principal("user:bob", PrincipalKind.USER)
     browser.post("/admin/auth/user/add/", user_form())
     assert Principal.objects.get(name="user:bob").user.username == "bob"
 
 
-def test_a_start_brings_no_deleted_user_back(db, settings, monkeypatch, capsys, tmp_path):
+def test_bootstrap_does_not_recreate_a_deleted_user(db, settings, monkeypatch, capsys, tmp_path):
     settings.MONODON_HOME = tmp_path
     settings.MONODON_ADMIN_USER = "first"
     monkeypatch.setattr(bootstrap.Command, "_collect_static", lambda command: None)
-    api_keys.create_api_key(actor=SYSTEM, name="another")  # who administers, so it may go
+    api_keys.create_api_key(
+        actor=SYSTEM, name="another"
+    )  # an administrator, so that the user may be deleted
     User.objects.create_superuser("first", password="x").delete()
     with unchanged():
         call_command("bootstrap")

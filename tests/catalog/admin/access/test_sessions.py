@@ -1,4 +1,4 @@
-"""A session ends after twelve hours without a request."""
+"""Sessions expire after twelve hours without a request."""
 
 import time
 from datetime import timedelta
@@ -16,7 +16,7 @@ PAGE = "/admin/catalog/apikey/"
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Moves the clock of the sessions forward, by hours."""
+    """Function that advances the clock of the sessions, by hours."""
     start, passed = time.time(), [0.0]
     monkeypatch.setattr(sessions.time, "time", lambda: start + passed[0])
 
@@ -32,22 +32,22 @@ def is_in(browser) -> bool:
     return answer.status_code == 200
 
 
-def test_a_session_that_is_used_goes_on(browser, clock):
+def test_an_active_session_does_not_expire(browser, clock):
     for _ in range(5):
         clock(11.5)
         assert is_in(browser)
 
 
-def test_a_session_that_is_idle_ends(browser, clock):
+def test_an_idle_session_expires(browser, clock):
     assert is_in(browser)
     clock(12.1)
     assert not is_in(browser)
     assert not Session.objects.exists()
     clock(-12.1)
-    assert not is_in(browser)  # for good
+    assert not is_in(browser)  # permanently
 
 
-def test_the_cookie_and_the_row_end_after_twelve_hours(browser, clock):
+def test_the_cookie_and_the_row_expire_after_twelve_hours(browser, clock):
     assert settings.SESSION_COOKIE_AGE == 12 * HOUR
     clock(1)
     answer = browser.get(PAGE)
@@ -56,23 +56,23 @@ def test_the_cookie_and_the_row_end_after_twelve_hours(browser, clock):
     assert timedelta(hours=11, minutes=59) < remaining <= timedelta(hours=12)
 
 
-def test_a_session_is_not_saved_at_every_request(browser, clock, django_assert_num_queries):
+def test_a_session_is_not_saved_on_every_request(browser, clock, django_assert_num_queries):
     browser.get(PAGE)
     clock(0.05)
     answer = browser.get(PAGE)
     assert settings.SESSION_COOKIE_NAME not in answer.cookies
 
 
-def test_a_session_of_an_older_release_ends(browser):
+def test_a_session_of_an_older_release_expires(browser):
     session = browser.session
     del session[sessions._LAST_USED]
     session.save()
     assert not is_in(browser)
 
 
-@pytest.mark.parametrize("seen", ["", None, "9" * 20, True])
-def test_a_session_with_nonsense_ends(browser, seen):
+@pytest.mark.parametrize("content", ["", None, "9" * 20, True])
+def test_a_session_with_invalid_content_expires(browser, content):
     session = browser.session
-    session[sessions._LAST_USED] = seen
+    session[sessions._LAST_USED] = content
     session.save()
     assert not is_in(browser)

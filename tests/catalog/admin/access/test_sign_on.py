@@ -1,4 +1,4 @@
-"""The way into the admin: passwords, single sign-on, and who guesses."""
+"""Log-in to the admin: passwords, single sign-on, and limits on guessing."""
 
 import logging
 from urllib.parse import parse_qs, urlsplit
@@ -36,7 +36,7 @@ def issuer(db, settings):
 
 
 def go(client: Client, issuer: Issuer, query: str = ""):
-    """Press the button, agree at the issuer, and come back."""
+    """Press the button, consent at the issuer, and follow the redirect back."""
     redirect = client.get(f"/admin/sign-on/{query}")
     assert redirect.status_code == 302
     return client.get(issuer.authorize(redirect["location"]))
@@ -60,13 +60,13 @@ def log_in(client: Client, password: str, username: str = "ada"):
 
 
 @pytest.fixture
-def told(monkeypatch) -> list:
+def recorded(monkeypatch) -> list:
     refusals_: list = []
     monkeypatch.setattr(refusals.ledger, "deliver", refusals_.extend)
     return refusals_
 
 
-def test_the_trail_tells_who_comes_and_goes(client, db, told):
+def test_log_ins_and_log_outs_are_in_the_trail(client, db, recorded):
     User.objects.create_superuser("ada", password="right")
     before = client.get(LOGIN).cookies["csrftoken"]
     assert (before["samesite"], before["httponly"]) == ("Lax", True)
@@ -77,7 +77,7 @@ def test_the_trail_tells_who_comes_and_goes(client, db, told):
     log_in(client, "wrong")
     answer = log_in(client, "right")
     cookie = answer.cookies["sessionid"]
-    # A session that somebody else knows is not the one that is signed in.
+    # The log-in does not use a session that another person may know.
     assert cookie.value != fixed
     assert not Session.objects.filter(pk=fixed).exists()
     assert (cookie["samesite"], cookie["httponly"], cookie["secure"]) == ("Lax", True, "")
@@ -88,7 +88,7 @@ def test_the_trail_tells_who_comes_and_goes(client, db, told):
         ("session.end", "user:ada", "user:ada", "admin"),
     ]
     assert events[0].after == {"address": "127.0.0.1", "by": "password"}
-    [(refusal, times)] = told
+    [(refusal, times)] = recorded
     assert (refusal.action, refusal.target, refusal.error, times) == (
         "session.begin",
         "user:ada",
@@ -97,12 +97,12 @@ def test_the_trail_tells_who_comes_and_goes(client, db, told):
     )
 
 
-def test_what_is_no_name_is_not_written_down(client, db, told):
+def test_invalid_user_names_are_not_recorded(client, db, recorded):
     log_in(client, "x", "my-password-in-the-wrong-field")
-    assert [refusal.target for refusal, _ in told] == ["(unknown user)"]
+    assert [refusal.target for refusal, _ in recorded] == ["(unknown user)"]
 
 
-def test_who_guesses_passwords_is_locked_out(client, db, settings):
+def test_password_guessing_is_locked_out(client, db, settings):
     User.objects.create_superuser("ada", password="right")
     User.objects.create_superuser("bob", password="right")
     for i in range(4):
@@ -112,7 +112,7 @@ def test_who_guesses_passwords_is_locked_out(client, db, settings):
     assert "Try again in 15 minutes" in answer.content.decode()
     assert log_in(client, "right").status_code == 429
     assert not is_in(client)
-    # Neither another person, nor ada from elsewhere, is shut out.
+    # Other users, and ada at another address, are not locked out.
     assert log_in(Client(), "right", "bob").status_code == 302
     assert log_in(Client(REMOTE_ADDR="192.0.2.7"), "right").status_code == 302
     assert AccessAttempt.objects.get().failures_since_start == 5
@@ -123,7 +123,7 @@ def test_who_guesses_passwords_is_locked_out(client, db, settings):
 # --- single sign-on ------------------------------------------------------------------------------
 
 
-def test_the_button_is_there_if_there_is_a_sign_on(client, issuer: Issuer, settings):
+def test_the_button_exists_if_sign_on_is_configured(client, issuer: Issuer, settings):
     settings.MONODON_OIDC_BUTTON = "Our company"
     page = client.get(LOGIN + "?next=/admin/catalog/").content.decode()
     assert "Our company" in page
@@ -134,7 +134,7 @@ def test_the_button_is_there_if_there_is_a_sign_on(client, issuer: Issuer, setti
         assert client.get(path)["location"] == LOGIN
 
 
-def test_a_person_signs_on(client, issuer: Issuer):
+def test_a_user_signs_on(client, issuer: Issuer):
     answer = go(client, issuer, "?next=/admin/catalog/table/")
     assert answer["location"] == "/admin/catalog/table/"
     assert is_in(client)
@@ -146,12 +146,12 @@ def test_a_person_signs_on(client, issuer: Issuer):
     event = AuditEvent.objects.get(action="session.begin")
     assert (event.actor, event.after["by"]) == ("user:ada", "sign-on")
     assert client.session.get_expiry_age() == 12 * 3600
-    # And again, as the same one.
+    # The second sign-on uses the same principal.
     go(Client(), issuer)
     assert (User.objects.count(), Principal.objects.count()) == (1, 1)
 
 
-def test_what_is_asked_of_the_issuer(client, issuer: Issuer, settings):
+def test_the_parameters_of_the_request_to_the_issuer(client, issuer: Issuer, settings):
     location = client.get("/admin/sign-on/")["location"]
     parameters = parse_qs(urlsplit(location).query)
     assert {"state", "nonce", "code_challenge"} <= parameters.keys()
@@ -166,11 +166,11 @@ def test_what_is_asked_of_the_issuer(client, issuer: Issuer, settings):
 @pytest.mark.parametrize(
     "target", ["https://evil.example.com/", "//evil.example.com", "javascript:x"]
 )
-def test_nobody_is_sent_elsewhere(client, issuer: Issuer, target):
+def test_redirects_to_other_hosts_are_ignored(client, issuer: Issuer, target):
     assert go(client, issuer, f"?next={target}")["location"] == "/admin/"
 
 
-def test_the_session_is_a_new_one(client, issuer: Issuer):
+def test_sign_on_starts_a_new_session(client, issuer: Issuer):
     client.get("/admin/sign-on/")
     fixed = client.session.session_key
     go(client, issuer)
@@ -178,7 +178,7 @@ def test_the_session_is_a_new_one(client, issuer: Issuer):
     assert not Session.objects.filter(pk=fixed).exists()
 
 
-def test_groups_decide_each_time(client, issuer: Issuer):
+def test_each_sign_on_applies_the_groups(client, issuer: Issuer):
     issuer.claims["groups"] = ["admins"]
     User.objects.create_superuser("root", password="x")
     go(client, issuer)
@@ -192,7 +192,7 @@ def test_groups_decide_each_time(client, issuer: Issuer):
     assert not is_in(client)
 
 
-def test_without_groups_the_users_own_flag_decides(client, issuer: Issuer, settings):
+def test_without_groups_the_flag_of_the_user_applies(client, issuer: Issuer, settings):
     settings.MONODON_OIDC_STAFF_GROUPS = settings.MONODON_OIDC_ADMIN_GROUPS = []
     User.objects.create_user("ada", is_staff=True)
     principals.update_principal(actor=SYSTEM, name="user:ada", issuer=issuer.url, subject="ada-1")
@@ -203,14 +203,14 @@ def test_without_groups_the_users_own_flag_decides(client, issuer: Issuer, setti
     is_refused(stranger, go(stranger, issuer), "may not enter the admin")
 
 
-def test_nobody_signs_on_as_somebody_else(client, issuer: Issuer):
+def test_sign_on_with_the_name_of_another_user_is_refused(client, issuer: Issuer):
     User.objects.create_superuser("ada", password="x")
     is_refused(client, go(client, issuer), "is another")
     assert Principal.objects.get().issuer == ""
 
 
-def test_a_name_that_django_would_change_is_nobodys(client, issuer: Issuer):
-    """The letter of another width becomes an a: the user would be that of another principal."""
+def test_a_name_that_django_would_normalize_is_refused(client, issuer: Issuer):
+    """Django would replace the full-width letter by an a, which is the name of another principal."""
     waiting = principals.create_principal(
         actor=SYSTEM, name="user:ada", kind=PrincipalKind.USER, level=PrincipalLevel.ADMIN
     )
@@ -221,7 +221,7 @@ def test_a_name_that_django_would_change_is_nobodys(client, issuer: Issuer):
     assert (waiting.user, waiting.issuer) == (None, "")
 
 
-def test_the_unknown_and_the_inactive(client, issuer: Issuer, settings):
+def test_unknown_and_inactive_subjects_are_refused(client, issuer: Issuer, settings):
     settings.MONODON_OIDC_AUTO_CREATE = False
     is_refused(client, go(client, issuer), "not known here")
     assert not User.objects.exists()
@@ -233,7 +233,7 @@ def test_the_unknown_and_the_inactive(client, issuer: Issuer, settings):
     is_refused(client, go(client, issuer), "was deactivated")
 
 
-def test_who_is_deactivated_is_out_at_once(client, issuer: Issuer):
+def test_deactivation_ends_the_session_immediately(client, issuer: Issuer):
     go(client, issuer)
     assert is_in(client)
     principals.update_principal(actor=SYSTEM, name="user:ada", is_active=False)
@@ -250,7 +250,7 @@ def test_who_is_deactivated_is_out_at_once(client, issuer: Issuer):
         {"sub": None},
     ],
 )
-def test_id_tokens_that_do_not_hold(client, issuer: Issuer, claims):
+def test_invalid_id_tokens_are_refused(client, issuer: Issuer, claims):
     issuer.claims |= claims
     answer = go(client, issuer)
     assert (answer.status_code, answer["location"]) == (302, LOGIN)
@@ -258,12 +258,12 @@ def test_id_tokens_that_do_not_hold(client, issuer: Issuer, claims):
     assert not User.objects.exists()
 
 
-def test_an_id_token_of_another_log_in(client, issuer: Issuer):
+def test_an_id_token_of_another_log_in_is_refused(client, issuer: Issuer):
     issuer.nonce = "of-another"
     is_refused(client, go(client, issuer), "of another log-in")
 
 
-def test_an_id_token_that_another_signed(client, issuer: Issuer):
+def test_an_id_token_with_another_signature_is_refused(client, issuer: Issuer):
     client.get("/admin/sign-on/")
     real = issuer.token
     key = issuers.other_keys()["oct"]
@@ -271,12 +271,12 @@ def test_an_id_token_that_another_signed(client, issuer: Issuer):
     is_refused(client, go(client, issuer), "not valid")
 
 
-def test_a_state_that_was_not_given_out_here(client, issuer: Issuer):
+def test_an_unknown_state_is_refused(client, issuer: Issuer):
     back = issuer.authorize(client.get("/admin/sign-on/")["location"])
     stranger = Client()
     is_refused(stranger, stranger.get(back), "was not completed")
     assert client.get(back)["location"] == "/admin/"
-    # A code and a state are good once.
+    # A code and a state are valid once.
     again = client.get(back)
     assert (again.status_code, again["location"]) == (302, LOGIN)
 
@@ -284,28 +284,28 @@ def test_a_state_that_was_not_given_out_here(client, issuer: Issuer):
 @pytest.mark.parametrize(
     "query", ["", "?code=x", "?state=x", "?error=access_denied&error_description=%3Cscript%3E"]
 )
-def test_ways_back_that_lead_nowhere(client, issuer: Issuer, query):
+def test_invalid_callbacks_are_refused(client, issuer: Issuer, query):
     client.get("/admin/sign-on/")
     answer = client.get(f"/admin/sign-on/callback{query}")
     is_refused(client, answer, "was not completed")
 
 
 @pytest.mark.parametrize("status", [302, 400, 500])
-def test_an_issuer_that_fails(client, issuer: Issuer, status):
+def test_a_failing_issuer_is_reported(client, issuer: Issuer, status):
     back = issuer.authorize(client.get("/admin/sign-on/")["location"])
     issuer.status = status
     is_refused(client, client.get(back), "was not completed")
-    assert "/elsewhere" not in issuer.asked
+    assert "/elsewhere" not in issuer.requests
     oidc.forget()
     is_refused(client, client.get("/admin/sign-on/"), "cannot be had")
 
 
-def test_endpoints_that_are_not_safe(client, issuer: Issuer):
+def test_unsafe_endpoints_are_refused(client, issuer: Issuer):
     issuer.document = {"token_endpoint": "http://id.example.com/token"}
     is_refused(client, client.get("/admin/sign-on/"), "was not completed")
 
 
-def test_no_secret_is_told_logged_or_kept(client, issuer: Issuer, caplog, capsys):
+def test_secrets_are_neither_shown_logged_nor_stored(client, issuer: Issuer, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     pages = [client.get(LOGIN), go(client, issuer), client.get("/admin/")]
     issuer.nonce = "other"
@@ -317,8 +317,8 @@ def test_no_secret_is_told_logged_or_kept(client, issuer: Issuer, caplog, capsys
         output += str(list(model.objects.values()))
     output += str([row.get_decoded() for row in Session.objects.all()])
     output += "".join(capsys.readouterr())
-    assert len(issuer.told) == 8
-    for secret in (SECRET, *issuer.told):
+    assert len(issuer.issued_secrets) == 8
+    for secret in (SECRET, *issuer.issued_secrets):
         for segment in secret.split("."):
             assert segment not in output
 
@@ -326,7 +326,7 @@ def test_no_secret_is_told_logged_or_kept(client, issuer: Issuer, caplog, capsys
 # --- users and principals ------------------------------------------------------------------------
 
 
-def test_users_get_principals_and_lose_their_rights(db):
+def test_principals_follow_the_changes_of_users(db):
     user = User.objects.create_user("bob", password="x")
     row = Principal.objects.get()
     assert (row.name, row.user, row.level) == ("user:bob", user, "granted")
@@ -350,22 +350,22 @@ def test_users_get_principals_and_lose_their_rights(db):
     ]
 
 
-# --- leaving ---------------------------------------------------------------------------------------
+# --- log-out -------------------------------------------------------------------------------------
 
 
-def leaves(client: Client):
+def log_out(client: Client):
     answer = client.post("/admin/logout/")
     assert not is_in(client)
     return answer
 
 
-def test_who_signed_on_leaves_the_issuer_too(client, issuer: Issuer, settings):
+def test_log_out_after_sign_on_continues_at_the_issuer(client, issuer: Issuer, settings):
     issuer.document = {"end_session_endpoint": f"{issuer.url}/logout?ui=short"}
     go(client, issuer)
     assert client.get("/admin/logout/").status_code == 405
     assert is_in(client)
     session_key = client.session.session_key
-    answer = leaves(client)
+    answer = log_out(client)
     assert answer.status_code == 302
     location, _, query = answer["location"].partition("?")
     assert location == f"{issuer.url}/logout"
@@ -379,15 +379,15 @@ def test_who_signed_on_leaves_the_issuer_too(client, issuer: Issuer, settings):
     assert (event.actor, event.target) == ("user:ada", "user:ada")
     settings.MONODON_PUBLIC_URL = "https://catalog.example.com"
     go(client, issuer)
-    assert "https%3A%2F%2Fcatalog.example.com%2Fadmin%2Flogin%2F" in leaves(client)["location"]
+    assert "https%3A%2F%2Fcatalog.example.com%2Fadmin%2Flogin%2F" in log_out(client)["location"]
 
 
-def test_who_has_a_password_is_sent_to_no_issuer(client, issuer: Issuer):
+def test_log_out_after_a_password_does_not_continue_at_the_issuer(client, issuer: Issuer):
     issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
     User.objects.create_superuser("root", password="right")
-    go(client, issuer)  # and then somebody else at the same browser
+    go(client, issuer)  # then another user in the same browser
     log_in(client, "right", "root")
-    assert issuer.url not in leaves(client).headers.get("location", "")
+    assert issuer.url not in log_out(client).headers.get("location", "")
 
 
 @pytest.mark.parametrize(
@@ -400,34 +400,34 @@ def test_who_has_a_password_is_sent_to_no_issuer(client, issuer: Issuer):
         {"end_session_endpoint": "javascript:alert(1)"},
     ],
 )
-def test_an_issuer_that_cannot_be_left_is_not(client, issuer: Issuer, document):
+def test_unsafe_log_out_urls_are_not_used(client, issuer: Issuer, document):
     issuer.document = document
     go(client, issuer)
-    answer = leaves(client)
+    answer = log_out(client)
     assert "elsewhere" not in answer.headers.get("location", "")
     assert "javascript" not in answer.headers.get("location", "")
     assert answer.status_code in {200, 302}
 
 
-def test_who_leaves_is_out_though_the_issuer_is_away(client, issuer: Issuer):
+def test_log_out_succeeds_while_the_issuer_is_unreachable(client, issuer: Issuer):
     issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
     go(client, issuer)
     oidc.forget()
     issuer.status = 503
-    answer = leaves(client)
+    answer = log_out(client)
     assert issuer.url not in answer.headers.get("location", "")
     assert AuditEvent.objects.filter(action="session.end").count() == 1
 
 
-def test_the_issuer_is_left_alone_where_that_is_wanted(client, issuer: Issuer, settings):
+def test_the_setting_disables_log_out_at_the_issuer(client, issuer: Issuer, settings):
     settings.MONODON_OIDC_SIGN_OUT = False
     issuer.document = {"end_session_endpoint": f"{issuer.url}/logout"}
     go(client, issuer)
-    assert issuer.url not in leaves(client).headers.get("location", "")
+    assert issuer.url not in log_out(client).headers.get("location", "")
 
 
-def test_a_login_gives_a_session_of_its_own(client, db, settings):
-    """Who made somebody use a session that they know has nothing of it afterwards."""
+def test_a_log_in_replaces_the_session(client, db, settings):
+    """A session that an attacker planted before the log-in is not used after it."""
     User.objects.create_superuser("ada", password="correct horse")
     store = SessionStore()
     store["planted"] = True

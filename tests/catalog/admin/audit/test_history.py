@@ -1,4 +1,4 @@
-"""The page that shows the past."""
+"""The history page."""
 
 import uuid
 from html import unescape
@@ -29,14 +29,14 @@ def now() -> str:
         return cursor.fetchone()[0].isoformat().replace("+00:00", "Z")
 
 
-def page(browser: Client, status: int = 200, **asked: str) -> str:
+def page(browser: Client, status: int = 200, **parameters: str) -> str:
     with unchanged():
-        response = browser.get(f"{URL}?{urlencode(asked)}")
+        response = browser.get(f"{URL}?{urlencode(parameters)}")
     assert response.status_code == status, response.content
     return response.content.decode()
 
 
-def test_yesterday_there_was_nothing(browser: Client):
+def test_an_empty_catalog_is_shown_for_a_time_before_its_creation(browser: Client):
     make_table("a", "t")
     content = page(browser)
     assert "No namespaces at this time." in content
@@ -44,7 +44,7 @@ def test_yesterday_there_was_nothing(browser: Client):
     assert 'name="at" value="20' in content
 
 
-def test_what_there_was_with_links(browser: Client):
+def test_a_former_state_is_shown_with_links(browser: Client):
     table = make_table("a", "t")
     row = make_version(("a", "t"), 7)
     make_version(("a", "t"), 3, branch="dev")
@@ -60,7 +60,7 @@ def test_what_there_was_with_links(browser: Client):
     assert "No tables or views at this time." in page(browser, at=now())
 
 
-def test_what_changed(browser: Client):
+def test_changes_between_two_times_are_shown(browser: Client):
     make_table("a", "t")
     make_version(("a", "t"), 1)
     first = now()
@@ -78,7 +78,7 @@ def test_what_changed(browser: Client):
     assert "No changes." in page(browser, at=moment, to=moment)
 
 
-def test_a_namespace_only(browser: Client):
+def test_the_page_may_be_limited_to_a_namespace(browser: Client):
     make_table("a", "t")
     make_table("b", "c", "u")
     then = now()
@@ -88,7 +88,7 @@ def test_a_namespace_only(browser: Client):
     assert ">b.c.u</a>" in page(browser, at=then, namespace="b$c")
 
 
-def test_pages_lead_through_everything(browser: Client, monkeypatch):
+def test_pages_contain_all_rows(browser: Client, monkeypatch):
     monkeypatch.setattr(history, "PANEL_SIZE", 2)
     for name in ("t", "u", "v", "w"):
         make_table("a", name)
@@ -100,7 +100,7 @@ def test_pages_lead_through_everything(browser: Client, monkeypatch):
             content += page_content
             if 'rel="next"' not in page_content:
                 break
-            # The last link before its mark.
+            # The last link before its page token.
             url = URL + page_content.partition('" rel="next"')[0].rpartition('href="')[2]
         assert 'rel="next"' not in page_content
         for name in ("t", "u", "v", "w"):
@@ -109,7 +109,7 @@ def test_pages_lead_through_everything(browser: Client, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "text"),
+    ("parameters", "status", "text"),
     [
         ({"at": "yesterday"}, 400, "neither a time"),
         ({"at": "2999-01-01"}, 400, "has not come yet"),
@@ -119,25 +119,25 @@ def test_pages_lead_through_everything(browser: Client, monkeypatch):
         ({"page": "x"}, 400, "Page token"),
     ],
 )
-def test_what_cannot_be_asked(browser: Client, asked, status, text):
-    content = unescape(page(browser, status, **asked))
+def test_invalid_queries_are_refused(browser: Client, parameters, status, text):
+    content = unescape(page(browser, status, **parameters))
     assert text in content.partition('role="alert"')[2].partition("</p>")[0]
 
 
-def test_who_may_see_it(sign_in):
+def test_users_with_privileges_see_the_page(sign_in):
     client = sign_in("browse")
     assert client.get(URL).status_code == 200
     assert URL in client.get("/admin/").content.decode()
 
 
-def test_who_may_not(sign_in):
+def test_other_users_do_not_see_the_page(sign_in):
     client = sign_in()
     make_table("a", "t")
     assert "a.t" not in client.get(URL).content.decode()
     assert Client().get(URL).status_code == 302
 
 
-def test_it_costs_the_same_however_much_there_is(browser: Client):
+def test_the_page_takes_a_fixed_number_of_queries(browser: Client):
     counted = []
     for start in (0, 5):
         for i in range(start, start + 5):

@@ -1,4 +1,4 @@
-"""The pages of the audit trail: searching, what changed, and taking it along."""
+"""The pages of the audit trail: search, changes, export."""
 
 import html
 import json
@@ -39,7 +39,7 @@ def listed(browser, query: str = "") -> list[int]:
     return [int(pk) for pk in dict.fromkeys(keys)]
 
 
-def test_each_filter(browser, warehouse):
+def test_each_filter_selects_events(browser, warehouse):
     table = make_table("ws", "t")
     at = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
     event = make(
@@ -96,7 +96,7 @@ def test_each_filter(browser, warehouse):
         assert browser.get(f"{LIST}?{query}").status_code == 200, query
 
 
-def test_it_looks_through_a_part_and_tells_where_the_next_is(browser, monkeypatch):
+def test_a_slow_search_is_limited_and_links_to_earlier_events(browser, monkeypatch):
     monkeypatch.setattr("catalog.admin.audit.trail.SEARCHED", 5)
     old = make(key="wanted")
     rows = [make() for _ in range(8)]
@@ -110,7 +110,7 @@ def test_it_looks_through_a_part_and_tells_where_the_next_is(browser, monkeypatc
     assert "Search earlier events" not in text(browser.get(LIST))
 
 
-def test_a_list_costs_the_same_however_much_there_is(browser, django_assert_num_queries):
+def test_a_list_takes_a_fixed_number_of_queries(browser, django_assert_num_queries):
     for _ in range(40):
         make(outcome="refused")
     for query, count in (("", 3), ("outcome=refused", 3), ("key=a", 4), ("q=nobody", 5)):
@@ -119,7 +119,7 @@ def test_a_list_costs_the_same_however_much_there_is(browser, django_assert_num_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_shows_what_changed_and_its_seal(browser):
+def test_an_event_shows_its_changes_and_its_seal(browser):
     row = make(
         before={"properties": {"owner": "ada", "same": 1}, "location": "a"},
         after={"properties": {"owner": "bob", "same": 1, "new": [1]}, "location": ""},
@@ -141,7 +141,7 @@ def test_an_event_shows_what_changed_and_its_seal(browser):
     assert re.search(r"properties\.same\s+1\s+unchanged", cells)
 
 
-def test_what_others_wrote_is_shown_as_text(browser):
+def test_texts_of_events_are_escaped(browser):
     bad = "<script>alert(1)</script>"
     row = make(actor=bad, target=bad, key=bad, error=bad, request_id=bad, after={bad: bad})
     for url in (LIST, f"{LIST}{row.pk}/change/"):
@@ -151,7 +151,7 @@ def test_what_others_wrote_is_shown_as_text(browser):
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_the_present_filter_is_taken_along(browser, kind):
+def test_an_export_applies_the_filter(browser, kind):
     matching = [make(key="laptop"), make(key="laptop")]
     make()
     page = text(browser.get(f"{LIST}?key=laptop"))
@@ -170,7 +170,7 @@ def test_the_present_filter_is_taken_along(browser, kind):
     assert event.after["search"] == {"key": "laptop"}
 
 
-def test_who_may_not_see_it_takes_nothing_along(sign_in, browser):
+def test_an_export_requires_access_to_the_trail(sign_in, browser):
     make()
     stranger = sign_in()
     assert stranger.get(f"{LIST}export/?format=csv").status_code == 403
@@ -179,7 +179,7 @@ def test_who_may_not_see_it_takes_nothing_along(sign_in, browser):
     assert not AuditEvent.objects.filter(action="audit.export").exists()
 
 
-def test_nobody_edits_or_deletes(browser):
+def test_events_are_read_only(browser):
     row = make()
     for url in (f"{LIST}add/", f"{LIST}{row.pk}/delete/"):
         assert browser.get(url).status_code == 403

@@ -1,4 +1,4 @@
-"""The pages of webhooks: making one, its secret, what it was told, and sending dead letters again."""
+"""The pages of webhooks: creation, secrets, deliveries, and replay of dead letters."""
 
 import re
 
@@ -25,7 +25,7 @@ def hook(db) -> Webhook:
     return row
 
 
-def tell(hook: Webhook, count: int, status: DeliveryStatus = DeliveryStatus.DEAD) -> None:
+def add_deliveries(hook: Webhook, count: int, status: DeliveryStatus = DeliveryStatus.DEAD) -> None:
     start = WebhookDelivery.objects.count()
     WebhookDelivery.objects.bulk_create(
         WebhookDelivery(
@@ -50,9 +50,9 @@ def press(browser: Client, hook: Webhook, name: str, **data: str):
     return browser.post(f"{LIST}{hook.pk}/{name}/", data, follow=True)
 
 
-def test_the_list_tells_who_has_dead_letters_in_a_fixed_number_of_statements(browser, hook):
+def test_the_list_shows_dead_letters_in_a_fixed_number_of_statements(browser, hook):
     make_namespace("prod")
-    tell(hook, 3)
+    add_deliveries(hook, 3)
     with CaptureQueriesContext(connection) as first:
         text = browser.get(LIST).content.decode()
     assert "https://example.com/hook" in text
@@ -67,7 +67,7 @@ def test_the_list_tells_who_has_dead_letters_in_a_fixed_number_of_statements(bro
     assert len(first) == len(second) == 3
 
 
-def test_the_secret_of_a_new_one_is_shown_once(browser, db):
+def test_the_secret_of_a_new_webhook_is_shown_once(browser, db):
     make_namespace("prod")
     answer = browser.post(
         LIST + "add/",
@@ -101,7 +101,7 @@ def test_the_secret_of_a_new_one_is_shown_once(browser, db):
         {"name": "", "url": "https://example.com/"},
     ],
 )
-def test_what_cannot_be_is_refused_in_the_form_and_nothing_is_made(browser, data):
+def test_an_invalid_webhook_is_refused_in_the_form(browser, data):
     answer = browser.post(LIST + "add/", data)
     assert answer.status_code == 200
     assert "whsec_" not in answer.content.decode()
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused_in_the_form_and_nothing_is_made(browser, data
     assert not AuditEvent.objects.filter(action="webhook.create").exists()
 
 
-def test_it_is_changed_and_stopped(browser, hook):
+def test_a_webhook_is_changed_and_stopped(browser, hook):
     press(browser, hook, "edit", url="https://example.org/x", types="")
     hook.refresh_from_db()
     assert (hook.url, hook.types, hook.is_active) == ("https://example.org/x", [], False)
@@ -121,7 +121,7 @@ def test_it_is_changed_and_stopped(browser, hook):
     assert (hook.url, hook.is_active) == ("https://example.org/x", False)
 
 
-def test_a_new_secret_takes_the_place_of_the_old_one(browser, hook):
+def test_a_new_secret_replaces_the_old_one(browser, hook):
     old = bytes(hook.secret)
     text = press(browser, hook, "rotate").content.decode()
     hook.refresh_from_db()
@@ -129,12 +129,12 @@ def test_a_new_secret_takes_the_place_of_the_old_one(browser, hook):
     assert encryption.decrypt(bytes(hook.secret)) in text
 
 
-def test_dead_letters_are_listed_apart_and_sent_again(browser, hook):
-    tell(hook, 2, DeliveryStatus.DELIVERED)
-    tell(hook, 3)
-    with CaptureQueriesContext(connection) as found:
+def test_dead_letters_are_listed_separately_and_sent_again(browser, hook):
+    add_deliveries(hook, 2, DeliveryStatus.DELIVERED)
+    add_deliveries(hook, 3)
+    with CaptureQueriesContext(connection) as captured:
         text = browser.get(page_of(hook) + "?tab=dead").content.decode()
-    assert len(found) == 4
+    assert len(captured) == 4
     assert text.count("503 not now") == 3
     assert text.count(">dead letter<") == 3
     assert browser.get(page_of(hook)).content.decode().count("503 not now") == 5
@@ -150,7 +150,7 @@ def test_dead_letters_are_listed_apart_and_sent_again(browser, hook):
 
 
 def test_deliveries_are_paged(browser, hook):
-    tell(hook, 60)
+    add_deliveries(hook, 60)
     listed, url = [], page_of(hook)
     for size in (25, 25, 10):
         text = browser.get(url).content.decode()
@@ -163,16 +163,16 @@ def test_deliveries_are_paged(browser, hook):
     assert url == ""
 
 
-def test_it_is_deleted_with_its_letters(browser, hook):
-    tell(hook, 2)
+def test_a_webhook_is_deleted_with_its_deliveries(browser, hook):
+    add_deliveries(hook, 2)
     press(browser, hook, "remove")
     assert not Webhook.objects.exists()
     assert not WebhookDelivery.objects.exists()
     assert AuditEvent.objects.filter(action="webhook.delete").count() == 1
 
 
-def test_only_administrators_see_or_press_anything(sign_in, hook):
-    tell(hook, 1)
+def test_only_administrators_may_use_the_pages(sign_in, hook):
+    add_deliveries(hook, 1)
     client = sign_in("BROWSE", "READ", "WRITE", "MANAGE", "GRANT")
     assert client.get(LIST).status_code == 403
     assert client.get(page_of(hook)).status_code == 403

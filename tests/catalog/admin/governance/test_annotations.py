@@ -1,4 +1,4 @@
-"""What people say of namespaces and tables, in forms; and the actions for many tables at once."""
+"""Forms for annotations of namespaces and tables, and actions on many tables."""
 
 import re
 
@@ -37,7 +37,7 @@ def page(browser, row) -> str:
     return text(browser.get(f"/admin/catalog/{kind}/{row.pk}/change/"))
 
 
-SAID = {
+ANNOTATIONS = {
     "owner": "user:ada",
     "description": "Of **people** <script>",
     "sensitivity": "restricted",
@@ -46,10 +46,10 @@ SAID = {
 
 
 @pytest.mark.parametrize("of", ["table", "namespace"])
-def test_what_is_said_is_saved_and_shown(browser, of):
+def test_annotations_are_saved_and_shown(browser, of):
     table = make_table("prod", "t")
     row = table if of == "table" else table.namespace
-    assert "Saved." in press(browser, row, "describe", **SAID)
+    assert "Saved." in press(browser, row, "describe", **ANNOTATIONS)
     content = page(browser, row)
     assert "<strong>people</strong> &lt;script&gt;" in content
     assert ">restricted</span>" in content
@@ -60,24 +60,31 @@ def test_what_is_said_is_saved_and_shown(browser, of):
     form = text(browser.get(f"/admin/catalog/{of}/{row.pk}/describe/"))
     assert "https://example.com/wiki The wiki" in form
 
-    # What stays the same is not written again.
+    # An unchanged form writes nothing.
     before = AuditEvent.objects.count()
-    press(browser, row, "describe", **SAID)
+    press(browser, row, "describe", **ANNOTATIONS)
     assert AuditEvent.objects.count() == before
 
-    press(browser, row, "describe", **SAID | {"sensitivity": "", "description": "", "links": ""})
+    press(
+        browser,
+        row,
+        "describe",
+        **ANNOTATIONS | {"sensitivity": "", "description": "", "links": ""},
+    )
     assert not Facts.objects.exists()
 
 
-def test_a_link_that_leads_nowhere_is_refused_and_nothing_is_saved(browser):
+def test_an_invalid_link_is_refused(browser):
     row = make_table("prod", "t")
     with unchanged():
-        content = press(browser, row, "describe", **SAID | {"links": "javascript:alert(1) x"})
+        content = press(
+            browser, row, "describe", **ANNOTATIONS | {"links": "javascript:alert(1) x"}
+        )
     assert "Saved." not in content
 
 
 @pytest.mark.parametrize("of", ["table", "namespace"])
-def test_a_label_is_put_on_and_taken_away(browser, of):
+def test_a_label_is_assigned_and_removed(browser, of):
     table = make_table("prod", "t")
     row = table if of == "table" else table.namespace
     assert "was set on" in press(browser, row, "label", label="pii", values="yes")
@@ -86,25 +93,25 @@ def test_a_label_is_put_on_and_taken_away(browser, of):
     assert not LabelAssignment.objects.exists()
 
 
-def test_a_value_that_the_label_does_not_take_is_refused(browser):
+def test_an_invalid_value_of_a_label_is_refused(browser):
     row = make_table("prod", "t")
     with unchanged():
         assert "allows yes, no" in press(browser, row, "label", label="pii", values="maybe")
         press(browser, row, "label", label="unknown", values="yes")
 
 
-def test_who_may_not_manage_says_nothing(sign_in):
+def test_annotations_require_manage(sign_in):
     row = make_table("prod", "t")
     client = sign_in("write")
     with unchanged():
         for target in (row, row.namespace):
             kind = "table" if target is row else "namespace"
             for name in ("describe", "label"):
-                answer = client.post(f"/admin/catalog/{kind}/{target.pk}/{name}/", SAID)
+                answer = client.post(f"/admin/catalog/{kind}/{target.pk}/{name}/", ANNOTATIONS)
                 assert answer.status_code == 403
 
 
-# --- many at once ------------------------------------------------------------------------------
+# --- many tables -------------------------------------------------------------------------------
 
 
 def act(browser, name: str, rows, **data: str):
@@ -112,7 +119,7 @@ def act(browser, name: str, rows, **data: str):
     return browser.post(LIST, form, follow=True)
 
 
-def test_many_are_asked_for_first(browser):
+def test_actions_on_many_tables_require_confirmation(browser):
     rows = [make_table("prod", "a"), make_iceberg_table("prod", "b")]
     for name in ("label_many", "protect_many", "drop_many"):
         with unchanged():
@@ -121,7 +128,7 @@ def test_many_are_asked_for_first(browser):
         assert "2 tables" in content
 
 
-def test_many_are_labelled_protected_and_dropped(browser):
+def test_many_tables_are_labelled_protected_and_dropped(browser):
     rows = [make_table("prod", "a"), make_iceberg_table("prod", "b"), make_table("prod", "c")]
     content = text(act(browser, "label_many", rows, confirmed="1", label="pii", values="yes"))
     assert "3 tables were labeled" in content
@@ -136,7 +143,7 @@ def test_many_are_labelled_protected_and_dropped(browser):
     assert TableState.DROPPED not in {states["a"], states["b"]}
 
 
-def test_each_is_asked_for_by_itself(sign_in, browser):
+def test_access_is_checked_for_each_table(sign_in, browser):
     mine, other = make_table("mine", "a"), make_table("other", "b")
     client = sign_in("browse", "read")
     grants.set_grant(
@@ -153,7 +160,7 @@ def test_each_is_asked_for_by_itself(sign_in, browser):
     assert (mine.state == TableState.DROPPED, other.state == TableState.DROPPED) == (True, False)
 
 
-def test_too_many_at_once_are_refused(browser, monkeypatch):
+def test_actions_on_too_many_tables_are_refused(browser, monkeypatch):
     monkeypatch.setattr("catalog.admin.tables.bulk.MAX_TABLES", 2)
     rows = [make_table("prod", f"t{number}") for number in range(3)]
     with unchanged():
@@ -163,7 +170,7 @@ def test_too_many_at_once_are_refused(browser, monkeypatch):
 # --- the first page ----------------------------------------------------------------------------
 
 
-def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
+def test_the_first_page_shows_changes_and_open_requests(browser):
     row = make_table("prod", "t")
     undrop.set_table_protection(actor=SYSTEM, table=row.identifier, is_protected=True)
     context = browser.get("/admin/").context
@@ -173,7 +180,7 @@ def test_the_first_page_tells_who_changed_what_and_what_needs_whom(browser):
     assert (context["additions"].made, context["health"].tables) == ("1", 0)
 
 
-def test_what_was_done_many_times_in_a_row_is_one_line(browser):
+def test_repeated_actions_are_combined_in_one_line(browser):
     make_table("prod", "t")
     for number in range(1, 4):
         make_version(("prod", "t"), number)
@@ -183,7 +190,7 @@ def test_what_was_done_many_times_in_a_row_is_one_line(browser):
     assert second[0] == "table.declare"
 
 
-def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
+def test_the_first_page_is_empty_without_privileges(sign_in):
     make_table("prod", "t")
     context = sign_in().get("/admin/").context
     assert context["changes"].rows == []
@@ -192,7 +199,7 @@ def test_the_first_page_of_who_may_nothing_tells_nothing(sign_in):
     assert "additions" not in context
 
 
-def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in):
+def test_lineage_shows_only_views_and_sources_that_may_be_browsed(browser, sign_in):
     source, view, hidden = (make_table("prod", "s"), make_table("prod", "v"), make_table("x", "w"))
     for row in (view, hidden):
         MaterializedView.objects.create(table=row, source=source, definition={})
@@ -213,7 +220,7 @@ def test_lineage_tells_of_views_and_sources_that_may_be_browsed(browser, sign_in
     assert lineage(client, source) == [("is read by", "prod.v")]
 
 
-def test_a_view_and_its_source_lead_to_each_other_and_to_the_query(browser):
+def test_a_view_and_its_source_link_to_each_other_and_to_the_query(browser):
     for name, count in (("s", 3), ("v", 1)):
         make_table("prod", name)
         for number in range(1, count + 1):

@@ -1,4 +1,4 @@
-"""The pages of labels, and those of the search."""
+"""The pages of labels and of the search."""
 
 import pytest
 from django.db import connection
@@ -60,7 +60,7 @@ def action(name: str, row: LabelDefinition) -> str:
     return reverse(f"admin:catalog_labeldefinition_{name}", args=[row.pk])
 
 
-def test_a_label_in_use_stays(browser):
+def test_a_label_in_use_is_not_deleted(browser):
     row = annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
     annotations.annotate_table(
         actor=SYSTEM, table=("prod", "orders"), changes=Changes(labels={"pii": ["yes"]})
@@ -79,13 +79,13 @@ def test_a_label_in_use_stays(browser):
     assert not LabelDefinition.objects.exists()
 
 
-def test_what_makes_no_sense_is_told(browser):
+def test_invalid_labels_are_refused_in_the_form(browser):
     with unchanged():
         assert "a-z" in text(browser.post(f"{LABELS}add/", {**FORM, "key": "A B"}))
         assert "required" in text(browser.post(f"{LABELS}add/", {**FORM, "applies_to": []}))
 
 
-def test_who_may_only_look_defines_nothing(sign_in):
+def test_only_administrators_define_labels(sign_in):
     looker = sign_in("read")
     annotations.create_label(actor=SYSTEM, key="pii")
     with unchanged():
@@ -96,7 +96,7 @@ def test_who_may_only_look_defines_nothing(sign_in):
         }
 
 
-def test_the_search_page_teaches_its_language(browser):
+def test_the_search_page_explains_the_query_language(browser):
     page = text(browser.get(SEARCH))
     for example in ("label:pii=yes", "column:email", "in:prod.sales", "sensitivity:restricted"):
         assert example in page
@@ -115,7 +115,7 @@ def test_results_are_marked_and_escaped(browser):
     assert "<mark>orders</mark>" in page
 
 
-def test_a_search_that_finds_nothing_or_is_wrong(browser):
+def test_empty_and_invalid_searches_are_reported(browser):
     page = text(browser.get(SEARCH, {"q": "<script>nothing"}))
     assert "No visible object matches “&lt;script&gt;nothing”" in page
     answer = browser.get(SEARCH, {"q": "kind:thing"})
@@ -124,7 +124,7 @@ def test_a_search_that_finds_nothing_or_is_wrong(browser):
     assert browser.get(SEARCH, {"q": "a", "page": "x"}).status_code == 400
 
 
-def test_the_search_needs_somebody(client):
+def test_the_search_requires_a_log_in(client):
     assert client.get(SEARCH).status_code == 302
 
 
@@ -137,7 +137,7 @@ def test_the_command_bar_finds_tables(browser):
     assert browser.get("/admin/search/", {"s": "label:", "extended": "1"}).status_code == 200
 
 
-def test_all_that_a_page_shows_of_a_table():
+def test_the_page_of_a_table_shows_its_annotations():
     annotations.create_label(actor=SYSTEM, key="pii")
     annotations.annotate_table(
         actor=SYSTEM,

@@ -1,4 +1,4 @@
-"""Iceberg tables and views with metadata of any shape, written past the services."""
+"""Iceberg tables and views with arbitrary metadata, written without the services."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ FIRST = {
 
 
 def snapshot(number: int, **more: Any) -> dict[str, Any]:
-    """Snapshot ``number``, counted from 1; its id is as large as ids may be."""
+    """Snapshot ``number``, counted from 1, with one of the largest valid ids."""
     return {
         "snapshot-id": LARGEST - 100_000 + number,
         "parent-snapshot-id": LARGEST - 100_000 + number - 1,
@@ -70,7 +70,7 @@ def snapshot(number: int, **more: Any) -> dict[str, Any]:
 
 
 def full_document(count: int = 3) -> dict[str, Any]:
-    """A document with everything in it, and as many of everything that repeats."""
+    """A document with every field, in which each list has ``count`` members."""
     snapshots = [snapshot(number) for number in range(1, count + 1)]
     newest = snapshots[-1]["snapshot-id"] if snapshots else None
     return {
@@ -191,7 +191,7 @@ def view_document(count: int = 2, sql: str = "SELECT 1") -> dict[str, Any]:
 
 
 def hold(row: Table, document: Any) -> None:
-    """Make this the current metadata of a table, whatever it is."""
+    """Set the current metadata of a table, without checks."""
     answer = metadata_files.answer("file:///srv/wh/current.json", orjson.dumps(document))
     IcebergMetadata.objects.update_or_create(
         table=row,
@@ -205,7 +205,7 @@ def hold(row: Table, document: Any) -> None:
 
 
 def make_full_table(*identifier: str, document: Any = None) -> Table:
-    """An Iceberg table through the services, whose metadata is then replaced."""
+    """An Iceberg table, created through the services, with replaced metadata."""
     row = Table.objects.get(pk=make_iceberg_table(*identifier).pk)
     hold(row, full_document() if document is None else document)
     return row

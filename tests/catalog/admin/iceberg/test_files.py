@@ -1,4 +1,4 @@
-"""The tab of an Iceberg table's files: manifests, and what they name, as they lie on disk."""
+"""The tab of an Iceberg table's files, which reads manifests from storage."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +19,7 @@ T = ("ws", "t")
 
 @pytest.fixture
 def written(db: None, warehouse: Path) -> Written:
-    """Two snapshots that add a file each, and one that deletes rows."""
+    """A table with two snapshots that each add a file, and one that deletes rows."""
     made = Written(warehouse / "ws-t", SIMPLE, BY_DAY)
     made.commit([made.file([row(1, 0), row(2, 0)])])
     made.commit([made.file([row(3, 31)])])
@@ -28,9 +28,9 @@ def written(db: None, warehouse: Path) -> Written:
     return made
 
 
-def panels(browser, **asked: str):
+def panels(browser, **parameters: str):
     page = f"/admin/catalog/table/{Table.objects.get(name='t').pk}/change/"
-    return browser.get(page, {"tab": "files", **asked}).context["panels"]
+    return browser.get(page, {"tab": "files", **parameters}).context["panels"]
 
 
 def lines(panel) -> list[list[str]]:
@@ -47,7 +47,7 @@ def test_the_manifests_of_the_current_snapshot_are_listed(browser, written):
     }
 
 
-def test_a_manifest_names_its_files(browser, written):
+def test_the_files_of_a_manifest_are_listed(browser, written):
     made = {manifest_file.manifest_path: manifest_file for manifest_file in written.manifests}
     by_content = {}
     for path in made:
@@ -61,11 +61,11 @@ def test_a_manifest_names_its_files(browser, written):
         ("data, parquet", "the_day=1970-02-01", "1"),
         ("position deletes, parquet", "the_day=1970-01-01", "1"),
     }
-    # A name that no manifest of the snapshot has opens nothing.
+    # A file that is not a manifest of the snapshot is not opened.
     assert len(panels(browser, manifest="file:///etc/passwd")) == 1
 
 
-def test_an_older_snapshot_is_asked_for(browser, written):
+def test_an_older_snapshot_may_be_selected(browser, written):
     oldest = written.document["snapshots"][0]["snapshot-id"]
     (panel,) = panels(browser, snapshot=str(oldest))
     assert len(panel.rows) == 1
@@ -73,7 +73,7 @@ def test_an_older_snapshot_is_asked_for(browser, written):
     assert panel.empty == "The table has no snapshot '7'."
 
 
-def gone(path: Path) -> None:
+def remove(path: Path) -> None:
     path.unlink()
 
 
@@ -88,16 +88,16 @@ def outside(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
-        (gone, "cannot be read"),
+        (remove, "cannot be read"),
         (torn, "torn, or none at all"),
         (outside, "does not belong to table"),
     ],
 )
 @pytest.mark.parametrize("of", ["list", "manifest"])
-def test_what_cannot_be_read_is_told(
-    browser, written, spoil: Callable[[Path], None], told: str, of: str
+def test_unreadable_files_are_reported(
+    browser, written, spoil: Callable[[Path], None], message: str, of: str
 ):
     manifest = written.manifests[0].manifest_path
     snapshot = written.document["snapshots"][-1]
@@ -105,10 +105,10 @@ def test_what_cannot_be_read_is_told(
     spoil(Path(spoilt.removeprefix("file://")))
     (panel,) = panels(browser, manifest=manifest)
     assert panel.rows == ()
-    assert told in panel.empty
+    assert message in panel.empty
 
 
-def test_what_is_too_large_is_not_read(browser, written, monkeypatch):
+def test_files_that_are_too_large_are_not_read(browser, written, monkeypatch):
     monkeypatch.setattr("catalog.services.iceberg.contents.MAX_BYTES", 100)
     assert "too large to be shown" in panels(browser)[0].empty
 
@@ -118,6 +118,6 @@ def test_a_table_without_a_snapshot_has_no_files(browser, warehouse):
     assert panels(browser)[0].empty == "The table has no snapshot yet."
 
 
-def test_it_costs_no_more_than_other_tabs(browser, written):
+def test_the_tab_takes_no_more_queries_than_others(browser, written):
     page = f"/admin/catalog/table/{Table.objects.get(name='t').pk}/change/?tab=files"
     assert cost(browser, [page]) == {page: 4}

@@ -1,4 +1,4 @@
-"""Functions in the admin: the list, a function's page, and the form that defines one."""
+"""Functions in the admin: the list, the page of a function, and the form to define one."""
 
 import json
 from typing import Any
@@ -54,7 +54,7 @@ def form(**changes: Any) -> dict[str, Any]:
     }
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -71,10 +71,10 @@ def statements(browser: Client, path: str) -> int:
     return len(captured.captured_queries)
 
 
-# --- looking -----------------------------------------------------------------------------------
+# --- pages -------------------------------------------------------------------------------------
 
 
-def test_the_list(browser):
+def test_the_list_shows_functions(browser):
     make("prod", "add_one")
     make("prod", "ml", "clean", definitions=[definition("trim(x)", type="string")])
     everything = page(browser, LIST)
@@ -89,10 +89,10 @@ def test_the_list(browser):
     assert "add_one" not in page(browser, f"{LIST}?owner=nobody")
     assert "add_one" in page(browser, f"{LIST}?owner=system")
     assert "add_one" in page(browser, f"{LIST}?namespace=%00&owner=%00")
-    assert LIST in page(browser, "/admin/")  # the sidebar leads there
+    assert LIST in page(browser, "/admin/")  # the sidebar links to the list
 
 
-def test_the_list_costs_the_same_for_one_and_for_many(browser):
+def test_the_list_takes_a_fixed_number_of_queries(browser):
     make("prod", "f0")
     baseline = statements(browser, LIST)
     for number in range(1, 6):
@@ -100,7 +100,7 @@ def test_the_list_costs_the_same_for_one_and_for_many(browser):
     assert statements(browser, LIST) == baseline
 
 
-def test_a_function_in_full(browser):
+def test_the_page_of_a_function_shows_all_fields(browser):
     long = "SELECT " + "x + " * 200 + "1 /* <end> */"
     row = make(
         "prod",
@@ -121,25 +121,25 @@ def test_a_function_in_full(browser):
     assert statements(browser, url(row)) == statements(browser, url(row) + "?tab=history")
 
 
-def test_metadata_that_is_larger_than_a_date(browser):
+def test_times_out_of_range_are_shown_as_numbers(browser):
     row = make("prod", "f")
     row.metadata["definition-log"][0]["timestamp-ms"] = 2**62
     row.save()
     assert str(2**62) in page(browser, url(row) + "?tab=history")
 
 
-# --- defining ----------------------------------------------------------------------------------
+# --- forms -------------------------------------------------------------------------------------
 
 
-def test_create(browser):
+def test_a_function_is_created(browser):
     namespace = make_namespace("prod", "ml")
     form_page = page(browser, f"{ADD}?parent={namespace.pk}")
     assert 'value="prod.ml"' in form_page
-    assert "&quot;representations&quot;" in form_page  # an example to start from
+    assert "&quot;representations&quot;" in form_page  # the form contains an example
     answer = browser.post(ADD, form(namespace="prod.ml", secure="on"))
     row = Function.objects.get()
     assert answer["location"] == url(row)
-    assert told(answer) == ["Function 'prod.ml.f' was created"]
+    assert messages_of(answer) == ["Function 'prod.ml.f' was created"]
     assert row.metadata["definitions"][0]["definition-id"] == "int"
     assert row.metadata["doc"] == "adds one"
     assert row.metadata["secure"] is True
@@ -172,16 +172,16 @@ def test_create(browser):
         ({"name": "taken"}, "Function &#x27;prod.taken&#x27; exists already"),
     ],
 )
-def test_what_is_wrong_is_shown(browser, changes, message):
+def test_errors_are_shown_in_the_form(browser, changes, message):
     make("prod", "taken")
     with unchanged():
         answer = browser.post(ADD, form(**changes))
     assert answer.status_code == 200
-    output = answer.content.decode() + " ".join(told(answer)).replace("'", "&#x27;")
+    output = answer.content.decode() + " ".join(messages_of(answer)).replace("'", "&#x27;")
     assert message in output
 
 
-def test_change(browser):
+def test_a_function_is_changed(browser):
     row = make("prod", "f", doc="adds one")
     form_page = page(browser, url(row, "edit"))
     assert "adds one" in form_page
@@ -203,9 +203,9 @@ def test_change(browser):
     assert row.metadata["definitions"][0]["current-version-id"] == 2
     assert row.metadata["doc"] == "adds one for sure"
     assert len(row.metadata["definition-log"]) == 2
-    with unchanged():  # the form that was open all the while
+    with unchanged():  # a form that was loaded before the change
         answer = browser.post(url(row, "edit"), sent)
-    assert told(answer)[-1] == "Function 'prod.f' was changed meanwhile"
+    assert messages_of(answer)[-1] == "Function 'prod.f' was changed meanwhile"
 
 
 def test_a_version_is_not_rewritten(browser):
@@ -214,10 +214,10 @@ def test_a_version_is_not_rewritten(browser):
     with unchanged():
         answer = browser.post(url(row, "edit"), sent)
         browser.post(url(row, "edit"), {**sent, "seen_at": "yesterday"})
-    assert "is there already; add a new version" in told(answer)[0]
+    assert "is there already; add a new version" in messages_of(answer)[0]
 
 
-def test_drop(browser):
+def test_a_function_is_dropped(browser):
     row = make("prod", "f")
     with unchanged():
         assert "Drop function &#x27;prod.f&#x27;?" in page(browser, url(row, "drop"))
@@ -228,10 +228,10 @@ def test_drop(browser):
     assert browser.get(url(row)).status_code == 404
 
 
-# --- who may -----------------------------------------------------------------------------------
+# --- access ------------------------------------------------------------------------------------
 
 
-def test_staff_without_permission_only_look(sign_in):
+def test_staff_with_read_may_not_change_functions(sign_in):
     row = make("prod", "f")
     browser = sign_in("read")
     assert "prod.f" in page(browser, url(row))
@@ -242,7 +242,7 @@ def test_staff_without_permission_only_look(sign_in):
             assert browser.get(path).status_code == 403
 
 
-def test_staff_without_any_privilege_see_nothing(sign_in):
+def test_staff_without_privileges_see_no_function(sign_in):
     row = make("prod", "f")
     browser = sign_in()
     assert "prod.f" not in page(browser, LIST)
@@ -251,19 +251,19 @@ def test_staff_without_any_privilege_see_nothing(sign_in):
         assert browser.get(path).status_code == 404
 
 
-def test_who_may_browse_only_does_not_see_what_a_function_does(sign_in):
+def test_definitions_require_read(sign_in):
     row = make("prod", "f")
     browser = sign_in("browse")
     assert "prod.f" in page(browser, url(row))
     assert "Versions" not in page(browser, url(row))
 
 
-@pytest.mark.parametrize(("path", "wanted"), [(ADD, 2), ("edit", 1), ("drop", 0)])
-def test_staff_with_the_privilege_may(sign_in, path, wanted):
+@pytest.mark.parametrize(("path", "remaining"), [(ADD, 2), ("edit", 1), ("drop", 0)])
+def test_staff_with_the_privilege_may_change_functions(sign_in, path, remaining):
     row = make("prod", "f")
     browser = sign_in("create")
     definitions = json.dumps(row.metadata["definitions"])
     sent = form(name="g", definitions=definitions, seen_at=row.updated_at.isoformat())
     answer = browser.post(path if path == ADD else url(row, path), sent)
-    assert answer.status_code == 302, told(answer)
-    assert Function.objects.count() == wanted
+    assert answer.status_code == 302, messages_of(answer)
+    assert Function.objects.count() == remaining

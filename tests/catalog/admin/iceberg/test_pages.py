@@ -1,4 +1,4 @@
-"""The pages of Iceberg tables and views: what they show, that they cost the same, that none breaks."""
+"""The pages of Iceberg tables and views: content, number of queries, and invalid input."""
 
 import re
 import time
@@ -58,7 +58,7 @@ def url(row: Table, tab: str = "", **more: object) -> str:
 
 
 def words(cell: object) -> str:
-    """What a cell says, without its markup."""
+    """The text of a cell, without its markup."""
     return " ".join(unescape(strip_tags(re.sub(r"</?\w+", r" \g<0>", str(cell)))).split())
 
 
@@ -77,7 +77,7 @@ def facts(browser, address: str) -> dict[str, str]:
 
 
 def walk(browser, address: str, panel: int = 0) -> list[list[str]]:
-    """The rows of a panel's pages, one after the other."""
+    """The rows of all pages of a panel."""
     base, lines = address.partition("?")[0], []
     for _ in range(1000):
         page = browser.get(address).context["panels"][panel]
@@ -91,7 +91,7 @@ def walk(browser, address: str, panel: int = 0) -> list[list[str]]:
 # --- tables
 
 
-def test_the_facts_of_a_table(browser):
+def test_the_page_of_a_table_shows_its_facts(browser):
     row = make_full_table("prod", "events")
     details = facts(browser, url(row))
     assert details | {"Created": "", "UUID in the catalog": ""} == {
@@ -118,7 +118,7 @@ def test_the_facts_of_a_table(browser):
     assert details["UUID in the catalog"] == str(row.uuid)
 
 
-def test_the_schema_with_its_nested_fields(browser):
+def test_the_schema_shows_nested_fields(browser):
     row = make_full_table("prod", "events")
     assert rows(browser, url(row)) == [
         ["1", "key identifier", "long", "required", "–", "what tells rows apart"],
@@ -136,7 +136,7 @@ def test_the_schema_with_its_nested_fields(browser):
     assert browser.get(url(row)).context["panels"][0].title == "Schema 1 (current)"
 
 
-def test_how_the_schema_changed(browser):
+def test_changes_of_the_schema_are_shown(browser):
     row = make_full_table("prod", "events")
     assert rows(browser, url(row), panel=1) == [
         [
@@ -151,12 +151,12 @@ def test_how_the_schema_changed(browser):
     ]
 
 
-def test_an_older_schema_can_be_looked_at(browser):
+def test_an_older_schema_may_be_selected(browser):
     row = make_full_table("prod", "events")
     assert [line[1] for line in rows(browser, url(row, "schema", schema=0))] == ["id", "name"]
 
 
-def test_snapshots_are_a_timeline(browser):
+def test_snapshots_are_shown_in_order(browser):
     row = make_full_table("prod", "events")
     lines = rows(browser, url(row, "snapshots"))
     assert lines == [
@@ -174,7 +174,7 @@ def test_snapshots_are_a_timeline(browser):
     )
 
 
-def test_what_a_snapshot_removed_stands_beside_what_it_added(browser):
+def test_added_and_removed_counts_of_a_snapshot_are_shown_together(browser):
     summary = {
         "operation": "overwrite",
         "added-records": "5",
@@ -189,13 +189,13 @@ def test_what_a_snapshot_removed_stands_beside_what_it_added(browser):
     assert line[2:6] == ["overwrite", "+5 −1,200", "−3", "−1.0 MB"]
 
 
-def test_ids_are_exact_and_whole_in_one_click(browser):
+def test_ids_are_exact_and_can_be_copied(browser):
     row = make_full_table("prod", "events")
     page = browser.get(url(row, "snapshots")).content.decode()
     assert f'<code class="m-code m-exact" title="{NEWEST}">{NEWEST}</code>' in page
 
 
-def test_references_lead_to_their_snapshots(browser):
+def test_references_link_to_their_snapshots(browser):
     row = make_full_table("prod", "events")
     lines = rows(browser, url(row, "refs"))
     assert lines == [
@@ -210,7 +210,7 @@ def test_references_lead_to_their_snapshots(browser):
     assert [line[0] for line in led] == [f"{NEWEST - 1} tag2", f"{NEWEST - 2} tag1"]
 
 
-def test_layouts_are_told_as_expressions(browser):
+def test_partition_specs_and_sort_orders_are_shown_as_expressions(browser):
     row = make_full_table("prod", "events")
     specs = rows(browser, url(row, "layout"))
     assert specs[-2:] == [
@@ -226,7 +226,7 @@ def test_layouts_are_told_as_expressions(browser):
     ]
 
 
-def test_properties_without_their_secrets(browser):
+def test_properties_are_shown_without_secrets(browser):
     row = make_full_table("prod", "events")
     assert rows(browser, url(row, "properties")) == [
         ["p0", "0"],
@@ -239,7 +239,7 @@ def test_properties_without_their_secrets(browser):
         assert "hidden-from-all" not in browser.get(url(row, tab)).content.decode()
 
 
-def test_statistics_and_the_metadata_log(browser):
+def test_statistics_and_the_metadata_log_are_shown(browser):
     row = make_full_table("prod", "events")
     assert rows(browser, url(row, "statistics"))[0] == [
         str(NEWEST),
@@ -260,7 +260,7 @@ def test_statistics_and_the_metadata_log(browser):
     ]
 
 
-def test_metrics_reports_tell_what_was_measured(browser):
+def test_metrics_reports_are_shown(browser):
     row = make_full_table("prod", "events")
     make_report(row)
     [line] = rows(browser, url(row, "metrics"))
@@ -293,14 +293,14 @@ def test_the_ledger_names_the_metadata_files_of_commits(browser):
     assert [line[0].endswith("current") for line in log] == [True, False]
 
 
-def test_a_table_tells_how_to_open_it(browser):
+def test_the_page_shows_code_to_open_the_table(browser):
     row = make_full_table("nyc", 'fli"ghts')
     page = browser.get(url(row)).content.decode()
     assert "catalog.load_table((&quot;nyc&quot;, &quot;fli\\&quot;ghts&quot;))" in page
     assert "RestNamespace" not in page
 
 
-def test_a_new_table_teaches(browser):
+def test_the_page_of_a_new_table_explains_the_next_steps(browser):
     row = Table.objects.get(pk=make_iceberg_table("prod", "events").pk)
     taught = {
         "snapshots": "table.append()",
@@ -321,7 +321,7 @@ def test_a_new_table_teaches(browser):
 # --- views
 
 
-def test_the_page_of_a_view(browser):
+def test_the_page_of_a_view_shows_its_facts(browser):
     row = make_view("nyc", "daily")
     details = facts(browser, url(row))
     assert details | {"Created": "", "UUID in the catalog": ""} == {
@@ -360,7 +360,7 @@ def test_the_page_of_a_view(browser):
     assert rows(browser, url(row, "properties")) == [["comment", "Daily sums"]]
 
 
-def test_a_view_offers_no_button_that_is_about_data(browser):
+def test_a_view_has_no_buttons_for_data(browser):
     table = browser.get(url(make_full_table("nyc", "t"))).content.decode()
     view = browser.get(url(make_view("nyc", "v"))).content.decode()
     of_data = {"deregister", "policy", "measure", "compact", "clean_up", "remove_orphans"}
@@ -374,7 +374,7 @@ def test_a_view_offers_no_button_that_is_about_data(browser):
 # --- lists
 
 
-def test_lists_tell_formats_and_kinds_apart(browser):
+def test_lists_show_formats_and_kinds(browser):
     make_table("prod", "lance")
     table, view = make_full_table("prod", "events"), make_view("prod", "daily")
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
@@ -397,7 +397,7 @@ def test_views_are_not_estimated_from_tables(browser, monkeypatch):
     make_table("prod", "a")
     make_table("prod", "b")
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
-    assert cards["Tables"].text[0] in ">≈"  # as PostgreSQL has looked at the table or not
+    assert cards["Tables"].text[0] in ">≈"  # depending on PostgreSQL's statistics of the table
     assert cards["Views"].text == "≥ 0"
 
 
@@ -417,7 +417,7 @@ def fill(table: Table, view: Table, count: int) -> None:
         commit_table(actor=SYSTEM, change=change)
 
 
-def test_every_page_costs_the_same_with_3_and_with_30_of_everything(browser):
+def test_every_page_takes_a_fixed_number_of_queries(browser):
     table, view = make_full_table("prod", "events"), make_view("prod", "daily")
     other = make_iceberg_table("prod", "other").pk
     expected = {url(table, tab): count for tab, count in TABS.items()}
@@ -432,7 +432,7 @@ def test_every_page_costs_the_same_with_3_and_with_30_of_everything(browser):
     assert cost(browser, expected) == expected
 
 
-def test_pages_follow_each_other(browser):
+def test_pages_link_to_the_next_page(browser):
     row = make_full_table("prod", "events", document=full_document(60))
     ids = [str(LARGEST - 100_000 + number) for number in range(60, 0, -1)]
     assert [line[0].split()[0] for line in walk(browser, url(row, "snapshots"))] == ids
@@ -461,7 +461,7 @@ def test_a_wide_schema_with_a_long_history_is_paged(browser):
     assert rows(browser, url(row), panel=1)[0][1] == "added c238 int"
 
 
-def test_a_page_stays_where_it_is_while_snapshots_are_added(browser):
+def test_new_snapshots_do_not_move_the_rows_of_a_page(browser):
     row = make_full_table("prod", "events", document=full_document(60))
     second = browser.get(url(row, "snapshots")).context["panels"][0].following
     before = rows(browser, url(row).partition("?")[0] + second)
@@ -470,7 +470,7 @@ def test_a_page_stays_where_it_is_while_snapshots_are_added(browser):
     assert [line[:2] for line in after] == [line[:2] for line in before]
 
 
-def test_five_thousand_snapshots_stay_usable(browser):
+def test_five_thousand_snapshots_are_paged(browser):
     document = full_document(5000)
     for entry in document["snapshots"]:
         entry["summary"]["padding"] = "x" * 1200
@@ -487,7 +487,7 @@ def test_five_thousand_snapshots_stay_usable(browser):
     assert [line[0].split()[0] for line in oldest] == [str(LARGEST - 100_000 + 1)]
 
 
-def test_endless_texts_are_cut(browser):
+def test_long_texts_are_truncated(browser):
     document = full_document()
     long = "y" * 1_000_000
     document["properties"] = {"long": long, "k" * 100_000: "v"}
@@ -565,8 +565,8 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("document", ODD, ids=lambda found: repr(found)[:20])
-def test_metadata_of_any_shape_opens(browser, document):
+@pytest.mark.parametrize("document", ODD, ids=lambda text: repr(text)[:20])
+def test_pages_open_with_invalid_metadata(browser, document):
     table, view = make_full_table("prod", "events"), make_view("prod", "daily")
     for row, tabs in ((table, TABS), (view, VIEW_TABS)):
         hold(row, document)
@@ -575,14 +575,14 @@ def test_metadata_of_any_shape_opens(browser, document):
 
 
 @pytest.mark.parametrize("answer", [b"", b"x", b"\x1f\x8b\x08", b'{"metadata":{}}'])
-def test_metadata_that_cannot_be_read_is_told(browser, answer):
+def test_unreadable_metadata_is_reported(browser, answer):
     row = make_full_table("prod", "events")
     IcebergMetadata.objects.filter(table=row).update(answer=answer)
     for tab in TABS:
         assert "cannot be read" in facts(browser, url(row, tab))["Fault"]
 
 
-def test_metadata_that_is_missing_is_told(browser):
+def test_missing_metadata_is_reported(browser):
     row = make_full_table("prod", "events")
     IcebergMetadata.objects.filter(table=row).delete()
     for tab in TABS:
@@ -607,13 +607,13 @@ def test_metadata_that_is_missing_is_told(browser):
         "tab=nonsense",
     ],
 )
-def test_wrong_input_never_breaks_a_page(browser, query):
+def test_invalid_parameters_do_not_break_a_page(browser, query):
     for row in (make_full_table("prod", "events"), make_view("prod", "daily")):
         page = f"/admin/catalog/table/{row.pk}/change/?{query}"
         assert browser.get(page).status_code == 200
 
 
-def test_who_may_only_see_tables_sees_the_page_without_buttons(sign_in):
+def test_users_that_may_only_read_see_no_buttons(sign_in):
     row = make_full_table("prod", "events")
     page = sign_in("read").get(url(row)).content.decode()
     assert "9c12d441-03fe-4693-9a96-a0705ddf69c1" in page

@@ -1,4 +1,4 @@
-"""Materialized views in the admin: the list, a view's page, and refreshing it."""
+"""Materialized views in the admin: the list, the page of a view, and its refresh."""
 
 import pyarrow as pa
 import pytest
@@ -47,7 +47,7 @@ def make(name: str = "v", query: str = "SELECT id FROM ws.t WHERE id > 1") -> Ma
 
 @pytest.fixture
 def view(browser) -> MaterializedView:
-    """Behind its source by two versions."""
+    """A view that is two versions behind its source."""
     make_lance_table(("ws", "t"), ids(1, 2, 3))
     row = make()
     refresh(row)
@@ -70,15 +70,15 @@ def text(answer) -> str:
     return answer.content.decode()
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
-def test_an_empty_list(browser):
+def test_an_empty_list_explains_materialized_views(browser):
     assert browser.get(LIST).status_code == 200
 
 
-def test_the_list(browser, view):
+def test_the_list_shows_views(browser, view):
     page = text(browser.get(LIST))
     for fragment in ("ws.v", "ws.t", "2 versions", "since"):
         assert fragment in page
@@ -89,22 +89,22 @@ def test_the_list(browser, view):
 
 
 @pytest.mark.parametrize(
-    ("condition", "shown"), [("behind", True), ("failed", False), ("auto", True), ("x", True)]
+    ("condition", "is_listed"), [("behind", True), ("failed", False), ("auto", True), ("x", True)]
 )
-def test_the_filter(browser, view, condition, shown):
+def test_the_list_is_filtered(browser, view, condition, is_listed):
     make("pinned", '{"source": ["ws", "t"], "version": 1}')
     refresh(MaterializedView.objects.get(table__name="pinned"))
     page = text(browser.get(f"{LIST}?condition={condition}", follow=True))
-    assert (f'href="{url(view)}' in page) is shown
+    assert (f'href="{url(view)}' in page) is is_listed
     assert ("ws.pinned" in page) is (condition == "x")
 
 
 @pytest.mark.parametrize("query", ["q=v", "q=%00", "q=%FF", "condition=%00", "p=x"])
-def test_wrong_input_never_breaks_the_list(browser, view, query):
+def test_invalid_parameters_do_not_break_the_list(browser, view, query):
     assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200
 
 
-def test_a_page(browser, view):
+def test_the_page_of_a_view_shows_its_facts(browser, view):
     page = text(browser.get(url(view)))
     for fragment in (
         "SELECT `id` FROM `ws`.`t` WHERE id &gt; 1",
@@ -117,7 +117,7 @@ def test_a_page(browser, view):
     assert "materialized_view.create" in text(browser.get(f"{url(view)}?tab=audit"))
 
 
-def test_a_page_of_a_view_whose_source_was_dropped(browser, view):
+def test_the_page_of_a_view_with_a_dropped_source(browser, view):
     commit([table_operations.DropTable(table=("ws", "t"), purge=False)], actor=SYSTEM)
     refresh(view)
     page = text(browser.get(url(view)))
@@ -125,7 +125,7 @@ def test_a_page_of_a_view_whose_source_was_dropped(browser, view):
     assert "The source of the view was dropped" in page
 
 
-def test_pages_cost_the_same_with_1_and_with_9_views(browser, view):
+def test_pages_take_a_fixed_number_of_queries(browser, view):
     def cost() -> list[int]:
         counts = []
         for page in (LIST, url(view), f"{url(view)}?tab=audit"):
@@ -142,12 +142,12 @@ def test_pages_cost_the_same_with_1_and_with_9_views(browser, view):
     assert before == [3, 5, 5]
 
 
-def test_refresh_now(browser, view):
+def test_a_button_starts_a_refresh(browser, view):
     with unchanged():
         assert "Refresh view &#x27;ws.v&#x27;?" in text(browser.get(url(view, "refresh")))
     answer = browser.post(url(view, "refresh"))
     assert answer.status_code == 302
-    assert told(answer) == ["Job to refresh view 'ws.v' was started"]
+    assert messages_of(answer) == ["Job to refresh view 'ws.v' was started"]
     job = Job.objects.get(status=JobStatus.QUEUED)
     assert (job.kind, job.table, job.transaction.actor) == (
         JobKind.REFRESH_VIEW,
@@ -164,7 +164,7 @@ def test_refresh_now(browser, view):
         assert fragment in page, fragment
 
 
-def test_who_may_only_see_may_not_press(sign_in, browser, view):
+def test_buttons_require_privileges(sign_in, browser, view):
     bob = sign_in("read")
     assert url(view, "refresh") in text(browser.get(url(view)))
     assert url(view, "refresh") not in text(bob.get(url(view)))
@@ -172,28 +172,28 @@ def test_who_may_only_see_may_not_press(sign_in, browser, view):
         assert bob.post(url(view, "refresh")).status_code == 403
 
 
-def test_a_row_that_is_not_there(browser):
+def test_a_missing_row_gets_404(browser):
     for action in ("change", "refresh"):
         assert browser.get(f"{LIST}0/{action}/").status_code == 404
     assert browser.get(f"{LIST}x/change/").status_code == 404
 
 
-def test_nothing_is_edited_or_deleted_in_place(browser, view):
+def test_rows_are_read_only(browser, view):
     assert browser.post(url(view, "delete"), {"post": "yes"}).status_code == 403
     assert MaterializedView.objects.exists()
 
 
-def test_a_source_is_named_to_who_may_browse_it(browser, view, sign_in):
+def test_the_source_is_named_only_if_it_may_be_browsed(browser, view, sign_in):
     commit([table_operations.RenameTable(table=("ws", "t"), new=("ws", "secret"))], actor=SYSTEM)
     reader = sign_in()
     grants.set_grant(
         actor=SYSTEM, on=On.table(("ws", "v")), principal="user:bob", privileges=Privilege.READ
     )
-    for client, is_told in ((browser, True), (reader, False)):
+    for client, is_visible in ((browser, True), (reader, False)):
         for page in (LIST, url(view)):
             content = text(client.get(page))
             assert "ws.v" in content
-            assert ("secret" in content) is is_told, page
-            assert ("a table that is not visible to you" in content) is (not is_told), page
+            assert ("secret" in content) is is_visible, page
+            assert ("a table that is not visible to you" in content) is (not is_visible), page
         results = text(client.get(f"{LIST}?q=secret"))
-        assert (f'href="{url(view)}' in results) is is_told
+        assert (f'href="{url(view)}' in results) is is_visible

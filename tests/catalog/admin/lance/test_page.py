@@ -1,4 +1,4 @@
-"""The page of a Lance table: what its tabs show, what they cost, that nothing breaks them."""
+"""The page of a Lance table: content of its tabs, number of queries, and invalid input."""
 
 import os
 import re
@@ -66,8 +66,8 @@ def index(row, column="id", kind="BTREE"):
     )
 
 
-def said(browser, address, panel=0):
-    """What stands where the rows of a panel would be."""
+def empty_text(browser, address, panel=0):
+    """The text of a panel without rows."""
     first_panel = browser.get(address).context["panels"][panel]
     assert not first_panel.rows
     return words(first_panel.empty)
@@ -85,7 +85,7 @@ def row(warehouse, db) -> Table:
 # --- facts
 
 
-def test_the_facts_of_a_table(browser, row):
+def test_the_page_of_a_table_shows_its_facts(browser, row):
     insert(row)
     insert(row, table(count=10))
     delete(row, "id = 2")
@@ -128,7 +128,7 @@ def test_a_deleted_version_is_not_counted(browser, row):
     assert facts(browser, url(row))["Versions"] == "1"
 
 
-def test_every_tab_costs_the_same_with_little_and_with_much(browser, row):
+def test_every_tab_takes_a_fixed_number_of_queries(browser, row):
     insert(row)
     for name in ("a", "b"):
         lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag=name, version=1)
@@ -149,7 +149,7 @@ def test_every_tab_costs_the_same_with_little_and_with_much(browser, row):
 # --- schema
 
 
-def test_the_schema_as_a_tree(browser, warehouse, db):
+def test_the_schema_is_shown_as_a_tree(browser, warehouse, db):
     schema = pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False, metadata={"comment": "the key"}),
@@ -192,24 +192,29 @@ def test_a_wide_schema_is_paged(browser, warehouse, db):
     assert "c199" not in [line[1] for line in rows(browser, url(row, "schema", field=200))]
 
 
-def test_an_older_version_and_a_branch_can_be_looked_at(browser, row):
+def test_an_older_version_and_a_branch_may_be_selected(browser, row):
     lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name="dev")
     insert(row, branch="dev")
     insert(row, pa.table({"other": [1]}), overwrite=True)
     assert [line[1] for line in rows(browser, url(row))] == ["other"]
     assert [line[1] for line in rows(browser, url(row, "schema", version=1), 1)] == ["id", "name"]
-    assert said(browser, url(row, "schema", version=1)) == "Version 1. Return to the newest of main"
+    assert (
+        empty_text(browser, url(row, "schema", version=1))
+        == "Version 1. Return to the newest of main"
+    )
     assert len(rows(browser, url(row, "preview", branch="dev"), 1)) == 6
     assert len(rows(browser, url(row, "fragments", branch="dev"), 1)) == 2
-    assert "on branch 'dev'" in said(browser, url(row, "fragments", branch="dev"))
-    assert said(browser, url(row, "schema", version=9)).startswith("Table 'prod.events' has no ver")
-    assert "no branch 'x'" in said(browser, url(row, "preview", branch="x"))
+    assert "on branch 'dev'" in empty_text(browser, url(row, "fragments", branch="dev"))
+    assert empty_text(browser, url(row, "schema", version=9)).startswith(
+        "Table 'prod.events' has no ver"
+    )
+    assert "no branch 'x'" in empty_text(browser, url(row, "preview", branch="x"))
 
 
 # --- fragments
 
 
-def test_fragments(browser, row):
+def test_fragments_are_listed(browser, row):
     insert(row, table(count=10))
     delete(row, "id = 2 OR id = 3")
     lines = rows(browser, url(row, "fragments"))
@@ -248,11 +253,11 @@ def test_fragments_are_paged(browser, row):
     assert [line[0] for line in lines] == [f"{n} small" for n in range(61)]
 
 
-def test_a_table_without_rows(browser, warehouse, db):
+def test_a_table_without_rows_has_no_fragments(browser, warehouse, db):
     row = make_lance_table(("prod", "events"), table(count=0))
-    assert said(browser, url(row, "fragments")) == "No fragments: this version has no rows."
-    assert said(browser, url(row, "preview")) == "This version has no rows."
-    assert said(browser, url(row, "preview", filter="id>1")) == "No row matches the filter."
+    assert empty_text(browser, url(row, "fragments")) == "No fragments: this version has no rows."
+    assert empty_text(browser, url(row, "preview")) == "This version has no rows."
+    assert empty_text(browser, url(row, "preview", filter="id>1")) == "No row matches the filter."
     assert "No field named nope" in lead(browser, url(row, "preview", filter="nope>1"))
     assert facts(browser, url(row))["Rows"] == "0"
     assert facts(browser, url(row))["Size"] == "0 bytes"
@@ -261,8 +266,8 @@ def test_a_table_without_rows(browser, warehouse, db):
 # --- indexes
 
 
-def test_indexes_and_what_is_not_in_them(browser, row):
-    assert said(browser, url(row, "indexes")).startswith("No indexes.")
+def test_indexes_are_listed_with_their_unindexed_rows(browser, row):
+    assert empty_text(browser, url(row, "indexes")).startswith("No indexes.")
     index(row)
     insert(row, table(count=1))
     line = rows(browser, url(row, "indexes"))[0]
@@ -271,11 +276,11 @@ def test_indexes_and_what_is_not_in_them(browser, row):
     assert "width: 25.0%" in browser.get(url(row, "indexes")).content.decode()
 
 
-def test_an_index_leads_to_what_may_be_done_about_it(browser, row):
+def test_an_index_links_to_the_forms_that_optimize_or_rebuild_it(browser, row):
     """The forms open with the index chosen; older versions and branches have no such links."""
     index(row)
     insert(row, table(count=1))
-    index(row, column="name")  # knows all rows
+    index(row, column="name")  # contains all rows
     indexes_panel = browser.get(url(row, "indexes")).context["panels"][0]
     assert indexes_panel.columns[-1] == ""
     assert [words(line[-1]) for line in indexes_panel.rows] == ["Optimize Rebuild", "Rebuild"]
@@ -289,7 +294,7 @@ def test_an_index_leads_to_what_may_be_done_about_it(browser, row):
     assert [panel.columns[-1] for panel in old if panel.columns] == ["Created"]
 
 
-def test_who_may_not_maintain_a_table_gets_no_links_for_it(sign_in, row):
+def test_links_to_maintenance_require_maintain(sign_in, row):
     index(row)
     reader = sign_in("read")
     indexes_panel = reader.get(url(row, "indexes")).context["panels"][0]
@@ -300,7 +305,7 @@ def test_who_may_not_maintain_a_table_gets_no_links_for_it(sign_in, row):
 # --- tags and branches
 
 
-def test_tags_and_branches(browser, row):
+def test_tags_and_branches_are_listed(browser, row):
     insert(row)
     lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag="first", version=1)
     lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name="dev", from_version=1)
@@ -330,21 +335,21 @@ def test_tags_and_branches_are_paged(browser, row):
     assert [line[0] for line in walk(browser, url(row, "refs"), 1)] == [f"b{n}" for n in names]
 
 
-def test_no_tag_and_no_branch(browser, row):
-    assert said(browser, url(row, "refs")).startswith("No tags.")
-    assert said(browser, url(row, "refs"), panel=1).startswith("No branches other than main.")
+def test_a_table_without_tags_and_branches(browser, row):
+    assert empty_text(browser, url(row, "refs")).startswith("No tags.")
+    assert empty_text(browser, url(row, "refs"), panel=1).startswith("No branches other than main.")
 
 
 # --- rows
 
 
-def test_the_first_rows(browser, row):
+def test_the_first_rows_are_shown(browser, row):
     preview = browser.get(url(row, "preview")).context["panels"][0]
     assert preview.columns == ["id", "name"]
     assert rows(browser, url(row, "preview")) == [["1", "a"], ["2", "b"], ["3", "c"]]
 
 
-def test_as_many_rows_as_are_asked_for_and_not_more(browser, warehouse, db):
+def test_the_number_of_rows_follows_the_request(browser, warehouse, db):
     row = make_lance_table(("prod", "events"), table(count=300))
     assert len(rows(browser, url(row, "preview"))) == 20
     for requested, expected in {
@@ -359,17 +364,17 @@ def test_as_many_rows_as_are_asked_for_and_not_more(browser, warehouse, db):
     assert [line[0] for line in rows(browser, url(row, "preview", rows=3))] == ["1", "2", "3"]
 
 
-def test_rows_that_match_a_filter(browser, row):
+def test_rows_are_filtered(browser, row):
     insert(row, table(count=10))
     lines = rows(browser, url(row, "preview", filter="id%20%3E%202%20AND%20name%20LIKE%20'n%25'"))
     assert [line[0] for line in lines] == [str(n) for n in range(3, 11)]
     index(row)
     insert(row)
     assert len(rows(browser, url(row, "preview", filter="id=3"))) == 3
-    assert said(browser, url(row, "preview", filter="id=99")) == "No row matches the filter."
+    assert empty_text(browser, url(row, "preview", filter="id=99")) == "No row matches the filter."
 
 
-def test_columns_are_chosen(browser, row):
+def test_columns_may_be_selected(browser, row):
     assert rows(browser, url(row, "preview", column="name")) == [["a"], ["b"], ["c"]]
     address = url(row, "preview") + "&column=name&column=id"
     assert browser.get(address).context["panels"][0].columns == ["id", "name"]
@@ -430,12 +435,12 @@ def test_values_are_shortened(browser, warehouse, db):
     assert text == "y" * 199 + "… 100,000 characters"
     assert numbers.startswith("[0,1,2,3")
     assert len(numbers) < 201
-    assert not when  # told, in pointed brackets
+    assert not when  # described, in angle brackets
     assert "&lt;value out of range: 4611686018427387904&gt;" in page.content.decode()
     assert len(page.content) < 80_000
 
 
-def test_blobs_are_told_by_their_size(browser, warehouse, db):
+def test_blobs_are_shown_by_their_size(browser, warehouse, db):
     field = pa.field("img", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     data = pa.table([pa.array([b"x" * 3000, None], pa.large_binary())], schema=pa.schema([field]))
     row = make_lance_table(("prod", "events"), data)
@@ -468,7 +473,7 @@ def test_blobs_are_told_by_their_size(browser, warehouse, db):
         "_rowid = -1",
     ],
 )
-def test_a_bad_filter_is_a_message(browser, row, predicate):
+def test_an_invalid_filter_is_a_message(browser, row, predicate):
     address = f"/admin/catalog/table/{row.pk}/change/"
     began = time.monotonic()
     answer = browser.get(address, {"tab": "preview", "filter": predicate})
@@ -489,10 +494,10 @@ def test_a_filter_that_matches_nothing_is_stopped(browser, row, monkeypatch):
     assert lead(browser, url(row, "preview", filter="id=99")).endswith(
         "Stopped after 0 seconds and 6 scanned rows: there may be more."
     )
-    assert said(browser, url(row, "preview", filter="id=99")) == "No rows to show."
+    assert empty_text(browser, url(row, "preview", filter="id=99")) == "No rows to show."
 
 
-def test_a_scan_that_hangs_does_not_keep_the_page(browser, row, monkeypatch):
+def test_a_scan_that_hangs_does_not_block_the_page(browser, row, monkeypatch):
     going_on = threading.Event()
     monkeypatch.setattr(lance_preview, "_SECONDS", -0.9)
     monkeypatch.setattr(lance_preview._PreviewScan, "run", lambda self: going_on.wait(60))
@@ -504,7 +509,7 @@ def test_a_scan_that_hangs_does_not_keep_the_page(browser, row, monkeypatch):
     assert leads[2].endswith("Nothing was read: other previews are running. Try again.")
 
 
-def test_large_rows_are_not_read_all(browser, warehouse, db, monkeypatch):
+def test_the_size_of_rows_that_are_read_is_limited(browser, warehouse, db, monkeypatch):
     monkeypatch.setattr(lance_preview, "_MOST_BYTES", 1024**2)
     values = [os.urandom(300_000) for _ in range(50)]
     row = make_lance_table(("prod", "events"), pa.table({"b": values}))
@@ -512,11 +517,11 @@ def test_large_rows_are_not_read_all(browser, warehouse, db, monkeypatch):
     assert lead(browser, url(row, "preview", rows=50)).endswith("Stopped after 1 MiB.")
 
 
-# --- who may
+# --- access
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_who_may_browse_only_sees_neither_rows_nor_schema(sign_in, row, tab):
+def test_rows_and_schemas_require_read(sign_in, row, tab):
     client = sign_in("browse")
     page = client.get(url(row, tab)).content.decode()
     assert "tab=fragments" not in page
@@ -525,25 +530,25 @@ def test_who_may_browse_only_sees_neither_rows_nor_schema(sign_in, row, tab):
     assert "You may browse this table, but not read it." in page
 
 
-def test_who_may_read_sees_rows(sign_in, row):
+def test_users_with_read_see_rows(sign_in, row):
     client = sign_in("read")
     assert "tab=preview" in client.get(url(row)).content.decode()
     assert rows(client, url(row, "preview")) == [["1", "a"], ["2", "b"], ["3", "c"]]
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_without_a_privilege_there_is_no_page(sign_in, row, tab):
-    assert sign_in().get(url(row, tab)).status_code == 404  # as for one that is not there
+def test_the_page_of_a_hidden_table_gets_404(sign_in, row, tab):
+    assert sign_in().get(url(row, tab)).status_code == 404  # as for a missing table
 
 
-# --- what is wrong with a table
+# --- damaged and missing tables
 
 
-def test_a_table_that_is_only_declared(browser, warehouse, db):
+def test_the_page_of_a_declared_table(browser, warehouse, db):
     row = make_table("prod", "events")
     message = "The table is declared and has no data yet."
     for tab in ("schema", "fragments", "indexes", "preview"):
-        assert said(browser, url(row, tab)) == message
+        assert empty_text(browser, url(row, tab)) == message
     for tab in TABS:
         assert browser.get(url(row, tab)).status_code == 200
     details = facts(browser, url(row))
@@ -551,11 +556,11 @@ def test_a_table_that_is_only_declared(browser, warehouse, db):
     assert "Fault" not in details
 
 
-def test_a_dropped_table(browser, row):
+def test_the_page_of_a_dropped_table(browser, row):
     commit([table_operations.DropTable(table=row.identifier)], actor=SYSTEM)
     again = make_lance_table(("prod", "events"), table(count=7))
     for tab in ("schema", "fragments", "indexes", "preview"):
-        assert said(browser, url(row, tab)) == "The table was dropped."
+        assert empty_text(browser, url(row, tab)) == "The table was dropped."
     for tab in TABS:
         assert browser.get(url(row, tab)).status_code == 200
     assert "Rows" not in facts(browser, url(row))
@@ -574,7 +579,7 @@ def test_a_dropped_table(browser, row):
     ],
     ids=["all", "manifests", "empty", "noise", "cut", "panic"],
 )
-def test_a_table_that_cannot_be_read(browser, row, damage):
+def test_an_unreadable_table_is_reported(browser, row, damage):
     damage(row)
     lance_datasets.clear_caches()
     lance_datasets.session.cache_clear()
@@ -582,7 +587,7 @@ def test_a_table_that_cannot_be_read(browser, row, damage):
     assert details["Fault"].startswith("fault ")
     assert details["Newest version"].startswith("1 ")
     for tab in ("schema", "fragments", "indexes", "preview"):
-        assert said(browser, url(row, tab))
+        assert empty_text(browser, url(row, tab))
     for tab in TABS:
         assert browser.get(url(row, tab)).status_code == 200
 
@@ -596,11 +601,11 @@ def _replace_manifest(row, content):
 
 
 def _far(content):
-    """A manifest whose length, as it says, is beyond its end: there Lance panics."""
+    """A manifest with a length beyond its end, with which Lance panics."""
     return content[:-16] + (len(content) + 5).to_bytes(8, "little") + content[-8:]
 
 
-def test_data_files_that_are_gone(browser, row):
+def test_missing_data_files_are_reported(browser, row):
     shutil.rmtree(Path(row.location, "data"))
     lance_datasets.clear_caches()
     assert "The rows cannot be read" in lead(browser, url(row, "preview"))
@@ -608,14 +613,14 @@ def test_data_files_that_are_gone(browser, row):
     assert len(rows(browser, url(row, "fragments"))) == 1
 
 
-def test_tags_that_cannot_be_read(browser, row):
+def test_unreadable_tags_are_reported(browser, row):
     Path(row.location, "_refs").mkdir()
     Path(row.location, "_refs", "tags").write_text("no directory")
     Path(row.location, "_refs", "branches").mkdir()
     assert browser.get(url(row, "refs")).status_code == 200
 
 
-def test_a_version_that_lies_elsewhere(browser, warehouse, db):
+def test_a_version_outside_the_table_is_reported(browser, warehouse, db):
     row = make_table("prod", "events")
     commit(
         [
@@ -663,7 +668,7 @@ def test_names_and_data_are_escaped(browser, warehouse, db, tab):
         "tab=nonsense",
     ],
 )
-def test_wrong_input_never_breaks_a_page(browser, row, query):
+def test_invalid_parameters_do_not_break_a_page(browser, row, query):
     answer = browser.get(f"/admin/catalog/table/{row.pk}/change/?{query}")
     assert answer.status_code == 200
     assert EVIL not in answer.content.decode()

@@ -1,4 +1,4 @@
-"""Table health in the admin, and asking for maintenance with buttons."""
+"""Table health in the admin, and the buttons that start maintenance."""
 
 import re
 from datetime import timedelta
@@ -107,12 +107,12 @@ def text(answer) -> str:
     return answer.content.decode()
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
-def shown(browser, query: str = "") -> list[str]:
-    """The tables of the list, in their order."""
+def listed(browser, query: str = "") -> list[str]:
+    """The tables of the list, in order."""
     answer = browser.get(f"{LIST}?{query}", follow=True)
     assert answer.status_code == 200
     return [str(row.table) for row in answer.context["cl"].result_list]
@@ -121,17 +121,17 @@ def shown(browser, query: str = "") -> list[str]:
 # --- the list
 
 
-def test_an_empty_list_says_what_to_do(browser):
+def test_an_empty_list_explains_the_next_steps(browser):
     assert "No table has been measured yet" in text(browser.get(LIST))
     assert "No matching tables" in text(browser.get(f"{LIST}?q=t"))
 
 
-def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
+def test_the_list_is_ordered_by_score_and_shows_the_gain(browser):
     well, ill, odd = make_live("a", "well"), make_live("a", "ill"), make_live("a", "odd")
     measured(well, **NOTHING)
     measured(ill)
     measured(odd, score=0, statistics={"error": "its files are gone"}, planned=[])
-    assert shown(browser) == ["a.odd", "a.ill", "a.well"]
+    assert listed(browser) == ["a.odd", "a.ill", "a.well"]
     page = text(browser.get(LIST))
     for fragment in (
         'aria-valuenow="30"',
@@ -147,7 +147,7 @@ def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "names"),
     [
         ("score=poor", ["a.ill"]),
         ("score=fair", ["b.c.fair"]),
@@ -167,14 +167,14 @@ def test_the_list_tells_what_needs_work_most_and_what_it_would_gain(browser):
         ("score=x&work=x&format=x", ["a.odd", "a.ill", "b.c.fair", "b.well"]),
     ],
 )
-def test_filters_and_search(browser, query, found):
+def test_filters_and_search(browser, query, names):
     measured(make_live("a", "ill"))
     measured(make_live("b", "c", "fair"), score=60)
     make_iceberg_table("b", "well")
     measured(Table.objects.get(name="well"), **NOTHING)
     odd = make_live("a", "odd")
     measured(odd, score=0, statistics={"error": "x"}, planned=[])
-    assert shown(browser, query) == found
+    assert listed(browser, query) == names
 
 
 def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):
@@ -183,10 +183,10 @@ def test_dropped_tables_and_old_measurements_are_not_in_the_list(browser):
     measured(row)
     measured(row, **NOTHING)
     commit([table_operations.DeregisterTable(table=("a", "gone"))], actor=SYSTEM)
-    assert shown(browser) == ["a.t"]
+    assert listed(browser) == ["a.t"]
 
 
-def test_a_measurement_leads_to_its_table(browser):
+def test_a_measurement_links_to_its_table(browser):
     health = measured(make_live("a", "t"))
     answer = browser.get(url(health))
     assert (answer.status_code, answer.headers["location"]) == (302, tab(health.table))
@@ -194,26 +194,26 @@ def test_a_measurement_leads_to_its_table(browser):
 
 
 @pytest.mark.parametrize("query", ["q=%00", "q=%FF", "in=%00", "in=..", "score=%00", "p=x", "o=9"])
-def test_wrong_input_never_breaks_the_list(browser, query):
+def test_invalid_parameters_do_not_break_the_list(browser, query):
     measured(make_live("a", "t"))
     assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200
 
 
-def test_the_list_shows_what_may_be_browsed(sign_in):
+def test_the_list_contains_only_tables_that_may_be_browsed(sign_in):
     health = measured(make_live("a", "t"))
     bob = sign_in()
     assert "a.t" not in bob.get(LIST).content.decode()
-    assert bob.get(url(health)).status_code == 404  # as for one that is not there
+    assert bob.get(url(health)).status_code == 404  # as for a missing table
 
 
-def test_it_stands_in_the_sidebar(browser):
+def test_the_sidebar_links_to_the_list(browser):
     assert f'href="{LIST}"' in text(browser.get("/admin/"))
 
 
 # --- a table's tab
 
 
-def test_the_tab_of_a_table_that_was_never_measured_says_what_to_do(browser):
+def test_the_tab_of_an_unmeasured_table_explains_the_next_steps(browser):
     page = text(browser.get(tab(make_live("a", "t"))))
     assert "The table has not been measured yet. Select “Measure”" in page
     assert "Start a dry run to see what a job would do" in page
@@ -222,7 +222,7 @@ def test_the_tab_of_a_table_that_was_never_measured_says_what_to_do(browser):
     assert 'aria-label="Compact"' not in declared
 
 
-def test_the_tab_tells_figures_plan_course_and_jobs(browser):
+def test_the_tab_shows_figures_plan_trend_and_jobs(browser):
     row = make_live("a", "t")
     for days, score in ((9, 90), (5, 60), (0, 30)):
         health = measured(row, score=score)
@@ -245,7 +245,7 @@ def test_the_tab_tells_figures_plan_course_and_jobs(browser):
         assert fragment not in page, fragment
 
 
-def test_the_plan_goes_by_the_policy_that_holds_now(browser):
+def test_the_plan_follows_the_current_policy(browser):
     row = make_live("a", "t")
     measured(row)
     policies.set_table_policy(actor=SYSTEM, table=("a", "t"), values={"compaction": "off"})
@@ -253,7 +253,7 @@ def test_the_plan_goes_by_the_policy_that_holds_now(browser):
     assert [str(line[0]) for line in panels["Planned maintenance"].rows] == ["Clean up"]
 
 
-def test_the_tab_of_an_iceberg_table(browser):
+def test_the_tab_of_an_iceberg_table_shows_its_figures(browser):
     make_iceberg_table("a", "t")
     row = Table.objects.get(name="t")
     measured(row, statistics=figures(format="iceberg", manifests=70, rewritten_manifests=1))
@@ -268,7 +268,7 @@ def test_the_tab_of_an_iceberg_table(browser):
     assert "Optimize indexes" not in page
 
 
-def test_what_a_table_is_called_is_escaped(browser):
+def test_names_of_tables_are_escaped(browser):
     evil = "<script>alert(1)</script>"
     row = make_live(evil, evil)
     stale = ({"name": evil, "unindexed_rows": 9},)
@@ -290,7 +290,7 @@ def test_a_view_has_no_maintenance(browser):
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])
-def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
+def test_a_button_starts_a_job_and_redirects_to_it(browser, is_dry_run):
     row = make_live("a", "t")
     with unchanged():
         page = text(browser.get(url(row, "compact")))
@@ -300,7 +300,7 @@ def test_a_button_starts_a_job_and_leads_to_it(browser, is_dry_run):
     assert (answer.status_code, answer.headers["location"]) == (302, url(job))
     assert (job.kind, job.is_dry_run, job.table_id) == ("compact", is_dry_run, row.pk)
     assert job.transaction.actor == "user:ada"
-    (message,) = told(answer)
+    (message,) = messages_of(answer)
     assert f'<a class="m-link" href="{url(job)}">Job {job.pk}</a>' in message
     event = AuditEvent.objects.get(action="maintenance.start")
     assert (event.actor, event.after["is_dry_run"]) == ("user:ada", is_dry_run)
@@ -319,12 +319,12 @@ def test_each_format_has_its_own_buttons(browser, kind):
         answer = browser.post(url(row, kind))
         assert Job.objects.filter(kind=kind, table=row).exists() is is_offered
         if not is_offered:
-            assert told(answer) == [
+            assert messages_of(answer) == [
                 f"Tables in {row.get_format_display()} format do not support '{kind}'"
             ]
 
 
-def test_chosen_indexes_are_built_anew(browser):
+def test_selected_indexes_are_rebuilt(browser):
     row = make_lance_table(("a", "t"), pa.table({"id": [1]}))
     for name in ("one", "two", "<b>"):
         index = NewIndex(column="id", index_type="BTREE", name=name)
@@ -357,9 +357,9 @@ def test_a_table_without_an_index_is_a_message(browser, make):
     with unchanged():
         assert "Indexes to process" in text(browser.get(url(row, "rebuild_indexes")))
         answer = browser.post(url(row, "rebuild_indexes"))
-    assert len(told(answer)) == 1
+    assert len(messages_of(answer)) == 1
     with unchanged():
-        assert len(told(press(browser, "rebuild_indexes_now", [row]))) == 1
+        assert len(messages_of(press(browser, "rebuild_indexes_now", [row]))) == 1
 
 
 def test_a_table_without_data_is_a_message(browser):
@@ -368,23 +368,23 @@ def test_a_table_without_data_is_a_message(browser):
     with unchanged():
         answer = browser.post(url(row, "compact"))
     assert answer.status_code == 200
-    assert len(told(answer)) == 1
-    assert "a.t" in told(answer)[0]
+    assert len(messages_of(answer)) == 1
+    assert "a.t" in messages_of(answer)[0]
 
 
 @pytest.mark.parametrize("action", ["compact", "measure"])
-def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser, action):
+def test_the_page_of_a_dropped_table_does_not_change_a_new_table_of_its_name(browser, action):
     row = make_live("a", "t")
     commit([table_operations.DeregisterTable(table=("a", "t"))], actor=SYSTEM)
     make_live("a", "t")
     with unchanged():
         answer = browser.post(url(row, action))
-    assert told(answer) == ["Table 'a.t' does not exist"]
+    assert messages_of(answer) == ["Table 'a.t' does not exist"]
     assert 'aria-label="Compact"' not in text(browser.get(tab(row)))
 
 
 @pytest.mark.parametrize("action", [*maintenance_actions.keys(), "measure"])
-def test_who_may_not_change_tables_sees_no_button(sign_in, browser, action):
+def test_buttons_require_privileges(sign_in, browser, action):
     row = make_live("a", "t")
     bob = sign_in("read")
     assert url(row, action) not in text(bob.get(tab(row)))
@@ -393,16 +393,16 @@ def test_who_may_not_change_tables_sees_no_button(sign_in, browser, action):
         assert bob.post(url(row, action)).status_code == 403
 
 
-def test_measure_now(browser):
+def test_a_button_measures_a_table(browser):
     row = make_lance_table(("a", "t"))
     answer = browser.post(url(row, "measure"))
     assert (answer.status_code, answer.headers["location"]) == (302, tab(row))
     health = TableHealth.objects.newest().get(table=row)
-    assert told(answer) == [f"Table 'a.t' was measured: health {health.score} of 100"]
+    assert messages_of(answer) == [f"Table 'a.t' was measured: health {health.score} of 100"]
     assert health.statistics["rows"] == 3
 
 
-def test_from_a_button_to_a_compacted_table(browser):
+def test_a_button_compacts_a_table(browser):
     row = make_lance_table(("a", "t"), pa.table({"id": [1]}))
     for number in range(2, 12):
         insert(actor=SYSTEM, table=("a", "t"), data=pa.table({"id": [number]}).to_reader())
@@ -428,7 +428,7 @@ def test_from_a_button_to_a_compacted_table(browser):
     assert dict(month.figures)["small files merged"] == "10"
 
 
-# --- several at once
+# --- several tables
 
 
 def press(browser, action: str, rows, page: str = "/admin/catalog/table/", **more: str):
@@ -436,7 +436,7 @@ def press(browser, action: str, rows, page: str = "/admin/catalog/table/", **mor
     return browser.post(page, form)
 
 
-def test_several_tables_at_once(browser):
+def test_an_action_starts_jobs_for_several_tables(browser):
     rows = [make_live("a", f"t{number}") for number in range(3)]
     answer = press(browser, "compact_dry_run", rows[:2])
     assert answer.status_code == 302
@@ -445,48 +445,48 @@ def test_several_tables_at_once(browser):
         ("t0", "compact", True),
         ("t1", "compact", True),
     }
-    (message,) = told(answer)
+    (message,) = messages_of(answer)
     assert "2 jobs</a> were started" in message
     assert message.startswith("Compact (dry run): ")
 
 
-def test_several_measured_tables_at_once(browser):
+def test_an_action_starts_jobs_for_several_measurements(browser):
     rows = [measured(make_live("a", f"t{number}")) for number in range(2)]
     assert press(browser, "clean_up_now", rows, LIST).status_code == 302
     assert Job.objects.filter(kind="clean_up", is_dry_run=False).count() == 2
 
 
-def test_of_several_those_that_cannot_are_told(browser):
+def test_an_action_reports_the_tables_that_it_refuses(browser):
     good, declared = make_live("a", "good"), make_table("a", "declared")
     make_iceberg_table("a", "i")
     rows = [good, declared, Table.objects.get(name="i")]
     answer = press(browser, "optimize_indexes_now", rows)
     job = Job.objects.get()
     assert job.table == good
-    messages = told(answer)
+    messages = messages_of(answer)
     assert len(messages) == 3
     assert f"Job {job.pk}</a>" in messages[0]
     assert "a.i: Tables in Iceberg format do not support 'optimize_indexes'" in messages
 
 
-def test_many_refusals_are_a_few_messages(browser):
+def test_many_refusals_are_summarized(browser):
     rows = [make_table("a", f"t{number}") for number in range(9)]
     with unchanged():
         answer = press(browser, "compact_now", rows)
-    assert len(told(answer)) == 6
-    assert told(answer)[-1] == "and 4 more tables were not changed"
+    assert len(messages_of(answer)) == 6
+    assert messages_of(answer)[-1] == "and 4 more tables were not changed"
 
 
-def test_too_many_at_once_are_refused(browser, monkeypatch):
+def test_actions_on_too_many_tables_are_refused(browser, monkeypatch):
     monkeypatch.setattr("catalog.admin.maintenance.actions.MAX_TABLES", 2)
     rows = [make_live("a", f"t{number}") for number in range(3)]
     with unchanged():
         answer = press(browser, "compact_now", rows[:1], select_across="1")
-    assert told(answer)[0].startswith("No job was started. Select at most 2 tables")
+    assert messages_of(answer)[0].startswith("No job was started. Select at most 2 tables")
 
 
 @pytest.mark.parametrize("page", ["/admin/catalog/table/", LIST])
-def test_who_may_not_change_tables_is_offered_no_action(sign_in, browser, page):
+def test_actions_require_privileges(sign_in, browser, page):
     row = make_live("a", "t")
     health = measured(row)
     bob = sign_in("read")
@@ -508,7 +508,7 @@ def ended(table: Table, kind: str, days: int = 0, **changed: Any) -> Job:
     return Job.objects.create(kind=kind, table=table, **values)
 
 
-def test_the_overview_tells_what_maintenance_came_to(browser):
+def test_the_overview_adds_up_results_of_maintenance(browser):
     row = make_live("a", "t")
     assert "No maintenance jobs." in text(browser.get("/admin/"))
     ended(row, "clean_up", 1, result={"files": 7, "bytes": 1024})
@@ -522,7 +522,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
     )
     ended(row, "compact", 3, result={"before": {"files": 20}, "after": {"files": 2}})
     ended(row, "compact", 3, result={"before": {"files": 2}, "after": {"files": 5}})
-    # What does not count: dry runs, failures, other work, what is long ago, and odd results.
+    # These do not count: dry runs, failures, other kinds of jobs, old jobs, and invalid results.
     ended(row, "clean_up", 1, is_dry_run=True, result={"files": 100, "bytes": 100})
     ended(row, "clean_up", 1, status=JobStatus.FAILED, result={"files": 100})
     ended(row, "clean_up", 1, status=JobStatus.CANCELED, result=None)
@@ -546,7 +546,7 @@ def test_the_overview_tells_what_maintenance_came_to(browser):
     assert f"<title>{yesterday}: 1 failed</title>" in month.chart
 
 
-def test_the_overview_looks_at_so_many_jobs_and_says_so(browser, monkeypatch):
+def test_the_overview_reports_its_limit_of_jobs(browser, monkeypatch):
     monkeypatch.setattr("catalog.admin.site.month.MAX_ROWS", 2)
     row = make_live("a", "t")
     for days in (1, 2, 3):
@@ -558,7 +558,7 @@ def test_the_overview_looks_at_so_many_jobs_and_says_so(browser, monkeypatch):
     assert month.note in text(browser.get("/admin/"))
 
 
-def test_the_overview_names_the_tables_that_need_work_most(browser):
+def test_the_overview_names_the_tables_with_the_lowest_scores(browser):
     measured(make_live("a", "ill"))
     measured(make_live("a", "well"), **NOTHING)
     panel = browser.get("/admin/").context["unhealthy"]
@@ -569,7 +569,7 @@ def test_the_overview_names_the_tables_that_need_work_most(browser):
 # --- cost
 
 
-def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
+def test_pages_take_a_fixed_number_of_queries(browser):
     def fill(start: int, stop: int) -> None:
         for number in range(start, stop):
             row = make_live(f"n{number}", "t")
@@ -605,7 +605,7 @@ def test_pages_cost_the_same_with_3_and_with_30_tables(browser):
     assert cost() == expected
 
 
-def test_nothing_is_edited_or_deleted_in_place(browser):
+def test_rows_are_read_only(browser):
     health = measured(make_live("a", "t"))
     assert browser.post(url(health, "delete"), {"post": "yes"}).status_code == 403
     press(browser, "delete_selected", [health], LIST, post="yes")

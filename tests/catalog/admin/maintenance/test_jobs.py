@@ -1,4 +1,4 @@
-"""Jobs in the admin: the list, a job's page while it runs and when it is over, and what one may press."""
+"""Jobs in the admin: the list, the page of an active or finished job, and its buttons."""
 
 from datetime import timedelta
 from typing import Any
@@ -50,7 +50,7 @@ def start(kind: str = "compact", *, is_dry_run: bool = False, **changed: Any) ->
 
 
 def end(job: Job, status: JobStatus, **changed: Any) -> Job:
-    """The job as one that ran just now."""
+    """Give a job the state of one that has just ended."""
     now = timezone.now()
     values = {"started_at": now - timedelta(seconds=75), "finished_at": now, "attempts": 1}
     Job.objects.filter(pk=job.pk).update(status=status, **(values | changed))
@@ -66,7 +66,7 @@ def text(answer) -> str:
     return answer.content.decode()
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -81,13 +81,13 @@ def panel(browser, row: Job, title: str):
 # --- the list
 
 
-def test_an_empty_list_says_what_to_do(browser):
+def test_an_empty_list_explains_the_next_steps(browser):
     assert "No jobs." in text(browser.get(LIST))
     assert "No matching jobs." in text(browser.get(f"{LIST}?dry_run=yes"))
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ("", {"old", "dry", "failed", "other"}),
         ("kind__exact=clean_up", {"failed"}),
@@ -106,7 +106,7 @@ def test_an_empty_list_says_what_to_do(browser):
         ("table=prod.t&dry_run=no&since=month", {"old", "failed"}),
     ],
 )
-def test_filters(browser, table, query, found):
+def test_the_list_is_filtered(browser, table, query, expected):
     rows = {
         "old": start(created_at=timezone.now() - timedelta(days=2)),
         "dry": start(is_dry_run=True),
@@ -122,23 +122,23 @@ def test_filters(browser, table, query, found):
     assert answer.status_code == 200
     keys = {row.pk for row in answer.context["cl"].result_list}
     purge = {Job.objects.get(kind=JobKind.PURGE_TABLE).pk}
-    assert keys - purge == {rows[name].pk for name in found}
+    assert keys - purge == {rows[name].pk for name in expected}
 
 
-def test_a_filtered_list_looks_at_the_newest(browser, table, monkeypatch):
+def test_a_filtered_list_searches_the_newest_jobs(browser, table, monkeypatch):
     monkeypatch.setattr("catalog.admin.maintenance.jobs.SEARCHED", 1)
     rows = [start(is_dry_run=True) for _ in range(3)]
 
-    def shown(query: str) -> list[int]:
+    def listed(query: str) -> list[int]:
         return [row.pk for row in browser.get(f"{LIST}?{query}").context["cl"].result_list]
 
     newest_first = [row.pk for row in reversed(rows)]
-    assert shown("dry_run=yes") == newest_first[:1]
-    assert shown("table=prod.t&dry_run=yes") == newest_first
-    assert shown("") == newest_first
+    assert listed("dry_run=yes") == newest_first[:1]
+    assert listed("table=prod.t&dry_run=yes") == newest_first
+    assert listed("") == newest_first
 
 
-def test_a_dry_run_is_told_in_the_list(browser, table):
+def test_the_list_marks_dry_runs(browser, table):
     start(is_dry_run=True)
     assert "rewrite small files (dry run)" in text(browser.get(LIST))
 
@@ -146,7 +146,7 @@ def test_a_dry_run_is_told_in_the_list(browser, table):
 @pytest.mark.parametrize(
     "query", ["table=%00", "table=%FF", "table=..", "since=%00", "dry_run=%00", "q=%00", "p=x"]
 )
-def test_wrong_input_never_breaks_the_list(browser, table, query):
+def test_invalid_parameters_do_not_break_the_list(browser, table, query):
     start()
     assert browser.get(f"{LIST}?{query}", follow=True).status_code == 200
 
@@ -154,19 +154,19 @@ def test_wrong_input_never_breaks_the_list(browser, table, query):
 # --- a job's page
 
 
-def test_what_was_asked(browser, table):
+def test_the_page_shows_the_request(browser, table):
     policies.set_table_policy(actor=SYSTEM, table=("prod", "t"), values={"keep_for": 86_400})
     row = start(is_dry_run=True)
     rows = {str(line[0]): str(line[1]) for line in panel(browser, row, "Policy of the job").rows}
     assert rows["Keep for"] == "1 day"
     assert rows["Compaction"] == "Dry run"
-    assert "Min manifests" not in rows  # Iceberg's
+    assert "Min manifests" not in rows  # a setting of Iceberg
     page = text(browser.get(url(row)))
     assert "yes, without changes" in page
     assert "system" in page
 
 
-def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
+def test_the_page_of_an_active_job_refreshes_every_two_seconds(browser, table):
     row = start(
         status=JobStatus.RUNNING,
         progress=30,
@@ -207,39 +207,39 @@ def test_an_active_job_is_asked_after_every_two_seconds(browser, table):
     assert "<noscript>" not in page
 
 
-def test_a_job_that_waits_says_so(browser, table):
+def test_the_page_of_a_queued_job_shows_that_it_waits(browser, table):
     assert "waiting for a worker" in text(browser.get(url(start(), "progress")))
     again = start(started_at=timezone.now(), attempts=1)
     assert "waiting for the next attempt" in text(browser.get(url(again, "progress")))
 
 
-def test_the_progress_of_a_job_is_for_those_who_may_see_it(sign_in, client, table):
+def test_progress_requires_browse(sign_in, client, table):
     row = start()
     assert sign_in().get(url(row, "progress")).status_code == 404
     assert client.get(url(row, "progress")).status_code == 302
 
 
-@pytest.mark.parametrize(("privilege", "is_told"), [("browse", False), ("read", True)])
-def test_the_location_is_for_those_who_may_read_the_table(sign_in, table, privilege, is_told):
+@pytest.mark.parametrize(("privilege", "is_visible"), [("browse", False), ("read", True)])
+def test_locations_require_read(sign_in, table, privilege, is_visible):
     pages = [url(start())]
     bob = sign_in(privilege)
-    assert (table.location in text(bob.get(pages[0]))) is is_told
+    assert (table.location in text(bob.get(pages[0]))) is is_visible
     commit([table_operations.DropTable(table=("prod", "t"))], actor=SYSTEM)
     pages.append(f"/admin/catalog/trashitem/{TrashItem.objects.get().pk}/change/")
     for page in pages:
         content = text(bob.get(page))
         assert "prod.t" in content
-        assert (table.location in content) is is_told, page
+        assert (table.location in content) is is_visible, page
 
 
 @pytest.mark.parametrize("number", ["0", "x", "99999999999999999999"])
-def test_a_job_that_is_not_there(browser, number):
+def test_a_missing_job_gets_404(browser, number):
     assert browser.get(f"{LIST}{number}/progress/").status_code == 404
     for action in ("retry", "run", "cancel", "change"):
         assert browser.get(f"{LIST}{number}/{action}/").status_code == 404
 
 
-def test_figures_before_and_after(browser, table):
+def test_figures_before_and_after_are_shown(browser, table):
     result = {
         "before": {"files": 200, "bytes": 4096, "rows": 10, "odd": [1], "gone": 3},
         "after": {"files": 4, "bytes": 5120, "rows": 10, "is": True, "new": 2},
@@ -263,7 +263,7 @@ def test_figures_before_and_after(browser, table):
         assert fragment in page, fragment
 
 
-def test_what_a_dry_run_would_do(browser, table):
+def test_the_page_of_a_dry_run_shows_its_plan(browser, table):
     result = {
         "before": {"versions": 9},
         "after": {"versions": 2},
@@ -277,14 +277,14 @@ def test_what_a_dry_run_would_do(browser, table):
 @pytest.mark.parametrize(
     "result", [None, [], "x", {"before": None, "after": 3}, {"plan": "all"}, {"planned": [1]}]
 )
-def test_odd_results_open_too(browser, table, result):
+def test_the_page_opens_with_invalid_results(browser, table, result):
     row = end(start(), JobStatus.SUCCEEDED, result=result)
     assert browser.get(url(row)).status_code == 200
     Job.objects.filter(pk=row.pk).update(parameters={"policy": ["odd"], "indexes": ["a"]})
     assert browser.get(url(row)).status_code == 200
 
 
-def test_the_log_is_paged_the_newest_first(browser, table):
+def test_the_log_is_paged_with_the_newest_first(browser, table):
     row = start()
     for number in range(120):
         jobs.log_event(row, f"line {number}", JobEvent.Level.WARNING, {"bytes": number * 1024})
@@ -299,7 +299,7 @@ def test_the_log_is_paged_the_newest_first(browser, table):
     assert browser.get(f"{url(row)}?before=x").status_code == 200
 
 
-def test_what_a_job_says_is_escaped(browser, table):
+def test_texts_of_jobs_are_escaped(browser, table):
     evil = "<script>alert(1)</script>"
     row = end(
         start(),
@@ -314,7 +314,7 @@ def test_what_a_job_says_is_escaped(browser, table):
     assert evil not in text(browser.get(url(row, "progress")))
 
 
-def test_pages_cost_the_same_with_3_and_with_90_lines(browser, table):
+def test_pages_take_a_fixed_number_of_queries(browser, table):
     row = start()
 
     def cost() -> list[int]:
@@ -347,21 +347,21 @@ def test_pages_cost_the_same_with_3_and_with_90_lines(browser, table):
         (JobStatus.SUCCEEDED, False, set()),
     ],
 )
-def test_what_is_offered(browser, table, status, is_dry_run, offered):
+def test_buttons_depend_on_the_state_of_the_job(browser, table, status, is_dry_run, offered):
     row = start(is_dry_run=is_dry_run, status=status)
     page = text(browser.get(url(row)))
     assert {name for name in ("cancel", "retry", "run") if url(row, name) in page} == offered
 
 
-def test_other_work_is_asked_for_where_it_was_asked_for(browser, table):
+def test_jobs_of_other_kinds_cannot_be_retried(browser, table):
     row = Job.objects.create(kind=JobKind.BACKFILL_COLUMN, table=table, status=JobStatus.FAILED)
     assert url(row, "retry") not in text(browser.get(url(row)))
     with unchanged():
         answer = browser.post(url(row, "retry"))
-    assert len(told(answer)) == 1
+    assert len(messages_of(answer)) == 1
 
 
-def test_retry(browser, table):
+def test_a_failed_job_is_retried(browser, table):
     row = end(start("clean_up", is_dry_run=True), JobStatus.FAILED, error="no Java")
     with unchanged():
         assert "Retry Job" in text(browser.get(url(row, "retry")))
@@ -374,14 +374,14 @@ def test_retry(browser, table):
     assert (row.status, row.error) == (JobStatus.FAILED, "no Java")
 
 
-def test_what_is_not_over_is_not_retried(browser, table):
+def test_an_active_job_is_not_retried(browser, table):
     row = start()
     with unchanged():
         answer = browser.post(url(row, "retry"))
-    assert told(answer) == [f"Job {row.pk} is queued and cannot be retried"]
+    assert messages_of(answer) == [f"Job {row.pk} is queued and cannot be retried"]
 
 
-def test_doing_what_a_dry_run_told(browser, table):
+def test_the_plan_of_a_dry_run_is_executed(browser, table):
     row = end(start(is_dry_run=True), JobStatus.SUCCEEDED)
     answer = browser.post(url(row, "run"))
     job = Job.objects.get(status=JobStatus.QUEUED)
@@ -390,17 +390,17 @@ def test_doing_what_a_dry_run_told(browser, table):
 
 
 @pytest.mark.parametrize("action", ["retry", "run"])
-def test_a_job_of_a_dropped_table_does_not_reach_the_next_of_its_name(browser, table, action):
+def test_a_job_of_a_dropped_table_does_not_change_a_new_table_of_its_name(browser, table, action):
     row = end(start(is_dry_run=True), JobStatus.CANCELED)
     commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     make_table("prod", "t")
     make_version(("prod", "t"), 1)
     with unchanged():
         answer = browser.post(url(row, action))
-    assert told(answer) == ["Table 'prod.t' does not exist"]
+    assert messages_of(answer) == ["Table 'prod.t' does not exist"]
 
 
-def test_cancel(browser, table):
+def test_a_queued_job_is_canceled(browser, table):
     row = start()
     assert browser.post(url(row, "cancel")).status_code == 302
     row.refresh_from_db()
@@ -408,7 +408,7 @@ def test_cancel(browser, table):
     assert row.transaction.status == TransactionStatus.CANCELED
 
 
-def test_a_running_job_is_asked_to_stop(browser, table):
+def test_a_running_job_gets_a_request_to_stop(browser, table):
     row = start(status=JobStatus.RUNNING, lease_until=timezone.now() + timedelta(minutes=1))
     assert browser.post(url(row, "cancel")).status_code == 302
     page = text(browser.get(url(row)))
@@ -417,7 +417,7 @@ def test_a_running_job_is_asked_to_stop(browser, table):
 
 
 @pytest.mark.parametrize("action", ["retry", "run", "cancel"])
-def test_who_may_only_see_may_not_press(sign_in, browser, table, action):
+def test_buttons_require_privileges(sign_in, browser, table, action):
     status = JobStatus.QUEUED if action == "cancel" else JobStatus.FAILED
     row = start(status=status)
     bob = sign_in("read")

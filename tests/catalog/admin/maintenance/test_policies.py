@@ -1,4 +1,4 @@
-"""Saying in the admin how tables are maintained, and seeing what holds."""
+"""Forms of maintenance policies in the admin, and the effective values."""
 
 import re
 
@@ -21,7 +21,7 @@ def url(row, action: str = "policy") -> str:
     return f"/admin/catalog/{row._meta.model_name}/{row.pk}/{action}/"
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -31,7 +31,7 @@ def text(answer) -> str:
 
 
 def line(page: str, name: str) -> str:
-    """What stands beside a field, without tags."""
+    """The text beside a field, without tags."""
     match = re.search(rf'<p id="effective_{name}">(.*?)</p>', page)
     return re.sub(r"<[^>]*>", "", match[1])
 
@@ -40,12 +40,12 @@ def root() -> Namespace:
     return Namespace.objects.named(()).get()
 
 
-def test_every_rule_has_its_group():
+def test_every_rule_is_in_a_group():
     groups = grouped(rules())
     assert sorted(rule.name for _, group in groups for rule in group) == sorted(rules_by_name())
 
 
-def test_what_holds_and_where_it_comes_from(browser):
+def test_effective_values_are_shown_with_their_source(browser):
     row = make_table("prod", "raw", "t")
     prod = row.namespace.parent
     say = policies.set_namespace_policy
@@ -69,7 +69,7 @@ def test_what_holds_and_where_it_comes_from(browser):
     assert "2 days" in of_namespace
 
 
-def test_every_field_has_its_label_and_its_help(browser):
+def test_every_field_has_a_label_and_a_help_text(browser):
     page = text(browser.get(url(make_namespace("prod"))))
     for name in rules_by_name():
         assert f'<label for="id_{name}">' in page, name
@@ -81,7 +81,7 @@ def test_every_field_has_its_label_and_its_help(browser):
 @pytest.mark.parametrize(
     ("table_format", "absent"), [("lance", "target_bytes"), ("iceberg", "target_rows")]
 )
-def test_a_table_is_asked_only_what_its_format_has(browser, table_format, absent):
+def test_the_form_of_a_table_has_only_fields_of_its_format(browser, table_format, absent):
     make = make_table if table_format == "lance" else make_iceberg_table
     make("prod", "t")
     row = Table.objects.get(name="t")
@@ -90,7 +90,7 @@ def test_a_table_is_asked_only_what_its_format_has(browser, table_format, absent
     assert "id_keep_for" in page
 
 
-def test_saying_it(browser):
+def test_a_policy_is_saved(browser):
     row = make_table("prod", "t")
     form = {
         "compaction": "on",
@@ -104,7 +104,7 @@ def test_saying_it(browser):
     answer = browser.post(url(row), form)
     assert answer.status_code == 302
     assert answer.headers["location"] == f"{url(row, 'change')}?tab=maintenance"
-    assert told(answer) == ["Maintenance policy of table 'prod.t' was saved"]
+    assert messages_of(answer) == ["Maintenance policy of table 'prod.t' was saved"]
     assert MaintenancePolicy.objects.get(table=row).values == {
         "compaction": "on",
         "target_rows": 2048,
@@ -120,7 +120,7 @@ def test_saying_it(browser):
     assert re.search(r'name="window_to" value="any time"', page)
 
 
-def test_saying_it_of_the_root_and_taking_it_back(browser):
+def test_the_policy_of_the_root_is_saved_and_removed(browser):
     assert url(root()) in text(browser.get(url(root(), "change")))
     assert browser.post(url(root()), {"cleanup": "off"}).status_code == 302
     assert policies.policy_of_namespace(actor=SYSTEM, namespace=())[1] == {"cleanup": "off"}
@@ -128,7 +128,7 @@ def test_saying_it_of_the_root_and_taking_it_back(browser):
     assert policies.policy_of_namespace(actor=SYSTEM, namespace=())[1] == {}
 
 
-def test_what_is_said_of_the_other_format_stays_said(browser):
+def test_values_for_the_other_format_are_kept(browser):
     row = make_table("prod", "t")
     policies.set_table_policy(
         actor=SYSTEM, table=("prod", "t"), values={"min_manifests": 7, "keep_versions": 3}
@@ -150,7 +150,7 @@ def test_what_is_said_of_the_other_format_stays_said(browser):
         ("keep_versions", "a\x00", "Null characters are not allowed."),
     ],
 )
-def test_a_bad_value_is_told_at_its_field_and_changes_nothing(browser, name, value, message):
+def test_an_invalid_value_is_reported_at_its_field(browser, name, value, message):
     row = make_namespace("prod")
     policies.set_namespace_policy(actor=SYSTEM, namespace=("prod",), values={"cleanup": "on"})
     with unchanged():
@@ -162,7 +162,7 @@ def test_a_bad_value_is_told_at_its_field_and_changes_nothing(browser, name, val
     assert re.search(r'<option value="on" selected', page)
 
 
-def test_a_mode_that_there_is_none(browser):
+def test_an_invalid_mode_is_refused(browser):
     row = make_namespace("prod")
     with unchanged():
         answer = browser.post(url(row), {"compaction": "<b>"})
@@ -170,7 +170,7 @@ def test_a_mode_that_there_is_none(browser):
     assert "<b>" not in text(answer)
 
 
-def test_who_may_only_see_may_not_say(sign_in, browser):
+def test_policies_require_maintain(sign_in, browser):
     row = make_table("prod", "t")
     bob = sign_in("read")
     for subject in (row, row.namespace):
@@ -181,34 +181,34 @@ def test_who_may_only_see_may_not_say(sign_in, browser):
     assert "Effective policy" in text(bob.get(f"{url(row, 'change')}?tab=maintenance"))
 
 
-def test_a_dropped_table_does_not_reach_the_next_of_its_name(browser):
+def test_the_page_of_a_dropped_table_does_not_change_a_new_table_of_its_name(browser):
     row = make_table("prod", "t")
     commit([table_operations.DeregisterTable(table=("prod", "t"))], actor=SYSTEM)
     make_table("prod", "t")
     with unchanged():
         answer = browser.post(url(row), {"cleanup": "on"})
     assert answer.status_code == 302
-    assert told(answer) == ["Table 'prod.t' does not exist"]
+    assert messages_of(answer) == ["Table 'prod.t' does not exist"]
 
 
-def test_a_dropped_namespace_does_not_reach_the_next_of_its_name(browser):
+def test_the_page_of_a_dropped_namespace_does_not_change_a_new_namespace_of_its_name(browser):
     row = make_namespace("prod")
     commit([namespace_operations.DropNamespace(namespace=("prod",))], actor=SYSTEM)
     make_namespace("prod")
     with unchanged():
         answer = browser.post(url(row), {"cleanup": "on"})
-    assert told(answer) == ["Namespace 'prod' does not exist"]
+    assert messages_of(answer) == ["Namespace 'prod' does not exist"]
     content = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
     assert "Namespace &#x27;prod&#x27; does not exist" in content
 
 
-def test_a_row_that_is_not_there(browser):
+def test_a_missing_row_gets_404(browser):
     for noun in ("table", "namespace"):
         assert browser.get(f"/admin/catalog/{noun}/0/policy/").status_code == 404
         assert browser.post(f"/admin/catalog/{noun}/x/policy/").status_code == 404
 
 
-def test_the_pages_cost_the_same_however_deep(browser):
+def test_the_number_of_queries_does_not_depend_on_the_depth(browser):
     def cost(row: Table) -> list[int]:
         counts = []
         pages = (

@@ -1,4 +1,4 @@
-"""Periodic tasks in the admin: nobody stops, moves or adds one there."""
+"""Periodic tasks in the admin, where they cannot be stopped, rescheduled or added."""
 
 import pytest
 from django.conf import settings
@@ -27,7 +27,7 @@ _ALL = (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedS
 
 @pytest.fixture(autouse=True)
 def started() -> None:
-    """The rows that beat makes when it starts."""
+    """The rows that beat creates at its start."""
     for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
         ModelEntry.from_entry(name, app=app, **entry)
 
@@ -55,7 +55,7 @@ def test_every_task_of_the_settings_is_shown_unchanged(browser):
     assert browser.get(f"{LIST}{task().pk}/change/").status_code == 200
 
 
-def test_there_are_no_pages_of_the_schedules_that_tasks_share():
+def test_schedules_have_no_pages():
     for model in _ALL[1:]:
         assert not admin.site.is_registered(model)
         with pytest.raises(NoReverseMatch):
@@ -87,7 +87,7 @@ def test_a_system_task_cannot_be_changed(browser, path, name):
 
 
 @pytest.mark.parametrize("name", ["celery.backend_cleanup", "seal-audit"])
-def test_the_service_deletes_no_system_task(name):
+def test_the_service_does_not_delete_system_tasks(name):
     interval, _ = IntervalSchedule.objects.get_or_create(every=5, period="seconds")
     row, _ = PeriodicTask.objects.get_or_create(name=name, defaults={"interval": interval})
     with pytest.raises(InvalidInput, match="part of Monodon"):
@@ -108,7 +108,7 @@ def test_a_foreign_task_is_not_run_and_can_be_deleted(browser):
     assert event.before["task"] == "tasks.maintenance.run_job"
 
 
-def test_a_task_that_was_changed_elsewhere_is_restored(browser):
+def test_a_task_that_was_changed_in_the_database_is_restored(browser):
     slow, _ = IntervalSchedule.objects.get_or_create(every=300, period="days")
     PeriodicTask.objects.filter(name="seal-audit").update(enabled=False, interval=slow)
     assert not schedules.is_unchanged(task())
@@ -125,7 +125,7 @@ def test_a_task_that_was_changed_elsewhere_is_restored(browser):
     assert event.after["enabled"] is True
 
 
-def test_the_next_start_restores_what_was_changed(settings, tmp_path):
+def test_the_next_start_restores_changed_tasks(settings, tmp_path):
     PeriodicTask.objects.filter(name="seal-audit").update(enabled=False)
     PeriodicTask.objects.filter(name="start-due").update(one_off=True)
     call_command("bootstrap")
@@ -138,7 +138,7 @@ def test_the_next_start_restores_what_was_changed(settings, tmp_path):
     ]
 
 
-def test_running_a_task_is_in_the_trail(browser, monkeypatch):
+def test_a_manual_run_of_a_task_is_in_the_trail(browser, monkeypatch):
     sent = []
     monkeypatch.setattr(
         "catalog.services.maintenance.schedules.current_app.send_task",
@@ -150,7 +150,7 @@ def test_running_a_task_is_in_the_trail(browser, monkeypatch):
     assert (event.actor, event.target) == ("user:ada", "seal-audit")
 
 
-def test_only_administrators_use_the_service():
+def test_only_administrators_may_use_the_service():
     reader = Principal("reader")
     before = rows()
     for call in (schedules.run_task, schedules.restore_task, schedules.delete_task):

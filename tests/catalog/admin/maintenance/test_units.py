@@ -1,4 +1,4 @@
-"""Durations, sizes and shares as people write them."""
+"""Durations, sizes and percentages as text."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from catalog.policies import rules, rules_by_name
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value", "shown"),
+    ("name", "text", "value", "formatted"),
     [
         ("keep_for", "7 days", 604_800, "7 days"),
         ("keep_for", "1 Day 1 hour", 90_000, "1 day 1 hour"),
@@ -35,15 +35,15 @@ from catalog.policies import rules, rules_by_name
         ("compaction", "dry_run", "dry_run", "Dry run"),
     ],
 )
-def test_what_is_written_and_how_it_is_shown(name, text, value, shown):
+def test_texts_are_parsed_and_formatted(name, text, value, formatted):
     rule = rules_by_name()[name]
     assert units.parse(rule, text) == value
     assert type(units.parse(rule, text)) is type(value)
-    assert units.show(rule, value) == shown
+    assert units.show(rule, value) == formatted
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.name)
-def test_what_is_shown_is_read_as_the_same(rule):
+def test_formatted_values_are_parsed_to_the_same_value(rule):
     text = units.show(rule, rule.default)
     if rule.name not in {"compaction", "cleanup"} and text not in units.MODE_TEXTS.values():
         assert units.parse(rule, text) == rule.default
@@ -74,17 +74,17 @@ def test_what_is_shown_is_read_as_the_same(rule):
         ("window_from", "22:30+02:00", "Enter a value such as 22:30 (UTC), or any time."),
     ],
 )
-def test_what_cannot_be_so_is_told(name, text, message):
+def test_invalid_texts_are_refused(name, text, message):
     with pytest.raises(InvalidInput) as refused:
         units.parse(rules_by_name()[name], text)
     assert refused.value.message == message
 
 
-def test_a_mode_that_there_is_none():
+def test_an_invalid_mode_is_refused():
     with pytest.raises(InvalidInput, match="must be one of off, dry_run, on"):
         units.parse(rules_by_name()["compaction"], "maybe")
 
 
 @pytest.mark.parametrize("value", ["x", None, [], -1])
-def test_what_an_older_version_left_is_shown_as_it_is(value):
+def test_values_of_older_releases_are_shown_unchanged(value):
     assert units.show(rules_by_name()["keep_versions"], value) == str(value)

@@ -27,7 +27,7 @@ def _quiet(monkeypatch, settings):
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
 
 
-def told(answer) -> list[str]:
+def messages_of(answer) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -41,7 +41,7 @@ def dropped(*name: str) -> TrashItem:
     return TrashItem.objects.latest("pk")
 
 
-def test_the_trash_lists_what_was_dropped(browser, django_assert_num_queries):
+def test_the_trash_lists_dropped_objects(browser, django_assert_num_queries):
     item = dropped("ws", "t")
     other = dropped("x", "u")
     make_namespace("gone")
@@ -57,23 +57,23 @@ def test_the_trash_lists_what_was_dropped(browser, django_assert_num_queries):
     assert url(item) not in page
 
 
-def test_bringing_back_asks_for_another_name_where_it_is_taken(browser):
+def test_undrop_requires_another_name_if_the_name_exists(browser):
     item = dropped("ws", "t")
     make_table("ws", "t")
     form = browser.get(url(item, "undrop"))
     assert 'value="ws$t"' in form.content.decode()
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$t"})
-    assert told(answer) == ["Table 'ws.t' exists already. Restore it under another name."]
+    assert messages_of(answer) == ["Table 'ws.t' exists already. Restore it under another name."]
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$$"})
     assert answer.context["form"].errors
     answer = browser.post(url(item, "undrop"), {"name": "ws$old"})
-    assert told(answer) == ["Table 'ws.old' was undropped"]
+    assert messages_of(answer) == ["Table 'ws.old' was undropped"]
     assert Table.objects.named(("ws", "old")).get().pk == item.table_id
 
 
-def test_bringing_a_namespace_back(browser):
+def test_a_namespace_is_undropped(browser):
     make_table("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
     item = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
@@ -82,7 +82,7 @@ def test_bringing_a_namespace_back(browser):
     assert Table.objects.present().count() == 1
 
 
-def test_purging_and_keeping(browser):
+def test_an_item_is_purged_or_kept(browser):
     item = dropped("ws", "t")
     browser.post(url(item, "purge"), {"reason": "old"})
     item.refresh_from_db()
@@ -97,10 +97,10 @@ def test_purging_and_keeping(browser):
     assert url(item, "undrop") not in page
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$t"})
-    assert told(answer) == ["'ws.t' cannot be restored: its purge has begun"]
+    assert messages_of(answer) == ["'ws.t' cannot be restored: its purge has begun"]
 
 
-def test_what_is_not_in_the_trash(browser):
+def test_items_that_left_the_trash_get_404(browser):
     item = dropped("ws", "t")
     undrop.undrop(actor=SYSTEM, item=item.pk)
     for action in ("change", "undrop", "purge", "keep"):
@@ -108,7 +108,7 @@ def test_what_is_not_in_the_trash(browser):
             assert browser.post(url(item, action)).status_code == 404
 
 
-def test_protecting_a_table(browser):
+def test_a_table_is_protected(browser):
     row = make_table("ws", "t")
     assert url(row, "protect") in browser.get(url(row)).content.decode()
     browser.post(url(row, "protect"))
@@ -116,7 +116,7 @@ def test_protecting_a_table(browser):
     assert row.is_protected
     with unchanged():
         answer = browser.post(url(row, "drop"))
-    assert told(answer) == [
+    assert messages_of(answer) == [
         "Table 'ws.t' is now protected",
         "Table 'ws.t' is protected. Who may manage it has to take the protection off first.",
     ]
@@ -128,7 +128,7 @@ def test_protecting_a_table(browser):
         browser.post(url(row, "protect"))
 
 
-def test_the_rules_of_a_namespace(browser):
+def test_the_rules_of_a_namespace_are_saved(browser):
     row = make_namespace("ws")
     page = browser.get(url(row, "rules")).content.decode()
     assert "retention 1 hour (default)" in page
@@ -143,11 +143,11 @@ def test_the_rules_of_a_namespace(browser):
     answer = browser.post(url(row, "rules"), {"retention": "", "reason": "too slow"})
     (request,) = ApprovalRequest.objects.all()
     assert (request.requester, request.reason) == ("user:ada", "too slow")
-    assert f"request {request.pk} waits for it" in told(answer)[0]
+    assert f"request {request.pk} waits for it" in messages_of(answer)[0]
 
 
 @pytest.fixture
-def asked(db, warehouse) -> ApprovalRequest:
+def request_of_bob(db, warehouse) -> ApprovalRequest:
     make_namespace("ws", "in")
     undrop.set_approval_rule(actor=SYSTEM, namespace=("ws",), actions=["drop_protected"])
     undrop.set_namespace_protection(actor=SYSTEM, namespace=("ws", "in"), is_protected=True)
@@ -156,33 +156,35 @@ def asked(db, warehouse) -> ApprovalRequest:
     return ApprovalRequest.objects.get()
 
 
-def test_what_needs_me_is_approved(browser, asked):
+def test_a_request_is_approved(browser, request_of_bob):
     make_administrator("bob")
     page = browser.get("/admin/catalog/approvalrequest/?waiting=me").content.decode()
-    assert url(asked) in page
-    page = browser.get(url(asked)).content.decode()
-    assert url(asked, "approve") in page
-    assert url(asked, "withdraw") not in page
-    answer = browser.post(url(asked, "approve"), {"reason": "yes"})
-    assert told(answer) == [f"Request {asked.pk} is done"]
+    assert url(request_of_bob) in page
+    page = browser.get(url(request_of_bob)).content.decode()
+    assert url(request_of_bob, "approve") in page
+    assert url(request_of_bob, "withdraw") not in page
+    answer = browser.post(url(request_of_bob, "approve"), {"reason": "yes"})
+    assert messages_of(answer) == [f"Request {request_of_bob.pk} is done"]
     assert not Namespace.objects.named(("ws", "in")).exists()
     page = browser.get("/admin/catalog/approvalrequest/?waiting=me").content.decode()
-    assert url(asked) not in page
+    assert url(request_of_bob) not in page
     with unchanged():
-        answer = browser.post(url(asked, "approve"))
-    assert told(answer) == [f"Approval request {asked.pk} is done and cannot be approved"]
+        answer = browser.post(url(request_of_bob, "approve"))
+    assert messages_of(answer) == [
+        f"Approval request {request_of_bob.pk} is done and cannot be approved"
+    ]
 
 
-def test_what_is_refused_needs_a_reason(browser, asked):
+def test_a_refusal_requires_a_reason(browser, request_of_bob):
     with unchanged():
-        answer = browser.post(url(asked, "refuse"), {"reason": ""})
-    assert told(answer) == ["A refusal requires a reason"]
-    browser.post(url(asked, "refuse"), {"reason": "no"})
-    asked.refresh_from_db()
-    assert (asked.status, asked.decided_by) == ("refused", "user:ada")
+        answer = browser.post(url(request_of_bob, "refuse"), {"reason": ""})
+    assert messages_of(answer) == ["A refusal requires a reason"]
+    browser.post(url(request_of_bob, "refuse"), {"reason": "no"})
+    request_of_bob.refresh_from_db()
+    assert (request_of_bob.status, request_of_bob.decided_by) == ("refused", "user:ada")
 
 
-def test_ones_own_request_is_withdrawn_not_approved(browser, asked):
+def test_the_requester_may_withdraw_but_not_approve(browser, request_of_bob):
     with pytest.raises(Exception, match="second person"):
         commit([namespace_operations.DropNamespace(namespace=("ws", "in"))], actor=ADA)
     own = ApprovalRequest.objects.latest("pk")

@@ -1,4 +1,4 @@
-"""How the catalog grew, on the first page: figures that were measured, added up at each point of time."""
+"""Growth of the catalog on the first page: sums of measured figures over time."""
 
 import re
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from tests.factories import make_table
 URL = "/admin/"
 
 
-def made(*identifier: str, days_ago: float, dropped: float | None = None) -> Table:
+def create_table(*identifier: str, days_ago: float, dropped: float | None = None) -> Table:
     row = make_table(*identifier)
     now = timezone.now()
     Table.objects.filter(pk=row.pk).update(
@@ -31,8 +31,8 @@ def made(*identifier: str, days_ago: float, dropped: float | None = None) -> Tab
     return row
 
 
-def measured(row: Table, *figures: tuple[float, dict[str, object]]) -> None:
-    """Measurements, oldest first: how many days ago, and what was found."""
+def add_measurements(row: Table, *figures: tuple[float, dict[str, object]]) -> None:
+    """Add measurements, oldest first, as pairs of an age in days and statistics."""
     for position, (days_ago, statistics) in enumerate(figures, 1):
         TableHealth.objects.create(
             table=row,
@@ -43,12 +43,12 @@ def measured(row: Table, *figures: tuple[float, dict[str, object]]) -> None:
         )
 
 
-def of(rows: int, size: int = 0) -> dict[str, object]:
+def statistics(rows: int, size: int = 0) -> dict[str, object]:
     return {"rows": rows, "bytes": size}
 
 
 def points(chart: str) -> list[tuple[float, str]]:
-    """How many days ago, and what a chart says of then."""
+    """The points of a chart, as pairs of an age in days and a value."""
     now = timezone.now()
     titles = re.findall(r"<title>([\d-]+ [\d:]+) UTC: ([^<]*)</title>", chart)
     return [
@@ -62,14 +62,22 @@ def points(chart: str) -> list[tuple[float, str]]:
 
 @pytest.fixture
 def catalog(db: None, warehouse: object) -> None:
-    measured(made("a", "grown", days_ago=50), (20, of(100, 1024)), (4.5, of(300, 4096)))
-    # The measurements before its newest are forgotten, or nothing but it is known yet.
-    measured(made("a", "young", days_ago=10.5), (0, of(50)))
-    measured(made("b", "gone", days_ago=60, dropped=2.5), (40, of(1_000)))
-    measured(made("b", "broken", days_ago=25.5), (15.5, of(7)), (1, {"error": "No such file"}))
+    add_measurements(
+        create_table("a", "grown", days_ago=50),
+        (20, statistics(100, 1024)),
+        (4.5, statistics(300, 4096)),
+    )
+    # Only the newest measurement exists.
+    add_measurements(create_table("a", "young", days_ago=10.5), (0, statistics(50)))
+    add_measurements(create_table("b", "gone", days_ago=60, dropped=2.5), (40, statistics(1_000)))
+    add_measurements(
+        create_table("b", "broken", days_ago=25.5),
+        (15.5, statistics(7)),
+        (1, {"error": "No such file"}),
+    )
 
 
-def test_figures_are_added_up_at_each_point_of_time(browser, catalog):
+def test_figures_are_added_up_at_each_time(browser, catalog):
     growth = browser.get(URL).context["growth"]
     rows, size = growth.amounts
     values = dict(points(rows.chart))
@@ -92,7 +100,7 @@ def test_figures_are_added_up_at_each_point_of_time(browser, catalog):
     assert growth.note == ""
 
 
-def test_a_longer_period_is_asked_for(browser, catalog):
+def test_a_longer_period_may_be_selected(browser, catalog):
     page = browser.get(f"{URL}?days=90")
     values = points(page.context["growth"].amounts[0].chart)
     assert [at for at, _ in values] == list(range(90, -1, -3))
@@ -102,7 +110,7 @@ def test_a_longer_period_is_asked_for(browser, catalog):
         assert browser.get(f"{URL}?{nonsense}").context["days"] == 30
 
 
-def test_only_what_may_be_browsed_is_added_up(sign_in, catalog):
+def test_only_tables_that_may_be_browsed_are_added_up(sign_in, catalog):
     client = sign_in()
     assert client.get(URL).context["growth"].amounts == ()
     grants.set_grant(
@@ -113,24 +121,24 @@ def test_only_what_may_be_browsed_is_added_up(sign_in, catalog):
     assert "additions" not in context
 
 
-def test_an_empty_catalog_is_told_how_figures_come(browser):
+def test_an_empty_catalog_explains_measurements(browser):
     page = browser.get(URL)
     assert page.context["growth"].amounts == ()
     assert "No measurements." in page.content.decode()
 
 
-def test_an_empty_table_draws_a_flat_line(browser):
-    measured(made("a", "t", days_ago=40), (1, of(0)))
+def test_an_empty_table_has_a_flat_line(browser):
+    add_measurements(create_table("a", "t", days_ago=40), (1, statistics(0)))
     rows, size = browser.get(URL).context["growth"].amounts
     assert {value for _, value in points(rows.chart)} == {"0"}
     assert (rows.now, size.now.replace("\xa0", " ")) == ("0", "0 bytes")
     assert size.change.startswith("no change since ")
 
 
-def test_the_largest_are_told_and_it_is_said(browser, catalog, monkeypatch):
+def test_only_the_largest_tables_are_added_up_with_a_note(browser, catalog, monkeypatch):
     monkeypatch.setattr("catalog.admin.growth.LARGEST", 1)
     growth = browser.get(URL).context["growth"]
-    assert growth.amounts[0].now == "300"  # of those there are; the largest in bytes
+    assert growth.amounts[0].now == "300"  # of the present tables, the largest in bytes
     assert growth.note == "Shows the 1 largest of 4 tables."
     monkeypatch.setattr("catalog.admin.growth.MAX_ROWS", 2)
     assert (
@@ -138,7 +146,7 @@ def test_the_largest_are_told_and_it_is_said(browser, catalog, monkeypatch):
     )
 
 
-def test_it_costs_two_statements_whatever_there_is(browser, catalog):
+def test_growth_takes_two_statements(browser, catalog):
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             browser.get(URL)
@@ -148,6 +156,11 @@ def test_it_costs_two_statements_whatever_there_is(browser, catalog):
 
     few = cost()
     for number in range(20):
-        measured(made("c", f"t{number}", days_ago=9), (8, of(1)), (2, of(2)), (1, of(3)))
-    assert cost() == few == 4  # and one for health, one for the tables that need work most
+        add_measurements(
+            create_table("c", f"t{number}", days_ago=9),
+            (8, statistics(1)),
+            (2, statistics(2)),
+            (1, statistics(3)),
+        )
+    assert cost() == few == 4  # others: one for health, one for the tables with the lowest scores
     assert browser.get(URL).context["growth"].amounts[0].now == "417"

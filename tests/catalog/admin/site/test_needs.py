@@ -1,4 +1,4 @@
-"""What needs me, on the first page: each kind with its count, where it leads, and who is told of it."""
+"""Open tasks on the first page: each kind with its count, link, and access."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -47,8 +47,8 @@ def needs(browser: Client) -> dict[str, str]:
     return {need.text: need.count for need in browser.get("/admin/").context["needs"]}
 
 
-def led_to(browser: Client, text: str) -> set[Model]:
-    """The rows of the list that a need links to."""
+def rows_behind(browser: Client, text: str) -> set[Model]:
+    """The rows of the list to which an open task links."""
     needed = next(n for n in browser.get("/admin/").context["needs"] if n.text == text)
     assert f'href="{needed.url.replace("&", "&amp;")}"' in browser.get("/admin/").content.decode()
     answer = browser.get(needed.url)
@@ -56,7 +56,7 @@ def led_to(browser: Client, text: str) -> set[Model]:
     return set(answer.context["cl"].result_list)
 
 
-# Each makes one that needs somebody, in the namespace "a", and one beside it that does not.
+# Each function creates a row with an open task, in namespace "a", and a similar row without one.
 
 
 def a_request() -> Model:
@@ -127,26 +127,26 @@ KINDS: dict[str, Callable[[], Model]] = {
     DEAD: a_dead_letter,
     KEYS: a_key,
 }
-TOLD: dict[str, Privilege | None] = {
+REQUIRED: dict[str, Privilege | None] = {
     DECIDE: Privilege.MANAGE,
     FAILED: Privilege.BROWSE,
     PURGED: Privilege.BROWSE,
     DEAD: None,
     KEYS: None,
 }
-"""What one must hold where it happened; None: to be an administrator."""
+"""The privilege that is required on the namespace. None: only administrators see the task."""
 
 
 @pytest.mark.parametrize("text", KINDS)
-def test_it_is_counted_and_leads_to_just_that(browser, text):
+def test_open_tasks_are_counted_and_linked(browser, text):
     assert needs(browser) == {}
     needed = KINDS[text]()
     assert needs(browser) == {text: "1"}
-    assert led_to(browser, text) == {needed}
+    assert rows_behind(browser, text) == {needed}
 
 
 @pytest.mark.parametrize("text", KINDS)
-def test_it_is_told_to_those_whom_it_concerns(sign_in, text):
+def test_open_tasks_are_visible_with_the_required_privilege(sign_in, text):
     bob = sign_in()
     needed = KINDS[text]()
     make_namespace("b")
@@ -159,7 +159,7 @@ def test_it_is_told_to_those_whom_it_concerns(sign_in, text):
     assert needs(bob) == {}
     hold(Privilege.ALL, "b")
     assert needs(bob) == {}
-    privilege = TOLD[text]
+    privilege = REQUIRED[text]
     if privilege is None:
         hold(Privilege.ALL)
         assert text not in needs(bob)
@@ -170,10 +170,10 @@ def test_it_is_told_to_those_whom_it_concerns(sign_in, text):
             assert text not in needs(bob)
         hold(privilege, "a")
     assert text in needs(bob)
-    assert needed in led_to(bob, text)
+    assert needed in rows_behind(bob, text)
 
 
-def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
+def test_counts_end_at_a_hundred(browser, monkeypatch):
     table = make_table("a", "t")
     Job.objects.bulk_create(
         Job(table=table, kind="compact", status=JobStatus.FAILED) for _ in range(101)
@@ -183,5 +183,5 @@ def test_counts_are_not_taken_further_than_a_hundred(browser, monkeypatch):
     assert needs(browser) == {FAILED: "5"}
 
 
-def test_nothing_needs_who_has_nothing_to_do(browser):
+def test_users_without_privileges_have_no_open_tasks(browser):
     assert "Nothing needs attention." in browser.get("/admin/").content.decode()

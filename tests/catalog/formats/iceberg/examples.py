@@ -1,4 +1,4 @@
-"""Tables and updates that the tests of Iceberg metadata start from."""
+"""Tables and updates for the tests of Iceberg metadata."""
 
 import copy
 from typing import Any
@@ -39,7 +39,7 @@ def column(id: int, name: str, type: Any = "string", required: bool = False) -> 
 
 
 def spec(*fields: tuple[int, str, str], **keys: Any) -> dict[str, Any]:
-    """Each field: source, transform, name."""
+    """A spec of fields, each with source, transform and name."""
     made = [{"source-id": s, "transform": t, "name": n} for s, t, n in fields]
     return {"fields": made, **keys}
 

@@ -1,4 +1,4 @@
-"""Avro files that are read, and files of an attacker: refused quickly, without much memory."""
+"""Valid Avro files, and hostile files, which are refused quickly and without much memory."""
 
 import bz2
 import json

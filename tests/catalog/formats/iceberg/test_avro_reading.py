@@ -1,4 +1,4 @@
-"""Avro files as PyIceberg writes them, and files that are torn or forged."""
+"""Avro files written by PyIceberg, and truncated or forged files."""
 
 import struct
 import zlib
@@ -37,7 +37,7 @@ def paths(table):
     return [f"file://{table.directory}/data/{n:05}.parquet" for n in (1, 2, 3)]
 
 
-def test_some_fields_of_each_record(table):
+def test_selected_fields_are_read(table):
     content = manifest(table)
     rows = list(avro.read_fields(content, (STATUS, (DATA_FILE, (PATH, RECORDS)), SNAPSHOT)))
     assert rows == [(1, path, n + 1, None) for n, path in enumerate(paths(table))]
@@ -58,7 +58,7 @@ def test_maps_of_bytes_are_read(table):
     assert [bounds for (bounds,) in rows] == [{1: struct.pack("<q", n)} for n in range(3)]
 
 
-def test_whole_records(table):
+def test_complete_records_are_read(table):
     table.commit([table.file([{"id": 1}], content=POSITION)])
     schema = MANIFEST_LIST_FILE_SCHEMAS[2]
     for _ in range(2):  # the second time with the same reader
@@ -70,7 +70,7 @@ def test_whole_records(table):
         ]
 
 
-def test_every_beginning_of_a_file_is_torn(table):
+def test_every_truncated_file_is_refused(table):
     content = manifest(table)
     whole = list(avro.read_fields(content, (STATUS,)))
     header_ends = content.index(b"avro.schema")
@@ -80,7 +80,7 @@ def test_every_beginning_of_a_file_is_torn(table):
     assert len(whole) == 3
 
 
-def test_a_file_without_its_marks_is_refused(table):
+def test_a_file_without_its_sync_markers_is_refused(table):
     content = manifest(table)
     with pytest.raises(ValueError, match=r"^not an Avro file$"):
         list(avro.read_fields(b"Obj\x02" + content[4:], (STATUS,)))
@@ -95,7 +95,7 @@ class OneByte:
         return decoder.read(1)
 
 
-def test_a_block_holds_as_many_records_as_it_says():
+def test_a_block_with_another_number_of_records_is_refused():
     assert list(avro._block(b"ab", 2, OneByte())) == [b"a", b"b"]
     assert list(avro._block(b"", 0, OneByte())) == []
     with pytest.raises(ValueError, match=r"^a block holds more than its records$"):
@@ -122,7 +122,7 @@ def test_blocks_are_inflated_up_to_a_limit(monkeypatch):
 
 
 def encoded(number):
-    """As Avro's specification says: zigzag, then seven bits a byte, the lowest first."""
+    """A number in Avro's encoding: zigzag, then seven bits per byte, lowest first."""
     number = (number << 1) ^ (number >> 63)
     out = bytearray()
     while number > 0x7F:
@@ -134,7 +134,7 @@ def encoded(number):
 @pytest.mark.parametrize(
     "number", [0, -1, 1, 63, -64, 64, -65, 8191, -8192, 8192, 2**31, -(2**31), 2**63 - 1, -(2**63)]
 )
-def test_numbers(number):
+def test_numbers_are_read(number):
     decoder = _Decoder(encoded(number) + b"\x05")
     assert decoder.read_int() == number
     assert decoder.tell() == len(encoded(number))
@@ -152,7 +152,7 @@ def test_a_number_has_at_most_ten_bytes():
         _Decoder(b"\x80" * 10 + b"\x01").read_int()
 
 
-def test_bytes_and_what_is_skipped():
+def test_bytes_are_read_and_skipped():
     decoder = _Decoder(b"abcdef")
     assert (decoder.read(2), decoder.tell()) == (b"ab", 2)
     decoder.skip(3)
@@ -169,7 +169,7 @@ def test_bytes_and_what_is_skipped():
         _Decoder(encoded(-1) + b"abc").read_bytes()
 
 
-def test_several_numbers_and_maps():
+def test_several_numbers_and_maps_are_read():
     decoder = _Decoder(encoded(300) + encoded(-2) + b"x")
     assert decoder.read_ints(2) == (300, -2)
     assert _Decoder(b"").read_ints(0) == ()
@@ -185,7 +185,7 @@ def test_several_numbers_and_maps():
             _Decoder(b"\x02\x00").read_int_bytes_dict(count, {})
 
 
-def test_floating_point_numbers():
+def test_floating_point_numbers_are_read():
     decoder = _Decoder(struct.pack("<fd", 1.5, -2.25) + b"x")
     assert decoder.read_float() == 1.5
     assert decoder.read_double() == -2.25

@@ -1,4 +1,4 @@
-"""Every field of updates and requirements: absent, null, empty, beside what Java's parsers make of it.
+"""Every field of updates and requirements, absent, null and empty, compared with Java's parsers.
 
 The reference is Iceberg 1.11's SchemaParser, PartitionSpecParser, SortOrderParser, SnapshotParser,
 SnapshotRefParser, StatisticsFileParser, PartitionStatisticsFileParser, EncryptedKeyParser,

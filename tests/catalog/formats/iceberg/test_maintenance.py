@@ -46,7 +46,7 @@ def test_compaction(properties_: list[File], expected: Rewrite) -> None:
 
 
 def document(times: list[int], **more: Any) -> dict[str, Any]:
-    """Snapshots 1, 2, 3... of these times, each after the one before."""
+    """Snapshots 1, 2, 3... with these times, each the child of the previous."""
     return {
         "current-snapshot-id": len(times),
         "snapshots": [
@@ -72,7 +72,7 @@ def branches(**refs: dict[str, Any]) -> dict[str, Any]:
         (document([1, 2, 3]), 2, [1]),
         (document([1, 2, 3]), 5, []),
         (document([1, 2, 3], refs={}), 1, [1, 2]),
-        (document([1, 30, 2, 3]), 1, [1, 2, 3]),  # an old one ends the line
+        (document([1, 30, 2, 3]), 1, [1, 2, 3]),  # an old snapshot ends the line
         (
             document([1, 2, 3], **branches(main={"snapshot-id": 3}, b={"snapshot-id": 2})),
             1,
@@ -129,7 +129,7 @@ def removable_files(made: Written, *snapshots: int, limit: int = 100) -> set[str
 
 @pytest.fixture
 def rewritten(tmp_path: Path) -> Written:
-    """Files 1 and 2; then 3 and 4, where 1 was moved to another manifest and 2 is gone."""
+    """Files 1 and 2; then 3 and 4, with file 1 in another manifest and without file 2."""
     made = Written(tmp_path, SCHEMA)
     first, two, three, four = (made.file([]) for _ in range(4))
     made.commit([first, two])
@@ -174,7 +174,7 @@ def test_a_manifest_that_cannot_be_read(rewritten: Written) -> None:
         removable_files(rewritten, 1001, 1002)
 
 
-# --- what rewriting leaves -----------------------------------------------------------------------
+# --- files after a rewrite -----------------------------------------------------------------------
 
 
 def manifest(length: int, spec: int = 0, content: ManifestContent = ManifestContent.DATA) -> Any:

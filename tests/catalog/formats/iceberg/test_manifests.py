@@ -1,4 +1,4 @@
-"""Manifest lists and manifests: the files that they name, and what they inherit."""
+"""Manifest lists and manifests: their files, and inherited values."""
 
 from pathlib import Path
 from types import SimpleNamespace

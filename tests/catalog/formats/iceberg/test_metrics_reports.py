@@ -1,4 +1,4 @@
-"""The metrics reports of engines: what is accepted, and the path to the first fault."""
+"""Metrics reports of engines: accepted reports, and the path to the first error."""
 
 import pytest
 

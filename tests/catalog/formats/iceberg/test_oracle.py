@@ -56,7 +56,7 @@ def normal(document):
     for entry in plain["snapshots"]:
         if entry.get("parent-snapshot-id") not in ids:
             entry.pop("parent-snapshot-id", None)
-    # A reference is logged at the time of the commit, by their clock in theirs and ours in ours.
+    # A reference is logged with the time of the commit, for which each uses its own clock.
     plain["last-updated-ms"] = None
     # A gap in the log drops earlier entries here and in Java; see its own test.
     plain["snapshot-log"] = [entry["snapshot-id"] for entry in plain["snapshot-log"]][-1:]
@@ -67,7 +67,7 @@ def normal(document):
 
 
 class Writer:
-    """Makes commits that are valid for the table as it is."""
+    """Generates commits that are valid for the current table."""
 
     def __init__(self, dice, version):
         self.dice = dice
@@ -76,7 +76,7 @@ class Writer:
         self.clock = 10_000
 
     def commit(self, document):
-        """The updates of one request: each is valid after those before it."""
+        """The updates of one request. Each is valid after the previous ones."""
         changes = []
         for kind in dict.fromkeys(self.dice.choices(self.KINDS, k=self.dice.randint(1, 4))):
             more = kind(self, document)

@@ -80,7 +80,7 @@ WRONG = [
 
 
 def deep(levels):
-    """JSON nested this deeply: deeper than Python recurses, than JSON is written."""
+    """JSON with this depth of nesting."""
     value = "x"
     for _ in range(levels):
         value = {"type": "list", "element-id": 1, "element-required": True, "element": value}
@@ -88,7 +88,7 @@ def deep(levels):
 
 
 def places(value, path=()):
-    """The path to everything in a JSON value."""
+    """The paths of all members of a JSON value."""
     if path:
         yield path
     keys = (
@@ -98,8 +98,8 @@ def places(value, path=()):
         yield from places(value[key], (*path, key))
 
 
-def spoiled(value):
-    """The value with each of its parts missing, or anything else."""
+def mutated(value):
+    """The value with each of its members removed, or replaced by other values."""
     bad = [*WRONG, deep(60), deep(250), deep(900)]
     for path, change in itertools.product(list(places(value)), [..., *bad]):
         changed = copy.copy(value)
@@ -130,7 +130,7 @@ def test_mutated_updates_are_refused_or_valid(update):
     before = orjson.dumps(base)
     metadata_documents.check(updates.apply(base, [update], now_ms=4_000))
     refused = 0
-    for changed in spoiled(update):
+    for changed in mutated(update):
         result = outcome(lambda: updates.apply(base, [changed], now_ms=4_000))  # noqa: B023
         assert orjson.dumps(base) == before
         if result is None:
@@ -144,7 +144,7 @@ def test_mutated_updates_are_refused_or_valid(update):
 def test_mutated_updates_of_older_versions_are_refused_or_valid(version):
     base = written(2, version=version)
     for update in UPDATES[4:11]:
-        for changed in spoiled(update):
+        for changed in mutated(update):
             result = outcome(lambda: updates.apply(base, [changed], now_ms=4_000))  # noqa: B023
             if result is not None:
                 metadata_documents.check(result)
@@ -153,7 +153,7 @@ def test_mutated_updates_of_older_versions_are_refused_or_valid(version):
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda value: value["type"])
 def test_mutated_requirements_are_refused_or_hold(requirement):
     for document in (written(2), None):
-        for changed in spoiled(requirement):
+        for changed in mutated(requirement):
             outcome(lambda: requirements.check([changed], document))  # noqa: B023
             outcome(lambda: requirements.is_create([changed]))  # noqa: B023
 
@@ -166,7 +166,7 @@ def test_mutated_creations_are_refused_or_valid(argument):
         "write_order": order(3, 1),
         "properties": {"format-version": "3", "owner": "ann"},
     }
-    for changed in spoiled({"it": request[argument]}):
+    for changed in mutated({"it": request[argument]}):
         result = outcome(
             lambda: metadata_documents.new_table(
                 **{**request, argument: changed.get("it")},  # noqa: B023
@@ -190,7 +190,7 @@ def test_mutated_files_are_refused_or_valid(version):
         now_ms=3_000,
     )
     refused = 0
-    for changed in spoiled(base):
+    for changed in mutated(base):
         try:
             content = orjson.dumps(changed)
         except TypeError:

@@ -86,7 +86,7 @@ A, B, C, D = (field(number, name) for number, name in enumerate("abcd", start=1)
             [Change(ChangeKind.MOVED, 1, "a", "first", "after c")],
         ),
         (schema(A, B, C), schema(A, C), [Change(ChangeKind.DROPPED, 2, "b", "int", "")]),
-        # Several at once.
+        # Several changes.
         (
             schema(A, B, C),
             schema(field(3, "c2", "long"), A, D),
@@ -144,7 +144,7 @@ A, B, C, D = (field(number, name) for number, name in enumerate("abcd", start=1)
         ),
     ],
 )
-def test_changes(old, new, expected):
+def test_changes_are_described(old, new, expected):
     assert changes(old, new) == expected
 
 
@@ -168,7 +168,7 @@ def test_a_reversed_schema_of_10_000_columns_is_compared_quickly():
         {"fields": [field(1, "a", **{"write-default": {"x": [1]}})], "identifier-field-ids": [{}]},
     ],
 )
-def test_odd_schemas_are_compared(odd):
+def test_invalid_schemas_are_compared(odd):
     sound = schema(A, field(2, "p", struct(field(3, "x"))))
     assert isinstance(changes(odd, sound), list)
     assert isinstance(changes(sound, odd), list)

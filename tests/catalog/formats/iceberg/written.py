@@ -1,6 +1,6 @@
 """Tables whose manifests are real files, written with PyIceberg's Avro writer, of any format version.
 
-Data files are only described: their metrics are those of the rows that a test has in mind.
+Data files do not exist: manifests contain the metrics of the rows that a test names.
 """
 
 import copy
@@ -101,7 +101,7 @@ class Written:
 
     @property
     def metadata(self) -> TableMetadata:
-        """Manifests for PyIceberg, which reads manifests of any version as v2."""
+        """The manifests for PyIceberg, which reads manifests of any version as v2."""
         return TableMetadataUtil.parse_obj({**copy.deepcopy(self.document), "format-version": 2})
 
     @property
@@ -114,7 +114,7 @@ class Written:
     # -- files
 
     def partition(self, row: Row, spec_id: int = 0) -> Record:
-        """The partition that a row belongs to."""
+        """The partition of a row."""
         schema = self.schema
         values = []
         for field in self.spec(spec_id).fields:
@@ -133,7 +133,7 @@ class Written:
         partition: Record | None = None,
         **more: Any,
     ) -> DataFile:
-        """A file of rows that are all of one partition."""
+        """A file with rows of one partition."""
         self.files += 1
         if partition is None:
             partition = self.partition(rows[0], spec_id) if self.spec(spec_id).fields else Record()
@@ -188,9 +188,9 @@ class Written:
         removed: Iterable[str] = (),
         existing: Iterable[tuple[DataFile, int, int]] = (),
     ) -> int:
-        """A snapshot that adds a manifest for each group of files, and drops some manifests.
+        """Add a snapshot, with a manifest for each group of files and without some manifests.
 
-        ``existing`` are files to be carried over, with their sequence number and snapshot.
+        ``existing`` are files that are carried over, with their sequence number and snapshot.
         """
         number = len(self.document["snapshots"]) + 1
         snapshot_id = 1000 + number

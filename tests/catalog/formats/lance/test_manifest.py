@@ -1,4 +1,5 @@
-"""Reading Lance manifests without Lance: results agree with Lance's, and no input hangs."""
+"""Lance manifests are read without Lance. Results agree with Lance's, and no input blocks the
+reader."""
 
 import random
 from pathlib import Path
@@ -112,8 +113,8 @@ def test_a_missing_base_path_is_refused():
 
 
 @pytest.mark.parametrize("field", [3, 18, 20])
-def test_a_field_that_occurs_twice(field):
-    """Readers differ in which of them counts."""
+def test_a_field_that_occurs_twice_is_refused(field):
+    """Readers differ in which of the two they use."""
     twice = {3: b"\x18\x05", 18: b"\x92\x01\x04\x08\1\x08\2", 20: b"\xa2\x01\1a\xa2\x01\1b"}[field]
     content = manifest(1)[4:-16] + twice
     end = len(content).to_bytes(4, "little") + content + manifest(1)[-16:]
@@ -128,7 +129,8 @@ def test_overlong_varints_are_read_like_protobuf():
 
 
 def test_damaged_manifests_are_refused_or_read(directory):
-    """Bytes changed, cut and added anywhere: no other exception, and no path that leads out."""
+    """Bytes are changed, removed and inserted anywhere. No other exception occurs, and no path
+    leaves the table."""
     dice = random.Random(20)
     good = newest(directory)
     refused = 0
@@ -166,7 +168,7 @@ def test_random_bytes_are_refused():
             continue
 
 
-def test_numbers_and_texts_round_trip():
+def test_numbers_and_texts_are_encoded_and_decoded():
     dice = random.Random(22)
     for number in [0, 1, 127, 128, 2**64 - 1, *(dice.randrange(2**64) for _ in range(500))]:
         encoded = lance_wire.encode_varint(number)

@@ -26,7 +26,7 @@ def test_the_version_is_parsed_from_the_name(scheme):
         assert lance_naming.parse_manifest_name(name) == ManifestName(version, scheme)
 
 
-def test_names_as_lance_writes_them():
+def test_names_have_lances_form():
     assert lance_naming.manifest_name(7, V1) == "7.manifest"
     assert lance_naming.manifest_name(1, V2) == "18446744073709551614.manifest"
     assert lance_naming.manifest_name(0, V2) == "18446744073709551615.manifest"
@@ -58,7 +58,7 @@ def test_v2_names_sort_from_the_latest():
         "123456789012345678901.manifest",
     ],
 )
-def test_names_of_no_version(name):
+def test_invalid_names_have_no_version(name):
     assert lance_naming.parse_manifest_name(name) is None
 
 

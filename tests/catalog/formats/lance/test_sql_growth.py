@@ -1,4 +1,4 @@
-"""Expressions that would use up the memory of the process are refused, and no others."""
+"""Expressions that would exhaust the memory of the process are refused, and no others."""
 
 import pytest
 

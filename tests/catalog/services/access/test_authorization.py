@@ -32,7 +32,7 @@ _MISSING = (NamespaceNotFound, TableNotFound, ViewNotFound)
 
 @dataclass
 class World:
-    """A random catalog, with everything that determines privileges in it."""
+    """A random catalog with all facts that determine privileges."""
 
     random: random.Random
     namespaces: list[Namespace] = field(default_factory=list)
@@ -251,7 +251,7 @@ def test_sql_and_the_model_agree(db, seed):
             assert _held(actor, row) == expected(row), (about, row)
             assert _held(actor, On.table(row.identifier)) == expected(row), (about, row)
         for row in world.tables:
-            if row.state == TableState.DROPPED:  # and perhaps another bears its name
+            if row.state == TableState.DROPPED:  # another table may have its name
                 assert _held(actor, row) == expected(row), (about, row)
 
         readable = {row.pk for row in world.tables if Privilege.READ in model.on_table(row)}

@@ -1,4 +1,4 @@
-"""Grants: who may set them, their explanation, and the effects of a removal."""
+"""Grants: required privileges, explanation, and effects of a removal."""
 
 import threading
 
@@ -66,7 +66,7 @@ def principal_named(name: str) -> access.Principal:
     return principal
 
 
-# --- setting ---------------------------------------------------------------------------------------
+# --- changes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("on", [A, AB, T, On.namespace(())])
@@ -92,7 +92,7 @@ def test_set_grant_replaces_and_an_empty_set_removes_the_grant():
     assert grant("etl", T, READ) == closure(READ)
     assert [row.mask for row in Grant.objects.all()] == [closure(READ).value]
     before = snapshot()
-    assert grant("etl", T, READ) == closure(READ)  # as it is: no event, no transaction
+    assert grant("etl", T, READ) == closure(READ)  # unchanged: no event, no transaction
     assert snapshot() == before
     assert grant("etl", T, NOTHING) == NOTHING
     assert not Grant.objects.exists()
@@ -145,7 +145,7 @@ def test_granting_requires_the_grant_privilege():
             grant("etl", on, READ, principal_named("stranger"))
     grant("stranger", On.table(("a", "u")), Privilege.ALL)
     with unchanged(), pytest.raises(PermissionDenied):
-        grant("etl", A, READ, principal_named("stranger"))  # it leads to a.u, so it may be seen
+        grant("etl", A, READ, principal_named("stranger"))  # a parent of a.u, so it is visible
     with unchanged(), pytest.raises(NamespaceNotFound):
         grant("etl", T, READ, principal_named("stranger"))
 
@@ -193,7 +193,7 @@ def test_undrop_restores_the_grants_of_a_table():
     commit([table_operations.DeregisterTable(table=T.identifier)], actor=SYSTEM)
     with pytest.raises(NamespaceNotFound):
         access.held_on(principal_named("etl"), T)
-    make_table("a", "b", "t")  # another one of its name
+    make_table("a", "b", "t")  # another table of the name
     with pytest.raises(NamespaceNotFound):
         access.held_on(principal_named("etl"), T)
     assert (
@@ -270,14 +270,14 @@ def test_list_grants_contains_only_direct_grants():
     assert len(grants.list_grants(actor=principal_named("boss"), on=T)[0]) == 5
     assert (
         len(grants.list_grants(actor=principal_named("a1"), on=T)[0]) == 5
-    )  # who manages it may look
+    )  # managers may list grants
     with pytest.raises(PermissionDenied, match="may not see the privileges on"):
         grants.list_grants(actor=principal_named("reader"), on=T)
     with pytest.raises(NamespaceNotFound):
         grants.list_grants(actor=principal_named("reader"), on=On.namespace(("x",)))
 
 
-# --- who may do what, and why ----------------------------------------------------------------------
+# --- explanations ----------------------------------------------------------------------------------
 
 
 def test_explain_names_every_source_of_a_privilege():
@@ -390,7 +390,7 @@ def test_explain_agrees_with_the_effective_privileges(seed):
                 assert key.privileges == Privilege(sum(holds)), (seed, principal, key, row)
 
 
-# --- what if ---------------------------------------------------------------------------------------
+# --- previews --------------------------------------------------------------------------------------
 
 
 def test_what_if_lists_privileges_lost_without_a_grant():

@@ -51,7 +51,7 @@ UNKNOWN = [
 
 @pytest.fixture
 def view() -> MaterializedView:
-    """A view of ``ws.t`` that is refreshed automatically, and is behind."""
+    """An automatically refreshed view of ``ws.t`` that is behind its source."""
     make_lance_table(SOURCE, pa.table({"id": pa.array([1, 2], pa.int64())}))
     materialized_views.create_view(
         actor=SYSTEM,
@@ -193,7 +193,7 @@ def test_an_unknown_committer_does_not_exist(name, counts_inactive):
     assert access.committer(name, counts_inactive=counts_inactive) is None
 
 
-def test_an_inactive_committer_holds_privileges_only_where_it_counts():
+def test_an_inactive_committer_counts_only_if_requested():
     committer = make_principal("etl", PrincipalKind.SERVICE, PrincipalLevel.READ)
     Principal.objects.filter(name="etl").update(is_active=False)
     inactive = access.committer("etl")
@@ -203,7 +203,7 @@ def test_an_inactive_committer_holds_privileges_only_where_it_counts():
 
 
 @pytest.mark.parametrize(("setting", "held"), [("none", NOTHING), ("read", READ_ONLY)])
-def test_anonymous_commits_count_as_far_as_the_setting_allows(settings, setting, held):
+def test_anonymous_commits_have_the_level_of_the_setting(settings, setting, held):
     settings.MONODON_ANONYMOUS = setting
     for counts_inactive in (False, True):
         committer = access.committer("anonymous", counts_inactive=counts_inactive)

@@ -13,7 +13,7 @@ from tests.factories import make_root, unchanged
 
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_demotions_keep_one_administrator():
-    """Each sees the other when it begins; one of them has to stay."""
+    """Each transaction sees the other administrator at its start. One of them must remain."""
     make_root()
     for name in ("one", "two"):
         api_keys.create_api_key(actor=SYSTEM, name=name)
@@ -50,8 +50,8 @@ def test_a_key_of_an_existing_account_has_the_requested_level():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_migration_renames_keys_called_like_the_system_principal():
-    """The migration: a key could be called as the catalog calls itself."""
+def test_the_migration_renames_keys_with_the_name_of_the_system():
+    """Older releases allowed keys with the name of the system principal."""
     MigrationExecutor(connection).migrate([("catalog", "0012_job_indexes")])
     names = ("system", "system-key", "anonymous", "etl")
     try:
@@ -76,5 +76,7 @@ def test_the_migration_renames_keys_called_like_the_system_principal():
         "etl": "etl",
     }
     levels = dict(Principal.objects.values_list("name", "level"))
-    assert levels.pop("user:ada") == PrincipalLevel.GRANTED  # beside being a superuser
+    assert (
+        levels.pop("user:ada") == PrincipalLevel.GRANTED
+    )  # in addition to the level of a superuser
     assert set(levels.values()) == {PrincipalLevel.READ}

@@ -1,4 +1,4 @@
-"""Required content of a signed token."""
+"""Required claims of a signed token."""
 
 from catalog.access import tokens
 from catalog.privileges import READ_ONLY, Privilege
@@ -12,5 +12,5 @@ def test_a_token_names_its_privileges():
 
 
 def test_a_token_without_privileges_is_invalid():
-    """Not one for everything."""
+    """It does not grant all privileges."""
     assert tokens.read_token(tokens.PREFIX + tokens._signer.sign_object({"key": 7})) is None

@@ -1,4 +1,4 @@
-"""The chain over the audit trail: sealed events, and detection of every manipulation."""
+"""The chain of the audit trail: sealed events, and detection of manipulation."""
 
 import threading
 import uuid
@@ -37,7 +37,7 @@ def run(statement: str, *values) -> None:
 
 @contextmanager
 def tampering() -> Iterator[None]:
-    """Disable the trigger, as the owner of the tables can."""
+    """Disable the trigger, which the owner of the tables can do."""
     tables = ("catalog_auditevent", "catalog_auditseal")
     for table in tables:
         run(f"ALTER TABLE {table} DISABLE TRIGGER audit_is_append_only")
@@ -99,7 +99,7 @@ def test_an_empty_trail_verifies():
 
 
 def test_sealing_waits_for_older_open_transactions():
-    """Its rows may still precede existing rows."""
+    """Rows of an open transaction may still precede existing rows."""
     began, end = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -282,7 +282,7 @@ def test_verify_reports_a_forged_event_and_seal_at_the_next_seal():
 
 
 def forge(event_id: int) -> None:
-    """Make an event's seal as if the event had always been so."""
+    """Recompute the seal of a changed event."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT {audit_chain.DIGEST} FROM catalog_auditevent e WHERE id = %s", [event_id]
@@ -326,7 +326,7 @@ def test_a_recorded_seal_reveals_a_truncated_trail():
 
 
 class Of:
-    """Stands for a table's row."""
+    """A stand-in for the row of a table."""
 
     def __init__(self) -> None:
         self.uuid = uuid.uuid4()

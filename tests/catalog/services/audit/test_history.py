@@ -1,4 +1,4 @@
-"""The past of the catalog: random work, after each piece of which the present is noted."""
+"""History of the catalog: random changes, with a snapshot of the state after each."""
 
 import random
 import uuid
@@ -61,14 +61,14 @@ def _catalog(transactional_db, settings):
 
 
 def now() -> datetime:
-    """A moment by the database's clock, after all that was done."""
+    """The current time of the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         return cursor.fetchone()[0]
 
 
 def present() -> Picture:
-    """The present state, read row by row and without the service."""
+    """The current state, read row by row without the service."""
     namespaces = {
         row.pk: tuple(row.path)
         for row in Namespace.objects.filter(dropped_at=None).exclude(parent=None)
@@ -96,7 +96,7 @@ def pages(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> 
 
 
 def state(at: history.Moment, namespace: Identifier = (), *, limit: int = 3) -> Picture:
-    """The same as ``present`` from the service, in small pages, without duplicates."""
+    """The state from the service, in small pages, which must not overlap."""
     result = pages(at, namespace, limit=limit)
     namespaces = [row for page in result for row in page.namespaces]
     tables = [row for page in result for row in page.tables]
@@ -168,11 +168,11 @@ def undrop(table: Table, *, records_before: bool = False, new: Identifier | None
     audit_records.record(SYSTEM, "table.undrop", str(dropped), table=dropped, before=before)
 
 
-# --- random work -----------------------------------------------------------------------------------
+# --- random changes ---------------------------------------------------------------------------------
 
 
 class World:
-    """Random work through the engine; each step records a moment, the state and its kind."""
+    """Random changes through the engine. Each step records its time, the state and its kind."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -180,7 +180,7 @@ class World:
         self.pictures: list[Picture] = [present()]
         self.properties: list[dict[int, dict[str, str]]] = [self._properties()]
         self.commits: list[tuple[int, int, str]] = []
-        """The place of the piece, the table and the branch of each version."""
+        """The step, the table and the branch of each version."""
         self.counts: Counter[str] = Counter()
 
     def run(self, steps: int) -> None:
@@ -229,7 +229,7 @@ class World:
         return pk, tables[pk][0]
 
     def _create_namespace(self) -> None:
-        # Names with dots too, which the trail cannot tell from paths.
+        # Some names have dots, which the trail cannot distinguish from paths.
         name = self.random.choice(["a", "b", "c", "d.e"])
         path = (*self._namespace(), name)
         if len(path) <= 3:
@@ -382,7 +382,7 @@ class World:
         commit([back], actor=SYSTEM)
         return None
 
-    # -- what a comparison must say
+    # -- expected comparisons
 
     def compare(self, first: int, last: int) -> None:
         old_namespaces, old_tables = self.pictures[first]
@@ -476,14 +476,14 @@ def test_history_matches_the_state_recorded_after_each_change(seed, monkeypatch)
     pairs = [sorted(world.random.choices(range(71), k=2)) for _ in range(40)]
     for first, last in [(0, 70), *pairs]:
         world.compare(first, last)
-    # The same where so much was written that the tables are walked instead, a few at a time.
+    # With many changes, the service walks the tables instead, a few at a time.
     monkeypatch.setattr(history_queries, "_NARROW", 1)
     monkeypatch.setattr(history_queries, "_EXAMINED", 4)
     for first, last in [(0, 70), *pairs[:15]]:
         world.compare(first, last)
 
 
-# --- one thing at a time ----------------------------------------------------------------------------
+# --- single changes ---------------------------------------------------------------------------------
 
 
 def state_of(at: history.Moment, *name: str) -> h.TableState:
@@ -518,7 +518,7 @@ def test_history_falls_back_to_columns_without_the_trail():
     assert (change.changes, change.actor) == ((h.Change.ADVANCED,), "system")
     (branch,) = change.branches
     assert (branch.before.version, branch.after.version, branch.commits) == (1, 2, 1)
-    _, back = changes(moments[1], moments[2])  # found by the tombstone
+    _, back = changes(moments[1], moments[2])  # found by its tombstone
     (branch,) = back[change.id].branches
     assert (branch.before.version, branch.after.version, branch.commits) == (2, 1, 0)
     namespaces, tables = changes(moments[2], moments[3])
@@ -734,7 +734,7 @@ def test_dotted_names_resolve_to_the_former_namespace():
     first = now()
     commit([table_operations.RenameTable(table=("a.b", "c.d"), new=("a", "t"))], actor=SYSTEM)
     commit([table_operations.RenameTable(table=("e", "x.y"), new=("u",))], actor=SYSTEM)
-    make_namespace("a", "b")  # came later, so it cannot be meant
+    make_namespace("a", "b")  # created later, so the name cannot refer to it
     assert {name for name, _ in state(first)[1].values()} == {("a.b", "c.d"), ("e", "x.y")}
 
 
@@ -755,7 +755,7 @@ def test_a_recreated_branch_is_another_branch():
         None,
         0,
     )
-    # Registering finds it again under its old number; the files were left.
+    # Registration finds its old number again, because the files were kept.
     row = table.branches.create(name="dev")
     table.versions.create(branch="dev", version=5, manifest_path="elsewhere/new.manifest")
     (again,) = changes(first, now())[1][table.pk].branches
@@ -797,7 +797,7 @@ def test_refused_commits_are_not_in_history():
     moment = now()
     audit_records.record(SYSTEM, "table.rename", "ws.u", table=table, before={"name": "ws.wrong"})
     first = state(moment)[1][table.pk][0]
-    assert first == ("ws", "wrong")  # done: so it would look
+    assert first == ("ws", "wrong")  # the state after a success
     forget_the_trail()
     with connection.cursor() as cursor:
         cursor.execute(
@@ -870,7 +870,7 @@ def test_history_is_empty_before_the_first_change():
     assert state(datetime.fromisoformat("1970-01-01T00:00:00Z")) == ({}, {})
 
 
-# --- who may see it ---------------------------------------------------------------------------------
+# --- access -----------------------------------------------------------------------------------------
 
 
 def granted(on: Namespace | Table) -> access.Principal:
@@ -901,7 +901,7 @@ def test_history_contains_only_objects_that_may_be_browsed():
     assert [row.identifier for row in then.namespaces] == [("open",)]
     assert [row.identifier for row in then.tables] == [("open", "t")]
     changes = history.changes_between(actor=reader, since=first, until=last)
-    # The reader may not know its former namespace.
+    # The former namespace is hidden from the reader.
     assert {(row.before, row.after) for row in changes.tables} == {
         (("open", "t"), ("open", "t")),
         (None, ("open", "moved")),
@@ -926,7 +926,7 @@ def test_history_contains_only_objects_that_may_be_browsed():
     assert (counts.tables_advanced, counts.commits, counts.namespaces_added) == (0, 0, 0)
 
 
-# --- what it costs ----------------------------------------------------------------------------------
+# --- cost -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_wide", [False, True])
@@ -957,7 +957,7 @@ def test_the_cost_of_a_page_does_not_grow_with_the_catalog(is_wide, monkeypatch)
 
 
 def test_pages_of_a_large_catalog_use_indexes():
-    """The plan that a page is quick by: each namespace is entered where the page begins."""
+    """A page is fast because each namespace is read from the start of the page."""
     make_table("ws", "t")
     statement = history_statements.STATE.replace("{namespaces}", "true").replace("{tables}", "true")
     values = {"in": 1, "name": "t", "id": 1, "limit": 101, "at": now()}

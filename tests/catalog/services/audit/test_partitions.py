@@ -1,4 +1,4 @@
-"""The months of the audit trail: rows find theirs, old ones go, and what stays can be verified."""
+"""Monthly partitions of the audit trail: creation, removal, and verification of the remaining ones."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,7 @@ def partitions() -> set[str]:
 
 @pytest.fixture(autouse=True)
 def _same_partitions_afterwards():
-    """A flush empties tables, and does not drop them."""
+    """Restore the partitions after the test, because a flush does not drop tables."""
     before = partitions()
     yield
     for name in partitions() - before:
@@ -59,7 +59,7 @@ def _same_partitions_afterwards():
 
 
 def make_months(*months: int) -> None:
-    """Create the partitions as if the catalog had run then."""
+    """Create partitions of past months, as if the catalog had run then."""
     for number in months:
         query("SELECT catalog_audit_make_partitions(%s::date, 1)", month_ago(number).date())
 
@@ -70,7 +70,7 @@ def old_event(months: int, number: int = 0) -> AuditEvent:
 
 
 def age_seals(months: int) -> None:
-    """Move present seals to that time, with a correct chain."""
+    """Set back the times of existing seals, with a correct chain."""
     query("ALTER TABLE catalog_auditseal DISABLE TRIGGER audit_is_append_only")
     moment = (month_ago(months) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     head = None
@@ -89,7 +89,7 @@ def age_seals(months: int) -> None:
     query("ALTER TABLE catalog_auditseal ENABLE ALWAYS TRIGGER audit_is_append_only")
 
 
-# --- making them ---------------------------------------------------------------------------------
+# --- creation ------------------------------------------------------------------------------------
 
 
 def test_partitions_of_coming_months_are_created_once():
@@ -117,7 +117,7 @@ def test_rows_move_from_the_default_partition_to_a_new_month():
     assert AuditEvent.objects.count() == 2
 
 
-def test_one_call_makes_at_most_200_months():
+def test_one_call_creates_at_most_200_months():
     before = partitions()
     with pytest.raises(Exception, match="1 to 200 months"), transaction.atomic():
         query("SELECT catalog_audit_make_partitions('2020-01-01', 201)")
@@ -163,7 +163,7 @@ def test_the_partition_migration_is_reversible():
         executor.migrate(executor.loader.graph.leaf_nodes())
 
 
-# --- dropping them -------------------------------------------------------------------------------
+# --- removal -------------------------------------------------------------------------------------
 
 
 def test_the_trail_verifies_after_old_months_are_dropped():
@@ -223,7 +223,7 @@ def test_verify_reports_events_missing_beyond_the_anchor():
 def test_events_sealed_a_month_later_are_dropped_with_their_month():
     make_months(4)
     rows = [old_event(4, n) for n in range(3)]
-    seal_all()  # now, so their seals are of this month
+    seal_all()  # sealed now, so in this month
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
     seal_all()
     report = audit_verification.verify()
@@ -274,7 +274,7 @@ def test_the_command_and_the_schedule_drop_old_months(capsys, settings):
 def test_the_restricted_role_may_only_insert_and_read(capsys):
     role = f"app_{uuid.uuid4().hex[:8]}"
     query(f"CREATE ROLE {role}")
-    query(f"GRANT {role} TO CURRENT_USER")  # to drop own tables, without being a superuser
+    query(f"GRANT {role} TO CURRENT_USER")  # may drop its own tables, but is not a superuser
     query(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
     call_command("audit_grants", role)
     statements = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Refusals in the audit trail: which are written, that a flood is counted, that none is in the way."""
+"""Refusals in the audit trail: selection, limits, and writing in the background."""
 
 import logging
 import threading
@@ -35,7 +35,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
-    """The ledger writes at once, and goes by this clock."""
+    """A clock for the ledger, which writes immediately."""
     clock = Clock()
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(refusals.write, clock))
     return clock
@@ -131,7 +131,7 @@ def test_equal_refusals_within_a_minute_share_one_row(db, clock):
 
 
 def test_the_number_of_different_refusals_is_bounded(db, clock):
-    """Whether the table names, keys or addresses vary."""
+    """If table names, keys or addresses vary."""
     for number in range(5000):
         note(PermissionDenied("no"), target=f"ws.t{number}")
         note(Unauthenticated("no"), None, presented_key=f"mnd_{number}", address=f"10.0.{number}.1")
@@ -181,7 +181,7 @@ def test_refusals_are_written_by_a_background_thread(monkeypatch):
 def test_an_unwritable_refusal_does_not_stop_the_thread(monkeypatch, caplog):
     monkeypatch.setattr(refusals, "ledger", refusals.Ledger(lambda due: None))
     refusals.ledger.deliver = None
-    bad = Principal("ada", context={"k": "\ud800"})  # in no encoding of JSON
+    bad = Principal("ada", context={"k": "\ud800"})  # not valid in any JSON encoding
     with caplog.at_level(logging.ERROR, "catalog.services.audit.refusals"):
         note(PermissionDenied("no"), bad)
         refusals.ledger.flush()

@@ -91,12 +91,12 @@ def test_overwrite_emits_a_drop_event(warehouse, replacement):
     event = AuditEvent.objects.get(action=action, table_uuid=old.uuid)
     assert (event.target, event.before["location"], event.after) == ("ws.t", old.location, None)
     assert event.outcome == "done"
-    # In the transaction of its replacement, and before it.
+    # In the transaction of the replacement, and before it.
     last = AuditEvent.objects.filter(transaction_id=event.transaction_id).latest("pk")
     assert last.after is not None
     assert last.table_uuid != old.uuid
     assert event.pk < last.pk
-    # No other event concerns it, and no creation has the form of a drop.
+    # No other event concerns the former object, and no creation looks like a drop.
     wait_for_readers()
     feed = event_feed.read(actor=SYSTEM, after=position).rows
     assert [row.action for row in feed if row.table_uuid == old.uuid] == [action]

@@ -1,4 +1,4 @@
-"""Searching the audit trail and taking it along."""
+"""Search and export of the audit trail."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ def make(**facts) -> AuditEvent:
 
 
 def event_pks(limit: int = 100, **search) -> list[int]:
-    """The events of all pages, the newest first."""
+    """The events of all pages, newest first."""
     pages, token = [], None
     while True:
         page = audit_trail.list_events(
@@ -152,7 +152,7 @@ def test_invalid_requests_are_refused():
     assert not AuditEvent.objects.exists()
 
 
-# --- taking it along -----------------------------------------------------------------------------
+# --- export --------------------------------------------------------------------------------------
 
 
 def export(format: str, **search) -> bytes:

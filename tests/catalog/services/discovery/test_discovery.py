@@ -121,7 +121,7 @@ def test_taken_names_are_planned_as_taken_and_refused(root):
         taken = [Entry(LANCE, ("ml", "users"), str(root / "ml" / "users"))]
         (result,) = registration.register(actor=SYSTEM, entries=taken)
     assert result.outcome is Outcome.REFUSED
-    assert "already exists" in result.message
+    assert "exists already" in result.message
 
 
 def test_a_refused_table_does_not_keep_the_others_out(root):

@@ -1,4 +1,4 @@
-"""Threads that wait for one table leave others free."""
+"""Admission: threads that wait for one table leave other threads free."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ def test_admission_keeps_a_quarter_of_the_threads_free(threads, waiting):
 
 
 class Holders:
-    """Threads that stay inside until they are let go."""
+    """Threads that stay admitted until they are released."""
 
     def __init__(self, admission: Admission, names: list[uuid.UUID], count: int) -> None:
         self._go, inside = threading.Event(), threading.Barrier(count + 1)
@@ -45,13 +45,13 @@ class Holders:
             thread.start()
         inside.wait(10)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._go.set()
         for thread in self._threads:
             thread.join()
 
 
-def test_a_stalled_name_refuses_further_threads_at_once():
+def test_a_stalled_name_refuses_further_threads_immediately():
     admission = Admission()
     holders = Holders(admission, [A], 3)
     time.sleep(0.6)
@@ -62,7 +62,7 @@ def test_a_stalled_name_refuses_further_threads_at_once():
     assert time.monotonic() - started < 0.2
     with admission.enter([B], tuple):
         pass
-    holders.let_go()
+    holders.release()
     with admission.enter([A], tuple):
         pass
 
@@ -74,10 +74,10 @@ def test_threads_waiting_before_a_stall_end_when_it_is_detected():
     with pytest.raises(Busy), admission.enter([B, A], tuple):
         pass
     assert 0.1 < time.monotonic() - started < 1.0
-    holders.let_go()
+    holders.release()
 
 
-def test_nobody_is_refused_while_commits_proceed():
+def test_no_thread_is_refused_while_commits_proceed():
     admission = Admission()
 
     def work(number: int) -> int:
@@ -95,7 +95,7 @@ def test_admission_is_reentrant_within_a_thread():
     holders = Holders(admission, [A], 2)
     with admission.enter([A], tuple), admission.enter([A], tuple), admission.enter([A, B], tuple):
         assert {name: len(moments) for name, moments in admission._inside.items()} == {A: 3, B: 1}
-    holders.let_go()
+    holders.release()
     assert admission._inside == {}
 
 
@@ -106,4 +106,4 @@ def test_admission_is_unlimited_outside_web_processes(monkeypatch):
     time.sleep(0.6)
     with admission.enter([A], tuple):
         assert admission._inside == {}
-    holders.let_go()
+    holders.release()

@@ -176,7 +176,7 @@ def test_operations_of_a_batch_see_earlier_drops():
     assert list(states) == [TableState.DROPPED, TableState.DECLARED]
 
 
-def test_the_ranges_of_a_deletion():
+def test_ranges_of_versions_are_deleted():
     make(1)
     commit([create(0, n) for n in range(2, 12)], actor=SYSTEM)
     deletion = version_operations.DeleteVersions(
@@ -219,7 +219,7 @@ def test_tables_of_a_batch_do_not_overlap(first, second, warehouse):
 
 
 @pytest.mark.parametrize("location", ["x", "x/t", "x/t/inside", "y/data", "y"])
-def test_a_batch_refuses_the_locations_that_are_refused_alone(location, warehouse):
+def test_a_batch_refuses_the_same_locations_as_single_operations(location, warehouse):
     make_table("ns", "present", location="x/t")
     properties = {"write.data.path": f"file://{warehouse}/y/data"}
     make_iceberg_table("ns", "iceberg", properties=properties)
@@ -232,13 +232,13 @@ def test_a_batch_refuses_the_locations_that_are_refused_alone(location, warehous
     assert messages[0] == messages[1]
 
 
-def test_a_batch_may_use_a_location_again_that_it_frees():
+def test_a_batch_may_reuse_a_location_that_it_frees():
     new = commit([declare_at(0), deregister(0), declare_at(0)], actor=SYSTEM)
     assert new.results[0].location == new.results[2].location
     assert new.results[0].pk != new.results[2].pk
 
 
-def test_locations_are_looked_up_again_after_an_operation_that_takes_some(warehouse):
+def test_locations_are_looked_up_again_after_an_operation_that_uses_some(warehouse):
     taken = {"location": f"file://{warehouse}/own"}
     with unchanged(), pytest.raises(LocationTaken) as met:
         commit(
@@ -253,7 +253,7 @@ def test_locations_are_looked_up_again_after_an_operation_that_takes_some(wareho
 
 
 @pytest.mark.parametrize("privilege", [Privilege.BROWSE, Privilege.CREATE])
-def test_a_batch_needs_create_on_the_namespace_of_a_location(privilege, warehouse):
+def test_a_location_requires_create_on_its_namespace(privilege, warehouse):
     namespace = make_namespace("located", properties={"location": f"file://{warehouse}/located"})
     principal = Principal.objects.create(name="etl", kind="service")
     principal.grants.create(
@@ -306,7 +306,9 @@ def test_a_staged_file_may_occur_once_in_a_batch(table):
 
 
 def test_a_staged_file_of_another_version_is_refused(table, monkeypatch):
-    monkeypatch.setattr(version_operations.versions, "move", lambda rows: None)  # not moved yet
+    monkeypatch.setattr(
+        version_operations.versions, "move", lambda rows: None
+    )  # it is not moved yet
     commit([staged(table, 1)], actor=SYSTEM)
     with pytest.raises(InvalidManifestPath) as met:
         commit([staged(table, 2)], actor=SYSTEM)

@@ -1,4 +1,4 @@
-"""One commit of operations that succeed, are refused or meet others: attempts, locks, counters."""
+"""A commit of operations that succeed, are refused or conflict: attempts, locks, counters."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -35,7 +35,7 @@ TABLE = ("ws", "t")
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Operation):
-    """Locks a table's name, and fails with one error at each attempt."""
+    """An operation that locks a table's name, and fails with one error at each attempt."""
 
     name: ClassVar[str] = "Probe"
     action: ClassVar[str] = "probe.run"
@@ -77,7 +77,7 @@ def deadlock() -> OperationalError:
 
 @pytest.fixture
 def parents(monkeypatch):
-    """Whether each attempt locked the parents of the names, too."""
+    """For each attempt, True if it also locked the parents of the names."""
     attempts = []
     lock = engine._lock
 
@@ -111,10 +111,10 @@ def counted(before):
 
 def test_a_commit_is_recorded_and_counted(parents):
     before, actor = counters(), replace(SYSTEM, progress=Progress(), request_id="r1")
-    done = engine.commit([Probe(), Probe()], actor=actor)
-    assert done.results == ["result", "result"]
+    outcome = engine.commit([Probe(), Probe()], actor=actor)
+    assert outcome.results == ["result", "result"]
     row = Transaction.objects.get()
-    assert (done.transaction_id, done.id, done.goes_on) == (row.pk, str(row.pk), False)
+    assert (outcome.transaction_id, outcome.id, outcome.goes_on) == (row.pk, str(row.pk), False)
     entry = {"operation": "Probe", "target": "ws.t", "a": 1}
     assert (row.actor, row.request_id, row.operations) == ("system", "r1", [entry, entry])
     assert counted(before) == {("commits", "committed"): 1}
@@ -122,13 +122,13 @@ def test_a_commit_is_recorded_and_counted(parents):
     assert parents == [False]
 
 
-def test_a_commit_of_nothing_has_no_transaction():
-    done = engine.commit([], actor=SYSTEM)
-    assert (done.transaction_id, done.id, done.results) == (None, None, [])
+def test_an_empty_commit_has_no_transaction():
+    outcome = engine.commit([], actor=SYSTEM)
+    assert (outcome.transaction_id, outcome.id, outcome.results) == (None, None, [])
     assert not Transaction.objects.exists()
 
 
-def test_a_commit_goes_on_if_its_transaction_waits(monkeypatch):
+def test_a_commit_with_a_queued_transaction_continues(monkeypatch):
     class Waits(Probe):
         def apply(self, batch):
             batch.transaction.status = TransactionStatus.QUEUED
@@ -152,14 +152,14 @@ def test_a_deadlock_is_repeated_with_the_same_locks(parents):
         ([deadlock(), *(RowReplaced() for _ in range(4))], [False, False, True, True, True]),
     ],
 )
-def test_a_commit_that_keeps_meeting_others_is_given_up(parents, errors, attempts):
+def test_a_commit_that_conflicts_at_every_attempt_is_given_up(parents, errors, attempts):
     with unchanged(), pytest.raises(ServiceUnavailable) as refusal:
         engine.commit([Probe(errors=list(errors))], actor=SYSTEM)
     assert refusal.value.message == "The commit kept meeting others; try again"
     assert parents == attempts
 
 
-def test_the_same_violation_at_every_attempt_is_a_bug(parents):
+def test_the_same_violation_at_every_attempt_is_an_internal_error(parents):
     errors = [IntegrityError(number) for number in range(6)]
     with unchanged(), pytest.raises(IntegrityError) as raised:
         engine.commit([Probe(errors=errors)], actor=SYSTEM)
@@ -167,7 +167,7 @@ def test_the_same_violation_at_every_attempt_is_a_bug(parents):
     assert parents == [False, True, True, True, True]
 
 
-def test_a_violation_is_refused_by_the_first_operation_that_knows_it():
+def test_a_violation_is_refused_by_the_first_operation_that_recognizes_it():
     taken, other = InvalidInput("taken"), InvalidInput("other")
     operations = [
         Probe(),
@@ -179,13 +179,13 @@ def test_a_violation_is_refused_by_the_first_operation_that_knows_it():
     assert refusal.value.operation == 1
 
 
-def test_other_errors_of_the_database_are_raised_at_once(parents):
+def test_other_database_errors_are_raised_immediately(parents):
     with unchanged(), pytest.raises(OperationalError):
         engine.commit([Probe(errors=[database_error(psycopg.OperationalError())])], actor=SYSTEM)
     assert parents == [False]
 
 
-def test_a_lock_that_is_held_for_too_long_is_refused(parents):
+def test_a_lock_timeout_is_refused(parents):
     before = counters()
     errors = [database_error(psycopg.errors.LockNotAvailable())]
     with unchanged(), pytest.raises(Busy) as refusal:
@@ -198,7 +198,7 @@ def test_a_lock_that_is_held_for_too_long_is_refused(parents):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_that_is_lost_again_and_again_is_unavailable(parents):
+def test_repeated_connection_losses_are_reported_as_unavailable(parents):
     make_root()
     errors = [TransactionLost() for _ in range(5)]
     with unchanged(), pytest.raises(ServiceUnavailable) as refusal:
@@ -208,7 +208,7 @@ def test_a_database_that_is_lost_again_and_again_is_unavailable(parents):
     assert engine.commit([Probe(errors=[TransactionLost()])], actor=SYSTEM).results == ["result"]
 
 
-def test_a_lost_transaction_inside_another_is_for_the_caller(parents):
+def test_a_connection_loss_inside_a_transaction_is_raised(parents):
     with pytest.raises(TransactionLost):
         engine.commit([Probe(errors=[TransactionLost()])], actor=SYSTEM)
     assert parents == [False]
@@ -257,7 +257,7 @@ def test_conflicts_are_counted_as_such():
     ("missing", "identifier"),
     [(("a", "b"), ("a", "b", "t")), (("a",), ("a", "t"))],
 )
-def test_a_table_in_a_missing_namespace(missing, identifier):
+def test_a_table_in_a_missing_namespace_is_refused(missing, identifier):
     make_root()
     if len(missing) > 1:
         make_namespace(*missing[:-1])
@@ -266,7 +266,7 @@ def test_a_table_in_a_missing_namespace(missing, identifier):
     assert refusal.value.identifier == missing
 
 
-def test_a_missing_table_in_a_namespace():
+def test_a_missing_table_is_refused():
     make_root()
     make_namespace("a", "b")
     with unchanged(), pytest.raises(TableNotFound) as refusal:
@@ -314,7 +314,7 @@ def test_an_unknown_outcome_names_the_transaction():
     )
 
 
-def test_rows_that_a_batch_did_not_lock_may_be_forgotten():
+def test_rows_that_a_batch_did_not_lock_leave_the_cache():
     batch = Batch(SYSTEM)
     row = make_root()
     batch.enter_namespace(row)

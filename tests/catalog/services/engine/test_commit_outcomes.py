@@ -1,4 +1,4 @@
-"""Commits whose session ends: what stands is reported, what does not is made again."""
+"""Commits whose session ends: those that took effect are reported, others are repeated."""
 
 import threading
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def create_namespace() -> namespace_operations.CreateNamespace:
 
 @pytest.fixture
 def lost_statement(monkeypatch) -> Callable[[bool], None]:
-    """The next insert of a version loses its session, before it or after it."""
+    """The next insert of a version loses its session, before or after its execution."""
 
     def lose(stands: bool) -> None:
         real = statements.insert_if_unchanged
@@ -121,7 +121,7 @@ def test_the_outcome_is_unknown_while_the_database_is_unreachable(lost_statement
 
 
 def test_an_unreachable_database_makes_the_outcome_unknown(monkeypatch):
-    """Django connects again as it leaves a transaction: failing there must not hide the loss."""
+    """Django reconnects when it leaves a transaction. A failure there must not hide the loss."""
     commit_to_server = django_backend.DatabaseWrapper._commit
     connect = django_backend.DatabaseWrapper.get_new_connection
     is_away = False
@@ -193,7 +193,7 @@ def test_errors_after_the_commit_do_not_fail_the_request(monkeypatch):
     assert commit([create_version()], actor=SYSTEM).id is not None
 
 
-# --- looking up -------------------------------------------------------------------------------
+# --- look-up of outcomes ----------------------------------------------------------------------
 
 
 def other_session() -> psycopg.Connection:
@@ -215,7 +215,7 @@ def test_a_transaction_not_received_cannot_commit_later():
         with pytest.raises(psycopg.errors.UniqueViolation):
             late.execute(_INSERT, [row.pk])
         late.rollback()
-    assert commit_outcomes.look_up(row) is None  # as often as it is asked
+    assert commit_outcomes.look_up(row) is None  # at each call
 
 
 @pytest.mark.parametrize("stands", [True, False])
@@ -280,7 +280,7 @@ def test_a_read_under_a_session_lock_is_not_repeated():
 
 
 class _Starting:
-    """A server that refuses so many connections."""
+    """A starting server, which refuses this number of connections."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, refusals: int, text: str) -> None:
         self.calls, real = 0, django_backend.DatabaseWrapper.get_new_connection

@@ -48,7 +48,7 @@ def start_other() -> subprocess.Popen[str]:
 
 
 def is_free() -> bool:
-    """True if another process could get the turn."""
+    """True if another process could take the turn."""
     with start_other() as other:
         output = other.communicate("")[0].strip()
     return output == "mine"
@@ -219,7 +219,7 @@ def test_waiting_for_a_stuck_commit_times_out(queue_, start, monkeypatch):
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
     order: list[object] = []
 
-    def wait_in_vain() -> None:
+    def time_out() -> None:
         with commit_queue.turn(NAME) as own:
             order.append(own.latest)
             own.prepared("other")
@@ -227,7 +227,7 @@ def test_waiting_for_a_stuck_commit_times_out(queue_, start, monkeypatch):
 
     def other() -> None:
         try:
-            wait_in_vain()
+            time_out()
         except Busy as error:
             order.append(error.message)
 
@@ -235,5 +235,5 @@ def test_waiting_for_a_stuck_commit_times_out(queue_, start, monkeypatch):
         own.prepared("made")
         start(other).join(30)
         assert order == ["made", "Too many commits wait for this table; try again"]
-        assert queue_.latest == {}  # the next one is to look at the table
+        assert queue_.latest == {}  # the next commit must read the table
     assert is_free()

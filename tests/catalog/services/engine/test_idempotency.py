@@ -1,4 +1,4 @@
-"""Idempotency keys: how they are read, and the records under them."""
+"""Idempotency keys: parsing, and records of requests."""
 
 import hashlib
 import uuid
@@ -22,7 +22,7 @@ def actor(digest="f1", name="etl", key=KEY, **keys):
     return Principal(name, idempotency=IdempotencyKey(uuid.UUID(key), lambda: digest), **keys)
 
 
-def test_a_key_of_version_7_is_read_with_the_fingerprint_of_its_request():
+def test_a_key_of_version_7_is_parsed_with_the_fingerprint_of_its_request():
     for text in (KEY, KEY.upper()):
         key = idempotency.read_key(text, b"POST", b"/x")
         assert key.key == uuid.UUID(KEY)
@@ -48,7 +48,7 @@ def test_other_keys_are_refused(text):
     assert refusal.value.message == message
 
 
-def test_a_key_of_any_version():
+def test_a_key_may_have_any_version():
     text = KEY.replace("-7000", "-4000").upper()
     assert idempotency.read_any_key(text) == uuid.UUID(text)
     with pytest.raises(InvalidInput) as refusal:
@@ -56,7 +56,7 @@ def test_a_key_of_any_version():
     assert refusal.value.message == f"Idempotency-Key {'y' * 40!r} is not a UUID"
 
 
-def kept():
+def records():
     fields = ("key", "actor", "fingerprint", "status", "content", "headers")
     return [
         (str(key), *others, content if content is None else bytes(content), headers)
@@ -70,18 +70,18 @@ def kept():
 def test_a_refusal_is_recorded_once():
     record = idempotency.keep_refusal(actor(), status=409, content=b"no", headers={"a": "b"})
     expected = [(KEY, "etl", "f1", 409, b"no", {"a": "b"})]
-    assert kept() == expected
+    assert records() == expected
     assert (record.status, bytes(record.content), record.headers) == (409, b"no", {"a": "b"})
     again = idempotency.keep_refusal(actor(), status=400, content=b"other", headers={})
     assert (again.pk, again.status) == (record.pk, 409)
-    assert kept() == expected
+    assert records() == expected
     with unchanged(), pytest.raises(ContradictoryInput) as refusal:
         idempotency.keep_refusal(actor("f2"), status=409, content=b"", headers={})
     assert refusal.value.message == f"Idempotency-Key {KEY} was used for another request"
 
 
 @pytest.mark.django_db
-def test_a_record_is_that_of_the_principal_and_its_key_with_the_same_limits():
+def test_a_record_belongs_to_the_principal_and_a_key_with_the_same_limits():
     idempotency.keep_refusal(actor(), status=409, content=b"no", headers={})
     assert idempotency.find(actor()).status == 409
     assert idempotency.find(actor(name="other")) is None
@@ -90,7 +90,7 @@ def test_a_record_is_that_of_the_principal_and_its_key_with_the_same_limits():
     with pytest.raises(ContradictoryInput):
         idempotency.find(actor("f2"))
     idempotency.keep_refusal(actor("f2", name="other"), status=400, content=b"", headers={})
-    assert [(row[1], row[2]) for row in kept()] == [("etl", "f1"), ("other", "f2")]
+    assert [(row[1], row[2]) for row in records()] == [("etl", "f1"), ("other", "f2")]
 
 
 @pytest.mark.django_db
@@ -98,17 +98,17 @@ def test_an_answer_completes_the_record_of_its_change():
     IdempotencyRecord.objects.create(key=KEY, actor="etl", fingerprint="f1")
     idempotency.keep_answer(actor(), status=200, content=b"yes", headers={"a": "b"})
     expected = [(KEY, "etl", "f1", 200, b"yes", {"a": "b"})]
-    assert kept() == expected
+    assert records() == expected
     # Neither another request nor a repeated one changes the answer.
     idempotency.keep_answer(actor("f2"), status=200, content=b"other", headers={})
     idempotency.keep_answer(actor(), status=204, content=b"", headers={})
-    assert kept() == expected
+    assert records() == expected
 
 
 @pytest.mark.django_db
 def test_an_answer_to_a_request_that_changed_nothing_is_recorded():
     idempotency.keep_answer(actor(), status=200, content=b"yes", headers={})
-    assert kept() == [(KEY, "etl", "f1", 200, b"yes", {})]
+    assert records() == [(KEY, "etl", "f1", 200, b"yes", {})]
 
 
 @pytest.mark.django_db
@@ -151,13 +151,13 @@ def test_the_change_of_a_record_is_the_first_operation_of_its_transaction():
 
 
 @pytest.mark.django_db
-def test_records_end_after_a_day_and_an_hour():
+def test_records_expire_after_25_hours():
     for name, hours in (("young", 24.9), ("old", 25.1), ("older", 30)):
         row = IdempotencyRecord.objects.create(key=KEY, actor=name, fingerprint="f1")
         created_at = timezone.now() - timedelta(hours=hours)
         IdempotencyRecord.objects.filter(pk=row.pk).update(created_at=created_at)
     assert idempotency.delete_expired() == 2
-    assert [row[1] for row in kept()] == ["young"]
+    assert [row[1] for row in records()] == ["young"]
 
 
 def test_a_lost_race_is_a_violation_of_the_constraint_of_keys():

@@ -1,4 +1,4 @@
-"""Each step of a job's life, with all fields that it sets, at a fixed time."""
+"""Each transition of a job, with all fields that it sets, at a fixed time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -38,7 +38,7 @@ def _now(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch):
-    """The messages to the broker."""
+    """Messages sent to the broker."""
     messages = []
     monkeypatch.setattr(
         current_app, "send_task", lambda name, **options: messages.append((name, options))
@@ -88,7 +88,7 @@ def test_at_most_a_hundred_jobs_are_sent_at_once(sent):
     assert numbers(sent) == list(range(100))
 
 
-def test_without_a_broker_jobs_wait(monkeypatch, caplog):
+def test_without_a_broker_jobs_remain_queued(monkeypatch, caplog):
     def fail(*args, **options):
         raise OperationalError
 
@@ -97,10 +97,10 @@ def test_without_a_broker_jobs_wait(monkeypatch, caplog):
     assert caplog.messages == ["The broker is unavailable; 2 jobs wait for beat's next round"]
 
 
-def test_waiting_jobs_are_sent_oldest_first(table, sent):
+def test_queued_jobs_are_sent_oldest_first(table, sent):
     other = make_table("ws", "other")
     later, earlier = make(table, created_at=NOW), make(other, created_at=NOW - SECOND)
-    make(table)  # comes after the first of its table
+    make(table)  # queued after the first job of its table
     assert jobs.send_waiting_jobs() == 2
     assert numbers(sent) == [earlier.pk, later.pk]
 
@@ -114,7 +114,7 @@ def test_a_job_that_is_retried_waits_until_it_is_due(table, sent, lease, is_due)
     assert (jobs.take(job.pk) is not None) is is_due
 
 
-# -- taking
+# -- workers
 
 
 def test_a_worker_takes_a_job_with_a_lease(table):
@@ -352,7 +352,7 @@ def test_a_job_that_nobody_requested_has_no_principal(table):
     assert refusal.value.message == f"Job {job.pk} has no transaction, so nobody requested it"
 
 
-def test_a_token_is_that_of_the_running_attempt(table):
+def test_a_token_belongs_to_the_running_attempt(table):
     requester(Privilege.MAINTAIN, table=table)
     job = running(table, change=make_change(), attempts=2)
     principal = jobs.principal_of_token(tokens.issue_job_token(job.pk, 2))
@@ -382,7 +382,7 @@ def test_a_token_ends_with_the_attempt(table, change):
 # -- the log
 
 
-def test_events_of_a_job(table):
+def test_events_of_a_job_are_stored(table):
     job = make(table)
     jobs.log_event(job, "began")
     jobs.log_event(job, "failed", JobEvent.Level.ERROR, {"files": 3})

@@ -1,4 +1,4 @@
-"""Jobs of any kind: their turns, their lease, who they act for, and how they end."""
+"""Jobs of any kind: order, lease, principal, and end."""
 
 import threading
 import time
@@ -44,8 +44,8 @@ def sent(monkeypatch) -> list[int]:
 
 
 @pytest.fixture
-def works(monkeypatch):
-    """Puts another function in the place of a kind's work."""
+def replace_work(monkeypatch):
+    """Function that replaces the work of a kind."""
 
     def put(work, kind: str = JobKind.BUILD_INDEX) -> None:
         monkeypatch.setitem(job_runner._WORK, kind, work)
@@ -83,7 +83,7 @@ def describe(job: Job) -> dict[str, str]:
 
 
 @pytest.mark.django_db
-def test_a_job_follows_its_commit(sent, works):
+def test_a_job_follows_its_commit(sent, replace_work):
     make_table(*T)
 
     def work(job, report):
@@ -92,7 +92,7 @@ def test_a_job_follows_its_commit(sent, works):
         assert str(job.table) == "ws.t"
         return {"version": 2, "note": "with a remark"}
 
-    works(work)
+    replace_work(work)
     job = start(column="id")
     assert sent == [job.pk]
     assert status(job) == ("queued", "Queued")
@@ -139,25 +139,25 @@ def test_starting_a_job_requires_the_write_privilege(sent):
 
 
 @pytest.mark.django_db
-def test_jobs_of_one_table_run_in_order(sent, works):
+def test_jobs_of_one_table_run_in_order(sent, replace_work):
     make_table(*T)
     make_table("ws", "u")
     first, second, elsewhere = start(), start(), start(table=("ws", "u"))
     ran = []
 
     def work(job, report):
-        job_runner.run_job(second.pk)  # its message comes early
+        job_runner.run_job(second.pk)  # its message arrives early
         ran.append(job.pk)
         assert jobs.send_waiting_jobs() == (1 if job == first else 0)
 
-    works(work)
-    job_runner.run_job(second.pk)  # not its turn
+    replace_work(work)
+    job_runner.run_job(second.pk)  # not the next job of the table
     assert ran == []
     sent.clear()
     job_runner.run_job(first.pk)
     assert ran == [first.pk]
     assert sent == [elsewhere.pk, second.pk]  # beat's round, then the next one of the table
-    works(lambda job, report: ran.append(job.pk))
+    replace_work(lambda job, report: ran.append(job.pk))
     job_runner.run_job(second.pk)
     job_runner.run_job(elsewhere.pk)
     assert ran == [first.pk, second.pk, elsewhere.pk]
@@ -174,13 +174,13 @@ def test_only_one_job_of_a_table_runs_at_a_time(sent):
 
 
 @pytest.mark.django_db
-def test_jobs_waiting_for_a_retry_are_overtaken(sent, works):
+def test_jobs_waiting_for_a_retry_are_overtaken(sent, replace_work):
     make_table(*T)
     first, second = start(), start()
-    works(lambda job, report: 1 / 0)
+    replace_work(lambda job, report: 1 / 0)
     job_runner.run_job(first.pk)
     assert status(first) == ("queued", "Running")
-    works(lambda job, report: None)
+    replace_work(lambda job, report: None)
     job_runner.run_job(second.pk)
     assert status(second) == ("succeeded", "Succeeded")
 
@@ -195,13 +195,13 @@ def test_jobs_waiting_for_a_retry_are_overtaken(sent, works):
         (OSError("storage is away"), ("queued", "Running")),
     ],
 )
-def test_permanent_errors_fail_the_job_at_once(sent, works, error, expected):
+def test_permanent_errors_fail_the_job_immediately(sent, replace_work, error, expected):
     make_table(*T)
 
     def work(job, report):
         raise error
 
-    works(work)
+    replace_work(work)
     job = start()
     job_runner.run_job(job.pk)
     assert status(job) == expected
@@ -210,13 +210,13 @@ def test_permanent_errors_fail_the_job_at_once(sent, works, error, expected):
 
 
 @pytest.mark.django_db
-def test_transient_errors_fail_the_job_after_all_retries(sent, works):
+def test_transient_errors_fail_the_job_after_all_retries(sent, replace_work):
     make_table(*T)
 
     def work(job, report):
         raise CommitConflict("others were faster")
 
-    works(work)
+    replace_work(work)
     job = start()
     for _ in range(jobs.MAX_ATTEMPTS):
         Job.objects.update(lease_until=None)
@@ -249,11 +249,11 @@ def test_a_job_that_kills_its_workers_fails(sent):
     assert job.error == f"its worker was gone, {jobs.MAX_TAKEN} times"
 
 
-# --- a table that is dropped
+# --- drops
 
 
 @pytest.mark.django_db
-def test_a_drop_cancels_queued_jobs(sent, works):
+def test_a_drop_cancels_queued_jobs(sent, replace_work):
     stage(make_table(*T), 1)
     waiting = start()
     commit([table_operations.DropTable(table=T)], actor=SYSTEM)
@@ -266,7 +266,7 @@ def test_a_drop_cancels_queued_jobs(sent, works):
 
 
 @pytest.mark.django_db
-def test_a_purge_waits_for_running_jobs(sent, works):
+def test_a_purge_waits_for_running_jobs(sent, replace_work):
     table = make_table(*T)
     stage(table, 1)
     running = start()
@@ -277,10 +277,10 @@ def test_a_purge_waits_for_running_jobs(sent, works):
         job_runner.run_job(purge.pk)
         assert status(purge) == ("queued", "Queued")
         assert len(files(table.location)) == 1
-        assert jobs.renew(job) is True  # as the thread beside it does
+        assert jobs.renew(job) is True  # as the heartbeat thread does
         raise jobs.JobCanceled("canceled on request")
 
-    works(work)
+    replace_work(work)
     job_runner.run_job(running.pk)
     assert status(running) == ("canceled", "Canceled")
     purge = Job.objects.get(kind=JobKind.PURGE_TABLE)
@@ -313,11 +313,11 @@ def test_a_deregistered_table_has_no_jobs(sent):
     assert status(job) == ("canceled", "Canceled")
 
 
-# --- who it acts for
+# --- the principal of a job
 
 
 @pytest.mark.django_db
-def test_a_job_acts_for_its_requester(sent, works):
+def test_a_job_acts_for_its_requester(sent, replace_work):
     make_table(*T)
     api_keys.create_api_key(actor=SYSTEM, name="etl")
     job = start(actor=Principal("etl", Privilege.ALL, request_id="r-1"))
@@ -353,11 +353,11 @@ def test_a_job_acts_for_the_anonymous_principal(sent, settings):
     assert (jobs.principal(job).everywhere, jobs.principal(job).tables) == (READ_ONLY, ())
 
 
-# --- the lease, which a thread of its own keeps
+# --- the lease, which a heartbeat thread renews
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_lease_is_renewed_while_lance_works(sent, works, monkeypatch):
+def test_the_lease_is_renewed_while_lance_works(sent, replace_work, monkeypatch):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
@@ -370,13 +370,13 @@ def test_the_lease_is_renewed_while_lance_works(sent, works, monkeypatch):
         Job.objects.update(lease_until=timezone.now())
         wait(lambda: Job.objects.filter(lease_until__gt=timezone.now(), progress=5, total=9))
 
-    works(work)
+    replace_work(work)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_running_job_is_canceled(sent, works, monkeypatch):
+def test_a_running_job_is_canceled(sent, replace_work, monkeypatch):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
@@ -388,15 +388,15 @@ def test_a_running_job_is_canceled(sent, works, monkeypatch):
             time.sleep(0.01)
             report(step, None)
 
-    works(work)
+    replace_work(work)
     job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert job.error == "canceled on request"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_cancel_is_recognized_in_an_error_of_lance(sent, works, monkeypatch):
-    """Lance turns what its reader raises into an error of its own."""
+def test_a_cancel_is_recognized_in_an_error_of_lance(sent, replace_work, monkeypatch):
+    """Lance wraps exceptions of its reader in its own error."""
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
@@ -411,31 +411,31 @@ def test_a_cancel_is_recognized_in_an_error_of_lance(sent, works, monkeypatch):
         except jobs.JobCanceled as error:
             raise OSError("External error") from error
 
-    works(work)
+    replace_work(work)
     job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_without_its_lease_stops(sent, works, monkeypatch):
+def test_a_worker_without_its_lease_stops(sent, replace_work, monkeypatch):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     make_root()
     make_table(*T)
     job = start()
 
     def work(running, report):
-        Job.objects.update(attempts=2)  # another worker has it now
+        Job.objects.update(attempts=2)  # another worker has the job now
         for step in range(10_000):
             time.sleep(0.01)
             report(step, None)
 
-    works(work)
+    replace_work(work)
     job_runner.run_job(job.pk)
-    assert status(job) == ("running", "Running")  # it is the other's to end
+    assert status(job) == ("running", "Running")  # the other worker ends the job
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_workers_do_not_run_two_jobs_of_a_table(sent, works):
+def test_two_workers_do_not_run_two_jobs_of_a_table(sent, replace_work):
     make_root()
     make_table(*T)
     first, second = start(), start()
@@ -446,7 +446,7 @@ def test_two_workers_do_not_run_two_jobs_of_a_table(sent, works):
         ran.append(job.pk)
         time.sleep(0.5)
 
-    works(work)
+    replace_work(work)
 
     def run(pk):
         from django.db import connection

@@ -1,4 +1,4 @@
-"""Each lock: its rows, their order, the strength of the lock, and what it reads along with them."""
+"""Each lock: its rows, their order, its strength, and the related rows that it reads."""
 
 import re
 import threading
@@ -41,7 +41,7 @@ def _root(db):
 
 
 def locked(call, *, ordered=True):
-    """The result of a lock and its locking statements, of which each is NO KEY, and in order."""
+    """The result of a lock and its locking statements. Each must be ordered and FOR NO KEY UPDATE."""
     with transaction.atomic(), CaptureQueriesContext(connection) as captured:
         result = call()
     statements = [q["sql"] for q in captured if " FOR " in q["sql"]]
@@ -53,27 +53,27 @@ def locked(call, *, ordered=True):
 
 
 def read_together(row, *names):
-    """Prove that these related rows were read with the lock."""
+    """Assert that these related rows were read with the lock."""
     with CaptureQueriesContext(connection) as captured:
         for name in names:
             value = row
-            for part in name.split("."):
-                value = getattr(value, part)
+            for attribute in name.split("."):
+                value = getattr(value, attribute)
     assert not captured.captured_queries
 
 
-def test_namespaces_by_path():
+def test_namespaces_are_locked_by_path():
     a, b = make_namespace("a"), make_namespace("b")
     rows, statements = locked(lambda: locks.lock_namespaces([("b",), ("a",), ("gone",)]))
     assert rows == {digest(("a",)): a, digest(("b",)): b}
-    assert len(statements) == 2  # again for those that were added before their parent was locked
+    assert len(statements) == 2  # repeated for rows that were added before their parent was locked
     assert locks.lock_namespaces([]) == {}
     rows, statements = locked(lambda: locks.lock_namespaces([("gone",)]))
     assert rows == {}
     assert len(statements) == 1
 
 
-def test_namespaces_with_everything_below():
+def test_namespaces_are_locked_with_their_descendants():
     make_namespace("a", "b", "c")
     make_namespace("d", "e")
     make_namespace("f")
@@ -85,15 +85,15 @@ def test_namespaces_with_everything_below():
     assert [row.name for row in rows] == ["a"]
 
 
-def test_tables_by_name():
-    one, two = make_table("ws", "one"), make_table("ws", "two")
+def test_tables_are_locked_by_name():
+    first, second = make_table("ws", "one"), make_table("ws", "two")
     rows, _ = locked(lambda: locks.lock_tables([("ws", "two"), ("ws", "one"), ("ws", "gone")]))
-    assert rows == {one.digest: one, two.digest: two}
+    assert rows == {first.digest: first, second.digest: second}
     assert all(row.database_now is not None for row in rows.values())
     assert locks.lock_tables([]) == {}
 
 
-def test_the_tables_of_namespaces():
+def test_tables_of_namespaces_are_locked():
     rows = [make_table("ws", name) for name in ("one", "two", "dropped")]
     make_table("other", "three")
     Table.objects.filter(name="dropped").update(state="dropped", dropped_at="2026-01-01T00:00:00Z")
@@ -101,14 +101,14 @@ def test_the_tables_of_namespaces():
     assert locked(lambda: locks.lock_tables_in([ws]))[0] == rows[:2]
 
 
-def test_a_table_by_key():
+def test_a_table_is_locked_by_key():
     row = make_table("ws", "one")
     assert locked(lambda: locks.lock_table_row(row.pk), ordered=False)[0] == row
     with pytest.raises(Table.DoesNotExist):
         locks.lock_table_row(0)
 
 
-def test_the_trash_with_its_namespaces_and_tables():
+def test_trash_items_are_locked_after_their_namespaces_and_tables():
     ws, other = make_namespace("ws"), make_namespace("other")
     row = make_table("ws", "one")
     make_table("ws", "live")
@@ -133,7 +133,7 @@ def test_the_trash_with_its_namespaces_and_tables():
     assert locked(lambda: locks.lock_trash(Q(pk=of_namespace.pk)))[0] == [of_namespace]
 
 
-def test_an_approval_request():
+def test_an_approval_request_is_locked():
     row = ApprovalRequest.objects.create(
         namespace=make_namespace("ws"),
         action="drop",
@@ -149,7 +149,7 @@ def test_an_approval_request():
     assert locks.lock_approval(0) is None
 
 
-def test_transactions():
+def test_transactions_are_locked():
     make_table("ws", "one")
     rows = list(Transaction.objects.order_by("pk"))
     assert len(rows) > 1
@@ -160,7 +160,7 @@ def test_transactions():
         locks.lock_transaction(uuid.uuid4())
 
 
-def test_the_transaction_of_a_job():
+def test_the_transaction_of_a_job_is_locked():
     row = make_table("ws", "one")
     change = Transaction.objects.first()
     job = Job.objects.create(kind="compact", table=row, transaction=change)
@@ -171,13 +171,13 @@ def test_the_transaction_of_a_job():
     assert locks.lock_transaction_of_job(0) is None
 
 
-def test_a_label():
+def test_a_label_is_locked():
     row = LabelDefinition.objects.create(key="tier", applies_to=["table"])
     assert locked(lambda: locks.lock_label("tier"))[0] == row
     assert locks.lock_label("gone") is None
 
 
-def test_a_webhook_by_key_or_name():
+def test_a_webhook_is_locked_by_key_or_name():
     row = Webhook.objects.create(
         name="hook", url="http://localhost/", secret=b"", xid="0", namespace=make_namespace("a")
     )
@@ -188,7 +188,7 @@ def test_a_webhook_by_key_or_name():
     assert locks.lock_webhook(name="gone") is None
 
 
-def test_search_documents():
+def test_search_documents_are_locked():
     table = make_table("ws", "one")
     SearchDocument.objects.create(table=table)
     SearchDocument.objects.create(namespace=table.namespace)
@@ -202,7 +202,7 @@ def test_search_documents():
     read_together(next(row for row in documents if row.namespace_id is not None), "namespace.path")
 
 
-def test_an_api_key():
+def test_an_api_key_is_locked():
     row, _ = api_keys.create_api_key(actor=SYSTEM, name="etl")
     key, _ = locked(lambda: locks.lock_api_key(row.pk))
     assert key == row
@@ -221,7 +221,7 @@ def holders():
         return {key for (key,) in cursor.fetchall()}
 
 
-def test_two_locks_serialize_the_transactions_of_a_kind():
+def test_advisory_locks_serialize_transactions():
     locks.lock_locations()
     assert holders() == {0x4D6F6E6F}
     locks.lock_principals()
@@ -229,7 +229,7 @@ def test_two_locks_serialize_the_transactions_of_a_kind():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_work_is_done_by_one_session_at_a_time():
+def test_work_runs_in_one_session_at_a_time():
     outcomes = []
 
     def try_elsewhere(work):

@@ -28,7 +28,7 @@ from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.storage import local_files, locations
 from tests.factories import files, make_iceberg_table, make_root
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -42,12 +42,12 @@ Requirement = dict[str, Any]
 @pytest.fixture
 def root(transactional_db, warehouse, monkeypatch) -> None:
     make_root()
-    monkeypatch.setattr(commit_queue._queue(digest(T)), "_count", 0)  # not its time to step back
+    monkeypatch.setattr(commit_queue._queue(digest(T)), "_count", 0)  # no back-off in this test
 
 
 @pytest.fixture
 def occupied_turn(root) -> Iterator[None]:
-    """As while turns overlap: the next commit is based on the last one's result."""
+    """Overlapping turns: the next commit is based on the result of the last one."""
     queue = commit_queue._queue(digest(T))
     with queue.lock:
         queue.enter()
@@ -66,7 +66,7 @@ def commit_to(
 def commit_elsewhere(table: tuple[str, ...], properties: dict[str, str]) -> LoadedTable:
     """A commit by another machine, unknown to this process."""
     with pytest.MonkeyPatch.context() as patch:
-        go_without_turns(patch)
+        commit_without_turns(patch)
         patch.setattr(table_cache, "documents", table_cache.DocumentCache())
         return commit_to(table, properties)
 
@@ -85,7 +85,8 @@ def same_table(table: LoadedTable) -> Requirement:
 
 
 def agrees(warehouse: Path) -> None:
-    """Every metadata file on disk is in the ledger and the other way round; no note is left."""
+    """Assert that metadata files on disk and in the ledger are the same, and that no file is
+    recorded as pending."""
     assert not StagedFile.objects.exists()
     paths = set(TableVersion.objects.values_list("manifest_path", flat=True))
     assert {str(warehouse / name) for name in files(warehouse)} == {
@@ -101,7 +102,7 @@ def agrees(warehouse: Path) -> None:
         assert metadata_files.read_answer(entry.answer) == entry.document
 
 
-# --- while one commits, the next prepares ------------------------------------------------------
+# --- preparation during another commit ---------------------------------------------------------
 
 
 class Held:
@@ -141,7 +142,7 @@ class Held:
         assert self.is_there.wait(30)
         return started
 
-    def go_on(self, error: Exception | None = None) -> None:
+    def resume(self, error: Exception | None = None) -> None:
         self.error = error
         self.may_go_on.set()
 
@@ -158,7 +159,7 @@ def held(root, monkeypatch) -> Iterator[Held]:
 
 
 class Written:
-    """Tells when so many metadata files were written."""
+    """Waits until a number of metadata files were written."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._events = [Event() for _ in range(16)]
@@ -189,7 +190,7 @@ def test_files_are_written_while_one_commits(warehouse, held, written):
         written.wait_for(number)
     assert not any(other.done() for other in others)
     assert load().sequence == 0
-    held.go_on()
+    held.resume()
     assert [future.result().sequence for future in (first, *others)] == [1, 2, 3]
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
@@ -202,19 +203,19 @@ def test_a_commit_based_on_a_failed_commit_is_rebuilt(warehouse, held, written, 
     for number, name in enumerate("bc", 2):
         others.append(held.start(lambda name=name: commit_to(T, {name: "1"})))
         written.wait_for(number)
-    held.go_on(error)
+    held.resume(error)
     assert first.result() is error
     assert sorted(other.result().sequence for other in others) == [1, 2]
     assert properties() == {"b": "1", "c": "1"}
     if isinstance(error, OutcomeUnknown):
-        staged_file = StagedFile.objects.get()  # the sweep's
+        staged_file = StagedFile.objects.get()  # a file for the sweep
         Path(staged_file.path).unlink()
         staged_file.delete()
     agrees(warehouse)
 
 
 def test_a_requirement_based_on_a_failed_commit_is_checked_again(warehouse, held, written):
-    """The second adds its column to the first's schema, which never is."""
+    """The second commit adds its column to the schema of the first, which fails."""
     schema = load().document["schemas"][-1]
     column = {"id": 50, "name": "c", "type": "int", "required": False}
 
@@ -236,7 +237,7 @@ def test_a_requirement_based_on_a_failed_commit_is_checked_again(warehouse, held
     first = held.start_first(lambda: add_column(last, 1))
     second = held.start(lambda: add_column(last + 1, 2))
     written.wait_for(2)
-    held.go_on(CommitConflict("no"))
+    held.resume(CommitConflict("no"))
     assert isinstance(first.result(), CommitConflict)
     assert isinstance(second.result(), RequirementFailed)
     assert load().sequence == 0
@@ -245,7 +246,7 @@ def test_a_requirement_based_on_a_failed_commit_is_checked_again(warehouse, held
 
 @pytest.mark.parametrize("stands", [True, False])
 def test_a_refusal_waits_for_the_commit_it_depends_on(warehouse, held, written, stands):
-    """The table has another last column if the commit under way stands, and only then."""
+    """The table has another last column only if the running commit succeeds."""
     schema, last = load().document["schemas"][-1], load().document["last-column-id"]
     column = {"id": last + 1, "name": "c", "type": "int", "required": False}
     add = TableChange(
@@ -260,7 +261,7 @@ def test_a_refusal_waits_for_the_commit_it_depends_on(warehouse, held, written, 
     second = held.start(lambda: commit_to(T, {"a": "1"}, requirement))
     with pytest.raises(TimeoutError):
         second.result(timeout=0.3)
-    held.go_on(None if stands else CommitConflict("no"))
+    held.resume(None if stands else CommitConflict("no"))
     assert isinstance(first.result(), LoadedTable if stands else CommitConflict)
     assert isinstance(second.result(), RequirementFailed if stands else LoadedTable)
     assert load().sequence == 1
@@ -273,7 +274,7 @@ def test_a_no_op_waits_for_the_commit_it_depends_on(warehouse, held, written, st
     second = held.start(lambda: commit_to(T, {"a": "1"}))
     with pytest.raises(TimeoutError):
         second.result(timeout=0.3)
-    held.go_on(None if stands else CommitConflict("no"))
+    held.resume(None if stands else CommitConflict("no"))
     first.result()
     answered = second.result()
     assert isinstance(answered, LoadedTable)
@@ -288,7 +289,7 @@ def test_a_commit_of_another_machine_precedes_two_local_ones(warehouse, held, wr
     second = held.start(lambda: commit_to(T, {"b": "1"}))
     written.wait_for(2)
     commit_elsewhere(T, {"c": "1"})
-    held.go_on()
+    held.resume()
     assert {first.result().sequence, second.result().sequence} == {2, 3}
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
@@ -311,13 +312,13 @@ def test_a_transaction_waits_for_running_commits(warehouse, held, written):
     with pytest.raises(TimeoutError):
         both.result(timeout=0.3)
     third = held.start(lambda: commit_to(T, {"c": "1"}))
-    held.go_on()
+    held.resume()
     assert [future.result().sequence for future in (first, both, third)] == [1, 2, 3]
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     agrees(warehouse)
 
 
-# --- what the last one made is not the table any more ------------------------------------------
+# --- results that are no longer current --------------------------------------------------------
 
 
 def statements(call: Callable[[], object]) -> list[str]:
@@ -368,7 +369,7 @@ def test_a_requirement_met_by_another_machine_holds(warehouse):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     with pytest.MonkeyPatch.context() as patch:
-        go_without_turns(patch)
+        commit_without_turns(patch)
         schema = load().document["schemas"][-1]
         added = {"id": 9, "name": "c", "type": "int", "required": False}
         fields = [*schema["fields"], added]
@@ -388,7 +389,7 @@ def test_a_commit_to_a_dropped_table_fails(warehouse):
     with pytest.raises(TableNotFound):
         commit_to(T, {"b": "1"})
     with pytest.raises(TableNotFound):
-        commit_to(T, {"a": "1"})  # nothing would change
+        commit_to(T, {"a": "1"})  # the commit would change nothing
     agrees(warehouse)
 
 
@@ -408,7 +409,7 @@ def test_a_commit_to_a_recreated_table_sees_the_new_table(warehouse):
 
 @pytest.mark.usefixtures("occupied_turn")
 def test_a_commit_without_requirements_changes_the_new_table(warehouse):
-    """No requirement: the commit is the new table's, and made on that."""
+    """Without a requirement, the commit is applied to the new table."""
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
@@ -421,7 +422,7 @@ def test_a_commit_without_requirements_changes_the_new_table(warehouse):
 
 
 @pytest.mark.usefixtures("occupied_turn")
-def test_a_commit_to_a_registered_again_table(warehouse):
+def test_a_commit_to_a_table_that_was_registered_again(warehouse):
     """Another row with the same metadata file."""
     make_iceberg_table(*T)
     old = commit_to(T, {"a": "1"})
@@ -461,12 +462,12 @@ def test_a_commit_to_a_reused_name_sees_the_new_table(warehouse):
     agrees(warehouse)
 
 
-# --- what is kept beyond a turn ----------------------------------------------------------------
+# --- the cache of documents --------------------------------------------------------------------
 
 
 @pytest.fixture
 def parsed(monkeypatch) -> list[int]:
-    """Sizes of the answers that were parsed."""
+    """Sizes of the parsed answers."""
     sizes: list[int] = []
     real = metadata_files.read_answer
 
@@ -485,7 +486,7 @@ def test_own_commits_are_not_parsed_again(warehouse, parsed):
     read, _, _ = statements(lambda: commit_to(T, {"b": "1"}))
     assert load().etag not in read
     assert len(parsed) == 1
-    again = commit_to(T, {"b": "1"})  # a no-op, and the answer is still complete
+    again = commit_to(T, {"b": "1"})  # a no-op with a complete answer
     assert (again.sequence, again.answer) == (2, load().answer)
     assert len(parsed) == 1
     assert properties() == {"a": "1", "b": "1"}
@@ -500,7 +501,7 @@ def test_commits_of_another_process_are_read(warehouse, parsed):
     assert commit_to(T, {"c": "1"}).sequence == 3
     assert len(parsed) == before + 1
     assert properties() == {"a": "1", "b": "1", "c": "1"}
-    assert TableVersion.objects.count() == 4  # no attempt was in vain
+    assert TableVersion.objects.count() == 4  # every attempt succeeded
     agrees(warehouse)
 
 
@@ -525,10 +526,10 @@ def test_the_document_cache_is_bounded_in_bytes():
     names = [digest(("ns", str(number))) for number in range(6)]
     for name in names[:4]:
         cache.put(name, document(25))
-    assert cache.get(names[0]) is not None  # and is the newest now
+    assert cache.get(names[0]) is not None  # and is the newest entry now
     cache.put(names[4], document(20))
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
-    cache.put(names[4], document(25))  # instead of the one before
+    cache.put(names[4], document(25))  # replaces the previous one
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
     cache.put(names[0], document(26))  # a larger one is not cached, nor is the one it replaces
     assert cache.get(names[0]) is None

@@ -1,4 +1,4 @@
-"""Descriptions of transactions, and who may see and alter them."""
+"""Descriptions of transactions, and access to them."""
 
 import uuid
 from dataclasses import replace
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 
 @pytest.fixture
 def tables():
-    """Two tables, and one transaction of 'loader' that changed both, the second twice."""
+    """Two tables, and a transaction of 'loader' that changed the first once and the second twice."""
     make_root()
     rows = [make_table("ws", "one"), make_table("ws", "two")]
     targets = ["ws.one", "ws.two", "ws.two"]
@@ -97,13 +97,13 @@ def test_a_transaction_reports_its_operations(tables):
         assert description.status is TransactionStatus.SUCCEEDED
 
 
-def test_who_sees_one_table_sees_its_operations(tables):
+def test_operations_on_hidden_tables_are_omitted(tables):
     properties = describe(principal((tables[1], Privilege.BROWSE))).properties
     assert properties["monodon.operations"] == "Op1,Op2"
     assert properties["monodon.targets"] == "ws.two"
 
 
-def test_who_sees_no_table_sees_no_transaction(tables):
+def test_a_transaction_of_hidden_tables_is_hidden(tables):
     with pytest.raises(TransactionNotFound) as refusal:
         describe(principal())
     assert refusal.value.message == f"Transaction '{change().pk}' does not exist"
@@ -143,7 +143,7 @@ def test_other_versions_have_no_transaction(tables, number):
     assert refusal.value.message == f"Transaction 'ws.one.{number}' does not exist"
 
 
-def test_versions_are_for_who_may_read_the_table(tables):
+def test_versions_require_read(tables):
     make_version(("ws", "one"), 12)
     name = ("ws", "one", "12")
     reader = principal((tables[0], Privilege.BROWSE), (tables[1], Privilege.READ))
@@ -210,7 +210,7 @@ def test_a_refused_action_undoes_all(tables, action, error, message):
         assert refusal.value.message == message
 
 
-def test_waiting_work_is_canceled(tables):
+def test_queued_work_is_canceled(tables):
     Transaction.objects.filter(actor="loader").update(status=TransactionStatus.QUEUED)
     job = Job.objects.create(kind="compact", table=tables[0], transaction=change())
     for status in (TransactionStatus.SUCCEEDED, TransactionStatus.RUNNING):
@@ -223,7 +223,7 @@ def test_waiting_work_is_canceled(tables):
     assert job.status == JobStatus.CANCELED
 
 
-def test_running_work_is_asked_to_stop(tables):
+def test_running_work_gets_a_request_to_stop(tables):
     Transaction.objects.filter(actor="loader").update(status=TransactionStatus.RUNNING)
     job = Job.objects.create(
         kind="compact", table=tables[0], transaction=change(), status=JobStatus.RUNNING
@@ -249,7 +249,9 @@ SET, STOP = SetProperty("a", "1"), SetStatus(TransactionStatus.SUCCEEDED)
         ((Privilege.MAINTAIN, Privilege.READ), STOP, False),
     ],
 )
-def test_who_may_alter_holds_a_privilege_on_every_table(tables, privileges, action, is_allowed):
+def test_altering_a_transaction_requires_a_privilege_on_every_table(
+    tables, privileges, action, is_allowed
+):
     actor = principal(*zip(tables, privileges, strict=True))
     if is_allowed:
         alter(actor, action)
@@ -259,7 +261,7 @@ def test_who_may_alter_holds_a_privilege_on_every_table(tables, privileges, acti
     assert refusal.value.message == f"'etl' may not alter transaction '{change().pk}'"
 
 
-def test_who_made_a_transaction_may_alter_it_with_a_key_that_may_write(tables):
+def test_the_author_may_alter_a_transaction_with_a_key_that_may_write(tables):
     loader = access.Principal("loader")
     alter(loader, SET)
     alter(access.Principal("writer", Privilege.WRITE | READ_ONLY), SetProperty("b", "2"))
@@ -274,7 +276,7 @@ def test_who_made_a_transaction_may_alter_it_with_a_key_that_may_write(tables):
         alter(replace(loader, ceiling=READ_ONLY), STOP)
 
 
-def test_a_transaction_without_tables_is_for_who_writes_everywhere(tables):
+def test_a_transaction_without_tables_requires_global_write(tables):
     row = Transaction.objects.create(actor="other")
     reader = access.Principal("reader", READ_ONLY)
     with unchanged(), pytest.raises(PermissionDenied, match="the catalog as a whole"):
@@ -285,7 +287,7 @@ def test_a_transaction_without_tables_is_for_who_writes_everywhere(tables):
     assert row.properties == {"a": "1"}
 
 
-def test_a_version_is_altered_by_who_sees_the_table(tables):
+def test_altering_a_version_requires_access_to_the_table(tables):
     make_version(("ws", "one"), 12)
     TableVersion.objects.update(transaction=change())
     name = ("ws", "one", "12")

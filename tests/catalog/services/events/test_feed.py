@@ -74,7 +74,7 @@ def test_late_commits_appear_late_and_are_not_lost():
 
     def slow() -> None:
         with transaction.atomic():
-            audit_records.record(SYSTEM, "slow.one", "x")  # it has its number now
+            audit_records.record(SYSTEM, "slow.one", "x")  # its transaction has an id now
             began.set()
             may_end.wait(30)
         connections.close_all()
@@ -84,7 +84,7 @@ def test_late_commits_appear_late_and_are_not_lost():
     assert began.wait(30)
     audit_records.record(SYSTEM, "quick.one", "x")
     page = event_feed.read(actor=SYSTEM, after=start)
-    assert types(page) == []  # behind the slow one, which is under way
+    assert types(page) == []  # after the slow transaction, which is still open
     may_end.set()
     thread.join()
     assert types(read(after=page.position)) == [
@@ -156,9 +156,7 @@ def test_readers_continue_after_a_restore_into_another_server():
     audit_records.record(SYSTEM, "read.before", "x")
     last = AuditEvent.objects.latest("pk").pk
     audit_records.record(SYSTEM, "written.since", "x")
-    ahead = event_feed.Position(
-        1 << 60, last
-    )  # the number that the other server gave its transaction
+    ahead = event_feed.Position(1 << 60, last)  # the transaction id on the other server
     page = read(after=ahead)
     assert types(page) == ["monodon.written.since"]
     assert page.position < ahead

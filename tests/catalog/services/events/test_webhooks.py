@@ -65,13 +65,13 @@ def hook(receiver: Receiver, name: str = "pager", **options: Any) -> str:
     return secret
 
 
-def happen(*targets: str, action: str = "test.done") -> None:
+def add_event(*targets: str, action: str = "test.done") -> None:
     for target in targets:
         audit_records.record(SYSTEM, action, target)
 
 
 def deliver() -> int:
-    """All that is due, as the periodic task does."""
+    """Send all due deliveries, as the periodic task does."""
     fan_out()
     count = 0
     while sent := webhook_dispatch.deliver():
@@ -79,8 +79,8 @@ def deliver() -> int:
     return count
 
 
-def hurry() -> None:
-    """Make deliveries due that wait for their next attempt or are claimed."""
+def make_due() -> None:
+    """Make deliveries due that wait for a retry or are claimed."""
     WebhookDelivery.objects.update(due_at=timezone.now() - timedelta(seconds=1))
 
 
@@ -88,15 +88,15 @@ def delivery() -> WebhookDelivery:
     return WebhookDelivery.objects.get()
 
 
-# --- what is told --------------------------------------------------------------------------------
+# --- deliveries ----------------------------------------------------------------------------------
 
 
 def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
-    happen("before")
+    add_event("before")
     hook(receiver, types=())
     table = make_table("ws", "t")
     assert deliver() == len(receiver.got)
-    # Several are sent concurrently, in any order.
+    # Deliveries are sent concurrently, in any order.
     assert sorted(receiver.types) == ["namespace.create", "table.declare", "webhook.create"]
     headers, body, path = receiver.got[receiver.types.index("table.declare")]
     event = json.loads(body)
@@ -116,7 +116,7 @@ def test_each_event_is_delivered_once_as_a_cloud_event(receiver):
 def test_concurrent_fan_out_is_complete_without_duplicates(receiver, monkeypatch):
     monkeypatch.setattr(event_feed, "_LOOKED_AT", 7)
     hook(receiver)
-    happen(*(f"e{number}" for number in range(40)))
+    add_event(*(f"e{number}" for number in range(40)))
     gate = threading.Barrier(4)
 
     def run() -> None:
@@ -142,14 +142,14 @@ def test_a_bounded_pass_is_continued_by_the_next(receiver, monkeypatch):
     monkeypatch.setattr(event_feed, "_LOOKED_AT", 2)
     monkeypatch.setattr(webhook_dispatch, "_PAGES", 3)
     hook(receiver, types=("test.*",))
-    happen(*"abcdefghi")
+    add_event(*"abcdefghi")
     assert fan_out() == 5  # after webhook.create
     assert fan_out() == 4
 
 
 def test_only_one_pass_of_a_webhook_runs_at_a_time(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     inside, finished = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -190,7 +190,7 @@ def test_a_dropped_namespace_stops_only_its_own_webhook(receiver):
     hook(receiver, "inside", types=(), namespace=("ws",))
     hook(receiver, "zz")
     commit([namespace_operations.DropNamespace(namespace=("ws",))], actor=SYSTEM)
-    happen("a")
+    add_event("a")
     assert deliver() == 1
     assert delivery().webhook.name == "zz"
 
@@ -199,7 +199,7 @@ def test_inactive_webhooks_wait(receiver):
     hook(receiver)
     off = webhooks.Changes(is_active=False)
     webhooks.update_webhook(actor=SYSTEM, name="pager", changes=off)
-    happen("a")
+    add_event("a")
     assert deliver() == 0
     webhooks.update_webhook(actor=SYSTEM, name="pager", changes=webhooks.Changes(is_active=True))
     assert deliver() == 1
@@ -210,7 +210,7 @@ def test_inactive_webhooks_wait(receiver):
 
 
 def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
-    """By the library that docs/events.md recommends to receivers."""
+    """Check a signature with the library that docs/events.md recommends."""
     try:
         Verifier(secret).verify(body, headers, json_parse=False)
     except WebhookVerificationError:
@@ -221,12 +221,12 @@ def is_signed(secret: str, headers: dict[str, str], body: bytes) -> bool:
 def test_deliveries_are_signed_with_the_current_secret(receiver):
     old = hook(receiver)
     assert len(base64.b64decode(old.removeprefix("whsec_"))) == 32
-    happen("a")
+    add_event("a")
     receiver.answers = [500]
     deliver()
     new = webhooks.rotate_secret(actor=SYSTEM, name="pager")
     assert new != old
-    hurry()
+    make_due()
     deliver()
     (first, body, _), (second, again, _) = receiver.got
     assert body == again
@@ -238,12 +238,12 @@ def test_deliveries_are_signed_with_the_current_secret(receiver):
     assert first["webhook-id"] == second["webhook-id"]
 
 
-# --- what is not taken ---------------------------------------------------------------------------
+# --- failed deliveries ---------------------------------------------------------------------------
 
 
 def test_failed_deliveries_are_retried_and_become_dead_letters(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     receiver.answers = [503] * webhook_dispatch.MAX_ATTEMPTS
     fan_out()
     pauses = []
@@ -253,11 +253,11 @@ def test_failed_deliveries_are_retried_and_become_dead_letters(receiver):
         row = delivery()
         assert (row.attempts, row.answer) == (attempt, "503")
         pauses.append((row.due_at - timezone.now()).total_seconds())
-        hurry()
+        make_due()
     assert row.status == DeliveryStatus.DEAD
     expected = [min(5 * 2**number, 3600) for number in range(webhook_dispatch.MAX_ATTEMPTS - 1)]
     assert all(want - 60 < pause <= want for pause, want in zip(pauses, expected, strict=False))
-    assert 24 * 3600 < sum(expected) < 25 * 3600  # a receiver may be away for a day
+    assert 24 * 3600 < sum(expected) < 25 * 3600  # receivers may be unreachable for a day
     assert webhook_dispatch.deliver() == 0
 
     assert webhooks.replay(actor=SYSTEM, name="pager") == 1
@@ -271,20 +271,20 @@ def test_failed_deliveries_are_retried_and_become_dead_letters(receiver):
 
 def test_status_410_disables_the_webhook_and_is_audited(receiver):
     hook(receiver)
-    happen("a", "b")
+    add_event("a", "b")
     receiver.answers = [410, 410]
     assert deliver() == 2
     assert not Webhook.objects.get().is_active
     (row,) = AuditEvent.objects.filter(action="webhook.stop")
     assert (row.actor, row.target, row.after) == ("system", "pager", {"answer": "410"})
     assert set(WebhookDelivery.objects.values_list("status", flat=True)) == {DeliveryStatus.DEAD}
-    happen("c")
+    add_event("c")
     assert deliver() == 0
 
 
 def test_status_410_of_a_former_url_does_not_disable_the_webhook(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
 
     def moved(handler: Handler) -> None:
         Webhook.objects.update(url=receiver.url + "&new=1")
@@ -299,7 +299,7 @@ def test_status_410_of_a_former_url_does_not_disable_the_webhook(receiver):
 
 def test_selected_dead_letters_are_replayed(receiver):
     hook(receiver)
-    happen("a", "b", "c")
+    add_event("a", "b", "c")
     fan_out()
     WebhookDelivery.objects.update(status=DeliveryStatus.DEAD)
     b = WebhookDelivery.objects.get(target="b")
@@ -312,11 +312,11 @@ def test_selected_dead_letters_are_replayed(receiver):
 
 def test_replay_from_a_position_delivers_later_events_again(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     deliver()
     wait_for_readers()
     position = event_feed.newest_position()
-    happen("b", "c")
+    add_event("b", "c")
     deliver()
     webhooks.replay_from(actor=SYSTEM, name="pager", position=position)
     assert deliver() == 2
@@ -331,7 +331,7 @@ def test_replay_from_a_position_delivers_later_events_again(receiver):
 
 def test_an_event_missing_from_the_trail_is_a_dead_letter(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     fan_out()
     WebhookDelivery.objects.update(event=F("event") + 1_000_000)
     assert webhook_dispatch.deliver() == 1
@@ -344,19 +344,19 @@ def test_an_event_missing_from_the_trail_is_a_dead_letter(receiver):
 
 def test_an_expired_claim_is_taken_over_by_another_sender(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     fan_out()
-    assert len(webhook_dispatch._claim()) == 1  # and dies
+    assert len(webhook_dispatch._claim()) == 1  # the sender dies
     assert webhook_dispatch.deliver() == 0
     assert delivery().due_at > timezone.now() + timedelta(minutes=1)
-    hurry()
+    make_due()
     assert webhook_dispatch.deliver() == 1
     assert (delivery().status, delivery().attempts) == (DeliveryStatus.DELIVERED, 2)
 
 
 def test_two_senders_share_the_deliveries(receiver):
     hook(receiver)
-    happen(*(f"e{number}" for number in range(60)))
+    add_event(*(f"e{number}" for number in range(60)))
     fan_out()
     gate = threading.Barrier(3)
 
@@ -381,10 +381,10 @@ def test_two_senders_share_the_deliveries(receiver):
 
 def test_a_late_failure_does_not_undo_anothers_delivery(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     fan_out()
     (late,) = webhook_dispatch._claim()
-    hurry()
+    make_due()
     assert webhook_dispatch.deliver() == 1
     late.attempts = webhook_dispatch.MAX_ATTEMPTS
     webhook_dispatch._record_outcome(late, webhook_dispatch._Outcome(False, "503 too late"))
@@ -394,19 +394,19 @@ def test_a_late_failure_does_not_undo_anothers_delivery(receiver):
 def test_a_busy_receiver_does_not_starve_the_others(receiver):
     hook(receiver, "much", types=("much.*",))
     hook(receiver, "little", types=("little.*",))
-    happen(*(str(number) for number in range(200)), action="much.n")
-    happen("x", action="little.n")
+    add_event(*(str(number) for number in range(200)), action="much.n")
+    add_event("x", action="little.n")
     fan_out()
     assert webhook_dispatch.deliver() < 60
     assert "little.n" in receiver.types
 
 
-# --- what receivers may do to us -----------------------------------------------------------------
+# --- hostile receivers ---------------------------------------------------------------------------
 
 
 def test_redirects_are_not_followed(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
 
     def elsewhere(handler: Handler) -> None:
         handler.send_response(307)
@@ -420,7 +420,7 @@ def test_redirects_are_not_followed(receiver):
 
 
 def endless(handler: Handler) -> None:
-    """A gigabyte a second, until it is hung up."""
+    """Send a gigabyte per second until the connection is closed."""
     handler.send_response(500)
     handler.end_headers()
     try:
@@ -432,7 +432,7 @@ def endless(handler: Handler) -> None:
 
 def test_a_huge_answer_is_truncated(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     receiver.answers = [endless]
     deliver()
     assert delivery().answer.startswith("500 spam  [31mspam")
@@ -451,7 +451,7 @@ def slow_body(handler: Handler) -> None:
 
 def silent(handler: Handler) -> None:
     handler.connection.settimeout(60)
-    handler.rfile.read(1)  # until we hang up
+    handler.rfile.read(1)  # until the client closes the connection
 
 
 def many_heads(handler: Handler) -> None:
@@ -470,14 +470,14 @@ def _drip(handler: Handler, text: bytes) -> None:
 
 @pytest.mark.parametrize("answer", [slow_head, slow_body, silent, many_heads])
 def test_a_slow_answer_ends_in_time(receiver, monkeypatch, answer):
-    """Each says something long before a read of a socket would be over."""
+    """Each receiver sends something before a read of the socket times out."""
     monkeypatch.setattr(webhook_delivery, "_WHOLE_SECONDS", 1.0)
     hook(receiver)
-    happen("a")
+    add_event("a")
     receiver.answers = [answer]
     began, threads = time.monotonic(), threading.active_count()
     assert deliver() == 1
-    assert time.monotonic() - began < 15  # dripped to the end it is hours, or 20 s
+    assert time.monotonic() - began < 15  # the whole answer would take hours, or 20 s
     assert delivery().status == DeliveryStatus.PENDING
     assert delivery().answer
     assert threading.active_count() < threads + 10
@@ -489,7 +489,7 @@ def test_a_slow_answer_ends_in_time(receiver, monkeypatch, answer):
 )
 def test_an_answer_that_is_not_http_is_a_failed_attempt(receiver, text):
     hook(receiver)
-    happen("a")
+    add_event("a")
 
     def answer(handler: Handler) -> None:
         handler.wfile.write(text)
@@ -504,7 +504,7 @@ def test_an_answer_that_is_not_http_is_a_failed_attempt(receiver, text):
 
 def test_an_unreachable_receiver_is_a_failed_attempt(receiver):
     hook(receiver)
-    happen("a")
+    add_event("a")
     url = receiver.url
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -514,7 +514,7 @@ def test_an_unreachable_receiver_is_a_failed_attempt(receiver):
     assert delivery().status == DeliveryStatus.PENDING
 
 
-# --- where it may go -----------------------------------------------------------------------------
+# --- allowed addresses ---------------------------------------------------------------------------
 
 INNER = [
     "127.0.0.1",
@@ -595,7 +595,7 @@ def test_invalid_receiver_urls_are_refused(url):
 
 
 def resolve(monkeypatch, *turns: list[str]) -> list[str]:
-    """Resolve names to these addresses, one list after the other; return the lookups."""
+    """Resolve names to these addresses, a list per lookup. Return the lookups."""
     real, lookups = socket.getaddrinfo, []
 
     def fake(host: str, port: int, *args: Any, **options: Any) -> Any:
@@ -614,10 +614,10 @@ def resolve(monkeypatch, *turns: list[str]) -> list[str]:
 
 
 def put_at(receiver: Receiver, host: str) -> None:
-    """A row as it would be if MONODON_WEBHOOK_HOSTS had named that host once."""
+    """Store a URL that was valid while MONODON_WEBHOOK_HOSTS named its host."""
     hook(receiver)
     Webhook.objects.update(url=f"http://{host}:{receiver.port}/")
-    happen("a")
+    add_event("a")
 
 
 @pytest.mark.parametrize(
@@ -641,7 +641,7 @@ def test_other_spellings_of_loopback_are_refused(receiver, host):
 
 
 def test_connections_use_the_checked_address(receiver, monkeypatch):
-    """A name that leads elsewhere when it is asked again (DNS rebinding)."""
+    """The name has another address at the second lookup (DNS rebinding)."""
     lookups = resolve(monkeypatch, ["203.0.114.7"], ["127.0.0.1"])
     put_at(receiver, "rebind.example.com")
     addresses = []
@@ -666,7 +666,7 @@ def test_a_host_is_reached_at_any_answering_address(receiver, settings, monkeypa
         url=f"http://inner.example:{receiver.port}/",
         types=("test.*",),
     )
-    happen("a")
+    add_event("a")
     deliver()
     assert delivery().status == DeliveryStatus.DELIVERED, delivery().answer
     assert receiver.got[0][0]["host"] == f"inner.example:{receiver.port}"
@@ -674,7 +674,7 @@ def test_a_host_is_reached_at_any_answering_address(receiver, settings, monkeypa
 
 def test_a_host_removed_from_the_allow_list_gets_no_deliveries(receiver, settings):
     hook(receiver)
-    happen("a")
+    add_event("a")
     settings.MONODON_WEBHOOK_HOSTS = set()
     deliver()
     assert receiver.got == []
@@ -682,10 +682,10 @@ def test_a_host_removed_from_the_allow_list_gets_no_deliveries(receiver, setting
 
 
 def test_https_requires_a_certificate(receiver):
-    """The receiver speaks plain HTTP, which is no TLS."""
+    """The receiver speaks HTTP without TLS."""
     hook(receiver)
     Webhook.objects.update(url=receiver.url.replace("http:", "https:"))
-    happen("a")
+    add_event("a")
     deliver()
     assert receiver.got == []
     assert "SSL" in delivery().answer
@@ -697,11 +697,11 @@ def test_https_requires_a_certificate(receiver):
 def test_the_secret_appears_only_in_its_answer(receiver, caplog):
     caplog.set_level(logging.DEBUG)
     secret = hook(receiver)
-    happen("a", "b")
+    add_event("a", "b")
     receiver.answers = [500]
     deliver()
     rotated = webhooks.rotate_secret(actor=SYSTEM, name="pager")
-    hurry()
+    make_due()
     deliver()
     stored = bytes(Webhook.objects.get().secret)
     rows = json.dumps([dict(row) for row in AuditEvent.objects.values()], default=str)
@@ -724,7 +724,7 @@ def test_a_changed_server_key_stops_only_affected_webhooks(receiver, settings):
     hook(receiver, "old")
     settings.SECRET_KEY = "another key of this server"
     new = hook(receiver, "new")
-    happen("a")
+    add_event("a")
     assert deliver() == 2
     (headers, body, _) = receiver.got[0]
     assert is_signed(new, headers, body)
@@ -732,13 +732,13 @@ def test_a_changed_server_key_stops_only_affected_webhooks(receiver, settings):
     assert of_old.status == DeliveryStatus.PENDING
     assert "MONODON_SECRET_KEY has changed" in of_old.answer
     rotated = webhooks.rotate_secret(actor=SYSTEM, name="old")
-    hurry()
+    make_due()
     assert deliver() == 1
     (headers, body, _) = receiver.got[1]
     assert is_signed(rotated, headers, body)
 
 
-# --- who may -------------------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------
 
 
 def every_call(actor: Principal) -> dict[str, Callable[[], object]]:
@@ -804,13 +804,13 @@ def test_changes_are_audited_and_no_ops_are_not(receiver):
         webhooks.update_webhook(actor=SYSTEM, name="pager", changes=changes)
 
 
-# --- lists, and what is forgotten ----------------------------------------------------------------
+# --- lists and retention -------------------------------------------------------------------------
 
 
 def test_pages_of_webhooks_and_deliveries_are_complete(receiver):
     for number in range(5):
         hook(receiver, f"w{number}", types=("test.*",) if number == 0 else ("never.*",))
-    happen(*"abcde")
+    add_event(*"abcde")
     fan_out()
 
     def walk(read: Callable[[str | None], tuple[list[Any], str | None]]) -> list[Any]:
@@ -834,7 +834,7 @@ def test_pages_of_webhooks_and_deliveries_are_complete(receiver):
 
 def test_old_deliveries_are_deleted_except_pending_ones(receiver):
     hook(receiver)
-    happen(*"abcd")
+    add_event(*"abcd")
     fan_out()
     now = timezone.now()
     rows = dict(WebhookDelivery.objects.values_list("target", "pk"))

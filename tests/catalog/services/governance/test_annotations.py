@@ -62,7 +62,7 @@ def _catalog(db, tmp_path, settings):
 
 
 def make_principal(name: str, **grants: Privilege) -> Principal:
-    """A person with these privileges on namespaces."""
+    """A user with these privileges on namespaces."""
     row = PrincipalRow.objects.create(name=name, kind=PrincipalKind.USER)
     for namespace, privilege in grants.items():
         target = Namespace.objects.named((namespace,)).get()
@@ -247,7 +247,7 @@ def classify(*namespace: str, sensitivity: Sensitivity | None) -> None:
     on_namespace(*namespace, sensitivity=sensitivity, sets_sensitivity=True)
 
 
-def test_the_nearest_sensitivity_holds():
+def test_the_nearest_sensitivity_applies():
     assert (of_table().sensitivity, of_table().sensitivity_source) == (None, "")
     classify(sensitivity=Sensitivity.PUBLIC)
     assert (of_table().sensitivity, of_table().sensitivity_source) == ("public", "(root)")
@@ -309,7 +309,7 @@ def test_labels_are_inherited_from_namespaces_and_overridden():
         on_namespace("prod", labels={"pii": ["no"]})
 
 
-def test_labels_of_columns_stay_with_them():
+def test_labels_of_columns_are_not_inherited():
     annotations.create_label(actor=SYSTEM, key="pii", colour=LabelColour.RED)
     on_table(columns={"who.email": ColumnChanges(labels={"pii": [""]})})
     described = of_table()
@@ -454,7 +454,7 @@ def test_only_administrators_define_labels():
     on_table(actor=manager, labels={"pii": ["yes"]})
 
 
-# --- who may -------------------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------
 
 EVERYTHING = {
     "description": {"description": "x"},
@@ -477,7 +477,7 @@ def test_writers_may_not_annotate(change):
 
 
 @pytest.mark.parametrize("change", EVERYTHING.values(), ids=EVERYTHING)
-def test_hidden_objects_are_answered_like_missing_objects(change):
+def test_hidden_and_missing_objects_have_the_same_answer(change):
     stranger = make_principal("user:eve")
     with unchanged(), pytest.raises((TableNotFound, NamespaceNotFound)):
         on_table(actor=stranger, **change)
@@ -489,7 +489,7 @@ def test_hidden_objects_are_answered_like_missing_objects(change):
         annotations.namespace_annotations(actor=stranger, namespace=("prod",))
 
 
-def test_strangers_do_not_learn_column_names():
+def test_errors_do_not_reveal_column_names():
     stranger = make_principal("user:eve")
     for column in ("id", "nothing"):
         with unchanged(), pytest.raises((TableNotFound, NamespaceNotFound)):
@@ -511,7 +511,7 @@ def test_missing_objects_are_refused():
         on_namespace("prod", columns={"id": ColumnChanges(description="x")})
 
 
-# --- all together --------------------------------------------------------------------------------
+# --- atomicity and cost --------------------------------------------------------------------------
 
 
 def test_changes_are_atomic():
@@ -531,7 +531,7 @@ def test_annotations_update_the_search_document_in_one_transaction():
     on_table(description="Purchases")
     row = SearchDocument.objects.get(table__name="orders")
     assert "purchases" in row.vector
-    assert row.due_at is not None  # its columns are still to be read
+    assert row.due_at is not None  # its columns are not read yet
     on_namespace("prod", description="Production")
     assert "production" in SearchDocument.objects.get(namespace__name="prod").vector
 
@@ -576,7 +576,7 @@ def test_concurrent_assignments_of_a_single_valued_label(transactional_db):
     assert second.after["values"] == [assignment.value]
 
 
-def test_a_definition_is_locked_before_a_label_is_given():
+def test_a_definition_is_locked_before_a_label_is_assigned():
     annotations.create_label(actor=SYSTEM, key="pii")
     with CaptureQueriesContext(connection) as queries:
         on_table(labels={"pii": ["yes"]})
@@ -593,7 +593,7 @@ def test_a_definition_is_locked_before_a_label_is_given():
 # --- descriptions as HTML ------------------------------------------------------------------------
 
 
-def test_markdown():
+def test_descriptions_are_rendered_as_markdown():
     assert descriptions.render("All **orders**\n\n- `a`") == (
         "<p>All <strong>orders</strong></p>\n<ul>\n<li><code>a</code></li>\n</ul>\n"
     )
@@ -634,7 +634,7 @@ def test_markdown():
         "<!-- --><svg/onload=alert(1)>",
     ],
 )
-def test_descriptions_run_no_scripts(text):
+def test_descriptions_cannot_run_scripts(text):
     from html.parser import HTMLParser
 
     class Parser(HTMLParser):

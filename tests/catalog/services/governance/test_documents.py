@@ -1,4 +1,4 @@
-"""Governance as a document: taken along, compared, applied, and applied again."""
+"""Governance documents: export, plan, and repeated application."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_an_export_can_be_applied():
     assert below["tables"] == exported["tables"]
 
 
-def test_mappings_are_replaced_and_omitted_fields_stay():
+def test_mappings_are_replaced_and_omitted_fields_keep_their_values():
     governance_documents.apply(actor=SYSTEM, document=document())
     changes = governance_documents.apply(
         actor=SYSTEM,
@@ -106,7 +106,7 @@ def test_mappings_are_replaced_and_omitted_fields_stay():
 
 
 def test_a_document_is_applied_atomically():
-    """The last change in the document is refused, and so are all earlier ones."""
+    """If the last change in the document is refused, no change is applied."""
     text = FILE.replace("maintenance: {keep_versions: 5}", "maintenance: {keep_versions: -1}")
     with unchanged(), pytest.raises(InvalidInput):
         governance_documents.apply(actor=SYSTEM, document=document(text))

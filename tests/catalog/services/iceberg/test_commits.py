@@ -1,4 +1,4 @@
-"""Iceberg tables are created, committed to, registered and forgotten; a refusal changes nothing."""
+"""Creation, commits, registration and deregistration of Iceberg tables. A refusal changes nothing."""
 
 import gzip
 import json
@@ -68,12 +68,12 @@ def set_property(name: str, value: str) -> dict[str, Any]:
     return {"action": "set-properties", "updates": {name: value}}
 
 
-def change(table: tuple[str, ...], *updates: dict[str, Any], **given: Any) -> TableChange:
-    return TableChange(table=table, updates=list(updates), **{"requirements": [], **given})
+def change(table: tuple[str, ...], *updates: dict[str, Any], **changes: Any) -> TableChange:
+    return TableChange(table=table, updates=list(updates), **{"requirements": [], **changes})
 
 
-def commit_to(table: tuple[str, ...], *updates: dict[str, Any], **given: Any) -> LoadedTable:
-    return iceberg_commits.commit_table(actor=SYSTEM, change=change(table, *updates, **given))
+def commit_to(table: tuple[str, ...], *updates: dict[str, Any], **changes: Any) -> LoadedTable:
+    return iceberg_commits.commit_table(actor=SYSTEM, change=change(table, *updates, **changes))
 
 
 def load(table: tuple[str, ...]) -> LoadedTable:
@@ -93,7 +93,7 @@ def make_view(*identifier: str) -> Table:
 
 
 def refused(error: type[CatalogError], call: Callable[[], object], where: Path) -> CatalogError:
-    """The refusal of a call, which left rows, files and directories as they were."""
+    """Expect that a call is refused and changes no row, file or directory. Return the error."""
     before = files(where), sorted(where.rglob("*"))
     with unchanged(), pytest.raises(error) as caught:
         call()
@@ -103,7 +103,7 @@ def refused(error: type[CatalogError], call: Callable[[], object], where: Path) 
 
 
 def agrees(*tables: tuple[str, ...]) -> None:
-    """Ledger, stored answer and files tell the same; and no note is left."""
+    """Assert that ledger, stored answer and files agree, and that no file is recorded as pending."""
     assert not StagedFile.objects.exists()
     for table in tables:
         row = Table.objects.named(table).get()
@@ -130,7 +130,7 @@ def read(location: str) -> dict[str, Any]:
 # --- creating ----------------------------------------------------------------------------------
 
 
-def test_create(warehouse):
+def test_a_table_is_created(warehouse):
     created = make_iceberg_table(*T, properties={"a": "b"})
     row = Table.objects.get()
     assert (row.format, row.kind, row.state) == ("iceberg", "table", "live")
@@ -155,7 +155,7 @@ def test_create(warehouse):
     assert (created.pk, created.etag, created.sequence) == (row.pk, load(T).etag, 0)
 
 
-def test_create_below_the_location_of_its_namespace(warehouse):
+def test_a_table_is_created_below_the_location_of_its_namespace(warehouse):
     make_namespace("ns", properties={"location": f"file://{warehouse}/of ns/"})
     created = make_iceberg_table(*T)
     assert re.fullmatch(rf"{warehouse}/of ns/t-[0-9a-f]{{32}}", created.location)
@@ -163,11 +163,11 @@ def test_create_below_the_location_of_its_namespace(warehouse):
 
 
 @pytest.mark.parametrize("spelling", ["{}/here", "{}/here/", "file://{}/here", "file:{}/here"])
-def test_create_where_the_client_says(warehouse, spelling):
+def test_a_table_is_created_at_the_requested_location(warehouse, spelling):
     location = spelling.format(warehouse)
     created = make_iceberg_table(*T, location=location)
     assert created.location == f"{warehouse}/here"
-    assert created.document["location"] == location.rstrip("/")  # in the client's words
+    assert created.document["location"] == location.rstrip("/")  # as the client spelled it
     assert created.metadata_location.startswith(location.rstrip("/") + "/metadata/00000-")
     agrees(T)
 
@@ -189,7 +189,7 @@ def make_iceberg_table_staged(**create: Any) -> LoadedTable:
 
 
 def updates_of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """What makes a staged document real, as Java's create transaction sends it."""
+    """The updates that create a staged table, as Java's create transaction sends them."""
     return [
         {"action": "assign-uuid", "uuid": document["table-uuid"]},
         {"action": "upgrade-format-version", "format-version": 2},
@@ -204,7 +204,7 @@ def updates_of(document: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_commit_that_asserts_creation_makes_a_staged_table_real(warehouse):
+def test_a_commit_with_assert_create_creates_a_staged_table(warehouse):
     make_namespace("ns")
     staged = make_iceberg_table_staged()
     made = commit_to(T, *updates_of(staged.document), requirements=[CREATE])
@@ -242,7 +242,7 @@ def bad_locations(warehouse: Path) -> list[str]:
     ]
 
 
-def test_locations_that_no_table_may_have(warehouse):
+def test_invalid_locations_are_refused(warehouse):
     make_namespace("ns")
     make_iceberg_table(*U)
     (warehouse / "out").symlink_to("/etc")
@@ -252,7 +252,7 @@ def test_locations_that_no_table_may_have(warehouse):
             lambda: make_iceberg_table_staged(location=location),  # noqa: B023
         )
         for call in (
-            *(() if location == "relative/t" else creations),  # below its namespace's
+            *(() if location == "relative/t" else creations),  # below the location of its namespace
             lambda: commit_to(U, {"action": "set-location", "location": location}),  # noqa: B023
             lambda: iceberg_commits.register_table(
                 actor=SYSTEM,
@@ -269,7 +269,7 @@ def test_locations_that_no_table_may_have(warehouse):
 @pytest.mark.parametrize(
     "name", ["write.metadata.path", "write.data.path", "write.object-storage.path"]
 )
-def test_path_properties_that_lead_out_are_refused(warehouse, name):
+def test_path_properties_outside_the_roots_are_refused(warehouse, name):
     make_iceberg_table(*U)
     for path in bad_locations(warehouse):
         with_it = {name: path}
@@ -277,8 +277,8 @@ def test_path_properties_that_lead_out_are_refused(warehouse, name):
         refused(InvalidLocation, lambda: commit_to(U, set_property(name, path)), warehouse)  # noqa: B023
 
 
-def test_a_path_property_that_is_there_may_stay(warehouse, settings):
-    """Else a table whose roots changed could never be committed to again."""
+def test_an_existing_path_property_is_accepted(warehouse, settings):
+    """Otherwise no commit to a table would succeed after the allowed roots changed."""
     other = warehouse.with_name("other")
     settings.MONODON_ALLOWED_ROOTS = [str(other)]
     make_iceberg_table(*T, properties={"write.data.path": f"{other}/data"})
@@ -310,7 +310,7 @@ def test_a_location_around_other_tables_is_refused(warehouse):
     )
 
 
-def test_names_that_are_taken(warehouse):
+def test_existing_names_are_refused(warehouse):
     make_iceberg_table("ns", "iceberg")
     make_table("ns", "lance")
     make_view("ns", "view")
@@ -335,9 +335,9 @@ def test_names_that_are_taken(warehouse):
             refused(error, lambda: commit_to(table, requirements=[CREATE]), warehouse)  # noqa: B023
 
 
-def test_a_namespace_that_is_missing(warehouse):
-    def create(**given: Any) -> LoadedTable:
-        return iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA, **given)
+def test_a_missing_namespace_is_refused(warehouse):
+    def create(**options: Any) -> LoadedTable:
+        return iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA, **options)
 
     where = make_iceberg_table("other", "t").metadata_location
     refused(NamespaceNotFound, create, warehouse)
@@ -355,19 +355,19 @@ def test_a_namespace_that_is_missing(warehouse):
 # --- committing --------------------------------------------------------------------------------
 
 
-def test_commit(warehouse):
+def test_a_commit_changes_metadata_ledger_and_audit_trail(warehouse):
     created = make_iceberg_table(*T)
-    done = commit_to(
+    committed = commit_to(
         T,
         set_property("a", "b"),
         requirements=[{"type": "assert-table-uuid", "uuid": created.document["table-uuid"]}],
     )
-    assert done.sequence == 1
-    assert "/metadata/00001-" in done.metadata_location
-    assert done.document == load(T).document
-    assert done.etag == load(T).etag != created.etag
-    assert done.document["properties"] == {"a": "b"}
-    assert [entry["metadata-file"] for entry in done.document["metadata-log"]] == [
+    assert committed.sequence == 1
+    assert "/metadata/00001-" in committed.metadata_location
+    assert committed.document == load(T).document
+    assert committed.etag == load(T).etag != created.etag
+    assert committed.document["properties"] == {"a": "b"}
+    assert [entry["metadata-file"] for entry in committed.document["metadata-log"]] == [
         created.metadata_location
     ]
     assert len(files(warehouse)) == 2
@@ -376,7 +376,7 @@ def test_commit(warehouse):
     assert (event.action, event.target) == ("table.commit", "ns.t")
     assert event.before == {"metadata_location": created.metadata_location}
     assert event.after == {
-        "metadata_location": done.metadata_location,
+        "metadata_location": committed.metadata_location,
         "updates": ["set-properties"],
     }
     assert Transaction.objects.latest("created_at").operations == [
@@ -397,16 +397,19 @@ def test_a_commit_that_changes_nothing_writes_nothing(warehouse, updates):
     created = make_iceberg_table(*T, properties={"a": "b"})
     before = files(warehouse)
     with unchanged():
-        done = commit_to(T, *updates)
+        committed = commit_to(T, *updates)
     assert files(warehouse) == before
-    assert (done.metadata_location, done.etag) == (created.metadata_location, created.etag)
-    assert done.document == created.document
+    assert (committed.metadata_location, committed.etag) == (
+        created.metadata_location,
+        created.etag,
+    )
+    assert committed.document == created.document
 
 
-def test_a_commit_moves_the_table(warehouse):
+def test_a_commit_may_change_the_location(warehouse):
     make_iceberg_table(*T)
-    done = commit_to(T, {"action": "set-location", "location": f"file://{warehouse}/moved"})
-    assert done.location == f"{warehouse}/moved"
+    committed = commit_to(T, {"action": "set-location", "location": f"file://{warehouse}/moved"})
+    assert committed.location == f"{warehouse}/moved"
     assert Table.objects.get().location == f"{warehouse}/moved"
     assert Path(f"{warehouse}/moved/metadata").is_dir()
     agrees(T)
@@ -427,7 +430,7 @@ def test_a_commit_moves_the_table(warehouse):
         (CREATE, "table already exists"),
     ],
 )
-def test_a_requirement_that_does_not_hold(warehouse, requirement, words):
+def test_a_failed_requirement_refuses_the_commit(warehouse, requirement, words):
     make_iceberg_table(*T)
     error = refused(
         RequirementFailed,
@@ -447,30 +450,30 @@ def test_a_requirement_that_does_not_hold(warehouse, requirement, words):
         ([{"action": "set-current-schema", "schema-id": 7}], []),
     ],
 )
-def test_what_is_malformed(warehouse, updates, requirements):
+def test_malformed_changes_are_refused(warehouse, updates, requirements):
     make_iceberg_table(*T)
     refused(InvalidMetadata, lambda: commit_to(T, *updates, requirements=requirements), warehouse)
 
 
-def test_commits_to_what_is_no_iceberg_table(warehouse):
+def test_commits_to_other_objects_are_refused(warehouse):
     make_table("ns", "lance")
     make_view("ns", "view")
     for name in ("lance", "view", "none"):
         refused(TableNotFound, lambda: commit_to(("ns", name), set_property("a", "b")), warehouse)  # noqa: B023
 
 
-def test_metadata_lies_where_a_property_says(warehouse):
+def test_a_property_sets_the_directory_of_metadata_files(warehouse):
     own = f"file://{warehouse}/all metadata"
     make_iceberg_table(*T, properties={"write.metadata.path": f"{own}/"})
-    done = commit_to(T, set_property("a", "b"))
-    assert done.metadata_location.startswith(f"{own}/00001-")
+    committed = commit_to(T, set_property("a", "b"))
+    assert committed.metadata_location.startswith(f"{own}/00001-")
     moved = commit_to(T, set_property("write.metadata.path", f"{own}/below"))
     assert moved.metadata_location.startswith(f"{own}/below/00002-")
     assert {name.split("/")[0] for name in files(warehouse)} == {"all metadata"}
     agrees(T)
 
 
-def test_metadata_is_compressed_when_a_property_says_so(warehouse):
+def test_a_property_enables_compression_of_metadata_files(warehouse):
     created = make_iceberg_table(*T, properties={"write.metadata.compression-codec": "gzip"})
     assert created.metadata_location.endswith(".gz.metadata.json")
     plain = commit_to(T, set_property("write.metadata.compression-codec", "none"))
@@ -490,12 +493,12 @@ def test_metadata_is_compressed_when_a_property_says_so(warehouse):
 
 @pytest.mark.parametrize("name", ["write.metadata.path", "write.data.path"])
 def test_files_inside_another_table_are_refused(warehouse, name):
-    """They would go when that is purged."""
+    """A purge of the other table would remove them."""
     lance, other = make_table("ns", "lance"), make_iceberg_table(*U)
     mine = make_iceberg_table(*T)
-    for place in (lance.location, f"{lance.location}/deep/er", f"file://{other.location}/data"):
-        refused(LocationTaken, lambda: commit_to(T, set_property(name, place)), warehouse)  # noqa: B023
-        create = {"properties": {name: place}}
+    for location in (lance.location, f"{lance.location}/deep/er", f"file://{other.location}/data"):
+        refused(LocationTaken, lambda: commit_to(T, set_property(name, location)), warehouse)  # noqa: B023
+        create = {"properties": {name: location}}
         refused(LocationTaken, lambda: make_iceberg_table("ns", "new", **create), warehouse)  # noqa: B023
     commit_to(T, set_property(name, f"{mine.location}/elsewhere"))
     commit_to(T, set_property(name, f"{warehouse}/shared"))
@@ -504,8 +507,8 @@ def test_files_inside_another_table_are_refused(warehouse, name):
     agrees(T)
 
 
-def test_a_file_that_cannot_be_written(warehouse):
-    """A file stands where the directory should be."""
+def test_an_unwritable_file_fails_the_commit(warehouse):
+    """A file has the name of the directory."""
     make_iceberg_table(*T)
     (warehouse / "occupied").write_bytes(b"a file")
     lead_there = set_property("write.metadata.path", f"file://{warehouse}/occupied/metadata")
@@ -519,7 +522,7 @@ def test_a_file_that_cannot_be_written(warehouse):
     assert commit_to(T, set_property("a", "b")).sequence == 1
 
 
-def test_a_disk_that_is_full(warehouse, monkeypatch):
+def test_a_full_disk_fails_the_commit(warehouse, monkeypatch):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     real, calls = local_files.write_new_file, []
@@ -545,14 +548,14 @@ def test_a_disk_that_is_full(warehouse, monkeypatch):
 # --- several tables ----------------------------------------------------------------------------
 
 
-def test_several_tables_at_once(warehouse):
+def test_a_transaction_commits_to_several_tables(warehouse):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     staged = iceberg_commits.create_table(
         actor=SYSTEM, table=("ns", "new"), schema=ICEBERG_SCHEMA, stage=True
     )
     count = Transaction.objects.count()
-    done = iceberg_commits.commit_tables(
+    committed = iceberg_commits.commit_tables(
         actor=SYSTEM,
         changes=[
             change(U, set_property("a", "u")),
@@ -560,8 +563,10 @@ def test_several_tables_at_once(warehouse):
             change(T, set_property("a", "t")),
         ],
     )
-    assert [one.identifier for one in done] == [U, ("ns", "new"), T]
-    assert [load(one.identifier).document for one in done] == [one.document for one in done]
+    assert [loaded.identifier for loaded in committed] == [U, ("ns", "new"), T]
+    assert [load(loaded.identifier).document for loaded in committed] == [
+        loaded.document for loaded in committed
+    ]
     agrees(T, U, ("ns", "new"))
     assert Transaction.objects.count() == count + 1
     assert len(Transaction.objects.latest("created_at").operations) == 3
@@ -578,31 +583,31 @@ def test_several_tables_at_once(warehouse):
         (change(("none", "u"), requirements=[CREATE]), NamespaceNotFound),
     ],
 )  # fmt: skip
-def test_all_or_nothing(warehouse, second, error):
+def test_a_transaction_commits_all_changes_or_none(warehouse, second, error):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     changes = [change(T, set_property("a", "b")), second]
-    found = refused(
+    error = refused(
         error, lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes), warehouse
     )
-    assert found.operation == 1
+    assert error.operation == 1
 
 
-def test_tables_that_exchanged_their_names(warehouse):
-    """A process that has kept the metadata of both uses each for the table that it is of."""
+def test_cached_metadata_of_tables_that_exchanged_names_is_not_confused(warehouse):
+    """A process that caches the metadata of both uses each for the right table."""
     for name, value in ((T, "t"), (U, "u")):
         make_iceberg_table(*name)
-        commit_to(name, set_property("a", value))  # now this process has seen the table
+        commit_to(name, set_property("a", value))  # now this process has cached the table
     aside = ("ns", "aside")
     for table, new in ((T, aside), (U, T), (aside, U)):
         iceberg_tables.rename_table(actor=SYSTEM, table=table, new=new)
     changes = [change(name, set_property("b", "b")) for name in (T, U)]
-    done = iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
-    assert [each.document["properties"]["a"] for each in done] == ["u", "t"]
+    committed = iceberg_commits.commit_tables(actor=SYSTEM, changes=changes)
+    assert [loaded.document["properties"]["a"] for loaded in committed] == ["u", "t"]
     agrees(T, U)
 
 
-def test_a_table_comes_once(warehouse):
+def test_a_table_may_occur_once_in_a_transaction(warehouse):
     make_iceberg_table(*T)
     changes = [change(T, set_property("a", "b")), change(T, set_property("c", "d"))]
     refused(
@@ -628,7 +633,7 @@ def test_both_formats_in_one_transaction(warehouse):
         registration_operations.DeclareTable(table=("ns", "declared")),
     )
     last = Transaction.objects.latest("created_at")
-    assert [one["operation"] for one in last.operations] == [
+    assert [operation["operation"] for operation in last.operations] == [
         "UpdateTable",
         "CreateTableVersion",
         "DeclareTable",
@@ -644,8 +649,8 @@ def test_a_refusal_of_either_format_refuses_both(warehouse):
     create = version_operations.CreateVersion(
         table=("ns", "lance"), version=1, manifest_path="elsewhere/again"
     )
-    found = refused(VersionAlreadyExists, lambda: both(create), warehouse)
-    assert found.operation == 1
+    error = refused(VersionAlreadyExists, lambda: both(create), warehouse)
+    assert error.operation == 1
     refused(
         TableAlreadyExists, lambda: both(registration_operations.DeclareTable(table=T)), warehouse
     )
@@ -660,12 +665,12 @@ def test_a_refusal_of_either_format_refuses_both(warehouse):
     )
 
 
-def test_a_table_that_went_unseen_refuses_both(warehouse):
-    """Another process dropped one of them since this one saw it."""
+def test_a_table_dropped_by_another_process_refuses_the_transaction(warehouse):
+    """Another process dropped one of the tables after this one cached it."""
     make_iceberg_table(*T)
     lance = make_table("ns", "lance")
     make_version(("ns", "lance"), 1)
-    make_version(("ns", "lance"), 2)  # now it is live and seen
+    make_version(("ns", "lance"), 2)  # now it is live and cached
     Table.objects.filter(pk=lance.pk).update(state="dropped")
     create = version_operations.CreateVersion(
         table=("ns", "lance"), version=3, manifest_path="elsewhere/3"
@@ -679,10 +684,10 @@ def test_a_table_that_went_unseen_refuses_both(warehouse):
     agrees(T)
 
 
-# --- forgetting and registering ----------------------------------------------------------------
+# --- deregistration and registration -----------------------------------------------------------
 
 
-def test_registered_again_a_table_keeps_its_uuid(warehouse):
+def test_a_table_that_is_registered_again_keeps_its_uuid(warehouse):
     make_iceberg_table(*T)
     last = commit_to(T, set_property("a", "b"))
     before = files(warehouse)
@@ -704,19 +709,19 @@ def test_registered_again_a_table_keeps_its_uuid(warehouse):
     agrees(U)
 
 
-def test_register_overwrites(warehouse):
+def test_register_with_overwrite_replaces_the_metadata(warehouse):
     make_iceberg_table(*T)
     last = commit_to(T, set_property("a", "b"))
     other = make_iceberg_table(*U)
     iceberg_tables.unregister_table(actor=SYSTEM, table=U)
     before = files(warehouse)
-    done = iceberg_commits.register_table(
+    registered = iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
     )
-    assert load(T).document == done.document == other.document
+    assert load(T).document == registered.document == other.document
     assert files(warehouse) == before
     agrees(T)
-    # And back, to its older self.
+    # Then back to the older metadata.
     first = last.document["metadata-log"][0]["metadata-file"]
     iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=first, overwrite=True)
     assert load(T).document["properties"] == {}
@@ -725,19 +730,19 @@ def test_register_overwrites(warehouse):
     agrees(T)
 
 
-def test_register_its_own_metadata_over_itself(warehouse):
-    """How a client rolls a table back by hand."""
+def test_register_with_older_metadata_rolls_a_table_back(warehouse):
+    """Clients use this for manual rollbacks."""
     first = make_iceberg_table(*T)
     commit_to(T, set_property("a", "b"))
-    done = iceberg_commits.register_table(
+    registered = iceberg_commits.register_table(
         actor=SYSTEM, table=T, metadata_location=first.metadata_location, overwrite=True
     )
-    assert done.document == first.document
+    assert registered.document == first.document
     assert commit_to(T, set_property("c", "d")).sequence == 1
     agrees(T)
 
 
-def test_register_does_not_overwrite_what_is_no_iceberg_table(warehouse):
+def test_register_does_not_overwrite_other_objects(warehouse):
     where = make_iceberg_table(*T).metadata_location
     iceberg_tables.unregister_table(actor=SYSTEM, table=T)
     make_table("ns", "lance")
@@ -762,7 +767,7 @@ def test_register_does_not_overwrite_what_is_no_iceberg_table(warehouse):
         (b"\x1f\x8bno gzip", InvalidMetadata),
     ],
 )
-def test_register_refuses_what_is_no_metadata(warehouse, content, error):
+def test_register_refuses_invalid_metadata(warehouse, content, error):
     make_namespace("ns")
     path = warehouse / "00007-x.metadata.json"
     if content is not None:
@@ -785,7 +790,7 @@ def test_register_refuses_what_is_no_metadata(warehouse, content, error):
         ("properties", {"write.data.path": "s3://bucket/data"}),
     ],
 )
-def test_register_refuses_metadata_that_leads_out(warehouse, key, value):
+def test_register_refuses_metadata_outside_the_roots(warehouse, key, value):
     created = make_iceberg_table(*T)
     iceberg_tables.unregister_table(actor=SYSTEM, table=T)
     path = warehouse / "00007-x.metadata.json"
@@ -799,7 +804,7 @@ def test_register_refuses_metadata_that_leads_out(warehouse, key, value):
     )
 
 
-def test_register_refuses_the_files_of_a_table_that_is_there(warehouse):
+def test_register_refuses_the_files_of_an_existing_table(warehouse):
     where = make_iceberg_table(*T).metadata_location
     refused(
         LocationTaken,
@@ -808,7 +813,7 @@ def test_register_refuses_the_files_of_a_table_that_is_there(warehouse):
     )
 
 
-def test_a_dropped_table_leaves_its_name(warehouse):
+def test_the_name_of_a_dropped_table_can_be_reused(warehouse):
     first = make_iceberg_table(*T)
     iceberg_tables.drop_table(actor=SYSTEM, table=T)
     refused(TableNotFound, lambda: commit_to(T, set_property("a", "b")), warehouse)
@@ -818,31 +823,31 @@ def test_a_dropped_table_leaves_its_name(warehouse):
     agrees(T)
 
 
-def test_a_renamed_table_goes_on(warehouse):
+def test_a_renamed_table_accepts_commits(warehouse):
     created = make_iceberg_table(*T)
     make_namespace("other")
     iceberg_tables.rename_table(actor=SYSTEM, table=T, new=("other", "u"))
     refused(TableNotFound, lambda: commit_to(T, set_property("a", "b")), warehouse)
-    done = commit_to(("other", "u"), set_property("a", "b"))
-    assert (done.location, done.sequence) == (created.location, 1)
+    committed = commit_to(("other", "u"), set_property("a", "b"))
+    assert (committed.location, committed.sequence) == (created.location, 1)
     agrees(("other", "u"))
 
 
-# --- what it costs -----------------------------------------------------------------------------
+# --- statements --------------------------------------------------------------------------------
 
 
 def test_load_is_one_statement(django_assert_num_queries):
     made = make_iceberg_table(*T)
     with django_assert_num_queries(1):
-        found = load(T)
+        loaded = load(T)
     with django_assert_num_queries(1):
-        known = iceberg_tables.load_table(actor=SYSTEM, table=T, etags=['"x"', made.etag])
-    assert found.answer == made.answer
-    assert (known.answer, known.etag) == (None, made.etag)
+        unchanged_table = iceberg_tables.load_table(actor=SYSTEM, table=T, etags=['"x"', made.etag])
+    assert loaded.answer == made.answer
+    assert (unchanged_table.answer, unchanged_table.etag) == (None, made.etag)
 
 
 def statements(call: Callable[[], object]) -> list[str]:
-    """What a call tells the database, without the savepoints that stand for BEGIN and COMMIT."""
+    """The statements of a call, without the savepoints that replace BEGIN and COMMIT in tests."""
     with CaptureQueriesContext(
         connection,
     ) as captured:
@@ -853,11 +858,11 @@ def statements(call: Callable[[], object]) -> list[str]:
 
 def test_a_commit_is_three_statements(warehouse):
     make_iceberg_table(*T)
-    commit_to(T, set_property("a", "a"))  # now this process has seen the table
+    commit_to(T, set_property("a", "a"))  # now this process has cached the table
     current, note, swap = statements(lambda: commit_to(T, set_property("a", "b")))
     assert "SELECT t.digest" in current
     assert "INSERT INTO catalog_stagedfile" in note
-    # The table is locked before anything of it is written; the ledger, the transaction and the
+    # The table is locked before any of its rows is written; the ledger, the transaction and the
     # audit row follow.
     words = [
         "FOR NO KEY UPDATE",
@@ -870,16 +875,16 @@ def test_a_commit_is_three_statements(warehouse):
     assert places == sorted(places)
 
 
-def test_two_tables_are_locked_in_one_order(warehouse):
+def test_tables_are_locked_in_a_fixed_order(warehouse):
     make_iceberg_table(*T)
     make_iceberg_table(*U)
     changes = [change(U, set_property("a", "b")), change(T, set_property("a", "b"))]
-    told = statements(lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes))
-    locks = [index for index, text in enumerate(told) if "FOR NO KEY UPDATE" in text]
-    writes = [index for index, text in enumerate(told) if "UPDATE catalog_icebergm" in text]
-    assert (len(locks), len(writes), len(told)) == (1, 2, 7)
+    executed = statements(lambda: iceberg_commits.commit_tables(actor=SYSTEM, changes=changes))
+    locks = [index for index, text in enumerate(executed) if "FOR NO KEY UPDATE" in text]
+    writes = [index for index, text in enumerate(executed) if "UPDATE catalog_icebergm" in text]
+    assert (len(locks), len(writes), len(executed)) == (1, 2, 7)
     assert locks[0] < writes[0]
-    assert "ORDER BY" in told[locks[0]]
+    assert "ORDER BY" in executed[locks[0]]
 
 
 def test_a_refusal_by_a_requirement_is_one_statement(warehouse):
@@ -892,7 +897,7 @@ def test_a_refusal_by_a_requirement_is_one_statement(warehouse):
     assert len(statements(commit_and_fail)) == 1
 
 
-def test_an_answer_of_a_large_table_is_stored_compressed():
+def test_the_answer_for_a_large_table_is_stored_compressed():
     made = make_iceberg_table(*T, properties={f"p{n}": "x" * 100 for n in range(2000)})
     stored = bytes(IcebergMetadata.objects.get().answer)
     assert stored == made.answer

@@ -1,4 +1,5 @@
-"""Metadata files are noted before they are written; what a commit leaves behind, the sweep removes."""
+"""Metadata files are recorded before they are written. The sweep removes those that a commit leaves
+behind."""
 
 import threading
 from datetime import timedelta
@@ -29,10 +30,10 @@ T = ("ns", "t")
 
 
 def draft(number: int = 1) -> tuple[str, MetadataFile]:
-    """The next metadata file of a new table, and the location of the present one."""
-    found = make_iceberg_table(*T)
-    document = found.document | {"properties": {"number": str(number)}}
-    return found.metadata_location, metadata_files.draft(document, found.sequence + number)
+    """The next metadata file of a new table, and the location of the current file."""
+    loaded = make_iceberg_table(*T)
+    document = loaded.document | {"properties": {"number": str(number)}}
+    return loaded.metadata_location, metadata_files.draft(document, loaded.sequence + number)
 
 
 def age(minutes: float = 16) -> None:
@@ -40,17 +41,17 @@ def age(minutes: float = 16) -> None:
 
 
 def leave(file: MetadataFile) -> None:
-    """The file and its note, as a server leaves them that was killed before the commit."""
+    """Create a file and its record, as a server leaves them if it is killed before the commit."""
     with pytest.raises(OutcomeUnknown), metadata_files.staged([file]):
         raise OutcomeUnknown("killed")
 
 
-def test_the_sweep_runs_by_the_clock():
+def test_the_sweep_is_scheduled():
     entry = django_settings.CELERY_BEAT_SCHEDULE["sweep-metadata-files"]
     assert entry == {"task": tasks.sweep_metadata_files.name, "schedule": 60.0}
 
 
-def test_fresh_notes_and_their_files_are_not_touched(warehouse):
+def test_new_records_and_their_files_are_kept(warehouse):
     leave(draft()[1])
     age(minutes=14)
     before = files(warehouse)
@@ -60,7 +61,7 @@ def test_fresh_notes_and_their_files_are_not_touched(warehouse):
     assert len(before) == 2
 
 
-def test_of_an_old_note_the_file_goes_then_the_note(warehouse, monkeypatch):
+def test_the_file_of_an_old_record_is_removed_before_the_record(warehouse, monkeypatch):
     _, file = draft()
     before = files(warehouse)
     leave(file)
@@ -80,7 +81,7 @@ def test_of_an_old_note_the_file_goes_then_the_note(warehouse, monkeypatch):
         assert tasks.sweep_metadata_files() == 0
 
 
-def test_a_note_whose_file_was_never_written(warehouse):
+def test_the_record_of_a_file_that_was_never_written_is_removed(warehouse):
     _, file = draft()
     StagedFile.objects.create(path=file.path)
     age()
@@ -88,7 +89,7 @@ def test_a_note_whose_file_was_never_written(warehouse):
     assert not StagedFile.objects.exists()
 
 
-def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
+def test_the_record_of_a_file_that_cannot_be_removed_is_kept(warehouse, monkeypatch):
     _, file = draft()
     leave(file)
     other = metadata_files.draft(file.document, 7)
@@ -113,7 +114,7 @@ def test_a_file_that_cannot_be_removed_keeps_its_note(warehouse, monkeypatch):
 
 
 def commit_late(operation: Operation, file: MetadataFile, swept: str) -> None:
-    """A commit that stands still until the sweep held it for dead."""
+    """A commit that is delayed until the sweep considers it dead."""
     with metadata_files.staged([file]):
         match swept:
             case "condemned":
@@ -130,7 +131,7 @@ SWEPT = pytest.mark.parametrize("swept", ["condemned", "removed", "before it was
 
 
 @SWEPT
-def test_a_commit_that_was_held_for_dead_fails(warehouse, swept):
+def test_a_commit_that_the_sweep_considered_dead_fails(warehouse, swept):
     base, file = draft()
     before = files(warehouse)
     with unchanged(), pytest.raises(CommitConflict):
@@ -139,7 +140,7 @@ def test_a_commit_that_was_held_for_dead_fails(warehouse, swept):
 
 
 @SWEPT
-def test_a_creation_that_was_held_for_dead_fails(warehouse, swept):
+def test_a_creation_that_the_sweep_considered_dead_fails(warehouse, swept):
     make_namespace("ns")
     document = {"location": f"file://{warehouse}/new", "properties": {}}
     file = metadata_files.draft(document, 0)
@@ -149,7 +150,7 @@ def test_a_creation_that_was_held_for_dead_fails(warehouse, swept):
     assert files(warehouse) == {}
 
 
-def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypatch):
+def test_a_table_commit_that_the_sweep_considered_dead_is_repeated(warehouse, monkeypatch):
     make_iceberg_table(*T)
     real, calls = local_files.write_new_file, []
 
@@ -166,8 +167,8 @@ def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypat
         requirements=[],
         updates=[{"action": "set-properties", "updates": {"a": "b"}}],
     )
-    done = iceberg_commits.commit_table(actor=SYSTEM, change=change)
-    assert done.sequence == 1
+    committed = iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    assert committed.sequence == 1
     assert len(calls) == 2
     assert not Path(calls[0]).exists()
     assert Path(calls[1]).exists()
@@ -175,7 +176,7 @@ def test_a_table_commit_that_was_held_for_dead_is_made_anew(warehouse, monkeypat
     assert not StagedFile.objects.exists()
 
 
-def test_a_commit_that_did_not_stand_leaves_nothing(warehouse):
+def test_a_failed_commit_leaves_no_file_and_no_record(warehouse):
     _, file = draft()
     before = files(warehouse)
     with unchanged(), pytest.raises(ZeroDivisionError), metadata_files.staged([file]):
@@ -189,8 +190,8 @@ def commit_and_fail(operation: Operation, file: MetadataFile) -> None:
         raise OSError("a broken pipe")
 
 
-def test_a_failure_after_the_commit_keeps_what_is_current(warehouse):
-    """What follows a commit may fail in any way; the file is the table by then."""
+def test_a_failure_after_the_commit_keeps_the_current_file(warehouse):
+    """The steps after a commit may fail in any way. The file is the current metadata by then."""
     base, file = draft()
     with pytest.raises(OSError, match="a broken pipe"):
         commit_and_fail(CommitMetadata(table=T, base=base, file=file), file)
@@ -199,7 +200,7 @@ def test_a_failure_after_the_commit_keeps_what_is_current(warehouse):
     assert not StagedFile.objects.exists()
 
 
-def test_one_of_two_files_that_cannot_be_written_leaves_none(warehouse, monkeypatch):
+def test_if_one_of_two_files_cannot_be_written_neither_remains(warehouse, monkeypatch):
     _, file = draft()
     other = metadata_files.draft(file.document, 7)
     before, real = files(warehouse), local_files.write_new_file
@@ -221,8 +222,9 @@ def test_one_of_two_files_that_cannot_be_written_leaves_none(warehouse, monkeypa
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_sweep_waits_for_a_commit_that_is_about_to_end(warehouse):
-    """Its note is old, but its transaction is not over: the sweep finds the note gone, not condemned."""
+def test_the_sweep_waits_for_a_commit_that_is_about_to_finish(warehouse):
+    """The record is old, but the transaction is still open. The sweep waits, and finds the record
+    deleted."""
     make_root()
     base, file = draft()
     leave(file)
@@ -267,7 +269,7 @@ def _wait_for_a_lock() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_sweeps_at_once(warehouse):
+def test_concurrent_sweeps_remove_each_file_once(warehouse):
     make_root()
     _, file = draft()
     for number in range(40):
@@ -290,7 +292,7 @@ def test_two_sweeps_at_once(warehouse):
     assert len(files(warehouse)) == 1
 
 
-def test_what_cannot_be_removed_keeps_nothing_else_waiting(warehouse, monkeypatch):
+def test_a_file_that_cannot_be_removed_does_not_delay_others(warehouse, monkeypatch):
     monkeypatch.setattr(metadata_files, "_SWEPT_AT_ONCE", 1)
     stuck, plain = warehouse / "a", warehouse / "b"
     stuck.mkdir()

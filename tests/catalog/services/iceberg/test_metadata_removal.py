@@ -1,4 +1,4 @@
-"""Metadata files that a table does not want any more go once the commit stands, and not before."""
+"""Metadata files that a table no longer needs are removed after the commit, and not before."""
 
 import shutil
 from collections.abc import Callable
@@ -31,8 +31,12 @@ DELETE = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
 def make(properties: dict[str, str] | None = None, keep: int = 2, **create: Any) -> LoadedTable:
-    wanted = {"write.metadata.previous-versions-max": str(keep), **DELETE, **(properties or {})}
-    return make_iceberg_table(*T, properties=wanted, **create)
+    all_properties = {
+        "write.metadata.previous-versions-max": str(keep),
+        **DELETE,
+        **(properties or {}),
+    }
+    return make_iceberg_table(*T, properties=all_properties, **create)
 
 
 def commit_properties(table: tuple[str, ...] = T, **properties: str) -> LoadedTable:
@@ -48,7 +52,7 @@ def commits(count: int, start: int = 0) -> LoadedTable:
 
 
 def metadata(table: LoadedTable) -> list[int]:
-    """The numbers of the metadata files that are there."""
+    """The numbers of the existing metadata files."""
     names = [path.name for path in Path(table.location).rglob("*.metadata.json")]
     return sorted(int(name.partition("-")[0]) for name in names)
 
@@ -63,7 +67,7 @@ def logged(table: LoadedTable) -> list[int]:
     return [int(Path(entry["metadata-file"]).name.partition("-")[0]) for entry in entries]
 
 
-def test_the_files_that_the_log_forgets_are_removed():
+def test_files_that_leave_the_metadata_log_are_removed():
     make()
     table = commits(8)
     assert logged(table) == [6, 7]
@@ -77,7 +81,7 @@ def test_the_files_that_the_log_forgets_are_removed():
 
 
 @pytest.mark.parametrize("value", ["false", "", "yes"])
-def test_without_the_property_all_of_them_stay(value):
+def test_without_the_property_all_files_are_kept(value):
     make({"write.metadata.delete-after-commit.enabled": value})
     table = commits(5)
     assert logged(table) == [3, 4]
@@ -85,7 +89,7 @@ def test_without_the_property_all_of_them_stay(value):
     assert "removed_versions" not in AuditEvent.objects.latest("pk").after
 
 
-def test_the_commit_that_sets_the_properties_heeds_them():
+def test_the_commit_that_sets_the_properties_applies_them():
     make_iceberg_table(*T)
     commits(4)
     table = commit_properties(**DELETE, **{"write.metadata.previous-versions-max": "1"})
@@ -94,7 +98,7 @@ def test_the_commit_that_sets_the_properties_heeds_them():
     assert AuditEvent.objects.latest("pk").after["removed_versions"] == [[0, 4]]
 
 
-def test_in_compressed_files_and_elsewhere(warehouse):
+def test_compressed_files_and_files_in_other_directories_are_removed(warehouse):
     make(
         {
             "write.metadata.compression-codec": "gzip",
@@ -108,7 +112,7 @@ def test_in_compressed_files_and_elsewhere(warehouse):
     assert ledger() == [2, 3]
 
 
-def test_nothing_is_removed_before_the_commit_stands(monkeypatch):
+def test_nothing_is_removed_before_the_commit(monkeypatch):
     make(keep=1)
     table = commits(2)
     was = local_files.remove_file_in_place
@@ -125,7 +129,7 @@ def test_nothing_is_removed_before_the_commit_stands(monkeypatch):
 
 
 @pytest.mark.parametrize("failure", [OutcomeUnknown("lost"), InvalidLocation("x", "is wrong")])
-def test_a_commit_that_fails_removes_nothing(monkeypatch, failure):
+def test_a_failed_commit_removes_nothing(monkeypatch, failure):
     make(keep=1)
     table = commits(2)
 
@@ -141,7 +145,7 @@ def test_a_commit_that_fails_removes_nothing(monkeypatch, failure):
     assert not StagedFile.objects.filter(path__contains="/00001-").exists()
 
 
-def test_what_a_crash_leaves_the_sweep_removes(monkeypatch):
+def test_the_sweep_removes_files_that_a_crash_left(monkeypatch):
     """The server is killed between the commit and the removal."""
     make(keep=1)
     table = commits(2)
@@ -157,7 +161,7 @@ def test_what_a_crash_leaves_the_sweep_removes(monkeypatch):
     assert not StagedFile.objects.exists()
 
 
-def test_a_file_that_cannot_be_removed_fails_no_commit(monkeypatch):
+def test_a_file_that_cannot_be_removed_does_not_fail_the_commit(monkeypatch):
     make(keep=1)
     table = commits(2)
 
@@ -171,11 +175,11 @@ def test_a_file_that_cannot_be_removed_fails_no_commit(monkeypatch):
     assert Path(StagedFile.objects.get().path).exists()
 
 
-# --- only what belongs to the table ------------------------------------------------------------
+# --- files of others ---------------------------------------------------------------------------
 
 
 def plant(victim: LoadedTable, name: str = "mine") -> LoadedTable:
-    """A table registered from a file whose metadata log names all files of another."""
+    """A table registered from a file whose metadata log names all files of another table."""
     document = dict(victim.document)
     others = [
         f"file://{path}" for path in sorted(Path(victim.location).rglob("*")) if path.is_file()
@@ -197,7 +201,7 @@ def plant(victim: LoadedTable, name: str = "mine") -> LoadedTable:
     )
 
 
-def test_files_of_others_that_the_log_names_stay():
+def test_files_of_other_tables_in_the_log_are_kept():
     make_iceberg_table("other", "t")
     victim = commit_properties(("other", "t"), a="b")
     before = metadata(victim)
@@ -207,11 +211,11 @@ def test_files_of_others_that_the_log_names_stay():
         mine = commit_properties(("ns", "mine"), number=str(number))
     assert metadata(victim) == before == [0, 1]
     assert ledger(("other", "t")) == [0, 1]
-    # Its own go, the one that it was registered from among them.
+    # Its own files are removed, including the one from which it was registered.
     assert metadata(mine) == ledger(("ns", "mine")) == [11, 12]
 
 
-def test_a_file_that_another_table_has_in_its_ledger_stays():
+def test_a_file_in_the_ledger_of_another_table_is_kept():
     make(keep=1)
     table = commits(1)
     first = next(Path(table.location).rglob("00000-*"))
@@ -223,14 +227,14 @@ def test_a_file_that_another_table_has_in_its_ledger_stays():
     assert ledger() == [0, 2, 3]
 
 
-def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
+def test_removal_follows_no_link(warehouse, monkeypatch):
     make(keep=1)
     table = commits(2)
     directory = Path(table.location) / "metadata"
     was = engine_batch.Batch.finish
 
     def swap(batch: engine_batch.Batch) -> None:
-        """Somebody with access to the directory puts a link in its place."""
+        """An attacker with access to the directory replaces it by a link."""
         shutil.move(directory, warehouse / "moved")
         directory.symlink_to(warehouse / "moved")
         was(batch)
@@ -240,7 +244,7 @@ def test_no_link_leads_the_removal_elsewhere(warehouse, monkeypatch):
     assert len(list((warehouse / "moved").glob("00001-*"))) == 1
 
 
-def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
+def test_a_file_that_is_about_to_be_removed_cannot_be_registered(monkeypatch):
     make(keep=1)
     table = commits(2)
     monkeypatch.setattr(engine_batch.Batch, "finish", lambda batch: None)
@@ -253,7 +257,7 @@ def test_a_file_that_is_about_to_go_is_not_registered(monkeypatch):
         )
 
 
-def test_the_sweep_spares_what_somebody_registered(monkeypatch):
+def test_the_sweep_keeps_registered_files(monkeypatch):
     make(keep=1)
     table = commits(2)
     monkeypatch.setattr(engine_batch.Batch, "finish", lambda batch: None)
@@ -268,10 +272,10 @@ def test_the_sweep_spares_what_somebody_registered(monkeypatch):
     assert not StagedFile.objects.exists()
 
 
-# --- what comes after --------------------------------------------------------------------------
+# --- after removal -----------------------------------------------------------------------------
 
 
-def test_such_a_table_is_dropped_brought_back_and_purged(settings):
+def test_a_table_with_removed_files_is_dropped_undropped_and_purged(settings):
     settings.MONODON_TRASH_SECONDS = 3600
     make()
     commits(5)

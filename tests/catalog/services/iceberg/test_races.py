@@ -1,4 +1,4 @@
-"""Commits to Iceberg tables that meet: over real connections, and with a database that goes away."""
+"""Concurrent commits to Iceberg tables over real connections, and with an unreachable database."""
 
 import random
 from collections import Counter
@@ -41,7 +41,7 @@ from tests.factories import (
     make_root,
     make_table,
 )
-from tests.rivals import go_without_turns
+from tests.rivals import commit_without_turns
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -58,18 +58,18 @@ def root(transactional_db) -> None:
 
 
 @pytest.fixture(params=["turns", "no turns"])
-def each_for_itself(request, monkeypatch) -> None:
-    """Within a process commits take turns; without, as those of several processes meet."""
-    # All threads of a race wait in this one process, on a machine that may be slow.
+def without_turns(request, monkeypatch) -> None:
+    """With turns, as within a process, and without, as between several processes."""
+    # All threads of a race wait in this process, on a machine that may be slow.
     monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 120.0)
     monkeypatch.setattr(commit_queue, "_IMPATIENT_SECONDS", 120.0)
     monkeypatch.setattr(commit_queue, "_PASS_BY_SECONDS", 120.0)
     if request.param == "no turns":
-        go_without_turns(monkeypatch)
+        commit_without_turns(monkeypatch)
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
-    """Make the calls at once, each over a connection of its own; the result or refusal of each."""
+    """Make the calls concurrently, each over its own connection. Return their results or refusals."""
     barrier = Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
@@ -99,8 +99,8 @@ def change(
 def commit_to(
     table: tuple[str, ...], updates: dict[str, str], *requirements: dict[str, Any]
 ) -> LoadedTable:
-    asked = change(table, updates, *requirements)
-    return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+    requested = change(table, updates, *requirements)
+    return iceberg_commits.commit_table(actor=SYSTEM, change=requested)
 
 
 def load(table: tuple[str, ...]) -> LoadedTable:
@@ -108,11 +108,12 @@ def load(table: tuple[str, ...]) -> LoadedTable:
 
 
 def kinds(outcome: list[Any]) -> Counter[str]:
-    return Counter(type(one).__name__ for one in outcome)
+    return Counter(type(result).__name__ for result in outcome)
 
 
 def agrees(warehouse: Path) -> None:
-    """Every metadata file on disk is in the ledger and the other way round; no note is left."""
+    """Assert that metadata files on disk and in the ledger are the same, and that no file is
+    recorded as pending."""
     assert not StagedFile.objects.exists()
     ledger = {
         locations.iceberg_path(path)
@@ -127,36 +128,38 @@ def agrees(warehouse: Path) -> None:
         assert table.iceberg_metadata.sequence == numbers[-1]
 
 
-def test_many_commits_to_one_table(warehouse, each_for_itself):
-    """Eight writers of twenty commits each: none is lost."""
+def test_many_writers_commit_to_one_table(warehouse, without_turns):
+    """Eight writers with twenty commits each: no commit is lost."""
     make_iceberg_table(*T)
 
     def writer(number: int) -> Callable[[], list[int]]:
         def write() -> list[int]:
-            done = []
+            sequences = []
             for commit in range(20):
                 while True:
                     try:
-                        done.append(commit_to(T, {f"w{number}.{commit}": "x"}).sequence)
+                        sequences.append(commit_to(T, {f"w{number}.{commit}": "x"}).sequence)
                         break
-                    except CommitConflict:  # others were faster, again and again
+                    except CommitConflict:  # lost too many races
                         continue
-            return done
+            return sequences
 
         return write
 
     outcome = race(*(writer(number) for number in range(8)))
-    assert all(isinstance(one, list) for one in outcome), outcome
-    assert sorted(sequence for done in outcome for sequence in done) == list(range(1, 161))
-    found = load(T)
-    assert found.sequence == 160
-    assert set(found.document["properties"]) == {
+    assert all(isinstance(result, list) for result in outcome), outcome
+    assert sorted(sequence for sequences in outcome for sequence in sequences) == list(
+        range(1, 161)
+    )
+    loaded = load(T)
+    assert loaded.sequence == 160
+    assert set(loaded.document["properties"]) == {
         f"w{number}.{commit}" for number in range(8) for commit in range(20)
     }
     agrees(warehouse)
 
 
-def test_commits_that_do_not_exclude_each_other_both_stand(warehouse, each_for_itself):
+def test_compatible_commits_both_succeed(warehouse, without_turns):
     made = make_iceberg_table(*T)
     same = {"type": "assert-table-uuid", "uuid": made.document["table-uuid"]}
     for number in range(ROUNDS):
@@ -165,12 +168,12 @@ def test_commits_that_do_not_exclude_each_other_both_stand(warehouse, each_for_i
             lambda: commit_to(T, {f"b{number}": "x"}, same),  # noqa: B023
         )
         assert kinds(outcome) == {"LoadedTable": 2}
-        assert {one.sequence for one in outcome} == {2 * number + 1, 2 * number + 2}
+        assert {result.sequence for result in outcome} == {2 * number + 1, 2 * number + 2}
     assert len(load(T).document["properties"]) == 2 * ROUNDS
     agrees(warehouse)
 
 
-def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itself):
+def test_one_of_two_conflicting_commits_succeeds(warehouse, without_turns):
     """Each adds a column to the same schema."""
     make_iceberg_table(*T)
     for number in range(ROUNDS):
@@ -179,7 +182,7 @@ def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itsel
         column = {"id": last + 1, "name": f"c{number}", "type": "int", "required": False}
 
         def add(name: str, schema=schema, last=last, column=column) -> LoadedTable:
-            asked = TableChange(
+            requested = TableChange(
                 table=T,
                 requirements=[
                     {"type": "assert-last-assigned-field-id", "last-assigned-field-id": last}
@@ -192,7 +195,7 @@ def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itsel
                     {"action": "set-current-schema", "schema-id": -1},
                 ],
             )
-            return iceberg_commits.commit_table(actor=SYSTEM, change=asked)
+            return iceberg_commits.commit_table(actor=SYSTEM, change=requested)
 
         names = [f"by{n} in {number}" for n in range(4)]
         outcome = race(*(lambda name=name: add(name) for name in names))
@@ -201,7 +204,7 @@ def test_of_commits_that_exclude_each_other_one_stands(warehouse, each_for_itsel
     agrees(warehouse)
 
 
-def test_creators_of_one_name(warehouse):
+def test_concurrent_creations_of_one_name_have_one_winner(warehouse):
     make_namespace("ns")
     for number in range(ROUNDS):
         table = ("ns", f"t{number}")
@@ -214,20 +217,20 @@ def test_creators_of_one_name(warehouse):
             * 4
         )
         assert kinds(outcome) == {"LoadedTable": 1, "TableAlreadyExists": 3}
-        winner = next(one for one in outcome if isinstance(one, LoadedTable))
+        winner = next(result for result in outcome if isinstance(result, LoadedTable))
         assert load(table).document == winner.document
     agrees(warehouse)
 
 
-def test_creators_by_commit_of_one_name(warehouse, each_for_itself):
-    """The loser is told so in either of two ways: by the requirement, or by the name."""
+def test_concurrent_creations_by_commit_have_one_winner(warehouse, without_turns):
+    """The loser gets one of two errors: a failed requirement, or an existing name."""
     make_namespace("ns")
     for number in range(ROUNDS):
         table = ("ns", f"t{number}")
         staged = iceberg_commits.create_table(
             actor=SYSTEM, table=table, schema=ICEBERG_SCHEMA, stage=True
         ).document
-        asked = TableChange(
+        requested = TableChange(
             table=table,
             requirements=[{"type": "assert-create"}],
             updates=[
@@ -242,19 +245,21 @@ def test_creators_by_commit_of_one_name(warehouse, each_for_itself):
         )
         outcome = race(
             *[
-                lambda asked=asked: iceberg_commits.commit_table(actor=SYSTEM, change=asked),
+                lambda requested=requested: iceberg_commits.commit_table(
+                    actor=SYSTEM, change=requested
+                ),
             ]
             * 4
         )
         assert kinds(outcome)["LoadedTable"] == 1
-        for one in outcome:
+        for result in outcome:
             assert isinstance(
-                one, LoadedTable | RequirementFailed | TableAlreadyExists | CatalogError
+                result, LoadedTable | RequirementFailed | TableAlreadyExists | CatalogError
             )
     agrees(warehouse)
 
 
-def test_commit_and_drop(warehouse, each_for_itself):
+def test_a_commit_races_with_a_drop(warehouse, without_turns):
     for number in range(ROUNDS):
         table = ("ns", f"t{number}")
         made = make_iceberg_table(*table)
@@ -272,7 +277,7 @@ def test_commit_and_drop(warehouse, each_for_itself):
     agrees(warehouse)
 
 
-def test_commit_and_rename(warehouse, each_for_itself):
+def test_a_commit_races_with_a_rename(warehouse, without_turns):
     make_namespace("other")
     for number in range(ROUNDS):
         table, new = ("ns", f"t{number}"), ("other", f"t{number}")
@@ -292,8 +297,8 @@ def test_commit_and_rename(warehouse, each_for_itself):
     agrees(warehouse)
 
 
-def test_commit_and_replacement_by_another_of_its_name(warehouse, each_for_itself):
-    """A commit made for the one table never becomes the other's."""
+def test_a_commit_races_with_a_replacement(warehouse, without_turns):
+    """A commit prepared for the former table is never applied to the new one."""
     for _ in range(ROUNDS):
         first = make_iceberg_table(*T)
         same = {"type": "assert-table-uuid", "uuid": first.document["table-uuid"]}
@@ -309,8 +314,8 @@ def test_commit_and_replacement_by_another_of_its_name(warehouse, each_for_itsel
     agrees(warehouse)
 
 
-def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
-    """Transactions over the same tables in different orders, with Lance versions: no deadlock."""
+def test_transactions_over_several_tables_do_not_deadlock(warehouse, without_turns):
+    """Transactions change the same tables in different orders, together with Lance versions."""
     tables = [("ns", f"t{number}") for number in range(4)]
     for table in tables:
         make_iceberg_table(*table)
@@ -319,7 +324,7 @@ def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
 
     def writer(number: int) -> Callable[[], int]:
         def write() -> int:
-            dice, done = random.Random(number), 0
+            dice, count_committed = random.Random(number), 0
             for count in range(6):
                 chosen = dice.sample(tables, 3)
                 version = 1 + number * 6 + count
@@ -330,14 +335,16 @@ def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
                     try:
                         iceberg_commits.commit_tables(
                             actor=SYSTEM,
-                            changes=[change(one, {f"w{number}.{count}": "x"}) for one in chosen],
+                            changes=[
+                                change(table, {f"w{number}.{count}": "x"}) for table in chosen
+                            ],
                             also=[create],
                         )
                     except CommitConflict:
                         continue
-                    done += 1
+                    count_committed += 1
                     break
-            return done
+            return count_committed
 
         return write
 
@@ -348,7 +355,7 @@ def test_commits_to_several_tables_in_any_order(warehouse, each_for_itself):
     agrees(warehouse)
 
 
-def test_registrations_of_one_file(warehouse):
+def test_concurrent_registrations_of_one_file_have_one_winner(warehouse):
     made = make_iceberg_table(*T)
     iceberg_tables.unregister_table(actor=SYSTEM, table=T)
     outcome = race(
@@ -365,37 +372,37 @@ def test_registrations_of_one_file(warehouse):
     }
 
 
-def test_a_commit_that_keeps_losing_says_so(warehouse, monkeypatch):
-    """Whoever meets another commit each time gives up; nothing of his attempts is left."""
+def test_a_commit_that_loses_every_race_is_given_up(warehouse, monkeypatch):
+    """A commit that meets another one at each attempt gives up, and leaves no file."""
     make_iceberg_table(*T)
     monkeypatch.setattr(iceberg_commits, "_ATTEMPTS", 3)
-    real, seen = local_files.write_new_file, []
+    real, written = local_files.write_new_file, []
 
     def write_late(path: str, content: bytes) -> None:
         real(path, content)
-        seen.append(path)
+        written.append(path)
         with monkeypatch.context() as patch:
             patch.setattr(local_files, "write_new_file", real)
-            race(lambda: rival(len(seen)))
+            race(lambda: rival(len(written)))
 
     def rival(number: int) -> LoadedTable:
         with pytest.MonkeyPatch.context() as patch:
-            go_without_turns(patch)
+            commit_without_turns(patch)
             return commit_to(T, {f"rival{number}": "x"})
 
     monkeypatch.setattr(local_files, "write_new_file", write_late)
     with pytest.raises(CommitConflict, match="others keep changing it"):
         commit_to(T, {"mine": "x"})
-    assert len(seen) == 3
+    assert len(written) == 3
     assert load(T).document["properties"] == {f"rival{n}": "x" for n in (1, 2, 3)}
     agrees(warehouse)
 
 
-# --- the database goes away --------------------------------------------------------------------
+# --- an unreachable database -------------------------------------------------------------------
 
 
 def _end_backend() -> None:
-    """As a PostgreSQL that is stopped: this connection's process ends."""
+    """End the server process of this connection, as when PostgreSQL is stopped."""
     raw = connection.connection
     with psycopg.connect(raw.info.dsn, password=raw.info.password, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 10000)", [raw.info.backend_pid])
@@ -403,7 +410,7 @@ def _end_backend() -> None:
 
 @pytest.fixture(params=["stood", "did not stand"])
 def lost_commit(request, monkeypatch) -> bool:
-    """The next COMMIT breaks the connection; whether it stood all the same."""
+    """Break the connection at the next COMMIT, before or after it takes effect."""
     stands, real = request.param == "stood", DatabaseWrapper._commit
 
     def commit(self: DatabaseWrapper) -> None:
@@ -430,8 +437,10 @@ def two_tables() -> list[LoadedTable]:
     return [make_iceberg_table(*T), make_iceberg_table(*U)]
 
 
-def test_a_commit_whose_answer_is_lost_is_looked_up(warehouse, two_tables, lost_commit):
-    """It stands, or it never will and is made again: in the end it stands once."""
+def test_the_outcome_of_a_commit_with_a_lost_answer_is_looked_up(
+    warehouse, two_tables, lost_commit
+):
+    """It took effect, or it is repeated: in the end it took effect once."""
     before = files(warehouse)
     iceberg_commits.commit_tables(
         actor=SYSTEM, changes=[change(T, {"a": "b"}), change(U, {"a": "b"})]
@@ -448,7 +457,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(warehouse, two_tables, lost_
 
 @pytest.fixture
 def no_look_up(monkeypatch) -> None:
-    """The database stays away for longer than a request looks for it."""
+    """The database is unreachable for longer than a request waits for the outcome."""
 
     def decide(transaction: Transaction) -> None:
         raise OperationalError("away")
@@ -457,7 +466,9 @@ def no_look_up(monkeypatch) -> None:
     monkeypatch.setattr(commit_outcomes, "_PATIENCE_SECONDS", 0)
 
 
-def test_a_commit_whose_outcome_stays_unknown(warehouse, two_tables, lost_commit, no_look_up):
+def test_a_commit_with_an_unknown_outcome_is_reported(
+    warehouse, two_tables, lost_commit, no_look_up
+):
     before = files(warehouse)
     with pytest.raises(OutcomeUnknown):
         iceberg_commits.commit_tables(
@@ -473,14 +484,16 @@ def test_a_commit_whose_outcome_stays_unknown(warehouse, two_tables, lost_commit
     else:
         notes = set(StagedFile.objects.values_list("path", flat=True))
         assert notes == {str(warehouse / name) for name in new}
-        assert metadata_files.sweep() == 0  # not yet: it may be under way
+        assert metadata_files.sweep() == 0  # not yet: the commit may still be running
         assert sweep_later() == 2
         assert files(warehouse) == before
     agrees(warehouse)
     assert commit_to(T, {"c": "d"}).sequence == 1 + lost_commit
 
 
-def test_a_creation_whose_answer_is_lost_is_looked_up(warehouse, lost_commit_of_a_creation):
+def test_the_outcome_of_a_creation_with_a_lost_answer_is_looked_up(
+    warehouse, lost_commit_of_a_creation
+):
     iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA)
     assert len(files(warehouse)) == 1
     assert Table.objects.named(T).exists()
@@ -488,7 +501,9 @@ def test_a_creation_whose_answer_is_lost_is_looked_up(warehouse, lost_commit_of_
     agrees(warehouse)
 
 
-def test_a_creation_whose_outcome_stays_unknown(warehouse, lost_commit_of_a_creation, no_look_up):
+def test_a_creation_with_an_unknown_outcome_is_reported(
+    warehouse, lost_commit_of_a_creation, no_look_up
+):
     stands = lost_commit_of_a_creation
     with pytest.raises(OutcomeUnknown):
         iceberg_commits.create_table(actor=SYSTEM, table=T, schema=ICEBERG_SCHEMA)
@@ -509,8 +524,8 @@ def lost_commit_of_a_creation(namespace, lost_commit) -> bool:
     return lost_commit
 
 
-def test_a_session_that_ends_before_the_commit(warehouse, two_tables, monkeypatch):
-    """It surely did not stand, so it is made again."""
+def test_a_commit_whose_session_ended_before_it_is_repeated(warehouse, two_tables, monkeypatch):
+    """The commit certainly had no effect, so it is repeated."""
     before, real = files(warehouse), local_files.write_new_file
 
     def write(path: str, content: bytes) -> None:

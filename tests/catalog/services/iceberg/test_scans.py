@@ -1,4 +1,4 @@
-"""Scans that the server plans: kept plans, whose they are, and what may be read."""
+"""Scans that the server plans: stored plans, their owners, and access to files."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ T = ("ws", "t")
 
 
 def register(made: Written, *identifier: str) -> None:
-    """Give a written table a name in the catalog."""
+    """Register a written table in the catalog."""
     make_namespace(*identifier[:-1])
     made.document["table-uuid"] = str(uuid.uuid4())
     path = made.directory / "metadata" / f"00001-{uuid.uuid4()}.metadata.json"
@@ -54,7 +54,7 @@ def register(made: Written, *identifier: str) -> None:
 
 @pytest.fixture
 def write(warehouse: Path) -> Callable[..., Written]:
-    """A registered table of as many manifests as are asked for, each of one file."""
+    """Function that registers a table with this number of manifests, each with one file."""
 
     def written(count: int, *identifier: str) -> Written:
         made = Written(warehouse / "-".join(identifier or T), SIMPLE)
@@ -80,10 +80,10 @@ def fetch(task: str, actor: Principal = ADA, table: tuple[str, ...] = T) -> dict
     return scans.fetch_tasks(actor=actor, table=table, plan_task=task)
 
 
-# --- at once -----------------------------------------------------------------------------------
+# --- small scans -------------------------------------------------------------------------------
 
 
-def test_a_small_scan_is_answered_whole(write, django_assert_num_queries):
+def test_a_small_scan_is_answered_completely(write, django_assert_num_queries):
     write(3)
     with unchanged(), django_assert_num_queries(1):
         planned = plan(filter=compare("gt-eq", "id", 1))
@@ -98,19 +98,19 @@ def test_a_small_scan_is_answered_whole(write, django_assert_num_queries):
                 scans.cancel_plan(actor=ADA, table=T, plan=odd)
 
 
-def test_a_table_without_snapshots(warehouse):
+def test_a_table_without_snapshots_has_no_files(warehouse):
     make_iceberg_table(*T)
     with unchanged():
         assert plan().tasks == {"file-scan-tasks": []}
 
 
-def test_a_filter_that_nothing_meets_keeps_no_plan(write, small_groups):
+def test_a_filter_without_matches_stores_no_plan(write, small_groups):
     write(6)
     with unchanged():
         assert plan(filter=False).tasks == {"file-scan-tasks": []}
 
 
-# --- in tasks ----------------------------------------------------------------------------------
+# --- large scans ----------------------------------------------------------------------------------
 
 
 def test_a_large_scan_is_fetched_in_tasks(write, small_groups, django_assert_num_queries):
@@ -122,16 +122,16 @@ def test_a_large_scan_is_fetched_in_tasks(write, small_groups, django_assert_num
     with unchanged(), django_assert_num_queries(2):
         again = scans.fetch_plan(actor=ADA, table=T, plan=planned.plan)
     assert again == planned
-    # What is committed meanwhile does not touch the plan.
+    # Commits in the meantime do not change the plan.
     make_namespace("other")
     iceberg_tables.rename_table(actor=SYSTEM, table=T, new=("other", "t"))
     moved = ("other", "t")
-    found = []
+    tasks = []
     for task in planned.plan_tasks:
         with unchanged(), django_assert_num_queries(2):
-            found.append(paths(fetch(task, table=moved)))
-    assert found == [["00002"], ["00003", "00004"], ["00005"]]
-    assert paths(fetch(planned.plan_tasks[1], table=moved)) == found[1]
+            tasks.append(paths(fetch(task, table=moved)))
+    assert tasks == [["00002"], ["00003", "00004"], ["00005"]]
+    assert paths(fetch(planned.plan_tasks[1], table=moved)) == tasks[1]
     assert made.files == 5
 
 
@@ -146,7 +146,7 @@ def test_an_incremental_scan_is_fetched_in_tasks(write, monkeypatch):
     ]
 
 
-def test_deletes_and_stats_come_with_the_task(write, small_groups, warehouse):
+def test_tasks_contain_deletes_and_statistics(write, small_groups, warehouse):
     from tests.catalog.formats.iceberg.written import POSITION
 
     made = Written(warehouse / "deleted", SIMPLE)
@@ -157,14 +157,14 @@ def test_deletes_and_stats_come_with_the_task(write, small_groups, warehouse):
     planned = plan(table=("ws", "deleted"), stats_fields=["id"])
     for task in planned.plan_tasks:
         answer = fetch(task, table=("ws", "deleted"))
-        assert [one["delete-file-references"] for one in answer["file-scan-tasks"]] == [[0], [0]]
+        assert [task["delete-file-references"] for task in answer["file-scan-tasks"]] == [[0], [0]]
         assert len(answer["delete-files"]) == 1
         assert "lower-bounds" in answer["file-scan-tasks"][0]["data-file"]
 
 
-def test_a_canceled_plan_is_gone(write, small_groups, django_assert_num_queries):
+def test_a_canceled_plan_is_deleted(write, small_groups, django_assert_num_queries):
     write(5)
-    planned, kept = plan(), plan()
+    planned, stored = plan(), plan()
     with django_assert_num_queries(2):
         scans.cancel_plan(actor=ADA, table=T, plan=planned.plan)
     with unchanged():
@@ -173,10 +173,10 @@ def test_a_canceled_plan_is_gone(write, small_groups, django_assert_num_queries)
                 call(actor=ADA, table=T, plan=planned.plan)
         with pytest.raises(PlanTaskNotFound):
             fetch(planned.plan_tasks[0])
-    assert fetch(kept.plan_tasks[0])["file-scan-tasks"]
+    assert fetch(stored.plan_tasks[0])["file-scan-tasks"]
 
 
-def test_plans_end_after_an_hour(write, small_groups):
+def test_plans_expire_after_an_hour(write, small_groups):
     write(5)
     old, new = plan(), plan()
     ScanPlan.objects.filter(pk=old.plan).update(
@@ -193,7 +193,7 @@ def test_plans_end_after_an_hour(write, small_groups):
     assert scans.delete_expired_plans() == 0
 
 
-def test_a_plan_belongs_to_its_table_and_to_who_asked(write, small_groups):
+def test_a_plan_belongs_to_its_table_and_its_requester(write, small_groups):
     write(5)
     write(5, "ws", "other")
     planned = plan()
@@ -209,7 +209,7 @@ def test_a_plan_belongs_to_its_table_and_to_who_asked(write, small_groups):
 @pytest.mark.parametrize(
     "task", ["", "-", "0", "x-0", "{}", "{}-", "{}-3", "{}--1", "{}-x", "{}-٣", "{}-0 ", "{}-1e1"]
 )
-def test_no_such_task(write, small_groups, task):
+def test_unknown_tasks_are_refused(write, small_groups, task):
     write(5)
     name = task.format(plan().plan)
     with unchanged(), pytest.raises(PlanTaskNotFound, match="does not exist or has ended"):
@@ -232,7 +232,7 @@ def test_only_iceberg_tables_are_planned(write):
                     call(actor=ADA, table=table, plan=str(uuid.uuid4()))
 
 
-def test_who_may_not_read_is_told_so(write):
+def test_scans_require_read(write):
     write(1)
     with unchanged():
         with pytest.raises(PermissionDenied):
@@ -244,7 +244,7 @@ def test_who_may_not_read_is_told_so(write):
                 call(actor=NOBODY, table=T, plan="x")
 
 
-def test_a_malformed_request(write):
+def test_malformed_requests_are_refused(write):
     write(1)
     with unchanged(), pytest.raises(InvalidInput, match="go together"):
         plan(start_snapshot_id=1001)
@@ -255,14 +255,14 @@ def test_manifests_outside_the_allowed_roots_are_not_opened(warehouse, tmp_path,
     outside.commit([outside.file([row(1)])])
     made = Written(warehouse / "inside", SIMPLE)
     made.manifests = list(outside.manifests)
-    made.commit()  # its list names a manifest elsewhere
+    made.commit()  # its list names a manifest in another directory
     make_namespace("ws")
     with unchanged(), pytest.raises(ForeignFile, match="does not belong to table"):
         register(made, "ws", "inside")
     with monkeypatch.context() as unguarded:
         unguarded.setattr(iceberg_files, "check_document", lambda *_: iceberg_files.References())
         register(made, "ws", "inside")
-    shutil.rmtree(outside.directory)  # whether it is there is not told
+    shutil.rmtree(outside.directory)  # the message does not reveal whether the file exists
     with unchanged(), pytest.raises(ForeignFile, match="does not belong to table"):
         plan(table=("ws", "inside"))
 
@@ -277,7 +277,7 @@ def test_a_link_out_of_the_roots_is_not_followed(write, warehouse, tmp_path):
         plan()
 
 
-def test_what_cannot_be_read_is_named(write):
+def test_unreadable_files_are_named(write):
     made = write(1)
     path = Path(made.manifests[0].manifest_path.removeprefix("file://"))
     path.unlink()
@@ -303,8 +303,8 @@ def test_a_manifest_that_is_too_large_is_not_read(write, monkeypatch):
         plan()
 
 
-def test_a_path_is_taken_as_it_is(warehouse):
-    """A percent sign is one, and a space needs no spelling."""
+def test_paths_are_not_decoded(warehouse):
+    """Percent signs are literal, and spaces are not encoded."""
     made = Written(warehouse / "a%20b c", SIMPLE)
     made.commit([made.file([row(1)])])
     register(made, "ws", "odd")

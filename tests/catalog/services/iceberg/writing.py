@@ -1,4 +1,4 @@
-"""PyIceberg writing to tables of this catalog without a server: its commits go to the services."""
+"""PyIceberg as a writer without a server: its commits call the services."""
 
 from typing import Any
 
@@ -21,23 +21,25 @@ class _Services(NoopCatalog):
     ) -> CommitTableResponse:
         change = TableChange(
             table=table.name(),
-            requirements=[one.model_dump(mode="json", by_alias=True) for one in requirements],
-            updates=[one.model_dump(mode="json", by_alias=True) for one in updates],
+            requirements=[
+                requirement.model_dump(mode="json", by_alias=True) for requirement in requirements
+            ],
+            updates=[update.model_dump(mode="json", by_alias=True) for update in updates],
         )
-        done = iceberg_commits.commit_table(actor=SYSTEM, change=change)
+        committed = iceberg_commits.commit_table(actor=SYSTEM, change=change)
         return CommitTableResponse.model_validate(
-            {"metadata-location": done.metadata_location, "metadata": done.document}
+            {"metadata-location": committed.metadata_location, "metadata": committed.document}
         )
 
 
 def open_table(*identifier: str) -> Table:
-    """The table as PyIceberg has it."""
-    found = iceberg_tables.load_table(actor=SYSTEM, table=identifier)
+    """The table as an object of PyIceberg."""
+    loaded = iceberg_tables.load_table(actor=SYSTEM, table=identifier)
     return Table(
         identifier,
-        TableMetadataUtil.parse_obj(found.document),
-        found.metadata_location,
-        load_file_io(io_properties(found.location), found.metadata_location),
+        TableMetadataUtil.parse_obj(loaded.document),
+        loaded.metadata_location,
+        load_file_io(io_properties(loaded.location), loaded.metadata_location),
         _Services("services"),
     )
 

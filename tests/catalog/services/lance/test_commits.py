@@ -1,4 +1,4 @@
-"""Writes during which something else happens to the table."""
+"""Writes to Lance tables that change while data is written."""
 
 import threading
 import time
@@ -64,7 +64,7 @@ def merge(data: pa.RecordBatchReader) -> None:
 
 
 def during(action: Callable[[], None]) -> pa.RecordBatchReader:
-    """A row of data that comes when the action was done."""
+    """A stream of one row, which runs an action before it returns the row."""
     data = pa.table({"id": [100]})
 
     def act() -> None:
@@ -87,7 +87,7 @@ def test_a_reused_name_gets_no_data_of_the_first_table(write, action):
         write(during(action))
     assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == NEW
     assert TableVersion.objects.filter(table__name="t", version=2).count() == 0
-    insert(NEW.to_reader())  # what this process knew of the first table is forgotten
+    insert(NEW.to_reader())  # the caches of the first table are cleared
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
 
 
@@ -106,7 +106,8 @@ def here(action: Callable[[], T_]) -> T_:
 
 
 def in_a_thread(action: Callable[[], T_]) -> T_:
-    """As a web server does: this thread gets no signals, so it calls Lance itself."""
+    """Run the action in a thread, as a web server does. It gets no signals, so it calls Lance
+    itself."""
 
     def act() -> T_:
         try:
@@ -216,7 +217,7 @@ def test_files_removed_with_their_table_are_not_a_failure(kind):
     write = partial(
         lance_commits.write, actor=SYSTEM, table=T, operation=data_operations.InsertIntoTable
     )
-    with pytest.raises(kind):  # of a table that is there it is one
+    with pytest.raises(kind):  # for an existing table, it is a failure
         write(work=fail)
     versions = list(TableVersion.objects.values())
     with pytest.raises(TableNotFound):
@@ -312,7 +313,7 @@ def test_writers_of_a_replaced_table_write_to_the_new_one():
     insert(NEW.to_reader())
     cached = dict(table_cache.tables._rows)
     drop()
-    table_cache.tables._rows.update(cached)  # as in a process that did not drop it
+    table_cache.tables._rows.update(cached)  # as in a process that did not drop the table
     insert(NEW.to_reader())
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
     assert all(

@@ -35,7 +35,7 @@ def ids(**options) -> list[int]:
     return rows["id"].to_pylist()
 
 
-def test_a_table_registered_at_a_former_location_is_opened_anew(warehouse):
+def test_a_table_registered_at_a_former_location_is_reopened(warehouse):
     make_namespace("w")
     for values in ([1, 2], [7, 8, 9]):
         shutil.rmtree(warehouse / "place", ignore_errors=True)
@@ -46,7 +46,7 @@ def test_a_table_registered_at_a_former_location_is_opened_anew(warehouse):
         commit([table_operations.DeregisterTable(table=T)], actor=SYSTEM)
 
 
-def test_a_branch_recreated_by_another_process_is_opened_anew(warehouse, monkeypatch):
+def test_a_branch_recreated_by_another_process_is_reopened(warehouse, monkeypatch):
     make_lance_table(T, pa.table({"id": [1]}))
     own = lance_datasets.session
     for value in (10, 20):

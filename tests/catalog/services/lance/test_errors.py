@@ -1,4 +1,4 @@
-"""Lance's error messages that are mistakes of the caller, and those that are not."""
+"""Errors of Lance: those caused by the caller are mapped, others are not."""
 
 import pyarrow as pa
 import pytest

@@ -61,7 +61,7 @@ def append(*numbers: int) -> None:
 
 
 def run() -> list[Job]:
-    """The jobs that wait, done."""
+    """Run the queued jobs."""
     jobs = list(Job.objects.filter(status=JobStatus.QUEUED).order_by("pk"))
     for job in jobs:
         job_runner.run_job(job.pk)
@@ -83,12 +83,12 @@ def test_an_auto_refreshed_view_follows_its_source(source):
     make_view("v")
     make_view("w", auto_refresh=False)
     assert tasks.refresh_views() == 1
-    assert tasks.refresh_views() == 0  # it waits for its job
+    assert tasks.refresh_views() == 0  # the job is queued
     (job,) = run()
     assert (job.status, job.transaction.actor) == ("succeeded", "ada")
     assert (rows("v"), rows("w")) == ([1, 2, 3], [])
     let_pause_pass()
-    assert tasks.refresh_views() == 0  # nothing new
+    assert tasks.refresh_views() == 0  # no new version
     append(4)
     assert tasks.refresh_views() == 1
     run()
@@ -159,7 +159,7 @@ def test_lag_counts_source_versions(source):
 
 
 def test_an_overtaken_refresh_writes_nothing(source, monkeypatch):
-    """Its rows would exist twice."""
+    """Otherwise its rows would exist twice."""
     make_view()
     job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     job = Job.objects.get(transaction=job_id)
@@ -177,7 +177,7 @@ def test_an_overtaken_refresh_writes_nothing(source, monkeypatch):
 
 
 def test_a_committed_but_unrecorded_refresh_is_not_repeated(source):
-    """The worker died between the two."""
+    """The worker died between the commit and the record."""
     make_view()
     job_id = refreshes.start_refresh(actor=ADA, table=VIEW, refresh=Refresh())
     job = Job.objects.get(transaction=job_id)
@@ -211,7 +211,7 @@ def test_clients_may_not_create_versions_of_a_view(source):
     version = version_operations.CreateVersion(
         table=VIEW, version=2, manifest_path="elsewhere/2.manifest"
     )
-    for _ in range(2):  # the short way, and the long one
+    for _ in range(2):  # with the fast path, and without
         with pytest.raises(InvalidTableState, match="is a materialized view"):
             commit([version], actor=SYSTEM)
 

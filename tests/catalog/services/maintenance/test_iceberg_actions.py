@@ -1,4 +1,4 @@
-"""Jobs of Iceberg tables, up to what Spark is asked to do."""
+"""Jobs of Iceberg tables, up to the requests to Spark."""
 
 import time
 from pathlib import Path
@@ -27,34 +27,34 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeSpark:
-    """Keeps what it is asked, and answers as it is told."""
+    """Stores its requests, and returns configured answers."""
 
     def __init__(self, **answer: Any) -> None:
         self.answer = answer
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     def __call__(
         self, job: Job, script: str, request: Any, report: Any, *, needs_iceberg: bool = False
     ) -> dict[str, Any]:
         assert (script, needs_iceberg) == ("iceberg", True)
-        self.asked.append(dict(request))
+        self.requests.append(dict(request))
         return self.answer
 
 
-def start(kind: str, *, is_dry_run: bool = False, **asked: Any) -> Job:
+def start(kind: str, *, is_dry_run: bool = False, **options: Any) -> Job:
     operation = job_operations.StartMaintenance(
         table=("ws", "t"),
         format=TableFormat.ICEBERG,
         kind_of_job=kind,
         is_dry_run=is_dry_run,
-        parameters={"policy": asked},
+        parameters={"policy": options},
     )
     job: Job = commit([operation], actor=SYSTEM).results[0]
     return job
 
 
-def run(kind: str, spark: FakeSpark, **asked: Any) -> Job:
-    job = start(kind, **asked)
+def run(kind: str, spark: FakeSpark, **options: Any) -> Job:
+    job = start(kind, **options)
     job_runner.run_job(job.pk, spark=spark)
     job.refresh_from_db()
     return job
@@ -64,14 +64,19 @@ def row(*identifier: str) -> Table:
     return Table.objects.named(identifier).get()
 
 
-def test_a_table_without_snapshots_is_well() -> None:
+def test_a_table_without_snapshots_is_healthy() -> None:
     make_iceberg_table("ws", "t")
 
-    found = iceberg_statistics.measure(row("ws", "t"), effective([]))
+    measured = iceberg_statistics.measure(row("ws", "t"), effective([]))
 
-    assert found is not None
-    assert (found.format, found.files, found.rows, found.versions) == ("iceberg", 0, 0, 0)
-    assert found.metadata_bytes > 100
+    assert measured is not None
+    assert (measured.format, measured.files, measured.rows, measured.versions) == (
+        "iceberg",
+        0,
+        0,
+        0,
+    )
+    assert measured.metadata_bytes > 100
 
 
 @pytest.mark.parametrize(
@@ -80,30 +85,30 @@ def test_a_table_without_snapshots_is_well() -> None:
         {action.key for action in maintenance_actions.of_format("iceberg")} - {"remove_orphans"}
     ),
 )
-def test_what_has_nothing_to_do_starts_no_spark(kind: str) -> None:
+def test_jobs_without_work_do_not_start_spark(kind: str) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark()
 
     job = run(kind, spark)
 
     assert job.status == JobStatus.SUCCEEDED
-    assert job.error  # the remark
+    assert job.error  # the message
     assert job.result["before"]["files"] == 0
-    assert spark.asked == []
+    assert spark.requests == []
 
 
 @pytest.mark.parametrize("is_dry_run", [True, False])
-def test_orphans(is_dry_run: bool) -> None:
+def test_orphans_are_removed(is_dry_run: bool) -> None:
     make_iceberg_table("ws", "t")
     spark = FakeSpark(orphan_files_count=2, orphan_bytes=7, orphan_files=["a", "b"])
 
     job = run("remove_orphans", spark, is_dry_run=is_dry_run, orphan_age=5)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
-    (asked,) = spark.asked
-    age = time.time() - asked.pop("older_than_ms") / 1000
+    (request,) = spark.requests
+    age = time.time() - request.pop("older_than_ms") / 1000
     assert 86_400 <= age < 86_500, "never below a day"
-    assert asked == {
+    assert request == {
         "action": "remove_orphans",
         "table": ["ws", "t"],
         "is_dry_run": is_dry_run,
@@ -112,13 +117,13 @@ def test_orphans(is_dry_run: bool) -> None:
         "foreign_prefixes": [],
     }
     assert job.result["planned" if is_dry_run else "done"] == spark.answer
-    told = AuditEvent.objects.filter(action="maintenance.remove_orphans")
+    events = AuditEvent.objects.filter(action="maintenance.remove_orphans")
     if is_dry_run:
         assert "files" not in job.result
-        assert not told.exists()
+        assert not events.exists()
     else:
         assert (job.result["files"], job.result["bytes"]) == (2, 7)
-        assert told.get().after == {
+        assert events.get().after == {
             "job": job.pk,
             "files": 2,
             "bytes": 7,
@@ -126,11 +131,11 @@ def test_orphans(is_dry_run: bool) -> None:
         }
 
 
-# --- what the ledger names -------------------------------------------------------------------------
+# --- files of the ledger ---------------------------------------------------------------------------
 
 
 def grow(times: int, **properties: str) -> None:
-    """A table, and so many snapshots of it, each with a file of its own."""
+    """A table with this number of snapshots, each with its own file."""
     make_namespace("ws")
     create = {"properties": properties} if properties else {}
     make_iceberg_table("ws", "t", **create)
@@ -148,25 +153,25 @@ def ledger(*, visible: bool = True) -> dict[int, str]:
     }
 
 
-def test_metadata_files_that_the_ledger_names_are_no_orphans() -> None:
+def test_metadata_files_of_the_ledger_are_not_orphans() -> None:
     grow(4, **{"write.metadata.previous-versions-max": "1"})
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
 
     run("remove_orphans", spark)
 
     assert len(ledger()) > 4
-    assert spark.asked[0]["kept_metadata"] == sorted(ledger().values())
+    assert spark.requests[0]["kept_metadata"] == sorted(ledger().values())
 
 
-def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
+def test_versions_that_left_the_log_are_removed_from_the_ledger_later() -> None:
     grow(4, **{"write.metadata.previous-versions-max": "1"})
     before, spark = ledger(), FakeSpark(deleted_data_files_count=0)
     newest = max(before)
 
     with unchanged():
         assert iceberg_statistics.measure(row("ws", "t"), effective([])) is not None
-    told = run("clean_up", spark, is_dry_run=True, keep_for=0, keep_versions=1).result
-    assert told["planned"]["forgotten_versions"] == newest - 1
+    result = run("clean_up", spark, is_dry_run=True, keep_for=0, keep_versions=1).result
+    assert result["planned"]["forgotten_versions"] == newest - 1
     run("clean_up", spark, keep_for=3600, keep_versions=1)
     run("clean_up", spark, keep_for=0, keep_versions=100)
     assert ledger() == before, "too young, or among those that are kept"
@@ -182,7 +187,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
     assert audited.after == {"ranges": [[0, newest - 1]], "retired": newest - 1, "job": job.pk}
     spark = FakeSpark(orphan_files_count=0, orphan_bytes=0, orphan_files=[])
     run("remove_orphans", spark)
-    assert spark.asked[0]["kept_metadata"] == sorted(before[version] for version in ledger())
+    assert spark.requests[0]["kept_metadata"] == sorted(before[version] for version in ledger())
     assert iceberg_tables.load_table(actor=SYSTEM, table=("ws", "t")).document["snapshots"]
 
 
@@ -190,7 +195,7 @@ def test_what_the_log_has_forgotten_the_ledger_forgets_in_its_time() -> None:
 
 
 class Expiring(FakeSpark):
-    """Removes some of the files that only old snapshots have, as Iceberg would all."""
+    """Removes some of the files that only old snapshots have; Iceberg would remove all."""
 
     def __init__(self, *names: str, **answer: Any) -> None:
         super().__init__(**answer)
@@ -203,32 +208,36 @@ class Expiring(FakeSpark):
         return super().__call__(*args, **options)
 
 
-def test_the_bytes_that_went_are_told() -> None:
+def test_removed_bytes_are_reported() -> None:
     grow(3)
     location = Path(row("ws", "t").location)
     data = {path: path.stat().st_size for path in location.rglob("*.parquet")}
     snapshots = open_table("ws", "t").snapshots()
     last = {local(task.file.file_path) for task in open_table("ws", "t").scan().plan_files()}
-    gone = {path: size for path, size in data.items() if path not in last}
-    assert len(gone) == 2
-    lists = {local(one.manifest_list) for one in snapshots[:-1]}
+    unreferenced = {path: size for path, size in data.items() if path not in last}
+    assert len(unreferenced) == 2
+    lists = {local(snapshot.manifest_list) for snapshot in snapshots[:-1]}
 
-    told = run("clean_up", FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
-    planned = told.result["planned"]
+    dry = run("clean_up", FakeSpark(), is_dry_run=True, keep_for=0, keep_versions=1)
+    planned = dry.result["planned"]
     assert planned["snapshots_count"] == len(snapshots) - 1
-    assert planned["bytes"] >= sum(gone.values()) + sum(path.stat().st_size for path in lists)
-    assert planned["files"] > len(gone) + len(lists)
+    assert planned["bytes"] >= sum(unreferenced.values()) + sum(
+        path.stat().st_size for path in lists
+    )
+    assert planned["files"] > len(unreferenced) + len(lists)
 
-    spark = Expiring(*(path.name for path in gone), deleted_data_files_count=2, deleted_x=None)
+    spark = Expiring(
+        *(path.name for path in unreferenced), deleted_data_files_count=2, deleted_x=None
+    )
     job = run("clean_up", spark, keep_for=0, keep_versions=1)
 
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert job.result["files"] == 2
-    assert job.result["bytes"] == sum(gone.values()), "of what is still there nothing counts"
+    assert job.result["bytes"] == sum(unreferenced.values()), "files that still exist do not count"
     assert job.result["planned"]["bytes"] == planned["bytes"]
 
 
-def test_of_too_many_files_no_bytes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_not_reported_for_too_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(iceberg_statistics, "MAX_FILES", 1)
     grow(3)
 
@@ -247,11 +256,11 @@ def local(uri: str) -> Path:
 def refused(spark: FakeSpark) -> str:
     job = run("remove_orphans", spark)
     assert (job.status, job.attempts) == (JobStatus.FAILED, 1)
-    assert spark.asked == []
+    assert spark.requests == []
     return job.error
 
 
-def test_no_orphans_where_another_table_lies() -> None:
+def test_orphans_are_not_removed_in_the_directory_of_another_table() -> None:
     make_iceberg_table("ws", "t")
     other = make_table("ws", "lance")
     Table.objects.filter(pk=other.pk).update(location=row("ws", "t").location + "/inside")
@@ -259,7 +268,7 @@ def test_no_orphans_where_another_table_lies() -> None:
     assert "may belong to another table" in refused(FakeSpark())
 
 
-def test_no_orphans_where_a_dropped_table_left_files() -> None:
+def test_orphans_are_not_removed_in_the_directory_of_a_dropped_table() -> None:
     make_iceberg_table("ws", "t")
     inside = Path(row("ws", "t").location, "inside")
     other = make_table("ws", "gone")
@@ -272,7 +281,7 @@ def test_no_orphans_where_a_dropped_table_left_files() -> None:
 
 
 @pytest.mark.parametrize("path", ["{location}", "{location}/data", "{above}"])
-def test_no_orphans_where_another_table_has_files(path: str) -> None:
+def test_orphans_are_not_removed_in_a_directory_with_files_of_another_table(path: str) -> None:
     make_iceberg_table("ws", "t")
     make_iceberg_table("ws", "other")
     location = row("ws", "t").location
@@ -282,7 +291,7 @@ def test_no_orphans_where_another_table_has_files(path: str) -> None:
     assert "may belong to another table" in refused(FakeSpark())
 
 
-def test_no_files_are_removed_of_a_table_that_shares_them() -> None:
+def test_shared_files_of_a_table_are_not_removed() -> None:
     make_iceberg_table("ws", "t", properties={"gc.enabled": "false"})
 
     assert "gc.enabled=false" in refused(FakeSpark())

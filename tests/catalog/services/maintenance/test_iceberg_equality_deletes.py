@@ -1,4 +1,4 @@
-"""Equality deletes, as Flink writes them: their tables are not well, and compaction is what helps."""
+"""Equality deletes, as Flink writes them: they lower the score, and compaction removes them."""
 
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,9 @@ def register(made: Written, directory: Path) -> Table:
 
 
 def measure(table: Table) -> Statistics:
-    found = iceberg_statistics.measure(table, POLICY)
-    assert found is not None
-    return found
+    measured = iceberg_statistics.measure(table, POLICY)
+    assert measured is not None
+    return measured
 
 
 def upserted(directory: Path, *specs: dict[str, Any]) -> Written:
@@ -57,54 +57,54 @@ def upserted(directory: Path, *specs: dict[str, Any]) -> Written:
     for number in range(4):
         made.commit([made.file(rows(*range(10 * number, 10 * number + 10), part=number))])
     for key in (1, 11, 21):
-        part = key // 10
+        partition = key // 10
         made.commit(
-            [made.file(rows(key, part=part))],
-            [made.file(rows(key, part=part), content=EQUALITY, equality_ids=[1])],
+            [made.file(rows(key, part=partition))],
+            [made.file(rows(key, part=partition), content=EQUALITY, equality_ids=[1])],
             operation="overwrite",
         )
     return made
 
 
 def test_equality_deletes_are_measured(warehouse):
-    found = measure(register(upserted(warehouse / "t"), warehouse / "t"))
-    assert (found.equality_delete_files, found.equality_deletes) == (3, 3)
-    assert (found.delete_files, found.deleted_rows) == (0, 0)
-    assert planning.score(found, POLICY) < 100
+    measured = measure(register(upserted(warehouse / "t"), warehouse / "t"))
+    assert (measured.equality_delete_files, measured.equality_deletes) == (3, 3)
+    assert (measured.delete_files, measured.deleted_rows) == (0, 0)
+    assert planning.score(measured, POLICY) < 100
 
 
-def test_many_of_them_make_compaction_worth_it(warehouse, monkeypatch):
+def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
     made = upserted(warehouse / "t")
     many = [made.file(rows(key), content=EQUALITY, equality_ids=[1]) for key in range(10)]
     made.commit(many, operation="delete")
     table = register(made, warehouse / "t")
-    found = measure(table)
-    assert found.equality_delete_files == 13
-    # All files of the table are older than these.
-    assert (found.files, found.rewrite_files) == (7, 7)
-    (job,) = maintenance_actions.plan(found, POLICY)
+    measured = measure(table)
+    assert measured.equality_delete_files == 13
+    # All files of the table are older than the deletes.
+    assert (measured.files, measured.rewrite_files) == (7, 7)
+    (job,) = maintenance_actions.plan(measured, POLICY)
     assert job.kind == "compact"
     assert "13 equality delete files have 13 keys" in job.reason
-    assert iceberg_actions._options(found, POLICY)["delete-file-threshold"] == "1"
+    assert iceberg_actions._options(measured, POLICY)["delete-file-threshold"] == "1"
 
 
-def test_they_reach_older_files_of_their_partition_alone(warehouse):
+def test_equality_deletes_apply_to_older_files_of_their_partition(warehouse):
     made = upserted(warehouse / "t", BY_PART)
     keys = rows(*range(10, 20), part=1)
     made.commit([made.file(keys, content=EQUALITY, equality_ids=[1])], operation="delete")
     made.commit([made.file(rows(10, part=1))])
-    found = measure(register(made, warehouse / "t"))
+    measured = measure(register(made, warehouse / "t"))
     # With the older files of a partition its small ones are rewritten; partition 3 has no deletes.
-    assert (found.equality_delete_files, found.equality_deletes) == (4, 13)
-    assert (found.files, found.rewrite_files) == (8, 7)
+    assert (measured.equality_delete_files, measured.equality_deletes) == (4, 13)
+    assert (measured.files, measured.rewrite_files) == (8, 7)
 
 
-def test_a_few_of_them_are_left_alone(warehouse):
+def test_few_equality_deletes_are_not_compacted(warehouse):
     made = Written(warehouse / "t", SCHEMA)
     made.commit([made.file(rows(*range(1000)))])
     made.commit([made.file(rows(1), content=EQUALITY, equality_ids=[1])], operation="delete")
-    found = measure(register(made, warehouse / "t"))
-    assert (found.equality_delete_files, found.rewrite_files) == (1, 0)
-    assert maintenance_actions.plan(found, POLICY) == []
-    assert "delete-file-threshold" not in iceberg_actions._options(found, POLICY)
+    measured = measure(register(made, warehouse / "t"))
+    assert (measured.equality_delete_files, measured.rewrite_files) == (1, 0)
+    assert maintenance_actions.plan(measured, POLICY) == []
+    assert "delete-file-threshold" not in iceberg_actions._options(measured, POLICY)
     assert Job.objects.count() == 0

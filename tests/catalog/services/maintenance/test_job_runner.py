@@ -1,4 +1,4 @@
-"""Jobs: the data of dropped tables is removed after the commit, once, and can be canceled."""
+"""Purge jobs: the data of dropped tables is removed once, after the commit, unless canceled."""
 
 import os
 from datetime import timedelta
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 
 @pytest.fixture
 def sent(monkeypatch) -> list[int]:
-    """The jobs that the broker was told of."""
-    found: list[int] = []
+    """Ids of the jobs sent to the broker."""
+    sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
     )
-    return found
+    return sent_jobs
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def job(sent) -> Job:
 
 
 def aside(job: Job) -> str:
-    """Where a purge has put the table's directory."""
+    """The path to which a purge renames the table's directory."""
     return f"{job.table.location}.purged-{job.pk}"
 
 
 def run_at_once(job: Job) -> None:
-    """Run a job that waits for its next attempt."""
+    """Run a job that waits for a retry."""
     Job.objects.filter(pk=job.pk, status=JobStatus.QUEUED).update(lease_until=None)
     job_runner.run_job(job.pk)
 
@@ -69,13 +69,13 @@ def cancel(job: Job) -> None:
     )
 
 
-def test_the_broker_is_told_after_the_commit(job: Job, sent):
+def test_jobs_are_sent_to_the_broker_after_the_commit(job: Job, sent):
     assert sent == [job.pk]
     assert status(job) == ("queued", "Queued")
 
 
 @pytest.mark.parametrize("run", [job_runner.run_job, tasks.run_job], ids=["service", "task"])
-def test_removes_the_data(job: Job, run):
+def test_a_purge_removes_the_data(job: Job, run):
     other = make_table("ws", "other")
     stage(other, 1)
     run(job.pk)
@@ -85,21 +85,21 @@ def test_removes_the_data(job: Job, run):
     assert job.lease_until is None
     assert not Path(job.table.location).exists()
     assert len(files(other.location)) == 1
-    assert Table.objects.get(name="t").state == TableState.DROPPED  # the row stays
+    assert Table.objects.get(name="t").state == TableState.DROPPED  # the row is kept
 
 
-def test_twice_is_once(job: Job):
+def test_a_repeated_run_has_no_effect(job: Job):
     job_runner.run_job(job.pk)
     before = Job.objects.values().get()
     job_runner.run_job(job.pk)
     assert Job.objects.values().get() == before
 
 
-def test_a_job_that_is_not_there():
+def test_a_missing_job_is_ignored():
     job_runner.run_job(12345)
 
 
-def test_a_table_without_files(sent):
+def test_the_purge_of_a_table_without_files_succeeds(sent):
     make_table("ws", "t")
     commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
     job = Job.objects.get()
@@ -108,7 +108,7 @@ def test_a_table_without_files(sent):
     assert job.progress == 0
 
 
-def test_a_failing_storage_is_tried_again_and_goes_on(job: Job, monkeypatch):
+def test_a_purge_is_retried_after_a_storage_failure(job: Job, monkeypatch):
     real = os.unlink
     calls = []
 
@@ -124,7 +124,7 @@ def test_a_failing_storage_is_tried_again_and_goes_on(job: Job, monkeypatch):
     assert (job.attempts, job.error, job.finished_at) == (1, "storage is away", None)
     assert not Path(job.table.location).exists()
     assert len(files(aside(job))) == 2
-    assert job.lease_until > timezone.now()  # it waits before it tries again
+    assert job.lease_until > timezone.now()  # the job waits before the retry
     job_runner.run_job(job.pk)
     assert jobs.send_waiting_jobs() == 0
     assert status(job) == ("queued", "Running")
@@ -134,7 +134,7 @@ def test_a_failing_storage_is_tried_again_and_goes_on(job: Job, monkeypatch):
     assert not Path(aside(job)).exists()
 
 
-def test_it_gives_up_after_some_attempts(job: Job, monkeypatch):
+def test_a_job_fails_after_the_last_attempt(job: Job, monkeypatch):
     def fail(location):
         raise PermissionError("not allowed")
 
@@ -149,7 +149,7 @@ def test_it_gives_up_after_some_attempts(job: Job, monkeypatch):
     assert job.attempts == jobs.MAX_ATTEMPTS
 
 
-def test_canceled_while_it_waits(job: Job):
+def test_a_queued_job_is_canceled(job: Job):
     before = files(job.table.location)
     cancel(job)
     assert status(job) == ("canceled", "Canceled")
@@ -158,7 +158,7 @@ def test_canceled_while_it_waits(job: Job):
     assert files(job.table.location) == before
 
 
-def test_canceled_while_it_runs(job: Job, monkeypatch):
+def test_a_running_job_is_canceled(job: Job, monkeypatch):
     real = locks.lock_table_row
 
     def cancel_now(pk: int) -> Table:
@@ -172,8 +172,8 @@ def test_canceled_while_it_runs(job: Job, monkeypatch):
     assert len(files(job.table.location)) == 4
 
 
-def test_canceled_too_late(job: Job, monkeypatch):
-    """Once the directory is set aside it goes on, and says so."""
+def test_a_purge_that_began_is_not_canceled(job: Job, monkeypatch):
+    """Once the directory is renamed, the purge continues and logs a message."""
     real = local_directories.remove_tree
 
     def cancel_after_two(directory):
@@ -188,22 +188,22 @@ def test_canceled_too_late(job: Job, monkeypatch):
     assert not Path(aside(job)).exists()
 
 
-def test_a_bug_ends_in_the_row(job: Job, monkeypatch):
+def test_an_unexpected_error_is_stored_in_the_job(job: Job, monkeypatch):
     monkeypatch.setattr(local_directories, "set_aside", lambda *args: 1 / 0)
     job_runner.run_job(job.pk)
     assert status(job) == ("queued", "Running")
     assert job.error == "division by zero"
 
 
-def test_a_stalled_worker_spares_the_next_table(job: Job, monkeypatch):
-    """It wakes up when the location belongs to another table already."""
+def test_a_stalled_worker_does_not_remove_files_of_a_new_table(job: Job, monkeypatch):
+    """It continues when the location already belongs to another table."""
     real = local_directories.remove_tree
     location = job.table.location
 
     def stall(directory):
         Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
         monkeypatch.setattr(local_directories, "remove_tree", real)
-        job_runner.run_job(job.pk)  # another worker takes it over and ends it
+        job_runner.run_job(job.pk)  # another worker takes over the job and ends it
         again = make_table("ws", "again", location=location)
         stage(again, 1)
         return real(directory)
@@ -214,7 +214,7 @@ def test_a_stalled_worker_spares_the_next_table(job: Job, monkeypatch):
     assert len(files(location)) == 1
 
 
-def test_a_table_inside_the_location_is_spared(job: Job, caplog):
+def test_a_purge_keeps_a_table_inside_the_location(job: Job, caplog):
     inner = make_table("ws", "inner")
     inner.location = f"{job.table.location}/inner"
     inner.save()
@@ -222,12 +222,12 @@ def test_a_table_inside_the_location_is_spared(job: Job, caplog):
     job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert job.error == "its files also belong to another table"
-    assert "ws.inner" in caplog.text  # is told to whoever runs the server, and to no reader
+    assert "ws.inner" in caplog.text  # appears in the server's log, and is hidden from readers
     assert len(files(job.table.location)) == 5
 
 
-def test_no_table_lies_around_what_a_deregistered_one_keeps(sent):
-    """Else dropping it would remove data that somebody may bring back."""
+def test_a_new_table_may_not_enclose_a_deregistered_one(sent):
+    """Otherwise a drop of the new table would remove data that can be registered again."""
     inner = make_table("ws", "inner", location="outer/inner")
     stage(inner, 1)
     commit([table_operations.DeregisterTable(table=("ws", "inner"))], actor=SYSTEM)
@@ -244,7 +244,7 @@ def test_no_table_lies_around_what_a_deregistered_one_keeps(sent):
     )
 
 
-def test_a_dead_workers_job_is_taken_over(job: Job, sent):
+def test_the_job_of_a_dead_worker_is_taken_over(job: Job, sent):
     Job.objects.update(
         status=JobStatus.RUNNING, attempts=1, lease_until=timezone.now() - timedelta(seconds=1)
     )
@@ -264,7 +264,7 @@ def test_an_expired_lease_may_be_taken_directly(job: Job):
     assert status(job)[0] == "succeeded"
 
 
-def test_a_living_workers_job_is_left_alone(job: Job, sent):
+def test_the_job_of_a_live_worker_is_not_taken_over(job: Job, sent):
     Job.objects.update(
         status=JobStatus.RUNNING, attempts=1, lease_until=timezone.now() + timedelta(minutes=1)
     )
@@ -281,17 +281,17 @@ def test_a_worker_that_lost_its_lease_stops(job: Job, monkeypatch):
 
     def lose(location):
         for removed in real(location):
-            if removed == 1:  # another worker has it now
+            if removed == 1:  # another worker has the job now
                 Job.objects.filter(pk=job.pk).update(attempts=2)
             yield removed
 
     monkeypatch.setattr(local_directories, "remove_tree", lose)
     job_runner.run_job(job.pk)
-    assert status(job)[0] == "running"  # it is the other's to end
+    assert status(job)[0] == "running"  # the other worker ends the job
     assert len(files(aside(job))) == 3
 
 
-def test_what_waits_is_sent_again(job: Job, sent):
+def test_queued_jobs_are_sent_again(job: Job, sent):
     sent.clear()
     assert jobs.send_waiting_jobs() == 1
     assert sent == [job.pk]
@@ -299,14 +299,14 @@ def test_what_waits_is_sent_again(job: Job, sent):
     assert jobs.send_waiting_jobs() == 0
 
 
-def test_a_table_that_was_brought_back_keeps_its_data(job: Job):
+def test_an_undropped_table_keeps_its_data(job: Job):
     Table.objects.update(state=TableState.LIVE)
     job_runner.run_job(job.pk)
     assert status(job) == ("canceled", "Canceled")
     assert len(files(job.table.location)) == 4
 
 
-def test_a_location_that_another_table_has_is_not_removed(job: Job):
+def test_the_location_of_another_table_is_not_removed(job: Job):
     location = job.table.location
     Table.objects.filter(pk=job.table_id).update(location=f"{location}-old")
     stays = make_table("ws", "stays", location=location)
@@ -316,7 +316,7 @@ def test_a_location_that_another_table_has_is_not_removed(job: Job):
     assert len(files(stays.location)) == 4
 
 
-def test_a_location_is_not_given_out_while_it_is_purged(job: Job):
+def test_a_location_is_not_assigned_during_its_purge(job: Job):
     location = job.table.location
     for state in (JobStatus.QUEUED, JobStatus.RUNNING):
         Job.objects.update(status=state)
@@ -330,29 +330,29 @@ def test_a_location_is_not_given_out_while_it_is_purged(job: Job):
     )
 
 
-def test_messages_are_forgotten_before_they_pile_up(job: Job, settings, monkeypatch):
-    """Beat sends what waits again and again; a worker that is busy for long takes none of them."""
-    told: list[float] = []
+def test_messages_to_the_broker_expire(job: Job, settings, monkeypatch):
+    """Beat sends queued jobs repeatedly. A worker that is busy for long takes none of the messages."""
+    delays: list[float] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda *_, expires, **options: told.append(expires)
+        "celery.current_app.send_task", lambda *_, expires, **options: delays.append(expires)
     )
     jobs.send_waiting_jobs()
     every = settings.CELERY_BEAT_SCHEDULE["send-queued-jobs"]["schedule"]
-    assert 4 * every <= told[0] <= 10 * every
+    assert 4 * every <= delays[0] <= 10 * every
 
 
-def test_a_cascade_ends_when_its_last_job_ends(sent):
+def test_a_cascade_succeeds_with_its_last_job(sent):
     for name in ("a", "b", "c"):
         stage(make_table("ws", name), 1)
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
-    left = list(Job.objects.order_by("pk"))
-    assert sent == [job.pk for job in left]
-    for job, expected in zip(left, ("Running", "Running", "Succeeded"), strict=True):
+    queued = list(Job.objects.order_by("pk"))
+    assert sent == [job.pk for job in queued]
+    for job, expected in zip(queued, ("Running", "Running", "Succeeded"), strict=True):
         job_runner.run_job(job.pk)
         assert status(job) == ("succeeded", expected)
 
 
-def test_a_cascade_of_which_one_fails(sent, monkeypatch):
+def test_a_cascade_fails_if_one_of_its_jobs_fails(sent, monkeypatch):
     for name in ("a", "b"):
         stage(make_table("ws", name), 1)
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)

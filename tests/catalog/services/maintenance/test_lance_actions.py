@@ -1,4 +1,4 @@
-"""Measuring Lance tables, and bringing their indexes up to date."""
+"""Measurement of Lance tables, and optimization of their indexes."""
 
 import time
 from typing import Any
@@ -86,28 +86,32 @@ def test_a_table_without_data_is_not_measured():
     assert lance_actions.measure(make_table("ws", "t"), policy()) is None
 
 
-def test_the_figures_of_a_table():
+def test_a_table_is_measured():
     row = make_lance_table(TABLE, numbers(0, 3000))
     make_index()
     append(3000, 500, per_file=100)
     lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 600 or id = 3001")
-    found = lance_actions.measure(row, policy(target_rows=2048))
+    measured = lance_actions.measure(row, policy(target_rows=2048))
     data = sum(len(c) for name, c in files(row.location).items() if name.startswith("data/"))
-    assert found is not None
-    assert (found.format, found.version) == ("lance", newest().version)
-    assert (found.rows, found.deleted_rows) == (2899, 601)
-    assert (found.files, found.small_files, found.bytes) == (6, 5, data)
-    # The five small ones become one; the large one loses its deleted rows, and is written as two.
-    assert (found.rewrite_files, found.rewritten_files, found.rewrite_bytes) == (6, 3, data)
-    assert (found.versions, found.old_versions) == (4, 0)
-    assert found.metadata_bytes == sum(
+    assert measured is not None
+    assert (measured.format, measured.version) == ("lance", newest().version)
+    assert (measured.rows, measured.deleted_rows) == (2899, 601)
+    assert (measured.files, measured.small_files, measured.bytes) == (6, 5, data)
+    # The five small files become one. The large file is rewritten as two, without its deleted rows.
+    assert (measured.rewrite_files, measured.rewritten_files, measured.rewrite_bytes) == (
+        6,
+        3,
+        data,
+    )
+    assert (measured.versions, measured.old_versions) == (4, 0)
+    assert measured.metadata_bytes == sum(
         len(c) for name, c in files(row.location).items() if name.endswith(".manifest")
     )
-    assert found.stale_indexes == (StaleIndex("id_idx", 499),)
-    assert found.indexes == 1
+    assert measured.stale_indexes == (StaleIndex("id_idx", 499),)
+    assert measured.indexes == 1
 
 
-def test_what_is_planned_of_the_figures():
+def test_a_plan_follows_from_the_figures():
     row = make_lance_table(TABLE, numbers(0, 10))
     make_index()
     append(10, 100, per_file=10)
@@ -116,29 +120,29 @@ def test_what_is_planned_of_the_figures():
     statistics = lance_actions.measure(row, rules)
     assert statistics is not None
     planned = maintenance_actions.plan(statistics, rules)
-    assert [(each.kind, each.mode) for each in planned] == [
+    assert [(job.kind, job.mode) for job in planned] == [
         ("optimize_indexes", "dry_run"),
         ("compact", "on"),
         ("clean_up", "dry_run"),
     ]
-    # Lance does not mix what an index knows with what it does not: the first file stays.
+    # Lance does not merge indexed with unindexed rows, so the first file is kept.
     assert (planned[1].files_gone, planned[1].is_for_spark) == (9, False)
     assert planned[0].parameters == {"indexes": ["id_idx"]}
 
 
-def test_measuring_a_table_of_many_fragments_takes_no_time():
+def test_a_table_with_many_fragments_is_measured_quickly():
     row = make_lance_table(TABLE, numbers(0, 1))
     append(1, 10_000, per_file=1)
     lance_datasets.clear_caches()
     began = time.monotonic()
-    found = lance_actions.measure(row, policy())
+    measured = lance_actions.measure(row, policy())
     took = time.monotonic() - began
-    assert found is not None
-    assert (found.files, found.rewrite_files, found.rewritten_files) == (10_001, 10_001, 1)
-    assert took < 20  # 0.5 s here, when nothing else goes on
+    assert measured is not None
+    assert (measured.files, measured.rewrite_files, measured.rewritten_files) == (10_001, 10_001, 1)
+    assert took < 20  # 0.5 s on an idle machine
 
 
-def test_measuring_changes_and_lists_nothing(monkeypatch):
+def test_a_measurement_writes_nothing_and_lists_no_directory(monkeypatch):
     row = make_lance_table(TABLE, numbers(0, 10))
 
     def refuse(*_: Any) -> None:
@@ -150,7 +154,7 @@ def test_measuring_changes_and_lists_nothing(monkeypatch):
     assert files(row.location) == before
 
 
-def test_indexes_that_are_behind_are_brought_up():
+def test_indexes_with_unindexed_rows_are_optimized():
     make_lance_table(TABLE, numbers(0, 100))
     make_index("one")
     append(100, 50)
@@ -160,7 +164,9 @@ def test_indexes_that_are_behind_are_brought_up():
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert job.result["before"] == {"indexes": 2, "stale_indexes": 2, "unindexed_rows": 70}
     assert job.result["after"] == {"indexes": 2, "stale_indexes": 0, "unindexed_rows": 0}
-    assert {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())} == {
+    assert {
+        index.name: index.unindexed_rows for index in lance_indexes.index_summaries(newest())
+    } == {
         "one": 0,
         "two": 0,
     }
@@ -175,14 +181,16 @@ def test_indexes_that_are_behind_are_brought_up():
     assert str(event.transaction_id) == job.result["transaction_id"]
 
 
-def test_only_those_named_are_brought_up():
+def test_only_the_named_indexes_are_optimized():
     make_lance_table(TABLE, numbers(0, 100))
     make_index("one")
     make_index("two", "BITMAP")
     append(100, 50)
     run(indexes=["two"])
-    found = {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())}
-    assert found == {"one": 50, "two": 0}
+    unindexed = {
+        index.name: index.unindexed_rows for index in lance_indexes.index_summaries(newest())
+    }
+    assert unindexed == {"one": 50, "two": 0}
 
 
 def test_a_dry_run_changes_nothing():
@@ -197,7 +205,7 @@ def test_a_dry_run_changes_nothing():
     assert run().result["after"] == job.result["after"]
 
 
-def test_indexes_that_know_all_are_left():
+def test_complete_indexes_are_not_optimized():
     make_lance_table(TABLE, numbers(0, 100))
     make_index()
     version = newest().version
@@ -206,7 +214,7 @@ def test_indexes_that_know_all_are_left():
     assert newest().version == version
 
 
-def test_an_index_that_is_gone_fails_the_job():
+def test_a_missing_index_fails_the_job():
     make_lance_table(TABLE, numbers(0, 100))
     job = run(indexes=["gone"])
     assert (job.status, job.error) == (
@@ -215,37 +223,38 @@ def test_an_index_that_is_gone_fails_the_job():
     )
 
 
-def vectors(part: Any, name: str = "v") -> pa.Table:
-    return pa.table({name: pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 8)})
+def vectors(data: Any, name: str = "v") -> pa.Table:
+    return pa.table({name: pa.FixedSizeListArray.from_arrays(pa.array(data.ravel()), 8)})
 
 
 def partitions(name: str = "v_idx") -> list[int]:
     """The number of partitions of each segment."""
-    return [each["num_partitions"] for each in newest().stats.index_stats(name)["indices"]]
+    return [index["num_partitions"] for index in newest().stats.index_stats(name)["indices"]]
 
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
-def test_a_vector_index_is_brought_up_and_keeps_its_partitions(kind):
-    """By itself Lance joins partitions that it holds for too small: it made one of these."""
+def test_optimizing_a_vector_index_keeps_its_partitions(kind):
+    """By default, Lance joins partitions that it considers too small; here it would join all into
+    one."""
     data = np.random.default_rng(1).random((1000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:600]))
     index = NewIndex(column="v", index_type=kind, num_partitions=4)
     lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
     (built,) = partitions()
     assert built > 1
-    for known, segments in ((700, 2), (800, 2), (900, 3), (1000, 2)):
-        rows = vectors(data[known - 100 : known]).to_reader()
+    for indexed_rows, segments in ((700, 2), (800, 2), (900, 3), (1000, 2)):
+        rows = vectors(data[indexed_rows - 100 : indexed_rows]).to_reader()
         lance_data.insert(actor=SYSTEM, table=TABLE, data=rows)
         job = run()
         assert job.result["after"]["unindexed_rows"] == 0, job.error
         assert partitions() == [built] * segments
     nearest = {"column": "v", "q": data[950], "k": 1, "nprobes": 4, "refine_factor": 5}
-    found = newest().to_table(nearest=nearest, columns=["v"])
-    assert found["v"].to_pylist() == [data[950].tolist()]
+    nearest_rows = newest().to_table(nearest=nearest, columns=["v"])
+    assert nearest_rows["v"].to_pylist() == [data[950].tolist()]
     assert Table.objects.get().state == "live"
 
 
-def test_large_partitions_are_divided():
+def test_large_partitions_are_split():
     data = np.random.default_rng(1).random((34_000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:9000]))
     index = NewIndex(column="v", index_type="IVF_FLAT", num_partitions=1)
@@ -256,7 +265,7 @@ def test_large_partitions_are_divided():
     assert divided > 1
 
 
-def test_an_index_built_by_the_size_of_its_partitions_keeps_to_it():
+def test_an_index_with_a_target_partition_size_keeps_it():
     data = np.random.default_rng(1).random((6000, 8), dtype=np.float32)
     make_lance_table(TABLE, vectors(data[:1000]))
     index = NewIndex(column="v", index_type="IVF_FLAT", target_partition_size=100)
@@ -269,7 +278,7 @@ def test_an_index_built_by_the_size_of_its_partitions_keeps_to_it():
 
 
 def nested(count: int) -> pa.Table:
-    """Fields inside of another, some with a dot in their names."""
+    """Nested fields, some of which have a dot in their names."""
     data = np.random.default_rng(count).random((count, 8), dtype=np.float32)
     numbers = pa.array(range(count), pa.int64())
     inside = pa.StructArray.from_arrays(
@@ -285,8 +294,8 @@ def build_nested(**columns: str) -> None:
         lance_indexes.create_index(actor=SYSTEM, table=TABLE, index=index)
 
 
-def test_indexes_of_fields_inside_of_others_are_brought_up():
-    """Lance by itself does not find vectors in a field whose name has a dot."""
+def test_indexes_of_nested_fields_are_optimized():
+    """By default, Lance does not find vectors in a field whose name has a dot."""
     make_lance_table(TABLE, nested(200))
     build_nested(plain="s.plain", dotted="s.`a.b`", vectors="s.`v.e`")
     lance_data.insert(actor=SYSTEM, table=TABLE, data=nested(100).to_reader())
@@ -297,8 +306,8 @@ def test_indexes_of_fields_inside_of_others_are_brought_up():
     assert newest().to_table(filter="s.`a.b` = 50").num_rows == 2
 
 
-def test_indexes_that_were_built_without_rows_are_brought_up():
-    """Lance by itself does not find the field of those inside of another field."""
+def test_indexes_that_were_built_without_rows_are_optimized():
+    """By default, Lance does not find the field of such an index if it is nested."""
     make_lance_table(TABLE, nested(10).slice(0, 0))
     build_nested(plain="s.plain", dotted="s.`a.b`", top="id")
     lance_data.insert(actor=SYSTEM, table=TABLE, data=nested(100).to_reader())
@@ -309,18 +318,18 @@ def test_indexes_that_were_built_without_rows_are_brought_up():
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *refused: str) -> None:
-    """Let Lance refuse to bring these indexes up."""
-    known = DatasetOptimizer.optimize_indices
+    """Let Lance refuse to optimize these indexes."""
+    optimize_indices = DatasetOptimizer.optimize_indices
 
     def optimize(self: Any, index_names: list[str], **options: Any) -> None:
         if set(index_names) & set(refused):
             raise OSError("Invalid user input: No column with name a.b, rust/src/scalar.rs:417:20")
-        known(self, index_names=index_names, **options)
+        optimize_indices(self, index_names=index_names, **options)
 
     monkeypatch.setattr(DatasetOptimizer, "optimize_indices", optimize)
 
 
-def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch):
+def test_an_index_that_lance_refuses_does_not_stop_the_others(monkeypatch):
     make_lance_table(TABLE, numbers(0, 100))
     for name, kind in (("one", "BTREE"), ("three", "ZONEMAP"), ("two", "BITMAP")):
         make_index(name, kind)
@@ -332,12 +341,14 @@ def test_an_index_that_lance_refuses_is_left_and_the_others_are_done(monkeypatch
     assert job.result["left"] == {"two": why}
     assert job.result["after"] == {"indexes": 3, "stale_indexes": 1, "unindexed_rows": 50}
     assert job.result["version"] == newest().version
-    found = {each.name: each.unindexed_rows for each in lance_indexes.index_summaries(newest())}
-    assert found == {"one": 0, "two": 50, "three": 0}
+    unindexed = {
+        index.name: index.unindexed_rows for index in lance_indexes.index_summaries(newest())
+    }
+    assert unindexed == {"one": 0, "two": 50, "three": 0}
     assert JobEvent.objects.get(level=JobEvent.Level.WARNING).message == why
 
 
-def test_a_job_of_nothing_but_refused_indexes_fails(monkeypatch):
+def test_a_job_whose_indexes_are_all_refused_fails(monkeypatch):
     row = make_lance_table(TABLE, numbers(0, 100))
     make_index("one")
     make_index("two", "BITMAP")

@@ -1,4 +1,4 @@
-"""Removing old versions: the ledger and the storage never tell different things for long."""
+"""Clean-up of old versions: ledger and storage agree afterwards."""
 
 import random
 import threading
@@ -65,7 +65,7 @@ def ids(*numbers: int) -> pa.Table:
 
 
 def make_versions(number: int = 6) -> Table:
-    """A table whose every version has one file that no other has, the first the oldest."""
+    """A table in which each version has one file that no other version has, oldest first."""
     row = make_lance_table(TABLE, ids(1))
     for version in range(2, number + 1):
         overwrite(version)
@@ -79,7 +79,7 @@ def overwrite(number: int) -> None:
 
 
 def age(days: float, **chosen: Any) -> None:
-    """Let time pass since versions were entered."""
+    """Set back the times at which versions were recorded."""
     for row in TableVersion.objects.filter(**chosen):
         row.created_at -= timedelta(days=days)
         row.save(update_fields=["created_at"])
@@ -105,7 +105,7 @@ def run(*, dry: bool = False, **values: Any) -> Job:
 
 
 def clean_up() -> None:
-    """The job without what catches its errors."""
+    """Run the work of the job without its error handling."""
     job = jobs.take(start().pk)
     assert job is not None
     lance_cleanup.clean_up(job, lambda *_: None)
@@ -129,23 +129,23 @@ def manifest_of(version: int) -> str:
 
 
 def rows(version: int | None = None, branch: str = "") -> list[int]:
-    found = lance_datasets.read(actor=SYSTEM, table=TABLE, version=version, branch=branch)
-    return found.to_table()["id"].to_pylist()
+    dataset = lance_datasets.read(actor=SYSTEM, table=TABLE, version=version, branch=branch)
+    return dataset.to_table()["id"].to_pylist()
 
 
-def test_old_versions_go_with_their_files():
+def test_old_versions_are_removed_with_their_files():
     row = make_versions()
     before = files(row.location)
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert in_ledger() == in_storage() == [5, 6]
-    gone = {name: len(content) for name, content in before.items()}
+    removed = {name: len(content) for name, content in before.items()}
     for name in files(row.location):
-        gone.pop(name, None)
-    assert sum(name.startswith("data/") for name in gone) == 4
-    assert sum(name.startswith("_versions/") for name in gone) == 4
-    assert job.result["files"] == len(gone) == 12  # with the transactions' files
-    assert job.result["bytes"] == sum(gone.values())
+        removed.pop(name, None)
+    assert sum(name.startswith("data/") for name in removed) == 4
+    assert sum(name.startswith("_versions/") for name in removed) == 4
+    assert job.result["files"] == len(removed) == 12  # including transaction files
+    assert job.result["bytes"] == sum(removed.values())
     assert job.result["before"]["versions"] == 6
     assert job.result["before"]["old_versions"] == 4
     assert job.result["after"]["versions"] == 2
@@ -155,7 +155,7 @@ def test_old_versions_go_with_their_files():
         rows(4)
 
 
-def test_the_audit_trail_tells_what_went():
+def test_removed_versions_are_in_the_audit_trail():
     make_versions()
     job = run()
     retired, removed = AuditEvent.objects.order_by("-pk")[:2][::-1]
@@ -171,20 +171,20 @@ def test_the_audit_trail_tells_what_went():
     assert retired.actor == removed.actor == "ada"
 
 
-def test_a_dry_run_tells_what_the_job_then_does():
+def test_a_dry_run_reports_the_plan_of_the_job():
     row = make_versions()
     before, lying = in_ledger(), files(row.location)
-    told = run(dry=True).result
+    planned = run(dry=True).result
     assert (in_ledger(), files(row.location)) == (before, lying)
-    done = run().result
-    assert told["plan"] == done["plan"]
-    assert told["plan"] == [
-        {"branch": "", "versions": [[1, 5]], "missing": [], "files": 12, "bytes": done["bytes"]}
+    executed = run().result
+    assert planned["plan"] == executed["plan"]
+    assert planned["plan"] == [
+        {"branch": "", "versions": [[1, 5]], "missing": [], "files": 12, "bytes": executed["bytes"]}
     ]
-    assert told["after"] == {key: done["after"][key] for key in told["after"]}
+    assert planned["after"] == {key: executed["after"][key] for key in planned["after"]}
 
 
-def test_there_may_be_nothing_to_do():
+def test_a_table_without_old_versions_is_unchanged():
     make_versions()
     run()
     audits = AuditEvent.objects.filter(action__startswith="maintenance.clean").count()
@@ -193,9 +193,9 @@ def test_there_may_be_nothing_to_do():
     assert AuditEvent.objects.filter(action__startswith="maintenance.clean").count() == audits
 
 
-def test_a_version_is_kept_for_so_long_after_it_was_the_newest():
+def test_the_retention_of_a_version_begins_when_it_is_replaced():
     make_versions(4)
-    overwrite(5)  # now; until a moment ago a reader was given version 4
+    overwrite(5)  # now; a moment ago, readers got version 4
     overwrite(6)
     overwrite(7)
     run(keep_versions=1)
@@ -203,13 +203,13 @@ def test_a_version_is_kept_for_so_long_after_it_was_the_newest():
     assert rows(4) == [4]
 
 
-def test_the_newest_versions_are_kept_however_old():
+def test_the_newest_versions_are_kept_whatever_their_age():
     make_versions()
     run(keep_versions=4)
     assert in_ledger() == in_storage() == [3, 4, 5, 6]
 
 
-def test_what_has_a_tag_is_kept():
+def test_tagged_versions_are_kept():
     make_versions()
     lance_tags.create_tag(actor=SYSTEM, table=TABLE, tag="v2", version=2)
     run()
@@ -217,7 +217,7 @@ def test_what_has_a_tag_is_kept():
     assert rows(2) == [2]
 
 
-def test_where_a_branch_began_is_kept_and_so_are_its_rows():
+def test_the_origin_of_a_branch_is_kept_with_its_rows():
     make_versions()
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     run()
@@ -225,7 +225,7 @@ def test_where_a_branch_began_is_kept_and_so_are_its_rows():
     assert rows(branch="dev") == [2]
 
 
-def test_branches_are_cleaned_as_well():
+def test_branches_are_cleaned_up():
     make_versions()
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     for number in range(10, 14):
@@ -235,13 +235,13 @@ def test_branches_are_cleaned_as_well():
     age(days=30)
     job = run()
     assert job.error == ""
-    assert [each["branch"] for each in job.result["plan"]] == ["dev", ""]
+    assert [branch["branch"] for branch in job.result["plan"]] == ["dev", ""]
     assert in_ledger("dev") == in_storage("dev") == [5, 6]
     assert (rows(branch="dev"), rows()) == ([13], [6])
     assert in_ledger() == in_storage() == [2, 5, 6]
 
 
-def test_what_a_view_shows_is_kept():
+def test_the_source_version_of_a_view_is_kept():
     make_versions(2)
     materialized_views.create_view(
         actor=ADA,
@@ -261,7 +261,7 @@ def test_what_a_view_shows_is_kept():
     assert list(of_table.values_list("version", flat=True)) == [2, 5, 6]
 
 
-def test_what_a_waiting_job_reads_is_kept():
+def test_the_version_that_a_queued_job_reads_is_kept():
     row = make_versions()
     Job.objects.create(kind=JobKind.BACKFILL_COLUMN, table=row, parameters={"read_version": 3})
     job = start()
@@ -274,7 +274,7 @@ class Killed(BaseException):
     pass
 
 
-def test_a_job_killed_before_the_files_are_gone_is_finished_by_the_next(monkeypatch):
+def test_a_job_killed_before_the_removal_of_files_is_completed_by_the_next(monkeypatch):
     make_versions()
 
     def die(*_: Any, **__: Any) -> None:
@@ -294,7 +294,7 @@ def test_a_job_killed_before_the_files_are_gone_is_finished_by_the_next(monkeypa
     assert job.result["files"] == 12
 
 
-def test_a_job_killed_after_the_files_are_gone_leaves_nothing_to_do(monkeypatch):
+def test_a_job_killed_after_the_removal_of_files_leaves_no_work(monkeypatch):
     make_versions()
 
     def die(*_: Any, **__: Any) -> None:
@@ -309,13 +309,13 @@ def test_a_job_killed_after_the_files_are_gone_leaves_nothing_to_do(monkeypatch)
     assert run().result["plan"] == []
 
 
-def test_a_version_that_gets_a_tag_meanwhile_comes_back(monkeypatch):
+def test_a_version_that_is_tagged_during_the_job_is_restored(monkeypatch):
     row = make_versions()
     original = lance.LanceDataset.cleanup_old_versions
 
-    def tag_first(self: Any, **given: Any) -> Any:
+    def tag_first(self: Any, **arguments: Any) -> Any:
         open_lance(row.location).tags.create("late", 3)
-        return original(self, **given)
+        return original(self, **arguments)
 
     monkeypatch.setattr(lance.LanceDataset, "cleanup_old_versions", tag_first)
     run()
@@ -325,7 +325,7 @@ def test_a_version_that_gets_a_tag_meanwhile_comes_back(monkeypatch):
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_it_comes_back_when_the_files_could_not_be_removed_at_once(monkeypatch, killed):
+def test_a_version_tagged_during_a_failed_attempt_is_restored(monkeypatch, killed):
     row = make_versions()
 
     def tag_and_fail(*_: Any, **__: Any) -> None:
@@ -342,12 +342,12 @@ def test_it_comes_back_when_the_files_could_not_be_removed_at_once(monkeypatch, 
     assert in_ledger() == ([5, 6] if killed else [3, 5, 6])
     job = Job.objects.get()
     assert job.result == {"retired": {"": [1, 2, 3, 4]}}
-    lance_cleanup.clean_up(job, lambda *_: None)  # the next attempt
+    lance_cleanup.clean_up(job, lambda *_: None)  # the retry
     assert in_ledger() == in_storage() == [3, 5, 6]
     assert rows(3) == [3]
 
 
-def test_what_was_removed_past_the_catalog_leaves_the_ledger():
+def test_versions_removed_without_the_catalog_leave_the_ledger():
     row = make_versions()
     open_lance(row.location).cleanup_old_versions(retain_versions=2)
     assert in_ledger() == [1, 2, 3, 4, 5, 6]
@@ -357,7 +357,7 @@ def test_what_was_removed_past_the_catalog_leaves_the_ledger():
     assert AuditEvent.objects.order_by("-pk")[0].after["missing"] == [[1, 5]]
 
 
-def test_a_table_whose_newest_manifest_is_gone_is_left_alone():
+def test_a_table_without_its_newest_manifest_is_not_cleaned_up():
     make_versions()
     path = manifest_of(6)
     assert stores.store_of(path).remove(path)
@@ -367,7 +367,7 @@ def test_a_table_whose_newest_manifest_is_gone_is_left_alone():
     assert "not in storage" in job.events.get().message
 
 
-def test_a_table_with_a_manifest_elsewhere_is_left_alone():
+def test_a_table_with_a_manifest_outside_is_not_cleaned_up():
     make_versions()
     other = version_operations.CreateVersion(
         table=TABLE, version=7, manifest_path="elsewhere/7.manifest"
@@ -379,7 +379,7 @@ def test_a_table_with_a_manifest_elsewhere_is_left_alone():
     assert in_storage() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_manifest_that_still_waits_is_brought_to_its_place_first(everywhere):
+def test_a_staged_manifest_is_moved_first(everywhere):
     make_versions()
     version = TableVersion.objects.get(version=5)
     final = manifest_of(5)
@@ -392,7 +392,7 @@ def test_a_manifest_that_still_waits_is_brought_to_its_place_first(everywhere):
     assert rows(5) == [5]
 
 
-def test_nothing_goes_while_a_manifest_cannot_be_moved(monkeypatch):
+def test_nothing_is_removed_while_a_manifest_cannot_be_moved(monkeypatch):
     make_versions()
     monkeypatch.setattr("catalog.services.lance.ledger.versions.settle", lambda _: False)
     with pytest.raises(ServiceUnavailable):
@@ -400,14 +400,14 @@ def test_nothing_goes_while_a_manifest_cannot_be_moved(monkeypatch):
     assert in_ledger() == in_storage() == [1, 2, 3, 4, 5, 6]
 
 
-def test_versions_that_a_client_deleted_lose_their_files():
+def test_files_of_versions_deleted_by_clients_are_removed():
     make_versions()
     commit([version_operations.DeleteVersions(table=TABLE, ranges=((2, 4),))], actor=SYSTEM)
     run(keep_versions=100)
     assert in_ledger() == in_storage() == [1, 4, 5, 6]
 
 
-def test_a_restore_that_began_before_is_refused():
+def test_a_restore_that_began_earlier_is_refused():
     make_versions()
 
     with pytest.raises(CommitConflict):
@@ -445,19 +445,19 @@ def test_the_newest_version_is_never_retired():
         commit([retire], actor=SYSTEM)
 
 
-def test_counting_takes_the_policy():
+def test_old_versions_are_counted_by_the_policy():
     row = make_versions()
-    found = lance_retention.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
-    assert (found.versions, found.old_versions) == (6, 5)
-    found = lance_retention.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
-    assert (found.versions, found.old_versions) == (6, 0)
-    assert found.manifest_bytes > 0
+    counts = lance_retention.count_versions(row, {"keep_for": 7 * DAY, "keep_versions": 1})
+    assert (counts.versions, counts.old_versions) == (6, 5)
+    counts = lance_retention.count_versions(row, {"keep_for": 60 * DAY, "keep_versions": 1})
+    assert (counts.versions, counts.old_versions) == (6, 0)
+    assert counts.manifest_bytes > 0
 
 
 def do(kind: str, chance: random.Random, number: int) -> None:
     data = ids(number).to_reader()
-    known = list(TableVersion.objects.visible().on("").values_list("version", flat=True))
-    version = chance.choice(known)
+    versions = list(TableVersion.objects.visible().on("").values_list("version", flat=True))
+    version = chance.choice(versions)
     match kind:
         case "append" | "overwrite":
             lance_data.insert(actor=SYSTEM, table=TABLE, data=data, overwrite=kind == "overwrite")
@@ -476,16 +476,17 @@ def do(kind: str, chance: random.Random, number: int) -> None:
                 actor=SYSTEM, table=TABLE, name=f"b{number}", from_version=version
             )
         case "read":
-            rows(max(known))
+            rows(max(versions))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_version_is_ever_without_its_files():
-    """Far more than a policy allows: all but the newest goes at once, while others write."""
+def test_every_version_in_the_ledger_has_its_files():
+    """More aggressive than any policy: all versions but the newest are removed, during concurrent
+    writes."""
     make_root()
     row = make_versions(3)
     stop, broken = threading.Event(), []
-    done: Counter[str] = Counter()
+    completed: Counter[str] = Counter()
 
     def others(seed: int) -> None:
         chance = random.Random(seed)
@@ -494,9 +495,9 @@ def test_no_version_is_ever_without_its_files():
             kind = chance.choice(["append", "overwrite", "restore", "tag", "branch", "read"])
             try:
                 do(kind, chance, number)
-                done[kind] += 1
-            except CatalogError:  # what it began with is gone: told, and nothing is done
-                done["refused"] += 1
+                completed[kind] += 1
+            except CatalogError:  # the version it began with is removed: refused without effect
+                completed["refused"] += 1
             except Exception as error:  # noqa: BLE001
                 if "ot found" not in str(error):
                     broken.append(error)
@@ -519,7 +520,7 @@ def test_no_version_is_ever_without_its_files():
             thread.join()
     assert not broken
     assert removed > 10
-    assert min(done[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
+    assert min(completed[kind] for kind in ("append", "overwrite", "restore", "tag", "branch")) > 0
     lance_versions.settle_pending()
     lance_datasets.clear_caches()
     for branch, version in TableVersion.objects.visible().values_list("branch", "version"):

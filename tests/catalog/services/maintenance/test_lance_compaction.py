@@ -1,4 +1,4 @@
-"""Compacting Lance tables: rows, indexes and other writers are none the worse for it."""
+"""Compaction of Lance tables preserves rows and indexes, and does not disturb other writers."""
 
 import hashlib
 import shutil
@@ -52,8 +52,8 @@ def _ada_is_a_principal(db: None) -> None:
 
 
 def start(kind: str = "compact", *, dry: bool = False, **values: Any) -> Job:
-    """A job as it is asked for, with the policy that holds."""
-    policy = {name: each.value for name, each in policies.effective([]).values.items()}
+    """Start a job with the effective policy."""
+    policy = {name: setting.value for name, setting in policies.effective([]).values.items()}
     more = values.pop("more", {})
     operation = job_operations.StartMaintenance(
         table=TABLE,
@@ -77,7 +77,7 @@ def numbers(*values: int) -> pa.Table:
 
 
 def make_small(fragments: int = 10, rows: int = 10) -> Table:
-    """A table of many small fragments, in one version."""
+    """A table with many small fragments, in one version."""
     data = numbers(*range(fragments * rows))
     make_lance_table(TABLE, data.slice(0, rows))
 
@@ -103,7 +103,7 @@ def delete(predicate: str) -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_small_fragments_become_one(settings):
+def test_small_fragments_are_merged(settings):
     make_small()
     before = newest().version
     job = run()
@@ -123,14 +123,14 @@ def test_the_audit_trail_names_the_job():
     make_small()
     job = run()
     events = AuditEvent.objects.filter(action="maintenance.compact").order_by("pk")
-    assert [(each.actor, each.after["job"]) for each in events] == [("ada", job.pk)] * 2
+    assert [(event.actor, event.after["job"]) for event in events] == [("ada", job.pk)] * 2
     assert str(events.last().transaction_id) == job.result["transaction_id"]
     log = list(JobEvent.objects.filter(job=job).order_by("pk").values_list("message", flat=True))
     assert log == ["planned", f"committed version {newest().version}"]
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_a_dry_run_tells_what_the_job_then_does():
+def test_a_dry_run_reports_the_plan_of_the_job():
     row = make_small()
     delete("id < 15")
     lying = files(row.location)
@@ -139,14 +139,14 @@ def test_a_dry_run_tells_what_the_job_then_does():
     job_runner.run_job(job.pk)
     job.refresh_from_db()
     assert (files(row.location), list(TableVersion.objects.values())) == (lying, versions)
-    told = job.result
-    assert told["plan"]["files"], told
-    done = run().result
-    assert done["plan"] == told["plan"]
-    assert told["after"] == {key: done["after"][key] for key in told["after"]}
+    planned = job.result
+    assert planned["plan"]["files"], planned
+    executed = run().result
+    assert executed["plan"] == planned["plan"]
+    assert planned["after"] == {key: executed["after"][key] for key in planned["after"]}
 
 
-def test_what_is_large_enough_stays():
+def test_large_fragments_are_not_rewritten():
     make_small(fragments=4, rows=1500)
     job = run(target_rows=2048)  # a fragment is small below 1,024 rows
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "nothing to compact")
@@ -170,7 +170,7 @@ def test_a_materialized_view_may_be_compacted():
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
+def test_a_conflict_in_one_group_does_not_lose_the_others(monkeypatch):
     make_small(fragments=8, rows=1024)
     calls = []
 
@@ -193,11 +193,11 @@ def test_nothing_is_lost_to_one_group_that_others_changed(monkeypatch):
 def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
     make_small(fragments=8, rows=1024)
     job = start(target_rows=2048, small_ratio=0.9)
-    seen = []
+    reports = []
 
-    def report(done: int, total: int | None = None) -> None:
-        seen.append(done)
-        if done >= 4:
+    def report(completed: int, total: int | None = None) -> None:
+        reports.append(completed)
+        if completed >= 4:
             raise JobCanceled("canceled on request")
 
     with pytest.raises(JobCanceled):
@@ -207,7 +207,7 @@ def test_a_canceled_job_keeps_what_it_has_committed(monkeypatch):
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_who_may_write_no_more_compacts_nothing():
+def test_compaction_requires_that_the_requester_still_may_write():
     row = make_small()
     api_keys.create_api_key(actor=SYSTEM, name="eve")
     job = start()
@@ -224,20 +224,24 @@ def test_who_may_write_no_more_compacts_nothing():
 @pytest.mark.usefixtures("everywhere")
 def test_large_tables_are_written_by_spark():
     make_small()
-    asked = {}
+    received = {}
 
     def spark(job: Job, script: str, request: Any, report: Any, **_: Any) -> dict[str, Any]:
         import lance
 
-        asked.update(request, script=script)
+        received.update(request, script=script)
         options = request["storage_options"]
         dataset = lance.dataset(request["uri"], request["version"], storage_options=options)
-        done = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
+        rewrites = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
         report(10, 10)
-        return {"rewrites": [each.json() for each in done], "failed": []}
+        return {"rewrites": [rewrite.json() for rewrite in rewrites], "failed": []}
 
     job = run(spark=spark, spark_above=0)
-    assert (asked["script"], asked["sizes"], len(asked["tasks"])) == ("lance_compact", [10], 1)
+    assert (received["script"], received["sizes"], len(received["tasks"])) == (
+        "lance_compact",
+        [10],
+        1,
+    )
     assert (job.status, job.result["after"]["files"]) == (JobStatus.SUCCEEDED, 1)
     assert ids() == list(range(100))
 
@@ -267,15 +271,15 @@ def vectors(first: int, count: int) -> pa.Table:
 
 def checksum(table: pa.Table) -> str:
     rows = table.sort_by("id").combine_chunks()
-    found = hashlib.sha256(rows["id"].to_numpy().tobytes())
-    found.update(pa.compute.list_flatten(rows["v"]).to_numpy().tobytes())
-    return found.hexdigest()
+    digest = hashlib.sha256(rows["id"].to_numpy().tobytes())
+    digest.update(pa.compute.list_flatten(rows["v"]).to_numpy().tobytes())
+    return digest.hexdigest()
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("rows", [200_000, 2_000_000])
-def test_writers_and_indexes_do_not_suffer(settings, rows):
-    """200 fragments with both kinds of index, 5 % of the rows deleted, and others at work."""
+def test_writers_and_indexes_are_not_disturbed(settings, rows):
+    """200 fragments with both kinds of index, 5 % of the rows deleted, and concurrent writers."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9
     make_root()
     step, target = rows // 200, rows // 5
@@ -332,14 +336,14 @@ def test_writers_and_indexes_do_not_suffer(settings, rows):
     assert final.status == JobStatus.SUCCEEDED
     after = newest()
     assert len(after.get_fragments()) <= 10
-    assert sum(each.metadata.num_deletions for each in after.get_fragments()) == 0
-    assert {each.name for each in lance_indexes.index_summaries(after)} == {"id_idx", "v_idx"}
+    assert sum(fragment.metadata.num_deletions for fragment in after.get_fragments()) == 0
+    assert {index.name for index in lance_indexes.index_summaries(after)} == {"id_idx", "v_idx"}
     live = after.to_table()
     matrix = pa.compute.list_flatten(live["v"].combine_chunks()).to_numpy().reshape(-1, DIMENSIONS)
     for seed in range(3):
-        asked = np.random.default_rng(1000 + seed).random(DIMENSIONS, dtype=np.float32)
-        found = after.to_table(nearest={"column": "v", "q": asked, "k": 10, "nprobes": 8})
-        nearest = np.argsort(((matrix - asked) ** 2).sum(axis=1), kind="stable")[:10]
-        assert found["id"].to_pylist() == live["id"].to_numpy()[nearest].tolist()
+        query = np.random.default_rng(1000 + seed).random(DIMENSIONS, dtype=np.float32)
+        result = after.to_table(nearest={"column": "v", "q": query, "k": 10, "nprobes": 8})
+        nearest = np.argsort(((matrix - query) ** 2).sum(axis=1), kind="stable")[:10]
+        assert result["id"].to_pylist() == live["id"].to_numpy()[nearest].tolist()
     assert after.to_table(filter=f"id in (3, 4, {rows - 1})")["id"].to_pylist() == [4, rows - 1]
     assert "ScalarIndexQuery" in after.scanner(filter="id = 4").explain_plan()

@@ -1,4 +1,4 @@
-"""Removing files that no version has, and none that anybody may still need."""
+"""Removal of orphans: files that no version has and no writer may still need."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def _ada_is_a_principal(db: None) -> None:
 
 @pytest.fixture
 def row() -> Table:
-    """A table with an index and deleted rows, all of whose files are old."""
+    """A table with an index and deleted rows. All its files are old."""
     made = make_lance_table(TABLE, pa.table({"id": range(100)}))
     lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 5")
     lance_commits.write(
@@ -53,14 +53,14 @@ def row() -> Table:
 
 
 def age(row: Table, *names: str, days: float = 10) -> None:
-    """Let files look as if they were written so long ago; by default all that the table has."""
+    """Set back the modification times of files, by default of all files of the table."""
     moment = time.time() - days * DAY
     for name in names or files(row.location):
         os.utime(f"{row.location}/{name}", (moment, moment))
 
 
-def leave(row: Table, name: str, *, days: float = 10, like: str = "data") -> str:
-    """A file that no version has."""
+def add_orphan(row: Table, name: str, *, days: float = 10, like: str = "data") -> str:
+    """Create a file that no version has."""
     target = Path(row.location, name)
     target.parent.mkdir(parents=True, exist_ok=True)
     source = next(path for path in files(row.location) if path.startswith(like))
@@ -91,7 +91,7 @@ def rows(branch: str = "") -> int:
     return lance_datasets.read(actor=SYSTEM, table=TABLE, branch=branch).to_table().num_rows
 
 
-def test_a_table_that_has_none_stays_as_it_is(row):
+def test_a_table_without_orphans_is_unchanged(row):
     before = files(row.location)
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
@@ -101,16 +101,16 @@ def test_a_table_that_has_none_stays_as_it_is(row):
     assert rows() == 95
 
 
-def test_old_files_go_and_young_ones_stay(row):
+def test_old_orphans_are_removed_and_new_ones_kept(row):
     before = files(row.location)
-    gone = {
-        leave(row, "data/dead.lance"),
-        leave(row, "_deletions/9-1-77.arrow", like="_deletions"),
-        leave(row, "_indices/8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b/page_data.lance"),
-        leave(row, "_transactions/1-8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b.txn", like="_trans"),
+    orphans = {
+        add_orphan(row, "data/dead.lance"),
+        add_orphan(row, "_deletions/9-1-77.arrow", like="_deletions"),
+        add_orphan(row, "_indices/8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b/page_data.lance"),
+        add_orphan(row, "_transactions/1-8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b.txn", like="_trans"),
     }
-    young = leave(row, "data/young.lance", days=2)
-    size = sum(len(files(row.location)[name]) for name in gone)
+    young = add_orphan(row, "data/young.lance", days=2)
+    size = sum(len(files(row.location)[name]) for name in orphans)
     job = run()
     assert job.error == ""
     assert set(files(row.location)) == {*before, young}
@@ -122,14 +122,14 @@ def test_old_files_go_and_young_ones_stay(row):
     assert event.actor == "ada"
 
 
-def test_what_is_younger_than_a_day_stays_whatever_is_asked(row):
-    name = leave(row, "data/young.lance", days=0.9)
+def test_files_younger_than_a_day_are_always_kept(row):
+    name = add_orphan(row, "data/young.lance", days=0.9)
     assert run(orphan_age=0).result["plan"]["orphans"] == 0
     assert name in files(row.location)
 
 
-def test_a_dry_run_names_the_files(row):
-    name = leave(row, "data/dead.lance")
+def test_a_dry_run_lists_the_files(row):
+    name = add_orphan(row, "data/dead.lance")
     before = files(row.location)
     job = run(dry=True)
     assert files(row.location) == before
@@ -138,7 +138,7 @@ def test_a_dry_run_names_the_files(row):
     assert run().result["plan"] == job.result["plan"]
 
 
-def test_what_only_an_old_version_has_stays(row):
+def test_files_of_old_versions_are_kept(row):
     lance_data.insert(
         actor=SYSTEM, table=TABLE, data=pa.table({"id": [1]}).to_reader(), overwrite=True
     )
@@ -149,7 +149,7 @@ def test_what_only_an_old_version_has_stays(row):
     assert rows() == 1
 
 
-def test_manifests_staged_in_vain_go_and_those_of_the_ledger_stay(row):
+def test_unused_staged_manifests_are_removed_and_those_of_the_ledger_kept(row):
     vain = stage(row, 9)
     waiting = stage(row, 7)
     entry = TableVersion.objects.get(version=1)
@@ -163,22 +163,22 @@ def test_manifests_staged_in_vain_go_and_those_of_the_ledger_stay(row):
     assert waiting.exists()
 
 
-def test_files_of_branches(row):
+def test_orphans_of_branches_are_removed(row):
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev")
     more = pa.table({"id": [1000]}).to_reader()
     lance_data.insert(actor=SYSTEM, table=TABLE, data=more, branch="dev")
     lance_versions.settle_pending()
     age(row)
     before = files(row.location)
-    leave(row, "data/dead.lance")
-    leave(row, "tree/dev/data/dead.lance")
+    add_orphan(row, "data/dead.lance")
+    add_orphan(row, "tree/dev/data/dead.lance")
     job = run()
     assert job.result["plan"]["paths"] == ["data/dead.lance", "tree/dev/data/dead.lance"]
     assert files(row.location) == before
     assert (rows(), rows("dev")) == (95, 96)
 
 
-def test_what_a_branch_alone_still_has_stays(row):
+def test_files_of_a_branch_alone_are_kept(row):
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     lance_data.insert(
         actor=SYSTEM, table=TABLE, data=pa.table({"id": [1]}).to_reader(), overwrite=True
@@ -189,13 +189,13 @@ def test_what_a_branch_alone_still_has_stays(row):
     assert rows("dev") == 95
 
 
-def test_nothing_goes_where_the_origin_of_a_branch_is_gone(row):
+def test_nothing_is_removed_if_the_origin_of_a_branch_is_missing(row):
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="dev", from_version=2)
     lance_versions.settle_pending()
-    # As older releases allowed.
+    # Older releases allowed this.
     TableVersion.objects.filter(branch="", version=2).update(deleted_at="2026-01-01T00:00Z")
     Path("/" + TableVersion.objects.get(branch="", version=2).manifest_path).unlink()
-    leave(row, "data/dead.lance")
+    add_orphan(row, "data/dead.lance")
     before = files(row.location)
     job = run()
     assert (
@@ -204,18 +204,18 @@ def test_nothing_goes_where_the_origin_of_a_branch_is_gone(row):
     assert files(row.location) == before
 
 
-def test_nothing_goes_where_there_is_a_branch_that_the_catalog_does_not_know(row):
+def test_nothing_is_removed_if_storage_has_an_unknown_branch(row):
     lance.dataset(row.location).create_branch("own", 2)
-    leave(row, "data/dead.lance")
+    add_orphan(row, "data/dead.lance")
     before = files(row.location)
     assert run().error == "nothing removed: branch 'own' is not in the catalog"
     assert files(row.location) == before
 
 
-def test_nothing_goes_where_another_table_has_files(row):
+def test_nothing_is_removed_in_a_directory_with_files_of_another_table(row):
     make_iceberg_table("ws", "i")
     Table.objects.filter(name="i").update(location=f"{row.location}/data/inner")
-    leave(row, "data/dead.lance")
+    add_orphan(row, "data/dead.lance")
     before = files(row.location)
     assert run().error == "nothing removed: another table also has files at its location"
     assert files(row.location) == before
@@ -232,24 +232,24 @@ def test_links_are_not_followed(row, tmp_path):
     assert (outside / "dead.lance").exists()
 
 
-def test_what_is_written_again_meanwhile_stays(row, monkeypatch):
-    name = leave(row, "data/dead.lance")
+def test_files_written_again_during_the_job_are_kept(row, monkeypatch):
+    name = add_orphan(row, "data/dead.lance")
     job = start()
 
-    def report(_done: int, _total: int | None = None) -> None:
+    def report(_completed: int, _total: int | None = None) -> None:
         age(row, name, days=0)
 
     lance_orphans.remove_orphans(job, report)
     assert name in files(row.location)
 
 
-def test_a_job_that_is_stopped_tells_what_it_removed(row):
+def test_a_stopped_job_reports_the_removed_files(row):
     for number in range(250):
-        leave(row, f"data/dead{number}.lance")
+        add_orphan(row, f"data/dead{number}.lance")
     job = start()
 
-    def report(done: int, _total: int | None = None) -> None:
-        if done >= 200:
+    def report(completed: int, _total: int | None = None) -> None:
+        if completed >= 200:
             raise JobCanceled("canceled on request")
 
     with pytest.raises(JobCanceled):
@@ -258,9 +258,9 @@ def test_a_job_that_is_stopped_tells_what_it_removed(row):
     assert sum(name.startswith("data/dead") for name in files(row.location)) == 50
 
 
-def test_what_a_refused_branch_left_goes_and_hinders_nothing(row):
+def test_files_of_a_refused_branch_are_removed(row):
     staged = stage(row, 2, branch="refused")
-    name = leave(row, "data/dead.lance")
+    name = add_orphan(row, "data/dead.lance")
     age(row)
     job = run()
     assert job.result["plan"]["paths"] == [f"tree/refused/_versions/{staged.name}", name]

@@ -1,4 +1,4 @@
-"""Building the indexes of Lance tables anew, among writers."""
+"""Rebuilds of indexes of Lance tables, with concurrent writers."""
 
 import threading
 import time
@@ -62,7 +62,7 @@ def _ada_is_a_principal(db: None) -> None:
 
 
 def rows(first: int, count: int) -> pa.Table:
-    """Rows of which every value follows from the number."""
+    """Rows in which every value is derived from the number."""
     vectors = np.random.default_rng(first).random((count, DIMENSION), dtype=np.float32)
     ids = range(first, first + count)
     return pa.table(
@@ -82,7 +82,7 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 def change(work: Callable[[Any], object], operation: Any = data_operations.InsertIntoTable) -> None:
-    """What a client does to the newest version, by Lance itself."""
+    """Change the newest version directly with Lance, as a client does."""
     lance_commits.write(actor=SYSTEM, table=TABLE, operation=operation, work=work)
 
 
@@ -95,7 +95,7 @@ def index(work: Callable[[Any], object]) -> None:
 
 
 def rebuild_reason(times: int = 2, first: int = ROWS, count: int = 100) -> None:
-    """Let rows come, and take them in, each time as a segment of its own."""
+    """Append rows and optimize the indexes repeatedly, which adds a segment each time."""
     for number in range(times):
         append(first + number * count, count)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
@@ -106,7 +106,7 @@ def newest() -> Any:
 
 
 def summaries() -> dict[str, IndexSummary]:
-    return {each.name: each for each in index_summaries(newest())}
+    return {index.name: index for index in index_summaries(newest())}
 
 
 def start(*names: str, dry: bool = False, actor: Principal = ADA) -> Job:
@@ -130,14 +130,14 @@ def run(*names: str, dry: bool = False) -> Job:
 
 
 def state() -> tuple[object, ...]:
-    """All that a job that did nothing leaves as it was: the files, the ledger and the indexes."""
+    """The state that a job without effect does not change: the files, the ledger and the indexes."""
     row = Table.objects.get(name="t")
     return (
         files(row.location),
         list(
             TableVersion.objects.visible().order_by("version").values_list("version", "created_at")
         ),
-        {name: each.uuid for name, each in summaries().items()},
+        {name: index.uuid for name, index in summaries().items()},
     )
 
 
@@ -165,7 +165,7 @@ def matching(column: str, text: str) -> Callable[[Any], object]:
 
 
 def nothing(_dataset: Any) -> None:
-    """Types that are asked in ways of their own: their parameters are compared."""
+    """No query, for types with special queries: only their parameters are compared."""
 
 
 BUILT: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
@@ -225,15 +225,17 @@ BUILT: Mapping[str, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
 
 
 def parameters(dataset: Any, name: str = "i") -> tuple[object, ...]:
-    """What an index was built with, as far as Lance tells it."""
-    (found,) = (each for each in dataset.describe_indices() if each.name == name)
+    """The build parameters of an index, as far as Lance reports them."""
+    (index,) = (candidate for candidate in dataset.describe_indices() if candidate.name == name)
     first = dataset.stats.index_stats(name)["indices"][0]
-    told = {key: first[key] for key in ("params", "rows_per_zone", "probability") if key in first}
-    return found.index_type, found.field_names, found.details, told
+    parameters = {
+        key: first[key] for key in ("params", "rows_per_zone", "probability") if key in first
+    }
+    return index.index_type, index.field_names, index.details, parameters
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_an_index_of_every_type_is_built_anew_as_it_was(name):
+def test_an_index_of_every_type_is_rebuilt_with_its_parameters(name):
     build, ask = BUILT[name]
     make_lance_table(TABLE, rows(0, ROWS))
     index(build)
@@ -241,24 +243,24 @@ def test_an_index_of_every_type_is_built_anew_as_it_was(name):
     change(lambda dataset: dataset.delete("id < 50"), data_operations.DeleteFromTable)
     append(ROWS, 150)
     expected = ask(newest())
-    partitions = [each.get("num_partitions") for each in before.stats.index_stats("i")["indices"]]
+    partitions = [index.get("num_partitions") for index in before.stats.index_stats("i")["indices"]]
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert job.result["version"] == newest().version == before.version + 3
     assert parameters(newest()) == old
     (built,) = summaries().values()
     assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 700)
-    assert built.uuid not in [each.uuid for each in index_summaries(before)]
+    assert built.uuid not in [index.uuid for index in index_summaries(before)]
     assert ask(newest()) == expected
-    now = [each.get("num_partitions") for each in newest().stats.index_stats("i")["indices"]]
+    now = [index.get("num_partitions") for index in newest().stats.index_stats("i")["indices"]]
     assert now == ([3] if "by size" in name else partitions)
-    # An older version keeps the old one.
+    # Older versions keep the old index.
     assert [
-        each.uuid
-        for each in index_summaries(
+        index.uuid
+        for index in index_summaries(
             lance_datasets.read(actor=SYSTEM, table=TABLE, version=before.version)
         )
-    ] == [each.uuid for each in index_summaries(before)]
+    ] == [index.uuid for index in index_summaries(before)]
 
 
 def column(values: pa.Array, metadata: Mapping[str, str] | None = None) -> pa.Table:
@@ -300,7 +302,7 @@ SPECIAL: Mapping[str, tuple[pa.Table, Callable[[Any], object]]] = {
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_an_index_of_a_special_column_is_built_anew_as_it_was(name):
+def test_an_index_of_a_special_column_is_rebuilt_with_its_parameters(name):
     data, build = SPECIAL[name]
     make_lance_table(TABLE, data)
     index(build)
@@ -315,19 +317,19 @@ def test_an_index_of_a_special_column_is_built_anew_as_it_was(name):
 
 
 def recall(dataset: Any, queries: Any, vectors: Any) -> float:
-    """Of the ten nearest that there are, how many a search by the index finds."""
-    found = 0
+    """The share of the ten nearest rows that a search with the index finds."""
+    hits = 0
     for query in queries:
         distances = ((vectors - query) ** 2).sum(axis=1)
         nearest = set(np.argsort(distances)[:10].tolist())
         search = {"column": "vector", "q": query, "k": 10, "nprobes": 2}
         answer = dataset.to_table(columns=["id"], nearest=search)["id"].to_pylist()
-        found += len(nearest & set(answer))
-    return found / (10 * len(queries))
+        hits += len(nearest & set(answer))
+    return hits / (10 * len(queries))
 
 
-def test_a_vector_index_finds_more_of_what_came_after_its_training():
-    """The rows that came later lie elsewhere, where the old centroids tell nothing apart."""
+def test_a_rebuilt_vector_index_has_a_better_recall_for_newer_rows():
+    """Newer rows are in another region, in which the old centroids do not distinguish them."""
     random = np.random.default_rng(7)
     centers = random.random((40, DIMENSION), dtype=np.float32) * 10
     centers[:4] -= 100  # the old rows
@@ -335,8 +337,8 @@ def test_a_vector_index_finds_more_of_what_came_after_its_training():
     vectors = (centers[which] + random.normal(0, 0.05, (4000, DIMENSION))).astype(np.float32)
 
     def table(first: int, end: int) -> pa.Table:
-        part = pa.array(vectors[first:end].ravel())
-        column = pa.FixedSizeListArray.from_arrays(part, DIMENSION)
+        values = pa.array(vectors[first:end].ravel())
+        column = pa.FixedSizeListArray.from_arrays(values, DIMENSION)
         return pa.table({"id": pa.array(range(first, end), pa.int64()), "vector": column})
 
     make_lance_table(TABLE, table(0, 500))
@@ -357,7 +359,7 @@ def test_a_vector_index_finds_more_of_what_came_after_its_training():
 
 @pytest.fixture
 def worn(warehouse: Any) -> None:
-    """A table with two indexes in three segments each, and 30 rows that none of them knows."""
+    """A table with two indexes of three segments each, and 30 unindexed rows."""
     make_lance_table(TABLE, rows(0, ROWS))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="by_id"))
     index(lambda dataset: dataset.create_scalar_index("text", "INVERTED", name="words"))
@@ -366,9 +368,9 @@ def worn(warehouse: Any) -> None:
 
 
 @pytest.mark.usefixtures("worn")
-def test_what_a_job_tells_and_leaves_in_the_audit_trail():
+def test_the_result_and_the_audit_events_of_a_rebuild():
     job = run("by_id")
-    size = {name: each.size_bytes for name, each in summaries().items()}
+    size = {name: index.size_bytes for name, index in summaries().items()}
     result = job.result
     assert (job.status, job.error, job.unit) == (JobStatus.SUCCEEDED, "", "rows")
     assert (job.progress, job.total) == (830, 830)
@@ -398,15 +400,15 @@ def test_what_a_job_tells_and_leaves_in_the_audit_trail():
         "index_bytes": sum(filter(None, size.values())),
     }
     event = AuditEvent.objects.get(action="maintenance.rebuild_index")
-    told = {"name": "by_id", "column": "id", "index_type": "BTREE", "job": job.pk}
+    expected = {"name": "by_id", "column": "id", "index_type": "BTREE", "job": job.pk}
     assert event.actor == "ada"
-    assert {key: event.after[key] for key in told} == told
+    assert {key: event.after[key] for key in expected} == expected
     assert str(event.transaction_id) == result["transaction_id"]
     assert Transaction.objects.get(pk=event.transaction_id).status == TransactionStatus.SUCCEEDED
 
 
 @pytest.mark.usefixtures("worn")
-def test_all_are_built_each_in_a_version_of_its_own():
+def test_each_index_is_rebuilt_in_its_own_version():
     version = newest().version
     job = run()
     assert (job.status, job.result["version"]) == (JobStatus.SUCCEEDED, version + 2)
@@ -419,21 +421,21 @@ def test_all_are_built_each_in_a_version_of_its_own():
 
 
 @pytest.mark.usefixtures("worn")
-def test_a_dry_run_tells_the_same_and_changes_nothing():
+def test_a_dry_run_has_the_same_plan_and_changes_nothing():
     before = state()
     dry = run("words", dry=True)
     assert dry.status == JobStatus.SUCCEEDED, dry.error
     assert state() == before
     assert not AuditEvent.objects.filter(action="maintenance.rebuild_index").exists()
-    done = run("words")
-    assert dry.result["plan"] == done.result["plan"]
-    assert dry.result["before"] == done.result["before"]
-    after = dict(done.result["after"])
+    executed = run("words")
+    assert dry.result["plan"] == executed.result["plan"]
+    assert dry.result["before"] == executed.result["before"]
+    after = dict(executed.result["after"])
     del after["index_bytes"]
     assert dry.result["after"] == after
 
 
-def test_what_cannot_be_asked_for_changes_nothing():
+def test_invalid_requests_change_nothing():
     make_lance_table(TABLE, rows(0, 10))
     before = state()
     with pytest.raises(InvalidInput, match=r"Table 'ws.t' has no index"):
@@ -452,7 +454,7 @@ def test_what_cannot_be_asked_for_changes_nothing():
     assert not Job.objects.exists()
 
 
-def test_an_index_that_is_gone_when_the_job_begins():
+def test_an_index_dropped_before_the_job_fails_it():
     make_lance_table(TABLE, rows(0, 100))
     for name in ("a", "b"):
         index(lambda dataset, name=name: dataset.create_scalar_index("id", "BTREE", name=name))
@@ -465,10 +467,10 @@ def test_an_index_that_is_gone_when_the_job_begins():
     work_on(both)
     assert (both.status, both.error) == (JobStatus.SUCCEEDED, "not rebuilt: b")
     assert both.result["left"] == {"b": "Table 'ws.t' has no index 'b'"}
-    assert [each["name"] for each in both.result["plan"]["indexes"]] == ["a"]
+    assert [index["name"] for index in both.result["plan"]["indexes"]] == ["a"]
 
 
-def test_too_few_vectors_are_refused_and_the_index_stays():
+def test_an_index_with_too_few_vectors_is_not_rebuilt():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
     change(lambda dataset: dataset.delete("id >= 200"), data_operations.DeleteFromTable)
@@ -481,15 +483,15 @@ def test_too_few_vectors_are_refused_and_the_index_stays():
     assert state() == before
 
 
-def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
+def test_an_index_that_lance_would_build_differently_is_not_rebuilt(monkeypatch):
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("text", "INVERTED", stem=False))
     before = state()
     options = lance_rebuilds._scalar_options
 
     def forget(*args: Any) -> Any:
-        kept, config = options(*args)
-        return kept, {**config, "stem": True}
+        parameters, config = options(*args)
+        return parameters, {**config, "stem": True}
 
     monkeypatch.setattr(lance_rebuilds, "_scalar_options", forget)
     job = run()
@@ -500,11 +502,11 @@ def test_what_lance_would_build_otherwise_is_refused(monkeypatch):
     assert state() == before
 
 
-# --- among others ----------------------------------------------------------------------------------
+# --- concurrent writers ----------------------------------------------------------------------------
 
 
 def aside(act: Callable[[], object]) -> None:
-    """Do it with a thread and a database connection of one's own, as another client does."""
+    """Run an action in another thread with its own connection, as another client does."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -527,24 +529,24 @@ Meanwhile = Callable[..., list[int]]
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    """Let others do something each time when an index is about to be built, the first times.
+    """Run an action before each of the first builds of an index.
 
-    The list that is returned has the versions that were built from.
+    Returns a list to which the versions that were built from are added.
     """
     build = lance_index_plans.build
 
     def arrange(act: Callable[[], object], times: int = 1) -> list[int]:
-        seen: list[int] = []
+        calls: list[int] = []
 
         def interrupted(dataset: Any, plan: Any, *args: Any, replace: bool = False) -> None:
             if replace:
-                seen.append(dataset.version)
-                if len(seen) <= times:
+                calls.append(dataset.version)
+                if len(calls) <= times:
                     aside(act)
             build(dataset, plan, *args, replace=replace)
 
         monkeypatch.setattr(lance_index_plans, "build", interrupted)
-        return seen
+        return calls
 
     return arrange
 
@@ -554,7 +556,7 @@ committed = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def settled(transactional_db: None, warehouse: Any) -> None:
-    """A table whose index is in three segments, and which other threads see."""
+    """A table whose index has three segments, committed so that other threads see it."""
     make_root()
     make_lance_table(TABLE, rows(0, 300))
     append(300, 300)
@@ -568,12 +570,12 @@ def ids() -> list[int]:
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
+def test_rows_appended_during_a_rebuild_are_kept_and_unindexed(meanwhile):
     version = newest().version
-    seen = meanwhile(lambda: append(5000, 40))
+    calls = meanwhile(lambda: append(5000, 40))
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
-    assert seen == [version]  # it was not built twice
+    assert calls == [version]  # the index was not built twice
     assert ids() == [*range(800), *range(5000, 5040)]
     built = summaries()["i"]
     assert (built.segments, built.unindexed_rows) == (1, 40)
@@ -585,15 +587,15 @@ def test_rows_that_come_meanwhile_are_kept_and_left_to_be_taken_in(meanwhile):
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_rows_that_go_or_change_meanwhile(meanwhile):
+def test_rows_deleted_or_updated_during_a_rebuild(meanwhile):
     def act() -> None:
         lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 10")
         change(lambda dataset: dataset.update({"id": "id + 9000"}, where="id = 700"))
 
     version = newest().version
-    seen = meanwhile(act)
+    calls = meanwhile(act)
     job = run()
-    assert (job.status, job.error, seen) == (JobStatus.SUCCEEDED, "", [version])
+    assert (job.status, job.error, calls) == (JobStatus.SUCCEEDED, "", [version])
     assert ids() == [*range(10, 700), *range(701, 800), 9700]
     assert where("id in (5, 10, 700, 9700)")(newest()) == [10, 9700]
 
@@ -608,13 +610,13 @@ def test_rows_that_go_or_change_meanwhile(meanwhile):
     ],
     ids=["compaction", "the same index"],
 )
-def test_what_does_not_go_together_is_done_again_on_the_newest_version(meanwhile, act):
+def test_a_conflicting_change_repeats_the_rebuild_on_the_newest_version(meanwhile, act):
     version = newest().version
-    seen = meanwhile(lambda: index(act))
+    calls = meanwhile(lambda: index(act))
     job = run()
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
-    assert seen[0] == version
-    assert seen[1:] == [job.result["version"] - 1]
+    assert calls[0] == version
+    assert calls[1:] == [job.result["version"] - 1]
     built = summaries()["i"]
     assert (built.segments, built.unindexed_rows, built.indexed_rows) == (1, 0, 800)
     assert ids() == list(range(800))
@@ -625,7 +627,7 @@ def test_what_does_not_go_together_is_done_again_on_the_newest_version(meanwhile
 @committed
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("of", ["index", "column"])
-def test_an_index_that_is_dropped_meanwhile_does_not_come_back(meanwhile, of):
+def test_an_index_dropped_during_its_rebuild_is_not_restored(meanwhile, of):
     def drop(dataset: Any) -> None:
         if of == "index":
             dataset.drop_index("i")
@@ -643,7 +645,7 @@ def test_an_index_that_is_dropped_meanwhile_does_not_come_back(meanwhile, of):
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
+def test_an_index_replaced_during_its_rebuild_is_rebuilt_in_the_retry(meanwhile):
     def other(dataset: Any) -> None:
         dataset.drop_index("i")
         dataset.create_scalar_index("kind", "BITMAP", name="i")
@@ -656,7 +658,7 @@ def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
     version = newest().version
     Job.objects.update(lease_until=None)
     work_on(job)
-    # It is as new as the job could make it.
+    # It is as new as a rebuild by the job.
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "rebuilt since the job began: i")
     assert newest().version == version
 
@@ -667,7 +669,7 @@ def test_another_index_under_the_name_is_left_to_the_next_attempt(meanwhile):
 def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, how):
     monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
     job = start()
-    uuids = {each.uuid for each in newest().describe_indices()[0].segments}
+    uuids = {segment.uuid for segment in newest().describe_indices()[0].segments}
     version, heartbeats = newest().version, []
     begin = jobs.LeaseHeartbeat.__enter__
     monkeypatch.setattr(
@@ -678,16 +680,16 @@ def test_a_job_that_is_canceled_or_lost_commits_nothing(meanwhile, monkeypatch, 
         if how == "canceled":
             jobs.cancel_jobs_of(Transaction.objects.get(jobs=job))
         else:
-            Job.objects.filter(pk=job.pk).update(attempts=2)  # as another worker's take does
+            Job.objects.filter(pk=job.pk).update(attempts=2)  # as when another worker takes the job
         assert heartbeats[0]._reason is not None or wait(lambda: heartbeats[0]._reason is not None)
 
-    seen = meanwhile(stop)
+    calls = meanwhile(stop)
     work_on(job)
-    assert len(seen) == 1
+    assert len(calls) == 1
     expected = {"canceled": ("canceled", "canceled on request"), "lost": ("running", "")}
     assert (job.status, job.error) == expected[how]
     assert newest().version == version
-    assert {each.uuid for each in newest().describe_indices()[0].segments} == uuids
+    assert {segment.uuid for segment in newest().describe_indices()[0].segments} == uuids
     assert where("id in (3, 799)")(newest()) == [3, 799]
 
 
@@ -704,13 +706,13 @@ def tidy_much() -> None:
             lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=200),
             lambda dataset: dataset.optimize.optimize_indices(),
         ):
-            with suppress(CommitConflict):  # the others were faster, five times
+            with suppress(CommitConflict):  # it lost five races
                 index(work)
 
 
 def run_to_its_end() -> None:
     job = run()
-    while job.status == JobStatus.QUEUED:  # others were faster
+    while job.status == JobStatus.QUEUED:  # it lost a race
         Job.objects.filter(pk=job.pk).update(lease_until=None)
         work_on(job)
     assert (job.status, job.result["after"]["indexes"]) == (JobStatus.SUCCEEDED, 1)
@@ -718,15 +720,15 @@ def run_to_its_end() -> None:
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_among_writers_nothing_is_lost_and_no_index_is_ever_missing():
-    """One appends and deletes, one compacts and takes rows in, one reads."""
+def test_with_concurrent_writers_no_row_is_lost_and_no_index_is_ever_missing():
+    """One thread appends and deletes, one compacts and optimizes, one reads."""
     ended = threading.Event()
     missing: list[int] = []
 
     def read() -> None:
         while not ended.is_set():
             dataset = newest()
-            if [each.name for each in dataset.describe_indices()] != ["i"]:
+            if [index.name for index in dataset.describe_indices()] != ["i"]:
                 missing.append(dataset.version)
 
     with ThreadPoolExecutor(3) as pool:
@@ -745,27 +747,30 @@ def test_among_writers_nothing_is_lost_and_no_index_is_ever_missing():
     assert ids() == expected
     assert run().result["after"]["unindexed_rows"] == 0
     for first in range(0, 10_200, 100):
-        there = [i for i in expected if first <= i < first + 100]
-        assert where(f"id >= {first} and id < {first + 100}")(newest()) == there
+        rows = [i for i in expected if first <= i < first + 100]
+        assert where(f"id >= {first} and id < {first + 100}")(newest()) == rows
 
 
 @committed
 @pytest.mark.usefixtures("settled")
 def test_a_worker_that_dies_before_the_commit_leaves_the_old_index(meanwhile):
     job = start()
-    before = (newest().version, [each.uuid for each in newest().describe_indices()[0].segments])
+    before = (
+        newest().version,
+        [segment.uuid for segment in newest().describe_indices()[0].segments],
+    )
 
     def die() -> None:
         raise SystemExit
 
-    seen = meanwhile(die)
+    calls = meanwhile(die)
     with pytest.raises(SystemExit):
         job_runner.run_job(job.pk)
     now = newest()
-    assert (now.version, [each.uuid for each in now.describe_indices()[0].segments]) == before
+    assert (now.version, [segment.uuid for segment in now.describe_indices()[0].segments]) == before
     assert where("id in (3, 799)")(now) == [3, 799]
-    job_runner.run_job(job.pk)  # it is still the dead one's
-    assert len(seen) == 1
+    job_runner.run_job(job.pk)  # the dead worker still has the lease
+    assert len(calls) == 1
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
     assert (job.status, job.attempts, job.error) == (JobStatus.SUCCEEDED, 2, "")
@@ -783,14 +788,14 @@ def wait(is_so: Callable[[], bool]) -> bool:
 
 @committed
 @pytest.mark.usefixtures("settled")
-def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
+def test_indexes_built_before_a_worker_died_are_not_rebuilt_again(monkeypatch):
     index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="j"))
     job = start()
     write = lance_commits.write
 
     def die(**arguments: Any) -> Any:
         write(**arguments)
-        raise SystemExit  # after the commit, before anything is noted of it
+        raise SystemExit  # after the commit, before it is recorded
 
     monkeypatch.setattr(lance_commits, "write", die)
     with pytest.raises(SystemExit):
@@ -800,20 +805,20 @@ def test_what_a_worker_built_before_it_died_is_not_built_again(monkeypatch):
     assert {n: i.segments for n, i in summaries().items()} == {"i": 1, "j": 1}
     first = summaries()["i"].uuid
     append(9000, 5)
-    index(lambda dataset: dataset.optimize.optimize_indices())  # keeps what it was trained on
+    index(lambda dataset: dataset.optimize.optimize_indices())  # keeps its trained centroids
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     work_on(job)
     assert (job.status, job.attempts) == (JobStatus.SUCCEEDED, 2)
     assert job.error == "rebuilt since the job began: i"
-    assert job.result["version"] == version + 3  # of 'j' alone
+    assert job.result["version"] == version + 3  # only of 'j'
     assert AuditEvent.objects.filter(action="maintenance.rebuild_index").count() == 2
     assert job.result["before"]["segments"] == 4
     assert job.result["after"]["unindexed_rows"] == 0
-    assert summaries()["i"].uuid != first  # by the optimization, not by the job
+    assert summaries()["i"].uuid != first  # increased by the optimization, not by the job
 
 
 @pytest.mark.parametrize("privilege", [Privilege.READ, Privilege.WRITE, Privilege.MAINTAIN])
-def test_it_takes_maintain_and_no_more(privilege):
+def test_a_rebuild_requires_only_maintain(privilege):
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     row = PrincipalRow.objects.create(name="etl", kind=PrincipalKind.SERVICE)
@@ -835,7 +840,7 @@ def test_it_takes_maintain_and_no_more(privilege):
     assert not Job.objects.exists()
 
 
-def test_who_may_maintain_no_more_builds_nothing():
+def test_a_rebuild_requires_that_the_requester_still_may_maintain():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     api_keys.create_api_key(actor=SYSTEM, name="eve")
@@ -848,7 +853,7 @@ def test_who_may_maintain_no_more_builds_nothing():
     assert state() == before
 
 
-def test_the_index_of_a_branch_is_left_alone():
+def test_indexes_of_branches_are_not_rebuilt():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     lance_branches.create_branch(actor=SYSTEM, table=TABLE, name="b")
@@ -858,7 +863,7 @@ def test_the_index_of_a_branch_is_left_alone():
     assert on_branch.uuid != summaries()["i"].uuid
 
 
-def test_the_index_of_a_materialized_view_is_built_anew():
+def test_indexes_of_materialized_views_are_rebuilt():
     make_lance_table(TABLE, rows(0, 100))
     index(scalar("id", "BTREE"))
     before = summaries()["i"].uuid
@@ -867,7 +872,7 @@ def test_the_index_of_a_materialized_view_is_built_anew():
     assert summaries()["i"].uuid != before
 
 
-def test_the_log_tells_what_is_left(monkeypatch):
+def test_the_log_reports_the_remaining_indexes(monkeypatch):
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=2, num_sub_vectors=4))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
@@ -877,7 +882,7 @@ def test_the_log_tells_what_is_left(monkeypatch):
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "not rebuilt: i")
     reason = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
     assert job.result["left"] == {"i": reason}
-    assert [each["name"] for each in job.result["plan"]["indexes"]] == ["ids"]
+    assert [index["name"] for index in job.result["plan"]["indexes"]] == ["ids"]
     assert summaries()["i"].uuid == old
     lines = JobEvent.objects.filter(job=job).order_by("pk").values_list("level", "message")
     assert list(lines) == [
@@ -887,22 +892,22 @@ def test_the_log_tells_what_is_left(monkeypatch):
     ]
 
 
-# --- by the clock ----------------------------------------------------------------------------------
+# --- scheduled rebuilds ----------------------------------------------------------------------------
 
 
 def built() -> dict[str, BuiltIndex]:
-    found = measurements.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
-    return {each["name"]: BuiltIndex(**each) for each in found}
+    measured = measurements.measure(actor=SYSTEM, table=TABLE).statistics["built_indexes"]
+    return {index["name"]: BuiltIndex(**index) for index in measured}
 
 
 def due() -> list[tuple[str, object]]:
-    known = set(Job.objects.values_list("pk", flat=True))
+    previous = set(Job.objects.values_list("pk", flat=True))
     maintenance_scheduler.start_due()
-    new = Job.objects.exclude(pk__in=known).order_by("pk")
+    new = Job.objects.exclude(pk__in=previous).order_by("pk")
     return [(job.kind, job.parameters.get("indexes")) for job in new]
 
 
-def test_what_has_worn_is_built_anew_by_its_policy():
+def test_degraded_indexes_are_rebuilt_by_policy():
     make_lance_table(TABLE, rows(0, ROWS))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
     index(lambda dataset: dataset.create_scalar_index("kind", "BITMAP", name="kinds"))
@@ -921,12 +926,12 @@ def test_what_has_worn_is_built_anew_by_its_policy():
     assert due() == [("rebuild_indexes", ["ids"])]
     assert due() == []
     work_on(Job.objects.get())
-    assert due() == []  # the figures are still the old ones
+    assert due() == []  # the figures are not updated yet
     assert built()["ids"].segments == 1
     assert due() == []
 
 
-def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
+def test_a_vector_index_is_rebuilt_after_the_table_has_grown():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_FLAT", num_partitions=2))
     trained = newest().version - 1
@@ -934,10 +939,14 @@ def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
     for number in range(3):
         append(1000 + 100 * number, 100)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=1))
-        found = built()["i"]
-        assert (found.segments, found.trained_version, found.trained_rows) == (1, trained, 300)
+        built_index = built()["i"]
+        assert (
+            built_index.segments,
+            built_index.trained_version,
+            built_index.trained_rows,
+        ) == (1, trained, 300)
         assert due() == []
-        # From the next measurement on the version is gone.
+        # The version is removed before the next measurement.
         TableVersion.objects.filter(version=trained).update(deleted_at=timezone.now())
     append(2000, 1)
     assert built()["i"].untrained_rows(601) == 301
@@ -947,7 +956,7 @@ def test_a_vector_index_is_built_anew_when_the_table_has_outgrown_it():
     assert due() == []
 
 
-def test_without_the_version_that_it_was_trained_on_the_count_begins_today():
+def test_without_its_training_version_the_count_begins_at_the_measurement():
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_FLAT", num_partitions=2))
     append(1000, 400)
@@ -957,8 +966,8 @@ def test_without_the_version_that_it_was_trained_on_the_count_begins_today():
     assert built()["i"].trained_rows == 700
 
 
-def test_what_cannot_be_built_anew_is_not_planned():
-    """It would fail again and again."""
+def test_rebuilds_that_cannot_succeed_are_not_planned():
+    """Otherwise the job would fail repeatedly."""
     make_lance_table(TABLE, rows(0, 300))
     index(vector("IVF_PQ", num_partitions=1, num_sub_vectors=2))
     index(lambda dataset: dataset.create_scalar_index("id", "BTREE", name="ids"))
@@ -968,10 +977,10 @@ def test_what_cannot_be_built_anew_is_not_planned():
         append(1000 * number, 10)
         index(lambda dataset: dataset.optimize.optimize_indices(num_indices_to_merge=0))
     change(lambda dataset: dataset.delete("id < 120"), data_operations.DeleteFromTable)
-    found = built()
-    assert {name: each.segments for name, each in found.items()} == {"i": 3, "ids": 3}
+    indexes = built()
+    assert {name: index.segments for name, index in indexes.items()} == {"i": 3, "ids": 3}
     why = "Column 'vector' has 200 vectors, and this IVF_PQ needs 256 to train with"
-    assert {name: each.obstacle for name, each in found.items()} == {"i": why, "ids": ""}
+    assert {name: index.obstacle for name, index in indexes.items()} == {"i": why, "ids": ""}
     assert due() == [("rebuild_indexes", ["ids"])]
     assert work_on(Job.objects.get()).status == JobStatus.SUCCEEDED
     assert built()["i"].obstacle == why

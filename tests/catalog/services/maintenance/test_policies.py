@@ -1,4 +1,4 @@
-"""Saying policies of maintenance, and what holds where."""
+"""Maintenance policies, and their effective values."""
 
 import pytest
 
@@ -26,26 +26,26 @@ def _catalog(db):
     make_table("prod", "raw", "t")
 
 
-def say(*path: str, **values: object) -> dict:
+def set_policy(*path: str, **values: object) -> dict:
     return policies.set_namespace_policy(actor=SYSTEM, namespace=path, values=values)
 
 
-def held(*table: str) -> dict[str, tuple[object, str]]:
-    found, _ = policies.policy_of_table(actor=SYSTEM, table=table)
-    return {name: (value.value, value.source) for name, value in found.values.items()}
+def effective_values(*table: str) -> dict[str, tuple[object, str]]:
+    policy, _ = policies.policy_of_table(actor=SYSTEM, table=table)
+    return {name: (value.value, value.source) for name, value in policy.values.items()}
 
 
-def test_the_nearest_policy_holds_and_is_named():
-    say(compaction="on", keep_versions=3)
-    say("prod", keep_versions=5)
+def test_the_nearest_policy_applies_and_is_the_source():
+    set_policy(compaction="on", keep_versions=3)
+    set_policy("prod", keep_versions=5)
     policies.set_table_policy(
         actor=SYSTEM, table=("prod", "raw", "t"), values={"target_rows": 2048}
     )
-    found = held("prod", "raw", "t")
-    assert found["compaction"] == ("on", "(root)")
-    assert found["keep_versions"] == (5, "prod")
-    assert found["target_rows"] == (2048, "prod.raw.t")
-    assert found["cleanup"] == ("dry_run", "")
+    settings = effective_values("prod", "raw", "t")
+    assert settings["compaction"] == ("on", "(root)")
+    assert settings["keep_versions"] == (5, "prod")
+    assert settings["target_rows"] == (2048, "prod.raw.t")
+    assert settings["cleanup"] == ("dry_run", "")
     of_namespace, own = policies.policy_of_namespace(actor=SYSTEM, namespace=("prod", "raw"))
     assert (of_namespace["keep_versions"], own) == (5, {})
     assert policies.policy_of_namespace(actor=SYSTEM, namespace=("prod",))[1] == {
@@ -53,8 +53,8 @@ def test_the_nearest_policy_holds_and_is_named():
     }
 
 
-def test_saying_it_is_audited_once():
-    say("prod", keep_versions=5)
+def test_a_change_of_a_policy_is_audited_once():
+    set_policy("prod", keep_versions=5)
     event = AuditEvent.objects.get(action="policy.set")
     assert (event.target, event.before, event.after) == (
         "prod",
@@ -62,27 +62,27 @@ def test_saying_it_is_audited_once():
         {"policy": {"keep_versions": 5}},
     )
     with unchanged():
-        assert say("prod", keep_versions=5) == {"keep_versions": 5}
-    assert say("prod") == {}
+        assert set_policy("prod", keep_versions=5) == {"keep_versions": 5}
+    assert set_policy("prod") == {}
     assert not MaintenancePolicy.objects.exists()
     assert AuditEvent.objects.filter(action="policy.set").count() == 2
 
 
-def test_a_table_of_either_format():
+def test_tables_of_both_formats_have_policies():
     make_iceberg_table("prod", "ice")
-    said = policies.set_table_policy(
+    policy = policies.set_table_policy(
         actor=SYSTEM, table=("prod", "ice"), values={"manifests": "on"}
     )
-    assert said == {"manifests": "on"}
-    assert held("prod", "ice")["manifests"] == ("on", "prod.ice")
+    assert policy == {"manifests": "on"}
+    assert effective_values("prod", "ice")["manifests"] == ("on", "prod.ice")
 
 
 @pytest.mark.parametrize(
     ("call", "refusal"),
     [
-        (lambda: say("prod", keep_versions=0), InvalidInput),
-        (lambda: say("prod", nonsense=1), InvalidInput),
-        (lambda: say("no", keep_versions=1), NamespaceNotFound),
+        (lambda: set_policy("prod", keep_versions=0), InvalidInput),
+        (lambda: set_policy("prod", nonsense=1), InvalidInput),
+        (lambda: set_policy("no", keep_versions=1), NamespaceNotFound),
         (
             lambda: policies.set_table_policy(actor=SYSTEM, table=("prod", "no"), values={}),
             TableNotFound,
@@ -95,12 +95,12 @@ def test_a_table_of_either_format():
         ),
     ],
 )
-def test_refusals(call, refusal):
+def test_invalid_policies_are_refused(call, refusal):
     with unchanged(), pytest.raises(refusal):
         call()
 
 
-def test_many_tables_cost_two_statements(django_assert_num_queries):
+def test_policies_of_many_tables_take_two_statements(django_assert_num_queries):
     for number in range(10):
         make_table("prod", f"t{number}")
     rows = list(Table.objects.present().select_related("namespace"))
@@ -108,11 +108,11 @@ def test_many_tables_cost_two_statements(django_assert_num_queries):
         assert len(policies.effective_policies(rows)) == 11
 
 
-def test_a_dropped_namespace_says_nothing():
-    say("prod", keep_versions=5)
+def test_policies_of_dropped_namespaces_do_not_apply():
+    set_policy("prod", keep_versions=5)
     from catalog.services.engine.commit import commit
     from catalog.services.tables import namespace_operations
 
     commit([namespace_operations.DropNamespace(namespace=("prod",), cascade=True)], actor=SYSTEM)
     make_table("prod", "t")
-    assert held("prod", "t")["keep_versions"] == (10, "")
+    assert effective_values("prod", "t")["keep_versions"] == (10, "")

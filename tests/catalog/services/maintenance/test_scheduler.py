@@ -1,4 +1,4 @@
-"""Measuring tables by the clock, and starting what their policies ask for."""
+"""Scheduled measurements, and jobs that are started by policies."""
 
 import threading
 import uuid
@@ -80,21 +80,21 @@ OLD = replace(WELL, old_versions=3)
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch) -> list[int]:
-    """The jobs that the broker was told of."""
-    found: list[int] = []
+    """Ids of the jobs sent to the broker."""
+    sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: found.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
     )
-    return found
+    return sent_jobs
 
 
 @pytest.fixture
 def figures(monkeypatch) -> dict[str, object]:
-    """What the tables measure, by name: figures, None, or what is raised."""
-    found: dict[str, object] = {}
+    """Results of measurements by table name: figures, None, or an exception that is raised."""
+    by_table: dict[str, object] = {}
 
     def measure(table, policy):
-        figure = found.get(table.name, WELL)
+        figure = by_table.get(table.name, WELL)
         if isinstance(figure, Exception):
             raise figure
         if figure is not None:
@@ -104,7 +104,7 @@ def figures(monkeypatch) -> dict[str, object]:
 
     monkeypatch.setattr(measurements.lance_actions, "measure", measure)
     monkeypatch.setattr(measurements.iceberg_statistics, "measure", measure)
-    return found
+    return by_table
 
 
 def live(*name: str) -> Table:
@@ -115,7 +115,7 @@ def live(*name: str) -> Table:
     return row
 
 
-def say(*namespace: str, **values: object) -> None:
+def set_policy(*namespace: str, **values: object) -> None:
     policies.set_namespace_policy(actor=SYSTEM, namespace=namespace, values=values)
 
 
@@ -128,10 +128,12 @@ def measured() -> int:
 
 
 def due() -> list[tuple[str, str]]:
-    """What a round starts: kinds and tables, in order."""
-    known = set(Job.objects.values_list("pk", flat=True))
+    """The jobs that a round starts: kinds and tables, in order."""
+    previous = set(Job.objects.values_list("pk", flat=True))
     count = maintenance_scheduler.start_due()
-    new = list(Job.objects.exclude(pk__in=known).select_related("table__namespace").order_by("pk"))
+    new = list(
+        Job.objects.exclude(pk__in=previous).select_related("table__namespace").order_by("pk")
+    )
     assert count == len(new)
     return [(job.kind, str(job.table)) for job in new]
 
@@ -143,7 +145,7 @@ def end(
     after: object = 1,
     ago: timedelta = timedelta(0),
 ) -> Job:
-    """The oldest active job ends, some time ago, with what it found and left."""
+    """End the oldest active job some time ago, with figures before and after it."""
     job = Job.objects.filter(status__in=maintenance_scheduler.ACTIVE).earliest("pk")
     taken = jobs.take(job.pk)
     assert taken is not None
@@ -156,21 +158,21 @@ def end(
     return job
 
 
-# --- measuring --------------------------------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------------------------
 
 
-def test_a_table_is_measured_and_what_is_planned_is_kept(figures):
+def test_a_measurement_stores_figures_and_plan(figures):
     row = live("ws", "t")
     figures["t"] = SMALL
     assert measured() == 1
-    kept = health(row)
-    assert (kept.score, kept.files_gone, kept.bytes_read) == (60, 198, 10**8)
-    assert kept.statistics["files"] == 200
-    assert [job["kind"] for job in kept.planned] == ["compact"]
+    row_health = health(row)
+    assert (row_health.score, row_health.files_gone, row_health.bytes_read) == (60, 198, 10**8)
+    assert row_health.statistics["files"] == 200
+    assert [job["kind"] for job in row_health.planned] == ["compact"]
     assert measured() == 0
 
 
-def test_what_changed_is_measured_again_and_the_older_figures_stay(figures):
+def test_a_changed_table_is_measured_again_and_older_figures_are_kept(figures):
     row = live("ws", "t")
     measured()
     first = health(row)
@@ -180,16 +182,16 @@ def test_what_changed_is_measured_again_and_the_older_figures_stay(figures):
     assert list(TableHealth.objects.filter(is_newest=False)) == [first]
 
 
-def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
+def test_the_time_of_a_measurement_is_before_the_table_is_read(figures, monkeypatch):
     row = live("ws", "t")
     measure = measurements.lance_actions.measure
     read = []
 
     def slow(table, policy):
-        found = measure(table, policy)
+        statistics = measure(table, policy)
         read.append(timezone.now())
-        make_version(("ws", "t"), 2)  # too late for the figures
-        return found
+        make_version(("ws", "t"), 2)  # too late to be measured
+        return statistics
 
     monkeypatch.setattr(measurements.lance_actions, "measure", slow)
     measured()
@@ -198,7 +200,7 @@ def test_the_moment_is_that_before_the_table_was_read(figures, monkeypatch):
     assert measured() == 1
 
 
-def test_after_a_day_it_is_measured_anyway(figures):
+def test_an_unchanged_table_is_measured_after_a_day(figures):
     row = live("ws", "t")
     measured()
     past = timezone.now() - timedelta(hours=25)
@@ -207,7 +209,7 @@ def test_after_a_day_it_is_measured_anyway(figures):
     assert health(row).measured_at > past
 
 
-def test_after_maintenance_it_is_measured(figures):
+def test_a_table_is_measured_after_maintenance(figures):
     live("ws", "t")
     measured()
     maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="clean_up")
@@ -219,20 +221,20 @@ def test_after_maintenance_it_is_measured(figures):
     assert measured() == 0
 
 
-def test_under_another_policy_it_is_measured(figures):
+def test_a_table_is_measured_after_a_change_of_its_policy(figures):
     live("ws", "a", "t")
     live("ws", "b", "t")
     assert measured() == 2
-    say("ws", "a", target_rows=2048)
+    set_policy("ws", "a", target_rows=2048)
     assert measured() == 1
     policies.set_table_policy(actor=SYSTEM, table=("ws", "b", "t"), values={"keep_versions": 1})
     assert measured() == 1
-    say(keep_versions=2)
+    set_policy(keep_versions=2)
     assert measured() == 2
     assert measured() == 0
 
 
-def test_of_too_many_those_measured_longest_ago_come_first(figures):
+def test_tables_with_the_oldest_measurements_come_first(figures):
     rows = [live("ws", f"t{n}") for n in range(5)]
     assert measurements.measure_due(limit=2) == 2
     assert set(TableHealth.objects.values_list("table", flat=True)) == {rows[0].pk, rows[1].pk}
@@ -245,7 +247,7 @@ def test_of_too_many_those_measured_longest_ago_come_first(figures):
     assert health(rows[1]).statistics["version"] == 1
 
 
-def test_a_round_that_takes_long_leaves_the_rest_to_the_next(figures, monkeypatch):
+def test_a_long_round_is_continued_by_the_next(figures, monkeypatch):
     for n in range(3):
         live("ws", f"t{n}")
     monkeypatch.setattr(measurements, "_SECONDS", -1.0)
@@ -253,7 +255,7 @@ def test_a_round_that_takes_long_leaves_the_rest_to_the_next(figures, monkeypatc
     assert TableHealth.objects.count() == 1
 
 
-def test_what_cannot_be_measured_does_not_keep_the_others_waiting(figures):
+def test_a_table_that_cannot_be_measured_does_not_delay_others(figures):
     rows = {name: live("ws", name) for name in "abc"}
     figures["a"] = ServiceUnavailable("The storage is away")
     figures["b"] = ZeroDivisionError("a bug\0")
@@ -265,11 +267,11 @@ def test_what_cannot_be_measured_does_not_keep_the_others_waiting(figures):
         [],
     )
     assert health(rows["b"]).statistics == {"error": "ZeroDivisionError: a bug"}
-    say(compaction="on", orphans="on")
+    set_policy(compaction="on", orphans="on")
     assert due() == []
 
 
-def test_what_could_not_be_measured_is_tried_again_in_an_hour(figures):
+def test_a_failed_measurement_is_retried_after_an_hour(figures):
     row = live("ws", "t")
     figures["t"] = ServiceUnavailable("The storage is away")
     assert measured() == 1
@@ -280,7 +282,7 @@ def test_what_could_not_be_measured_is_tried_again_in_an_hour(figures):
     assert health(row).score == 60
 
 
-def test_a_table_without_data_is_well(figures):
+def test_a_table_without_data_is_healthy(figures):
     row = live("ws", "t")
     figures["t"] = None
     measured()
@@ -296,23 +298,23 @@ def test_declared_and_dropped_tables_are_not_measured(figures):
     assert measured() == 0
 
 
-def test_a_table_that_is_dropped_while_it_is_measured(figures, monkeypatch):
+def test_a_table_dropped_during_its_measurement_is_skipped(figures, monkeypatch):
     live("ws", "t")
     live("ws", "u")
     measure = measurements.lance_actions.measure
 
     def drop(table, policy):
-        found = measure(table, policy)
+        statistics = measure(table, policy)
         if table.name == "t":
             commit([table_operations.DropTable(table=("ws", "t"))], actor=SYSTEM)
-        return found
+        return statistics
 
     monkeypatch.setattr(measurements.lance_actions, "measure", drop)
     assert measured() == 2
     assert [str(row.table) for row in TableHealth.objects.all()] == ["ws.u"]
 
 
-def test_measuring_by_hand(figures):
+def test_a_table_is_measured_on_request(figures):
     row = live("ws", "t")
     figures["t"] = SMALL
     with unchanged():
@@ -329,7 +331,7 @@ def test_measuring_by_hand(figures):
     assert measurements.measure(actor=SYSTEM, table=("ws", "t")) == health(row)
 
 
-def test_old_measurements_are_thinned_and_forgotten(figures):
+def test_old_measurements_are_thinned_and_deleted(figures):
     row = live("ws", "t")
     measured()
     now = datetime(2027, 5, 20, 12, 30, tzinfo=UTC)
@@ -341,25 +343,25 @@ def test_old_measurements_are_thinned_and_forgotten(figures):
 
     hour = now.replace(minute=0)
     day = timezone.now() - hour
-    hour += timedelta(days=day.days)  # a full hour of today or yesterday
+    hour += timedelta(days=day.days)  # the start of an hour, today or yesterday
     recent = [past(minutes=10), past(minutes=20)]
-    kept = [past(days=10), past(days=10, minutes=1)]
+    hourly = [past(days=10), past(days=10, minutes=1)]
     thinned = [past(days=10, minutes=2), past(days=10, minutes=59)]
     forgotten = [past(days=91), past(days=400)]
     assert measurements.delete_old_health() == 4
-    left = set(TableHealth.objects.values_list("pk", flat=True))
-    assert left == {health(row).pk, *(one.pk for one in (*recent, *kept))}
-    assert left.isdisjoint({one.pk for one in (*thinned, *forgotten)})
+    remaining = set(TableHealth.objects.values_list("pk", flat=True))
+    assert remaining == {health(row).pk, *(health_row.pk for health_row in (*recent, *hourly))}
+    assert remaining.isdisjoint({health_row.pk for health_row in (*thinned, *forgotten)})
 
 
-# --- starting by the clock ----------------------------------------------------------------------------
+# --- scheduled jobs -----------------------------------------------------------------------------------
 
 
-def test_what_is_on_is_started_by_the_system_with_its_policy(figures, sent):
+def test_enabled_actions_are_started_by_the_system_with_their_policy(figures, sent):
     row = live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on", target_rows=4096)
+    set_policy("ws", compaction="on", target_rows=4096)
     assert due() == [("compact", "ws.t")]
     job = Job.objects.get()
     assert (job.table, job.status, job.is_dry_run, sent) == (row, "queued", False, [job.pk])
@@ -371,34 +373,34 @@ def test_what_is_on_is_started_by_the_system_with_its_policy(figures, sent):
 
 
 @pytest.mark.parametrize("mode", ["dry_run", "off"])
-def test_what_is_not_on_starts_nothing(figures, mode):
+def test_disabled_actions_are_not_started(figures, mode):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
     with unchanged():
         assert due() == []
-    say("ws", compaction=mode, cleanup="on", orphans=mode)
+    set_policy("ws", compaction=mode, cleanup="on", orphans=mode)
     with unchanged():
         assert due() == []
 
 
-def test_a_policy_that_is_switched_on_holds_before_the_next_measurement(figures):
+def test_an_enabled_policy_applies_before_the_next_measurement(figures):
     live("ws", "t")
     figures["t"] = SMALL
-    say("ws", compaction="off")
+    set_policy("ws", compaction="off")
     measured()
     assert TableHealth.objects.get().planned == []
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     assert due() == [("compact", "ws.t")]
 
 
-def test_one_job_of_a_table_at_a_time_in_the_order_of_the_plan(figures):
+def test_jobs_of_a_table_run_one_at_a_time_in_the_order_of_the_plan(figures):
     live("ws", "t")
     figures["t"] = replace(
         SMALL, old_versions=3, indexes=1, stale_indexes=(StaleIndex("by_id", 50_000),)
     )
     measured()
-    say("ws", compaction="on", cleanup="on", indexes="on")
+    set_policy("ws", compaction="on", cleanup="on", indexes="on")
     assert due() == [("optimize_indexes", "ws.t")]
     assert Job.objects.latest("pk").parameters["indexes"] == ["by_id"]
     assert due() == []
@@ -407,28 +409,28 @@ def test_one_job_of_a_table_at_a_time_in_the_order_of_the_plan(figures):
     end()
     assert due() == [("clean_up", "ws.t")]
     end()
-    assert due() == []  # until it is measured again
+    assert due() == []  # until the table is measured again
 
 
-def test_a_job_that_somebody_else_asked_for_comes_first(figures):
+def test_a_requested_job_comes_before_scheduled_ones(figures):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
     assert due() == []
     end()
     assert due() == [("compact", "ws.t")]
 
 
-def test_the_worst_come_first_and_no_more_than_a_policy_allows(figures):
+def test_the_lowest_scores_come_first_within_the_limits_of_policies(figures):
     for name in ("a", "b", "c", "d"):
         live("one", name)
         live("two", name)
     figures |= {"a": OLD, "b": replace(SMALL, old_versions=5), "c": SMALL, "d": OLD}
     measured()
-    say("one", compaction="on", cleanup="on", max_jobs=3)
-    say("two", compaction="on", cleanup="on", max_jobs=1)
+    set_policy("one", compaction="on", cleanup="on", max_jobs=3)
+    set_policy("two", compaction="on", cleanup="on", max_jobs=1)
     assert due() == [
         ("compact", "one.b"),
         ("compact", "two.b"),
@@ -437,60 +439,61 @@ def test_the_worst_come_first_and_no_more_than_a_policy_allows(figures):
     ]
     assert due() == []
     end()  # one.b
-    assert due() == [("clean_up", "one.d")]  # which had no turn yet
+    assert due() == [("clean_up", "one.d")]  # which had no job yet
     end()  # two.b
     assert due() == [("compact", "two.c")]
     end()  # one.c
-    # Measured before it was compacted, so that is not done again; but its old versions wait.
+    # The measurement is older than the compaction, which is not repeated. Old versions are still to
+    # be cleaned up.
     assert due() == [("clean_up", "one.b")]
 
 
-def test_a_table_that_is_always_the_worst_leaves_the_others_their_turn(figures):
+def test_a_table_with_a_constantly_low_score_does_not_starve_others(figures):
     for name in ("busy", "quiet"):
         live("ws", name)
     figures.update(busy=replace(SMALL, deleted_rows=500_000), quiet=SMALL)
-    say("ws", compaction="on", max_jobs=1)
-    found = []
-    for _ in range(3):  # with writers who are back before the next round
+    set_policy("ws", compaction="on", max_jobs=1)
+    started = []
+    for _ in range(3):  # with writers that undo the effect before the next round
         measured()
-        found += due()
+        started += due()
         end()
-    assert found == [("compact", "ws.busy"), ("compact", "ws.quiet"), ("compact", "ws.busy")]
+    assert started == [("compact", "ws.busy"), ("compact", "ws.quiet"), ("compact", "ws.busy")]
 
 
-def test_max_jobs_counts_those_of_the_policy_that_says_it(figures):
+def test_max_jobs_counts_the_jobs_of_the_policy_that_sets_it(figures):
     for name in ("a", "b", "c"):
         live("ws", "inner", name)
     figures |= dict.fromkeys("abc", SMALL)
     measured()
-    say(max_jobs=1)
-    say("ws", "inner", compaction="on")
+    set_policy(max_jobs=1)
+    set_policy("ws", "inner", compaction="on")
     assert len(due()) == 1
     policies.set_table_policy(actor=SYSTEM, table=("ws", "inner", "c"), values={"max_jobs": 5})
     assert due() == [("compact", "ws.inner.c")]
 
 
-def test_what_waits_for_its_next_attempt_takes_no_place(figures):
+def test_jobs_that_wait_for_a_retry_do_not_count(figures):
     for name in ("a", "b", "c"):
         live("ws", name)
     figures |= dict.fromkeys("abc", SMALL)
     measured()
-    say("ws", compaction="on", max_jobs=1)
+    set_policy("ws", compaction="on", max_jobs=1)
     assert due() == [("compact", "ws.a")]
     assert due() == [], "it will run as soon as a worker is free"
-    end(JobStatus.QUEUED)  # a conflict: it is tried again later
+    end(JobStatus.QUEUED)  # a conflict: the job is retried later
     assert due() == [("compact", "ws.b")]
     Job.objects.filter(status=JobStatus.QUEUED).update(lease_until=timezone.now())
     end()
     assert due() == [], "its time has come"
 
 
-def test_what_waits_behind_another_job_of_its_table_takes_no_place(figures):
+def test_jobs_that_wait_for_another_job_of_their_table_do_not_count(figures):
     for name in ("a", "b", "c"):
         live("ws", name)
     figures |= dict.fromkeys("bc", SMALL)
     measured()
-    say("ws", compaction="on", max_jobs=2)
+    set_policy("ws", compaction="on", max_jobs=2)
     for kind in ("compact", "clean_up", "remove_orphans"):
         maintenance_scheduler.start(actor=SYSTEM, table=("ws", "a"), kind=kind)
     assert due() == [("compact", "ws.b")]
@@ -513,30 +516,30 @@ def test_what_waits_behind_another_job_of_its_table_takes_no_place(figures):
         ("22:00-04:00", "12:00", False),
     ],
 )
-def test_jobs_begin_in_their_window_which_is_in_utc(figures, monkeypatch, window, clock, is_open):
+def test_jobs_start_in_their_window_in_utc(figures, monkeypatch, window, clock, is_open):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
     begin, _, last = window.partition("-")
-    say("ws", compaction="on", window_from=begin, window_to=last)
+    set_policy("ws", compaction="on", window_from=begin, window_to=last)
     moment = datetime.fromisoformat(f"2027-01-31T{clock}:00+00:00")
     monkeypatch.setattr(maintenance_scheduler.timezone, "now", lambda: moment)
     with timezone.override("Asia/Tokyo"):
         assert due() == ([("compact", "ws.t")] if is_open else [])
 
 
-def test_a_time_with_a_zone_is_no_window():
+def test_a_window_with_a_time_zone_is_refused():
     make_root()
     with unchanged(), pytest.raises(InvalidInput, match="a time such as 22:30"):
-        say(window_from="22:00+02:00")
+        set_policy(window_from="22:00+02:00")
 
 
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
-def test_after_a_failure_there_is_a_pause(figures, status):
+def test_a_failure_is_followed_by_a_pause(figures, status):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     assert len(due()) == 1
     end(status)
     assert due() == []
@@ -544,11 +547,11 @@ def test_after_a_failure_there_is_a_pause(figures, status):
     assert due() == [("compact", "ws.t")]
 
 
-def test_after_a_job_that_changed_nothing_there_is_a_pause(figures):
+def test_a_job_without_effect_is_followed_by_a_pause(figures):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     assert len(due()) == 1
     end(before=200, after=200)
     assert measured() == 1
@@ -558,27 +561,33 @@ def test_after_a_job_that_changed_nothing_there_is_a_pause(figures):
 
 
 @pytest.mark.parametrize("kind", ["manifests", "delete_files"])
-def test_files_that_rewriting_did_not_make_fewer_are_left_until_there_are_others(figures, kind):
+def test_files_that_a_rewrite_did_not_reduce_are_not_rewritten_until_others_are_added(
+    figures, kind
+):
     make_root()
     made = make_iceberg_table("ws", "i")
-    say("ws", manifests="on", position_deletes="on")
+    set_policy("ws", manifests="on", position_deletes="on")
     figures["i"] = replace(WELL, **{kind: 100, f"rewritten_{kind}": 1})
     measured()
     (planned,) = due()
     job = Job.objects.get()
     version = TableHealth.objects.newest().get(table=job.table).statistics["version"]
     taken = jobs.take(job.pk)
-    done = {f"rewritten_{kind}_count": 100, f"added_{kind}_count": 100}
-    # Its own commit made another version, of just as many files.
-    taken.result = {"before": {"version": version - 1}, "after": {"version": version}, "done": done}
+    counts = {f"rewritten_{kind}_count": 100, f"added_{kind}_count": 100}
+    # The job's commit added a version with the same number of files.
+    taken.result = {
+        "before": {"version": version - 1},
+        "after": {"version": version},
+        "done": counts,
+    }
     jobs.finish(taken, JobStatus.SUCCEEDED)
     Job.objects.update(finished_at=timezone.now() - timedelta(days=5))
     assert due() == []
 
-    taken.result["after"]["version"] = version - 1  # others have written meanwhile
+    taken.result["after"]["version"] = version - 1  # other writers have added files since
     Job.objects.update(result=taken.result)
     assert due() == [planned]
-    done[f"added_{kind}_count"] = 99
+    counts[f"added_{kind}_count"] = 99
     Job.objects.filter(status=JobStatus.QUEUED).delete()
     taken.result["after"]["version"] = version
     Job.objects.update(result=taken.result)
@@ -586,57 +595,57 @@ def test_files_that_rewriting_did_not_make_fewer_are_left_until_there_are_others
     assert made.document["format-version"] == 2
 
 
-def test_after_a_job_that_was_useful_the_next_measurement_decides(figures):
+def test_after_an_effective_job_the_next_measurement_decides(figures):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     assert len(due()) == 1
     end(before=200, after=2)
     assert due() == []
-    assert measured() == 1  # writers were quick
+    assert measured() == 1  # writers added files again
     assert due() == [("compact", "ws.t")]
 
 
-def test_what_is_due_again_and_again_gives_the_others_their_turn(figures):
+def test_actions_that_are_always_due_do_not_starve_others(figures):
     live("ws", "t")
     behind = (StaleIndex("by_id", 50_000),)
     figures["t"] = replace(SMALL, old_versions=3, indexes=1, stale_indexes=behind)
-    say("ws", compaction="on", cleanup="on", indexes="on")
+    set_policy("ws", compaction="on", cleanup="on", indexes="on")
     kinds = []
-    for _ in range(6):  # with writers so busy that everything is due whenever it is measured
+    for _ in range(6):  # with so many writes that every action is due at each measurement
         measured()
         kinds += [kind for kind, _ in due()]
         end()
     assert kinds == ["optimize_indexes", "compact", "clean_up"] * 2
 
 
-def test_a_pause_is_of_one_kind(figures):
+def test_a_pause_applies_to_one_kind(figures):
     live("ws", "t")
     figures["t"] = replace(SMALL, old_versions=3)
     measured()
-    say("ws", compaction="on", cleanup="on")
+    set_policy("ws", compaction="on", cleanup="on")
     due()
     end(JobStatus.FAILED)
     assert due() == [("clean_up", "ws.t")]
 
 
-def test_a_dry_run_is_no_reason_to_pause(figures):
+def test_a_dry_run_causes_no_pause(figures):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact", is_dry_run=True)
     assert due() == []
     end(JobStatus.FAILED)
     assert due() == [("compact", "ws.t")]
 
 
-def test_orphans_are_looked_for_as_often_as_they_may_be_removed(figures):
+def test_the_search_for_orphans_follows_their_minimum_age(figures):
     row = live("ws", "t")
     measured()
-    say("ws", orphans="on", orphan_age=86_400)
-    assert due() == []  # nothing of it can be that old
+    set_policy("ws", orphans="on", orphan_age=86_400)
+    assert due() == []  # no file of the table can be that old
     Table.objects.filter(pk=row.pk).update(created_at=timezone.now() - timedelta(hours=25))
     assert due() == [("remove_orphans", "ws.t")]
     end(ago=timedelta(hours=23))
@@ -645,36 +654,36 @@ def test_orphans_are_looked_for_as_often_as_they_may_be_removed(figures):
     assert due() == [("remove_orphans", "ws.t")]
 
 
-def test_statistics_are_computed_of_what_changed_once_a_day(figures):
+def test_statistics_of_changed_tables_are_computed_once_a_day(figures):
     make_root()
     make_iceberg_table("ws", "i")
     live("ws", "l")
     measured()
-    say("ws", statistics="on")
+    set_policy("ws", statistics="on")
     assert due() == [("compute_statistics", "ws.i")]
     job = end()
     version = TableHealth.objects.newest().get(table=job.table).statistics["version"]
     yesterday = timezone.now() - timedelta(hours=25)
-    done = {"before": {}, "after": {"version": version}}
-    Job.objects.update(created_at=yesterday, finished_at=yesterday, result=done)
-    assert due() == []  # it has what there is
+    result = {"before": {}, "after": {"version": version}}
+    Job.objects.update(created_at=yesterday, finished_at=yesterday, result=result)
+    assert due() == []  # its statistics are complete
     Job.objects.update(result={"before": {}, "after": {"version": version - 1}})
     assert due() == [("compute_statistics", "ws.i")]
 
 
-def test_a_table_that_is_dropped_meanwhile_stops_nobody(figures, monkeypatch):
+def test_a_table_dropped_during_the_round_does_not_stop_it(figures, monkeypatch):
     live("ws", "a")
     live("ws", "b")
     figures |= {"a": replace(SMALL, old_versions=5), "b": SMALL}
     measured()
-    say("ws", compaction="on", cleanup="on")
+    set_policy("ws", compaction="on", cleanup="on")
     effective = policies.effective_policies
 
     def drop(rows):
-        found = effective(rows)
-        if Table.objects.named(("ws", "a")).exists() and found:
+        settings = effective(rows)
+        if Table.objects.named(("ws", "a")).exists() and settings:
             commit([table_operations.DropTable(table=("ws", "a"))], actor=SYSTEM)
-        return found
+        return settings
 
     monkeypatch.setattr(policies, "effective_policies", drop)
     before = set(
@@ -685,25 +694,25 @@ def test_a_table_that_is_dropped_meanwhile_stops_nobody(figures, monkeypatch):
     assert [(job.kind, job.table.name) for job in new] == [("compact", "b")]
 
 
-def test_who_comes_in_between_has_the_table_to_himself(figures, monkeypatch):
+def test_a_job_started_during_the_round_prevents_a_second_one(figures, monkeypatch):
     live("ws", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     effective = policies.effective_policies
 
     def rival(rows):
-        found = effective(rows)
-        if found and not Job.objects.exists():
+        settings = effective(rows)
+        if settings and not Job.objects.exists():
             commit([job_operations.StartBuildIndex(table=("ws", "t"), parameters={})], actor=SYSTEM)
-        return found
+        return settings
 
     monkeypatch.setattr(policies, "effective_policies", rival)
     assert maintenance_scheduler.start_due() == 0
     assert [job.kind for job in Job.objects.all()] == ["build_index"]
 
 
-def test_tables_that_need_nothing_do_not_hide_those_that_do(figures, monkeypatch):
+def test_healthy_tables_do_not_hide_others(figures, monkeypatch):
     monkeypatch.setattr(maintenance_scheduler, "_BATCH", 2)
     for name in ("a", "b", "c", "d", "e"):
         live("quiet", name)
@@ -711,24 +720,24 @@ def test_tables_that_need_nothing_do_not_hide_those_that_do(figures, monkeypatch
     figures |= dict.fromkeys("abcde", ServiceUnavailable("The storage is away"))
     figures["t"] = OLD
     measured()
-    say("ws", cleanup="on")
+    set_policy("ws", cleanup="on")
     assert due() == [("clean_up", "ws.t")]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_rounds_at_once_start_everything_once(figures):
+def test_concurrent_rounds_start_each_job_once(figures):
     make_root()
     for n in range(6):
         live("ws", f"t{n}")
         figures[f"t{n}"] = SMALL
     measured()
-    say("ws", compaction="on", max_jobs=4)
-    barrier, found = threading.Barrier(4), []
+    set_policy("ws", compaction="on", max_jobs=4)
+    barrier, counts = threading.Barrier(4), []
 
     def run() -> None:
         try:
             barrier.wait(20)
-            found.append(maintenance_scheduler.start_due())
+            counts.append(maintenance_scheduler.start_due())
         finally:
             connection.close()
 
@@ -737,12 +746,12 @@ def test_two_rounds_at_once_start_everything_once(figures):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sum(found) == Job.objects.count() == 4
+    assert sum(counts) == Job.objects.count() == 4
     assert Job.objects.values("table").distinct().count() == 4
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_round_gives_way_to_another_one():
+def test_only_one_round_runs_at_a_time():
     begun, over = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -794,7 +803,7 @@ def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
     with CaptureQueriesContext(connection) as nothing:
         assert due() == []
     assert len(nothing) <= 6
-    say("ws", compaction="on", max_jobs=2)
+    set_policy("ws", compaction="on", max_jobs=2)
     with CaptureQueriesContext(connection) as started:
         assert len(due()) == 2
     assert len(started) <= 60
@@ -803,12 +812,12 @@ def test_a_thousand_tables_take_a_fixed_number_of_statements(figures):
     assert len(full) <= 25
 
 
-# --- starting by hand ---------------------------------------------------------------------------------
+# --- requested jobs -----------------------------------------------------------------------------------
 
 
-def test_somebody_asks_for_maintenance_outside_of_window_and_mode(figures):
+def test_requests_ignore_windows_and_modes(figures):
     live("ws", "t")
-    say("ws", compaction="off", window_from="00:00", window_to="00:00")
+    set_policy("ws", compaction="off", window_from="00:00", window_to="00:00")
     actor = Principal("ann", Privilege.ALL)
     job = maintenance_scheduler.start(
         actor=actor, table=("ws", "t"), kind="compact", is_dry_run=True
@@ -846,7 +855,7 @@ def test_a_request_after_a_cancellation_or_an_attempt_starts_another_job():
     assert len({canceled.pk, repeated.pk, start().pk}) == 3
 
 
-def test_what_nobody_can_start():
+def test_invalid_requests_are_refused():
     live("ws", "t")
     make_table("ws", "empty")
     make_iceberg_table("ws", "i")
@@ -881,14 +890,14 @@ def test_every_kind_has_a_mode_and_formats():
 
 
 @pytest.mark.parametrize("status", [JobStatus.FAILED, JobStatus.CANCELED])
-def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent):
+def test_a_retry_uses_the_current_policy(status, sent):
     live("ws", "t")
     maintenance_scheduler.start(
         actor=SYSTEM, table=("ws", "t"), kind="optimize_indexes", is_dry_run=True
     )
     Job.objects.update(parameters={"policy": {"unindexed_rows": 1}, "indexes": ["by_id"]})
     old = end(status)
-    say("ws", unindexed_rows=77)
+    set_policy("ws", unindexed_rows=77)
     sent.clear()
     new = maintenance_scheduler.retry(actor=Principal("ann", Privilege.ALL), job=old.pk)
     new = Job.objects.select_related("transaction").get(pk=new.pk)
@@ -900,7 +909,7 @@ def test_what_failed_is_asked_for_once_more_under_the_policy_of_now(status, sent
     assert old.status == status
 
 
-def test_what_cannot_be_retried():
+def test_retries_of_other_jobs_are_refused():
     live("ws", "t")
     waiting = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="compact")
     with unchanged():
@@ -926,20 +935,20 @@ def test_what_cannot_be_retried():
         maintenance_scheduler.retry(actor=SYSTEM, job=waiting.pk)
 
 
-def test_a_namespace_that_is_dropped_takes_its_policy_along(figures):
+def test_a_dropped_namespace_loses_its_policy(figures):
     live("ws", "t")
     live("other", "t")
     figures["t"] = SMALL
     measured()
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     commit([namespace_operations.DropNamespace(namespace=("ws",), cascade=True)], actor=SYSTEM)
     assert maintenance_scheduler.start_due() == 0
 
 
-# --- all of it ----------------------------------------------------------------------------------------
+# --- the schedule -------------------------------------------------------------------------------------
 
 
-def test_the_clock_runs_all_of_it(settings, monkeypatch):
+def test_all_tasks_are_scheduled(settings, monkeypatch):
     from tasks import maintenance as tasks
 
     every = {"measure_due": 60.0, "start_due": 60.0, "delete_old_health": 86_400.0}
@@ -951,11 +960,11 @@ def test_the_clock_runs_all_of_it(settings, monkeypatch):
         assert getattr(tasks, name)() == name
 
 
-def test_a_table_of_many_fragments_is_compacted_and_then_well():
+def test_a_table_of_many_fragments_is_compacted_and_then_healthy():
     row = make_lance_table(("ws", "t"), pa.table({"id": [0]}))
     for n in range(1, 10):
         lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=pa.table({"id": [n]}).to_reader())
-    say("ws", compaction="on")
+    set_policy("ws", compaction="on")
     measured()
     assert health(row).score == 60
     assert due() == [("compact", "ws.t")]

@@ -1,4 +1,4 @@
-"""Repairing Lance tables whose newest version is not whole, and what must not brick them."""
+"""Repair of Lance tables whose newest version is incomplete."""
 
 from pathlib import Path
 
@@ -94,7 +94,7 @@ def test_repair_retires_a_version_without_data_file(table):
 
 
 def test_repair_retires_a_version_with_invalid_manifest(table):
-    """As former releases recorded them."""
+    """Older releases recorded such manifests."""
     final_path(table, 3).write_bytes(b"no manifest")
     lance_datasets.clear_caches()
     assert "is not a Lance manifest" in lance_repair.repair(actor=SYSTEM, table=T).branches[0].fault
@@ -130,7 +130,7 @@ def test_a_declared_table_is_refused(warehouse):
         lance_repair.repair(actor=SYSTEM, table=T)
 
 
-# --- what somebody removed past the catalog -----------------------------------------------------
+# --- files that were removed without the catalog ------------------------------------------------
 
 
 def test_the_schedule_retires_versions_without_manifests(table):
@@ -143,7 +143,7 @@ def test_the_schedule_retires_versions_without_manifests(table):
         {"ranges": [[1, 2]], "retired": 1, "reason": "the manifests were removed from storage"},
     )
     final_path(table, 2).unlink()
-    assert lance_reconcile.reconcile_due() == 0  # looked at within the hour
+    assert lance_reconcile.reconcile_due() == 0  # checked within the last hour
 
 
 def test_the_schedule_skips_unreachable_storage(table):

@@ -1,4 +1,4 @@
-"""Moving something is no way around what holds where it is."""
+"""Moves do not bypass the rules of the source and the target."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ T = ("a", "t")
 
 @pytest.fixture
 def etl() -> access.Principal:
-    """Manages ``a``, and owns ``mine``."""
+    """A principal that manages ``a`` and owns ``mine``."""
     make_root()
     make_lance_table(T)
     make_namespace("mine")

@@ -198,7 +198,7 @@ def test_protection_requires_the_privilege_and_is_audited():
     with pytest.raises((NamespaceNotFound, TableNotFound)), unchanged():
         undrop.set_table_protection(actor=bob, table=("a", "t"), is_protected=True)
     undrop.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
-    with unchanged():  # it is already
+    with unchanged():  # it is protected already
         undrop.set_table_protection(actor=ada, table=("a", "t"), is_protected=True)
     event = AuditEvent.objects.latest("pk")
     assert (event.action, event.actor, event.target, event.before, event.after) == (
@@ -219,12 +219,12 @@ def test_undrop_restores_the_protection_state():
     assert not Table.objects.filter(is_protected=True).exists()
 
 
-# --- two persons -----------------------------------------------------------------------------------
+# --- approvals -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def guarded() -> tuple[Principal, Principal]:
-    """Ada and Bob, who manage ``a``, where everything takes two."""
+    """Ada and Bob, who manage ``a``, in which all guarded actions require approval."""
     namespace = make_namespace("a")
     undrop.set_approval_rule(actor=SYSTEM, namespace=("a",), actions=["purge", "drop_protected"])
     return manager("ada", namespace), manager("bob", namespace)
@@ -475,7 +475,7 @@ def test_weaker_rules_require_approval_and_stronger_do_not(guarded):
     make_namespace("a", "b")
     rule = {"actor": ada, "namespace": ("a", "b")}
     undrop.set_approval_rule(**rule, actions=["purge"])
-    undrop.set_approval_rule(**rule, actions=[])  # it holds from above
+    undrop.set_approval_rule(**rule, actions=[])  # the rule is inherited
     above = {"actor": ada, "namespace": ("a",)}
     with pytest.raises(ApprovalRequired) as refused:
         undrop.set_approval_rule(**above, actions=["purge"], reason="too slow")

@@ -1,4 +1,4 @@
-"""A dropped Iceberg table is purged of the files that its metadata refers to, and of no others."""
+"""A purge of an Iceberg table removes the files to which its metadata refers, and no others."""
 
 from datetime import timedelta
 from functools import partial
@@ -62,7 +62,7 @@ def sent(monkeypatch) -> list[int]:
 
 
 def write_table(*identifier: str, **create: object) -> Table:
-    """A table with data that PyIceberg wrote: appends, a delete, an overwrite, a short log."""
+    """A table written by PyIceberg, with appends, a delete, an overwrite and a short metadata log."""
     make_iceberg_table(
         *identifier, **{"properties": {"write.metadata.previous-versions-max": "2"}, **create}
     )
@@ -80,7 +80,7 @@ def change(*identifier: str, updates: list[dict[str, object]]) -> LoadedTable:
 
 
 def add_snapshot(*identifier: str, paths: dict[str, ManifestContent]) -> LoadedTable:
-    """A snapshot of data or delete files that are only named: the caller puts them there."""
+    """A snapshot with data or delete files, which the caller creates."""
     table = open_table(*identifier)
     io, number = load_file_io(), 1 + len(table.metadata.snapshots)
     folder = f"{table.location()}/metadata"
@@ -160,7 +160,7 @@ def status(job: Job) -> tuple[str, str]:
 
 
 def run_again(job: Job) -> None:
-    """Run a job that waits for its next attempt, or whose worker died."""
+    """Run a job that waits for a retry, or whose worker died."""
     Job.objects.filter(pk=job.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     job_runner.run_job(job.pk)
 
@@ -176,7 +176,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def kill_after(monkeypatch) -> list[int]:
-    """The worker dies once it has removed so many files: set its only element."""
+    """A list whose only element is the number of removed files after which the worker dies."""
     real, remaining = local_files.remove_file_in_place, [10**9]
 
     def remove(path: str) -> bool:
@@ -368,13 +368,13 @@ def test_a_worker_that_lost_its_lease_stops(warehouse, monkeypatch):
 
     def lose(path: str) -> bool:
         removed.append(path)
-        if len(removed) == 2:  # another worker has it now
+        if len(removed) == 2:  # another worker has the job now
             Job.objects.filter(pk=job.pk).update(attempts=2)
         return real(path)
 
     monkeypatch.setattr(local_files, "remove_file_in_place", lose)
     job_runner.run_job(job.pk)
-    assert status(job)[0] == "running"  # it is the other's to end
+    assert status(job)[0] == "running"  # the other worker ends the job
     assert len(removed) == 2
 
 
@@ -495,7 +495,7 @@ def test_a_cascade_purges_tables_of_both_formats(warehouse, sent):
     assert files(warehouse) == {}
 
 
-# --- what belongs to others --------------------------------------------------------------------
+# --- files of others ---------------------------------------------------------------------------
 
 
 def test_paths_outside_the_roots_are_left_and_counted(warehouse, tmp_path):
@@ -645,7 +645,8 @@ def test_a_location_shared_with_another_table_is_not_purged(warehouse):
 
 
 def test_files_registered_again_under_another_name_are_not_purged(warehouse):
-    """One moves, then its old metadata is registered under another name: the data is of both."""
+    """A table moves, then its old metadata is registered under another name. Both tables use the
+    data."""
     write_table(*T)
     old = iceberg_tables.load_table(actor=SYSTEM, table=T).metadata_location
     change(*T, updates=[{"action": "set-location", "location": f"file://{warehouse}/moved"}])
@@ -683,12 +684,12 @@ def test_a_table_registered_again_can_be_purged(warehouse):
     job = drop("ns", "again")
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "")
-    # Metadata files that the log had forgotten by then are known to the first one's ledger alone.
+    # Only the first table's ledger has metadata files that had left the log by then.
     assert {name.split("/")[1] for name in files(warehouse)} <= {"metadata"}
 
 
 def test_other_spellings_of_a_shared_file_are_recognized(warehouse):
-    """By a link, another form of URI, and a redundant path step."""
+    """Through a link, another form of URI, or a redundant path segment."""
     (warehouse / "link").symlink_to(warehouse)
     for number, spelling in enumerate(("file:{link}/{file}", "{link}/./{file}", "{link}//{file}")):
         name = f"t{number}"

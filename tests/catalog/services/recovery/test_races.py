@@ -1,4 +1,5 @@
-"""Races of undrop with a new table of the name, with the purge, and with another decision."""
+"""Races of undrop with a new table of the name, with the purge, and with another undrop; races of
+approvals."""
 
 import threading
 from collections.abc import Callable
@@ -55,7 +56,7 @@ def _quiet(monkeypatch, settings):
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
-    """The result or refusal of each call, when all begin at the same moment."""
+    """Make the calls concurrently. Return their results or refusals."""
     barrier = threading.Barrier(len(calls))
     results: list[object] = [None] * len(calls)
 
@@ -131,7 +132,7 @@ def test_a_worker_removes_nothing_of_a_restored_table(monkeypatch):
             calls.append(together(lambda: undrop.undrop(actor=SYSTEM, item=item.pk))[0])
         return real(pk)
 
-    # The other one needs the row that the worker's transaction is about to lock.
+    # The undrop needs the row that the worker's transaction is about to lock.
     monkeypatch.setattr(job_runner.locks, "lock_table_row", first_bring_back)
     job_runner.run_job(item.job_id)
     assert isinstance(calls[0], Table)
@@ -173,7 +174,8 @@ def test_concurrent_undrops_have_one_winner():
 
 @pytest.mark.parametrize("new", [None, ("a", "b", "other")])
 def test_undrop_of_a_parent_waits_for_undrop_of_its_child(monkeypatch, new):
-    """Namespaces come along that were gone before they were locked: a rival has to wait for it all."""
+    """Undrop also restores dropped parents, which it locks first. A rival waits for the whole
+    transaction."""
     item = dropped("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a", "b"))], actor=SYSTEM)
     commit([namespace_operations.DropNamespace(namespace=("a",))], actor=SYSTEM)

@@ -76,7 +76,7 @@ DAY = 86_400
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch, settings) -> list[int]:
-    """Ids of the jobs sent to the broker. Dropped objects are retained for a week."""
+    """Ids of the jobs sent to the broker. The retention is a week."""
     settings.MONODON_TRASH_SECONDS = 7 * DAY
     ids: list[int] = []
     monkeypatch.setattr(
@@ -100,7 +100,7 @@ def undrop(item: TrashItem, **options: object):
 
 
 def make_due(item: TrashItem) -> Job:
-    """The time of what waits is over."""
+    """End the retention of an item."""
     past = timezone.now() - timedelta(seconds=1)
     TrashItem.objects.filter(pk=item.pk).update(purge_at=past)
     Job.objects.filter(trash=item).update(lease_until=past)
@@ -119,7 +119,7 @@ def principal(name: str, *grants: tuple[Privilege, object]) -> Principal:
     return principal
 
 
-# --- what a drop leaves ----------------------------------------------------------------------------
+# --- drop and retention --------------------------------------------------------------------------------
 
 
 def test_a_dropped_table_is_purged_after_its_retention(sent, settings):
@@ -131,7 +131,7 @@ def test_a_dropped_table_is_purged_after_its_retention(sent, settings):
     assert (item.purge_at, item.job.lease_until) == (due, due)
     assert sent == []
     assert jobs.send_waiting_jobs() == 0
-    job_runner.run_job(item.job_id)  # nobody takes it before
+    job_runner.run_job(item.job_id)  # no worker takes the job earlier
     assert files(table.location) == before
     job = make_due(item)
     assert jobs.send_waiting_jobs() == 1
@@ -224,7 +224,7 @@ def test_a_deregistered_table_stays_until_it_is_purged():
     assert files(table.location) == {}
 
 
-# --- bringing back a table ---------------------------------------------------------------------------
+# --- undrop of tables ----------------------------------------------------------------------------------
 
 
 def test_undrop_restores_a_lance_table():
@@ -513,7 +513,7 @@ def test_purge_keeps_files_of_other_tables_in_the_trash():
     iceberg_tables.load_table(actor=SYSTEM, table=("ws", "u"))
 
 
-# --- bringing back a namespace -------------------------------------------------------------------------
+# --- undrop of namespaces -------------------------------------------------------------------------
 
 
 def test_undrop_restores_a_namespace_with_its_tables():
@@ -661,7 +661,7 @@ def test_purge_now_of_a_namespace_covers_all_its_tables(settings):
     assert files(first.location) == files(two.location) == {}
     assert (
         recovery_undrop.delete_expired_items() == 2
-    )  # the namespaces; the tables tell for a day that they are purged
+    )  # the namespaces; purged tables remain in the list for a day
 
 
 def test_purge_now_refuses_a_running_purge(monkeypatch):
@@ -673,7 +673,7 @@ def test_purge_now_refuses_a_running_purge(monkeypatch):
         recovery_undrop.purge_now(actor=SYSTEM, item=item.pk)
 
 
-# --- who may, and who sees -----------------------------------------------------------------------------
+# --- access --------------------------------------------------------------------------------------------
 
 
 def test_managers_of_a_table_may_undrop_it():
@@ -709,7 +709,7 @@ def test_managers_of_a_dropped_namespace_may_undrop_it():
 
 
 def drop_twice(*path: str) -> TrashItem:
-    """A table, and then all that it was in, in two transactions. The item is the table's."""
+    """Drop a table and then its namespaces, in two transactions. Return the item of the table."""
     item = drop(*path)
     commit([namespace_operations.DropNamespace(namespace=path[:1], cascade=True)], actor=SYSTEM)
     return item
@@ -744,7 +744,7 @@ def test_undrop_restores_a_parent_that_the_actor_could_undrop():
 
 
 def test_undrop_does_not_restore_a_parent_to_gain_privileges():
-    """The actor could not restore the namespace there by itself."""
+    """The actor could not restore the namespace alone."""
     table = make_table("top", "a", "t")
     keeper = principal("keeper", (Privilege.MANAGE, table.namespace))
     item = drop_twice("top", "a", "t")

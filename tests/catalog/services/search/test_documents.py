@@ -37,9 +37,9 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def _patient(request):
-    """A pass sees all that was committed: tests beside these have transactions, which hold it up."""
+    """Let each pass wait for transactions of parallel tests, which would delay it."""
     if request.node.name == "test_a_transaction_that_commits_late_is_not_missed":
-        yield  # which has one of its own
+        yield  # this test has its own transactions
         return
 
     def patiently(real):
@@ -61,9 +61,9 @@ def _catalog(transactional_db, tmp_path, settings):
     make_root()
     make_namespace("ws")
     make_table("ws", "first")
-    # The pass begins with all that is there, and follows from then on.
+    # The first pass reads all objects; later ones follow the events.
     assert search_documents.update() >= 2
-    while search_documents.update():  # tests beside these may hold some events back for a moment
+    while search_documents.update():  # parallel tests may delay some events
         pass
 
 
@@ -153,7 +153,7 @@ def test_annotations_are_searchable_without_a_pass():
         actor=SYSTEM, table=("ws", "first"), changes=Changes(description="Sheep")
     )
     assert find("sheep") == ["ws.first"]
-    assert search_documents.update() <= 1  # of what other tests held back
+    assert search_documents.update() <= 1  # for events that other tests delayed
 
 
 def test_a_transaction_that_commits_late_is_not_missed():
@@ -211,10 +211,10 @@ def test_an_unreadable_table_is_retried_later(caplog):
     assert indexed.error
     assert indexed.attempts == 1
     assert 20 < (indexed.due_at - timezone.now()).total_seconds() <= 30
-    # By its name it is found all the same, and so are the others by their columns.
+    # The table is still found by its name, and the others by their columns.
     assert find("broken") == ["ws.broken"]
     assert find("column:name") == ["ws.sound"]
-    assert search_documents.update() <= 1  # of what other tests held back
+    assert search_documents.update() <= 1  # for events that other tests delayed
     shutil.move(f"{row.location}.away", row.location)
     SearchDocument.objects.filter(pk=indexed.pk).update(due_at=timezone.now())
     assert search_documents.update() >= 1
@@ -340,7 +340,7 @@ def test_annotations_during_a_pass_are_not_lost(monkeypatch):
 
 def _is_waiter_present() -> bool:
     with connection.cursor() as cursor:
-        # Within a transaction, what the view told once it goes on telling.
+        # Within a transaction, the view returns the same rows again.
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(
             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -360,10 +360,10 @@ def test_reindex_rebuilds_all_documents():
     SearchDocument.objects.update(vector="")
     assert search_documents.reindex() == 3
     assert find("column:name") == ["ws.t"]
-    assert search_documents.update() <= 1  # of what other tests held back
+    assert search_documents.update() <= 1  # for events that other tests delayed
 
 
-def test_many_documents_need_few_statements(django_assert_max_num_queries):
+def test_many_documents_take_few_statements(django_assert_max_num_queries):
     namespace = Namespace.objects.named(("ws",)).get()
     for number in range(30):
         make_table("ws", f"many_{number}")
@@ -373,7 +373,7 @@ def test_many_documents_need_few_statements(django_assert_max_num_queries):
         assert search_documents.make_due(until=time.monotonic() + 60) >= 30
 
 
-def test_names_of_all_sorts_are_found():
+def test_unusual_names_are_found():
     for name in ("Bücher", "naïve_café", "日本語", "it's", "a.b", "100%", "x" * 200):
         make_table("ws", name)
     search_documents.update()

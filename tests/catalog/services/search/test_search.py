@@ -1,4 +1,4 @@
-"""The search: what finds what, in which order, and who sees it."""
+"""The search: matches, ranking, and access."""
 
 import re
 
@@ -102,7 +102,7 @@ def test_exact_names_rank_before_partial_names_and_texts():
     ],
 )
 def test_words_are_found_in_names_columns_and_comments(text, expected):
-    # The last word is the only beginning: "cust ord" is corrected.
+    # Only the last word matches as a prefix: "cust ord" is corrected.
     assert find(text) == expected
 
 
@@ -130,7 +130,7 @@ def test_quoted_words_must_be_adjacent():
         ("owner:ada", []),
     ],
 )
-def test_filters(text, expected):
+def test_results_are_filtered(text, expected):
     assert find(text) == expected
 
 
@@ -251,7 +251,7 @@ def test_long_texts_are_cut_around_the_match():
     assert matches.highlight("Größe", {"grosse"}) == (matches.Part("Größe", is_hit=True),)
 
 
-def test_pages():
+def test_results_have_pages():
     for number in range(7):
         make_table("many", f"item_{number}")
     search_documents.reindex()

@@ -1,5 +1,5 @@
-"""No Lance table may be where an Iceberg table has files outside its location, since its directory
-is removed with it."""
+"""No Lance table may be at a path where an Iceberg table has files outside its location, because a purge
+removes the directory."""
 
 import importlib
 from concurrent.futures import ThreadPoolExecutor
@@ -128,7 +128,7 @@ def test_a_staged_creation_records_its_paths(warehouse):
     assert paths() == [f"{warehouse}/shared"]
 
 
-def test_former_path_properties_stay_recorded(warehouse):
+def test_former_path_properties_remain_recorded(warehouse):
     make_iceberg_table(*T, properties={"write.data.path": f"{warehouse}/first"})
     update(set_property("write.data.path", f"{warehouse}/second"))
     update({"action": "remove-properties", "removals": ["write.data.path"]})
@@ -136,7 +136,7 @@ def test_former_path_properties_stay_recorded(warehouse):
         refuse(warehouse / name, warehouse / name)
 
 
-def test_a_former_location_stays_recorded(warehouse):
+def test_a_former_location_remains_recorded(warehouse):
     location = make_iceberg_table(*T, location=f"{warehouse}/first").location
     update(set_location(f"file://{warehouse}/second"))
     assert paths() == [location]
@@ -196,7 +196,7 @@ def test_iceberg_tables_may_share_paths(warehouse):
     make_iceberg_table("ns", "u", properties=shared)
     make_iceberg_table("ns", "inside", location=f"{first}/inside")
     make_iceberg_table("ns", "around", location=second)
-    # What it named before another came to lie around it, it may go on to name.
+    # It may keep a path that was recorded before another table enclosed it.
     update(set_property("a", "b"))
     assert paths() == [first, second]
 
@@ -252,7 +252,7 @@ def test_the_migration_records_present_paths(warehouse):
 
 def test_path_lookups_use_an_index():
     with connection.cursor() as cursor:
-        # The tables of a test are small enough to be read whole.
+        # PostgreSQL would scan the small tables of a test.
         cursor.execute("SET LOCAL enable_seqscan = off")
     plan = IcebergPath.objects.inside("/w/1").explain()
     assert "iceberg_path_prefix" in plan, plan

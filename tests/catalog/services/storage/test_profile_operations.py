@@ -353,7 +353,7 @@ def test_a_bound_namespace_in_the_trash_prevents_the_deletion_until_it_is_gone()
     commit([namespace_operations.DropNamespace(namespace=("ns",))], actor=SYSTEM)
     with unchanged(), pytest.raises(StorageProfileInUse, match="bound to it: 1"):
         operations.delete_profile(actor=SYSTEM, name="lake")
-    Namespace.objects.get(name="ns").trash.all().delete()
+    Namespace.objects.get(name="ns").trash.delete()
     operations.delete_profile(actor=SYSTEM, name="lake")
     assert Namespace.objects.get(name="ns").storage_profile is None
 

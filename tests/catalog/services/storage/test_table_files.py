@@ -39,7 +39,7 @@ OWN, OTHER, FREE, OUTSIDE = Belonging.OWN, Belonging.OTHER, Belonging.FREE, Belo
 
 @pytest.fixture
 def lake(tmp_path: Path, warehouse: Path, settings) -> Path:
-    """A directory in which tables may lie, beside the server's own."""
+    """An allowed directory for tables, outside the warehouse."""
     directory = tmp_path / "lake"
     directory.mkdir()
     settings.MONODON_ALLOWED_ROOTS = [str(directory)]
@@ -77,7 +77,7 @@ def test_sibling_names_are_not_prefixes(lake):
 
 
 def test_the_deepest_holder_owns_a_file(lake):
-    """No client gets a table inside another; the catalogs of older releases may have one."""
+    """Clients cannot create a table inside another. Catalogs of older releases may have one."""
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
     IcebergPath.objects.create(table=b, path=f"{lake}/a/of_b")
     IcebergPath.objects.create(table=a, path=f"{lake}/a/of_b/of_a")
@@ -141,7 +141,7 @@ def test_unowned_files_in_the_warehouse_are_not_readable(lake, warehouse):
     ]
 
 
-def test_the_server_s_home_is_outside(lake, tmp_path, settings):
+def test_the_home_of_the_server_is_outside(lake, tmp_path, settings):
     settings.MONODON_HOME = str(lake / "home")
     a = table_at("a", lake / "a")
     assert belonging(a, f"{lake}/home/postgres/x", f"{lake}/homes/x") == [OUTSIDE, FREE]
@@ -158,8 +158,8 @@ def test_the_server_s_home_is_outside(lake, tmp_path, settings):
         ("{at}//data//x", OWN),
         ("{at}/./data/x", OWN),
         ("{at}/a%20b", OWN),
-        ("/{at}/x", OUTSIDE),  # to Java the first part is a host
-        ("file:/{at}/x", OUTSIDE),  # and so with this
+        ("/{at}/x", OUTSIDE),  # for Java, the first segment is a host
+        ("file:/{at}/x", OUTSIDE),  # likewise
         ("file://host{at}/x", OUTSIDE),
         ("file://localhost:80{at}/x", OUTSIDE),
         ("FILE://{at}/x", OUTSIDE),
@@ -186,7 +186,7 @@ def test_the_server_s_home_is_outside(lake, tmp_path, settings):
         ("{at}/" + "x" * 3000, OUTSIDE),
     ],
 )
-def test_spellings_that_iceberg_reads(lake, spelling, expected):
+def test_spellings_of_paths_in_iceberg_metadata(lake, spelling, expected):
     a = table_at("a", lake / "a")
     path = spelling.format(at=f"{lake}/a")
     assert belonging(a, path) == [expected]
@@ -211,7 +211,7 @@ def test_spellings_that_iceberg_reads(lake, spelling, expected):
         ("file://{beside}%2fx", OTHER),
     ],
 )
-def test_spellings_that_lance_reads(lake, spelling, expected):
+def test_spellings_of_paths_in_lance_manifests(lake, spelling, expected):
     a = table_at("a", lake / "a", TableFormat.LANCE)
     table_at("b", lake / "b", TableFormat.LANCE)
     assert belonging(a, spelling.format(at=f"{lake}/a", beside=f"{lake}/b")) == [expected]
@@ -307,7 +307,7 @@ def test_a_shared_path_requires_read_on_all_its_tables(lake):
     assert TableFiles(a).require_readable(principal, [path]) == {path: path}
 
 
-def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
+def test_a_reference_is_valid_while_its_principal_may_read_the_source(lake):
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
     path = f"{lake}/b/x"
     committer = Principal.objects.create(name="user:committer", kind="user")
@@ -335,7 +335,7 @@ def test_a_reference_lasts_as_long_as_its_principal_may_read_the_source(lake):
         TableFiles(a).require_readable(principal, [path])
 
 
-def test_dependents_are_those_that_were_not_purged(lake):
+def test_purged_tables_are_not_dependents(lake):
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
     file_references.record_references(actor=SYSTEM, table_id=a.pk, sources={b.pk, a.pk})
     assert list(file_references.dependents(b)) == [a]
@@ -358,7 +358,7 @@ def test_a_table_being_created_owns_its_location(lake):
         files.require_readable(principal, [f"{lake}/b/x"])
 
 
-def test_own_files_need_no_query(lake, django_assert_num_queries):
+def test_own_files_take_no_query(lake, django_assert_num_queries):
     a = table_at("a", lake / "a")
     paths = [f"file://{lake}/a/data/{number}.parquet" for number in range(2000)]
     with django_assert_num_queries(0):

@@ -33,7 +33,7 @@ def test_data_files_come_before_manifests_and_these_before_their_list(table):
     first, second = table.file([{"id": 1}]), table.file([{"id": 2}])
     deletes = table.file([{"id": 1}], content=POSITION)
     table.commit([first, second], [deletes])
-    one, two = (written.manifest_path for written in table.manifests)
+    first_manifest, second_manifest = (written.manifest_path for written in table.manifests)
     table.document |= {
         "statistics": [{"statistics-path": "file:///s"}],
         "partition-statistics": [{"statistics-path": "file:///p"}],
@@ -42,9 +42,9 @@ def test_data_files_come_before_manifests_and_these_before_their_list(table):
     assert list(referenced(table.document, read)) == [
         Reference(Kind.DATA, first.file_path),
         Reference(Kind.DATA, second.file_path),
-        Reference(Kind.MANIFEST, one),
+        Reference(Kind.MANIFEST, first_manifest),
         Reference(Kind.DATA, deletes.file_path),
-        Reference(Kind.MANIFEST, two),
+        Reference(Kind.MANIFEST, second_manifest),
         Reference(Kind.MANIFEST_LIST, table.document["snapshots"][0]["manifest-list"]),
         Reference(Kind.STATISTICS, "file:///s"),
         Reference(Kind.STATISTICS, "file:///p"),
@@ -114,11 +114,11 @@ def test_a_missing_file_was_removed_before(table):
     assert list(referenced(table.document, read)) == [Reference(Kind.MANIFEST_LIST, manifest_list)]
 
 
-def test_what_cannot_be_parsed_is_reported(table):
+def test_unparsable_files_are_reported(table):
     table.commit([table.file([{"id": 1}])])
     manifest = table.manifests[0].manifest_path
     manifest_list = table.document["snapshots"][0]["manifest-list"]
-    # A manifest list is an Avro file, but no manifest.
+    # A manifest list is an Avro file, but not a manifest.
     for content in (b"", b"torn", read(manifest_list)):
         local(manifest).write_bytes(content)
         assert list(referenced(table.document, read)) == [

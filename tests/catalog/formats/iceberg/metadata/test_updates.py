@@ -26,7 +26,7 @@ BEFORE = f"{LOCATION}/metadata/00000-x.metadata.json"
 
 
 def apply(base, *changes, now_ms=5_000):
-    """The result, which must be sound; the base must be as it was."""
+    """Apply updates. The result must be valid, and the base unchanged."""
     original = copy.deepcopy(base)
     try:
         result = updates.apply(base, list(changes), now_ms=now_ms, previous_location=BEFORE)
@@ -307,7 +307,8 @@ def test_the_last_column_id_never_falls():
 
 
 def without_name():
-    """A table whose spec 1 and order 2, no defaults, use column 3, which is no longer current."""
+    """A table whose spec 1 and order 2, which are not the defaults, use column 3, which is no
+    longer current."""
     narrow = schema()
     del narrow["fields"][2]
     return apply(
@@ -487,7 +488,7 @@ def test_a_rollback_is_logged_with_the_commit_time():
 
 
 def test_a_snapshot_far_ahead_of_the_clock_is_refused():
-    """All later changes would bear its time."""
+    """All later changes would have its time."""
     at_most = apply(written(1), add(2, 1, **{"timestamp-ms": 65_000}), ref(2))
     assert at_most["last-updated-ms"] == 65_000
     later = {"timestamp-ms": 65_001}

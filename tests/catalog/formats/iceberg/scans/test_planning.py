@@ -59,7 +59,7 @@ def plan(table: Written, **request: Any) -> dict[str, Any]:
 
 
 def paths(answer: dict[str, Any]) -> list[str]:
-    """The numbers of the files, as they come."""
+    """The numbers of the files, in the order of the answer."""
     return [task["data-file"]["file-path"][-13:-8] for task in answer["file-scan-tasks"]]
 
 
@@ -519,7 +519,7 @@ def test_row_ids_are_inherited(tmp_path: Path):
     assert "first-row-id" not in plan(older)["file-scan-tasks"][0]["data-file"]
 
 
-# --- the answer --------------------------------------------------------------------------------
+# --- answers -----------------------------------------------------------------------------------
 
 
 def test_all_fields_of_a_task(table: Written):
@@ -636,7 +636,7 @@ def test_task_groups_are_bounded(tmp_path: Path, monkeypatch):
     assert [len(group) for group in incremental.groups()] == [3, 3, 1]
 
 
-# --- what cannot be read -----------------------------------------------------------------------
+# --- unreadable files --------------------------------------------------------------------------
 
 
 def test_a_missing_manifest_is_named(table: Written):

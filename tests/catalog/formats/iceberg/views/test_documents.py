@@ -9,7 +9,7 @@ from catalog.formats.iceberg.views import checking as view_checking
 from catalog.formats.iceberg.views import documents as view_documents
 from catalog.formats.iceberg.views import updates as view_updates
 from tests.catalog.formats.iceberg.examples import UUID, column, schema
-from tests.catalog.formats.iceberg.test_refusals import outcome, spoiled
+from tests.catalog.formats.iceberg.test_refusals import mutated, outcome
 
 OTHER_UUID = UUID.replace("8a", "9a")
 LOCATION = "s3://bucket/warehouse/recent"
@@ -24,7 +24,7 @@ def sql(dialect="spark", text="select 1"):
 
 
 def version(number=1, *representations, **keys):
-    """Version ``number``, made at 2,000 ms + its number."""
+    """Version ``number``, created at 2,000 ms + its number."""
     return {
         "version-id": number,
         "schema-id": 0,
@@ -83,7 +83,7 @@ def replaced(times, **keys):
 # --- new ---------------------------------------------------------------------------------------
 
 
-def test_a_new_view():
+def test_a_new_view_has_all_fields():
     assert view(properties={"comment": "c"}) == {
         "view-uuid": UUID,
         "format-version": 1,
@@ -187,7 +187,7 @@ def without(key, **keys):
         ({"properties": {HISTORY: "many"}}, f"{HISTORY} must be positive but was 'many'"),
     ],
 )
-def test_a_new_view_that_is_refused(changed, words):
+def test_invalid_views_are_refused(changed, words):
     with pytest.raises(InvalidMetadata) as caught:
         view(**changed)
     assert caught.value.message == words
@@ -196,7 +196,7 @@ def test_a_new_view_that_is_refused(changed, words):
 # --- updates -----------------------------------------------------------------------------------
 
 
-def test_a_replacement():
+def test_a_replacement_adds_a_version():
     base = view(properties={"comment": "c"})
     made = apply(
         base,
@@ -323,7 +323,7 @@ def test_the_number_of_kept_versions_is_configurable():
     made = replaced(4, properties={HISTORY: "2"})
     assert ids(made) == [4, 5]
     assert log(made) == [(4, 2_004), (5, 2_005)]
-    # Versions of this request stay, whatever their number.
+    # Versions of this request are kept, whatever their number.
     made = apply(made, add(6), add(7), add(8), current())
     assert ids(made) == [6, 7, 8]
     assert log(made) == [(8, 2_008)]
@@ -357,7 +357,7 @@ def test_a_dialect_is_not_lost_by_accident():
     assert ids(apply(base, add(2, sql("duckdb")))) == [1, 2]
 
 
-def test_a_dialect_is_dropped_where_that_is_allowed():
+def test_a_dialect_is_dropped_if_a_property_allows_it():
     base = view(view_version=version(1, sql(), sql("trino")))
     made = apply(base, add(2, sql("duckdb")), current(), properties(**{DROP: "TRUE"}))
     assert made["current-version-id"] == 2
@@ -434,7 +434,7 @@ def test_a_dialect_is_dropped_where_that_is_allowed():
         ([properties(**{HISTORY: "9" * 10})], f"{HISTORY} must be positive but was '{'9' * 10}'"),
     ],
 )
-def test_an_update_that_is_refused(updates, words):
+def test_invalid_updates_are_refused(updates, words):
     base = view()
     before = copy.deepcopy(base)
     with pytest.raises(InvalidMetadata) as caught:
@@ -465,7 +465,7 @@ def test_there_are_eight_updates():
 def test_mutated_updates_are_refused_or_valid(update):
     base = replaced(1, properties={"comment": "c"})
     refused = 0
-    for changed in spoiled(update):
+    for changed in mutated(update):
         result = outcome(lambda: apply(base, changed))  # noqa: B023
         if result is None:
             refused += 1
@@ -482,7 +482,7 @@ def test_mutated_creations_are_refused_or_valid(argument):
         "properties": {"comment": "c", HISTORY: "3"},
         "location": LOCATION,
     }
-    for changed in spoiled({"it": request[argument]}):
+    for changed in mutated({"it": request[argument]}):
         result = outcome(lambda: view(**{**request, argument: changed.get("it")}))  # noqa: B023
         if result is not None:
             assert view_documents.parse(view_documents.dump(result)) == result
@@ -492,7 +492,7 @@ def test_mutated_creations_are_refused_or_valid(argument):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_a_file_is_read_as_it_was_written(pack):
+def test_a_file_is_read_unchanged(pack):
     document = replaced(2)
     assert view_documents.parse(pack(view_documents.dump(document))) == document
 
@@ -524,7 +524,7 @@ def test_a_file_without_properties():
         ({"properties": []}, "properties must be an object, not an array"),
     ],
 )
-def test_a_file_that_is_refused(changed, words):
+def test_invalid_files_are_refused(changed, words):
     with pytest.raises(InvalidMetadata) as caught:
         view_documents.parse(orjson.dumps({**view(), **changed}))
     assert caught.value.message == words
@@ -539,7 +539,7 @@ def test_a_file_without_a_view_is_refused(content):
 def test_mutated_files_are_refused_or_valid():
     base = replaced(2, properties={"comment": "c"})
     refused = 0
-    for changed in spoiled(base):
+    for changed in mutated(base):
         try:
             content = orjson.dumps(changed)
         except TypeError:
@@ -556,13 +556,13 @@ def test_mutated_files_are_refused_or_valid():
 # --- requirements ------------------------------------------------------------------------------
 
 
-def test_a_requirement_that_holds():
+def test_a_requirement_that_is_met():
     view_documents.check([], view())
     view_documents.check([], None)
     view_documents.check([{"type": "assert-view-uuid", "uuid": UUID.upper()}], view())
 
 
-def test_a_requirement_that_does_not_hold():
+def test_a_requirement_that_is_not_met_is_refused():
     requirement = {"type": "assert-view-uuid", "uuid": OTHER_UUID}
     with pytest.raises(RequirementFailed) as caught:
         view_documents.check([requirement], view())
@@ -591,7 +591,7 @@ def test_a_requirement_that_does_not_hold():
         ),
     ],
 )
-def test_a_requirement_that_is_refused(requirements, words):
+def test_invalid_requirements_are_refused(requirements, words):
     with pytest.raises(InvalidMetadata) as caught:
         view_documents.check(requirements, view())
     assert caught.value.message == words
@@ -599,5 +599,5 @@ def test_a_requirement_that_is_refused(requirements, words):
 
 def test_mutated_requirements_are_refused_or_hold():
     for document in (view(), None):
-        for changed in spoiled({"type": "assert-view-uuid", "uuid": UUID}):
+        for changed in mutated({"type": "assert-view-uuid", "uuid": UUID}):
             outcome(lambda: view_documents.check([changed], document))  # noqa: B023

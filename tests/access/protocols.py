@@ -1,4 +1,4 @@
-"""The three protocols as the matrix sees them: their operations, with an example and a rule of each."""
+"""The operations of the three protocols, with an example and an access rule for each."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, T
 from catalog.privileges import Privilege, closure
 from catalog.services.search import documents as search_documents
 from tests.access import iceberg_examples, rules
-from tests.access.rules import Place, Rule
+from tests.access.rules import Rule, Target
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_coverage import operations as iceberg_operations
@@ -52,7 +52,7 @@ class Request:
         return replace(self, path=path, body=json.loads(body))
 
     def elsewhere(self, names: tuple[str, ...]) -> "Request":
-        """The same about namespaces, or tables, of which there is none."""
+        """The same request with the names of missing namespaces or tables."""
         path, body = self.path, json.dumps(self.body)
         for name in names:
             path = re.sub(rf"(?<![\w-]){name}(?![\w-])", _ABSENT * len(name), path)
@@ -61,14 +61,14 @@ class Request:
         return replace(self, path=path, body=json.loads(body))
 
     def spelled(self, name: str, spelling: str) -> "Request":
-        """The same with a name in another spelling."""
+        """The same request with another spelling of a name."""
         path = re.sub(rf"(?<![\w-]){name}(?![\w-])", quote(spelling), self.path)
         body = json.dumps(self.body).replace(f'"{name}"', json.dumps(spelling))
         return replace(self, path=path, body=json.loads(body))
 
 
 @dataclass(frozen=True)
-class Door:
+class Protocol:
     name: str
     rules: dict[str, Rule]
     operations: dict[str, Any]
@@ -83,7 +83,7 @@ class Door:
 
 
 def _beginning(response: Any) -> HttpResponse:
-    """The first part of a stream: of events, the first event, or nothing if there is none."""
+    """The beginning of a stream. A stream of events has its first event there, if it has one."""
     content = b"".join(islice(response.streaming_content, 2))
     # Not the whole response: that would end the test's own connection.
     response._resource_closers[0]()
@@ -112,7 +112,7 @@ def _management(operation: str, requester: access.Principal) -> dict[str, str]:
     }
 
 
-# Use a time after the matrix created its objects, where the example has a former time.
+# The times in the examples are before the tests create their objects.
 _MANAGEMENT_REQUESTS = {
     "GetHistory": "history?at=NOW",
     "ListChanges": "history/changes?from=2020-01-01&to=NOW",
@@ -122,11 +122,15 @@ _MANAGEMENT_REQUESTS = {
 
 
 GRANTEE = "grantee"
-DOORS = {
-    "lance": Door(
+PROTOCOLS = {
+    "lance": Protocol(
         "lance",
         rules.LANCE
-        | {name: one.rule for name, one in lance_examples.EXAMPLES.items() if one.rule is not None},
+        | {
+            name: example.rule
+            for name, example in lance_examples.EXAMPLES.items()
+            if example.rule is not None
+        },
         lance_operations(),
         {
             name: Request(
@@ -137,7 +141,7 @@ DOORS = {
         Lance,
         _lance,
     ),
-    "iceberg": Door(
+    "iceberg": Protocol(
         "iceberg",
         rules.ICEBERG,
         {
@@ -152,7 +156,7 @@ DOORS = {
         Iceberg,
         iceberg_examples.make_catalog,
     ),
-    "management": Door(
+    "management": Protocol(
         "management",
         rules.MANAGEMENT,
         management_operations(),
@@ -169,10 +173,12 @@ DOORS = {
         _management,
     ),
 }
-EVERY = [(door, name) for door in DOORS for name in DOORS[door].operations]
+EVERY = [
+    (name, operation) for name, protocol in PROTOCOLS.items() for operation in protocol.operations
+]
 
 
-# --- who asks --------------------------------------------------------------------------------------
+# --- principals and privileges --------------------------------------------------------------------
 
 
 def principal(name: str, **fields: Any) -> Principal:
@@ -190,7 +196,7 @@ def administrator() -> str:
 
 
 def make_requester() -> Principal:
-    """Somebody with a key and without any privilege, in a catalog with a namespace for others."""
+    """A principal with a key and without privileges, in a catalog that also has namespace ``other``."""
     make_namespace("other")
     row = principal("who")
     ApiKey.objects.create(name="who", principal=row, digest=credentials.key_digest(KEY))
@@ -206,7 +212,7 @@ def _table() -> Table:
 
 
 def table_of(request: Request) -> Table:
-    """The table, or view, that an example is about."""
+    """The table or view that an example concerns."""
     if request.path.startswith("jobs/"):
         return _table()
     text = f"{request.path} {json.dumps(request.body)}"
@@ -228,7 +234,7 @@ def give(requester: Principal, privilege: Privilege, target: Namespace | Table) 
     Grant.objects.create(principal=requester, mask=closure(privilege).value, **where)
 
 
-def place_of(rule: Rule) -> Namespace:
-    if rule.target in {Place.ASKED, Place.ASKER}:
+def namespace_of(rule: Rule) -> Namespace:
+    if rule.target in {Target.APPROVAL, Target.REQUESTER}:
         return _named("guarded")
-    return _named() if rule.target is Place.ROOT else _named("ws")
+    return _named() if rule.target is Target.ROOT else _named("ws")
