@@ -170,7 +170,7 @@ def outside_profiles(location: str) -> InvalidLocation:
     return InvalidLocation(
         location,
         "is outside the object storage that may be used here",
-        fault=LocationFault.OUTSIDE,
+        fault=LocationFault.OUTSIDE_PROFILES,
         detail="Use a location below that of the namespace, or leave it out.",
     )
 

@@ -18,7 +18,7 @@ from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import job_runner
-from tests.access.doors import give, make_requester
+from tests.access.protocols import give, make_requester
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
 from tests.security.foreign import COMMIT, MINE, message_of, refusal, snapshot, updates
