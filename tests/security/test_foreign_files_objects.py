@@ -55,7 +55,6 @@ PATHS: dict[str, Callable[["World", str], str]] = {
     "the bucket": lambda w, key: f"s3://{w.bucket}",
     "a local file": lambda w, key: "file:///etc/passwd",
     "a control character": lambda w, key: f"{w.mine}/metadata/\n{key}",
-    "too long": lambda w, key: f"{w.mine}/{'x' * 1100}",
 }
 
 
