@@ -16,7 +16,6 @@ from django.conf import settings
 
 from catalog.errors import InvalidLocation, InvalidManifestPath, LocationFault
 from catalog.storage import object_locations, stores
-from catalog.storage.object_locations import is_object
 
 _TRAVERSAL = "holds '..'"
 _MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
@@ -126,6 +125,11 @@ def lance_path(text: str) -> str | None:
             return None
     path, fault = _read_path(text)
     return None if fault else path
+
+
+def is_object(path: str) -> bool:
+    """True if a canonical path is in an object store."""
+    return object_locations.is_object(path)
 
 
 def is_absolute(path: str) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TAIL = 16 * 1024
 _READ_ATTEMPTS = 3
-_MAX_MANIFEST = 1 << 30
+_MAX_MANIFEST = 512 * 1024**2  # as the ledger reads them
 
 
 class ObjectStore(Store):
