@@ -169,7 +169,10 @@ def _read(reader: TableFileIO, location: str) -> bytes | None:
     store = stores.store_of(path)
     try:
         return store.read(path, _MAX_MANIFEST_BYTES)[0]
-    except (NotRegular, TooLarge):
+    except NotRegular as error:
+        is_impossible = error.__cause__ is not None  # what is above it is no directory
+        return None if is_impossible else b""
+    except TooLarge:
         return b""  # not a manifest
     except OSError as error:
         if not stores.is_missing(error):

@@ -187,9 +187,9 @@ def test_a_missing_namespace_is_refused(iceberg: Iceberg, warehouse: Path):
         ({"location": "relative/../../path"}, "'..'"),
         ({"location": "./."}, "leads out of its namespace's location"),
         ({"location": ""}, "must not be empty"),
-        ({"location": "s3://bucket/warehouse/events"}, "outside the roots"),
+        ({"location": "s3://bucket/warehouse/events"}, "outside the object storage"),
         ({"properties": {"write.metadata.path": "/etc"}}, "outside the directories"),
-        ({"properties": {"write.data.path": "gs://bucket/a"}}, "outside the roots"),
+        ({"properties": {"write.data.path": "gs://bucket/a"}}, "outside the object storage"),
     ],
 )
 def test_a_refused_creation_writes_nothing(iceberg: Iceberg, warehouse: Path, change, complaint):

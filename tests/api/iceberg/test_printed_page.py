@@ -95,7 +95,7 @@ REGISTER = "/v1/namespaces/analytics/register"
 
 @pytest.mark.operation("createTable")
 def test_an_object_store_without_a_profile_is_refused(curl: Iceberg, warehouse: Path):
-    outside = "is outside the roots of all storage profiles"
+    outside = "is outside the object storage that may be used here"
     curl.refused(400, "BadRequestException", outside, f"POST {TABLES}", USER_EVENTS)
     curl.refused(400, "BadRequestException", outside, f"POST {REGISTER}", IMPORTED)
     assert files(warehouse) == {}
