@@ -232,13 +232,14 @@ def test_a_hostile_location_is_refused_and_nothing_is_read(store, request_kind):
 
 
 def test_refusals_do_not_tell_which_buckets_other_profiles_have(store):
-    words = set()
-    for at in ("s3://other/root/t", "s3://nobody/root/t", "s3://lake/tables/t", location("hidden")):
-        for send in (TABLES["declare"], TABLES["register"]):
+    places = ("s3://other/root/t", "s3://nobody/root/t", "s3://lake/tables/t", location("hidden"))
+    for send in (TABLES["declare"], TABLES["register"], TABLES["create"], NAMESPACES["set"]):
+        answers = set()
+        for at in places:
             with unchanged():
                 response = send(at)
-            words.add((response.status_code, response.content.decode().replace(at, "AT")))
-    assert len(words) == 1, words
+            answers.add((response.status_code, response.content.decode().replace(at, "AT")))
+        assert len(answers) == 1, answers
     assert store.requests == []
 
 
