@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import orjson
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import DatabaseError
+from django.db import DatabaseError, Error
 from django.http import HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
 from pydantic import ValidationError
@@ -260,7 +260,15 @@ def complaint(error: ValidationError) -> str:
 
 
 def announce_dependents(response: HttpResponse, dropped: Table) -> HttpResponse:
-    """Say in a header how many tables refer to files of a table that was dropped, if some do."""
-    if number := file_references.dependents(dropped).count():
+    """Say in a header how many tables refer to files of a table that was dropped, if some do.
+
+    The drop is committed, so its response is sent without the header if the database fails now.
+    """
+    try:
+        number = file_references.dependents(dropped).count()
+    except Error as error:
+        log.warning("The dependents of '%s' cannot be counted: %s", dropped, error)
+        return response
+    if number:
         response[DEPENDENTS] = str(number)
     return response

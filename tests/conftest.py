@@ -15,6 +15,7 @@ from tests.stores.fixtures import (
     s3,
     s3_profile,
     s3_proxy,
+    seaweedfs,
     storage,
     versitygw,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "s3",
     "s3_profile",
     "s3_proxy",
+    "seaweedfs",
     "storage",
     "versitygw",
 ]

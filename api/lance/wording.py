@@ -12,6 +12,7 @@ _PLAIN = "Location {location!r} {cause}."
 LOCATIONS: dict[LocationFault, str] = {
     LocationFault.SCHEME: f"{_PLAIN} Absolute URIs are not allowed, other than file:///",
     LocationFault.OUTSIDE: f"{_PLAIN} Absolute paths are not allowed, other than below those",
+    LocationFault.OUTSIDE_PROFILES: f"{_PLAIN} Absolute URIs are not allowed, other than below it",
     LocationFault.TRAVERSAL: f"{_PLAIN} Path traversal is not allowed",
 }
 """The reference server accepts only relative locations. Its tests match the words in the middle."""

@@ -22,6 +22,8 @@ class LocationFault(Enum):
     """The scheme is of a storage that this server does not serve."""
     OUTSIDE = "outside"
     """The location is not below a directory that may hold tables."""
+    OUTSIDE_PROFILES = "outside-profiles"
+    """The location is in an object store, and not where the caller may have tables."""
     TRAVERSAL = "traversal"
     """The location holds ``..``."""
     OTHER = "other"

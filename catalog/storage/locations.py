@@ -16,7 +16,6 @@ from django.conf import settings
 
 from catalog.errors import InvalidLocation, InvalidManifestPath, LocationFault
 from catalog.storage import object_locations, stores
-from catalog.storage.object_locations import is_object
 
 _TRAVERSAL = "holds '..'"
 _MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
@@ -128,6 +127,11 @@ def lance_path(text: str) -> str | None:
     return None if fault else path
 
 
+def is_object(path: str) -> bool:
+    """True if a canonical path is in an object store."""
+    return object_locations.is_object(path)
+
+
 def is_absolute(path: str) -> bool:
     """True if a path is a local path from the root, or in an object store."""
     return path.startswith("/") or is_object(path)
@@ -170,7 +174,7 @@ def outside_profiles(location: str) -> InvalidLocation:
     return InvalidLocation(
         location,
         "is outside the object storage that may be used here",
-        fault=LocationFault.OUTSIDE,
+        fault=LocationFault.OUTSIDE_PROFILES,
         detail="Use a location below that of the namespace, or leave it out.",
     )
 

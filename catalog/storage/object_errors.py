@@ -37,6 +37,9 @@ _TRANSPORT: Mapping[str, str] = {
     "kind: request": "it closed the connection",
     "kind: decode": "its answer is incomplete",
 }
+_NOT_PARTIAL = re.compile(
+    r"source: (?:NotPartial|NoContentRange|ParseContentRange|UnexpectedRange)\b"
+)
 _LOST = re.compile(r"HttpError \{\s*kind: (?:Interrupted|Timeout|Request|Decode)\b")
 
 
@@ -54,6 +57,11 @@ def status_of(error: Exception, key: str) -> int | None:
 def is_lost(error: Exception, key: str) -> bool:
     """True if a request was sent and got no answer, so that it may have been executed."""
     return status_of(error, key) is None and _LOST.search(_text(error, key)) is not None
+
+
+def is_not_partial(error: Exception, key: str) -> bool:
+    """True if a store answered a request for a range with something else, such as the whole object."""
+    return status_of(error, key) is None and _NOT_PARTIAL.search(_text(error, key)) is not None
 
 
 def translate(error: Exception, profile: str, key: str, *, of_file: bool = True) -> OSError:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TAIL = 16 * 1024
 _READ_ATTEMPTS = 3
-_MAX_MANIFEST = 1 << 30
+_MAX_MANIFEST = 512 * 1024**2  # as the ledger reads them
 
 
 class ObjectStore(Store):
@@ -82,8 +82,15 @@ class ObjectStore(Store):
             return self._tail_by_size(key)
         try:
             return self._get(key, {"range": {"suffix": _TAIL}})
-        except _NotSatisfiable:  # an empty object has no last byte
-            return self._get(key, {})
+        except (_NotSatisfiable, _NotPartial):
+            return self._require_empty(key), b""
+
+    def _require_empty(self, key: str) -> "ObjectMeta":
+        """An empty object has no range, which stores express in different ways."""
+        meta = self._head(key)
+        if meta["size"]:
+            raise StorageUnavailable(self._client.profile, "it does not serve parts of objects")
+        return meta
 
     def _tail_by_size(self, key: str) -> tuple["ObjectMeta", bytes]:
         for _ in range(_READ_ATTEMPTS):
@@ -117,9 +124,12 @@ class ObjectStore(Store):
             return self._get(key, {"range": (start, start + length)})[1]
         except _NotSatisfiable:  # the object ends before
             return b""
+        except _NotPartial:
+            self._require_empty(key)
+            return b""
 
     def _get(self, key: str, options: "GetOptions") -> tuple["ObjectMeta", bytes]:
-        """Metadata and content. Raises _Replaced, _NotSatisfiable and OSError."""
+        """Metadata and content. Raises _Replaced, _NotSatisfiable, _NotPartial and OSError."""
 
         def get() -> "tuple[ObjectMeta, bytes] | OSError":
             try:
@@ -131,6 +141,8 @@ class ObjectStore(Store):
                 status = object_errors.status_of(error, key)
                 if status == object_errors.RANGE_NOT_SATISFIABLE:
                     return _NotSatisfiable()
+                if object_errors.is_not_partial(error, key):
+                    return _NotPartial()
                 raise
 
         answer = self._client.call(get, key)
@@ -299,6 +311,10 @@ class ObjectStore(Store):
 
 class _NotSatisfiable(OSError):
     """An object ends before the requested range."""
+
+
+class _NotPartial(OSError):
+    """The store answers with the whole object."""
 
 
 class _Replaced(OSError):

@@ -120,7 +120,9 @@ def read(
     if payload not in {UNSIGNED, _STREAMING} and not _HASH.fullmatch(payload):
         _refuse("header x-amz-content-sha256 has an unknown value")
     copied = plain.get("x-amz-copy-source")
-    prefix, sources, paths = "", (), ()
+    prefix = ""
+    sources: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     if key:
         action = _object_action(method, query)
         paths = (_path(bucket, key),)

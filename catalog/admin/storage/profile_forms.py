@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django import forms
+from django.http import QueryDict
 from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminPasswordWidget,
@@ -66,7 +67,8 @@ def _switch(label: str, help_text: str) -> forms.BooleanField:
 
 
 def _help(name: str) -> str:
-    return str(StorageProfile._meta.get_field(name).help_text)
+    field: Any = StorageProfile._meta.get_field(name)
+    return str(field.help_text)
 
 
 class ProfileForm(forms.Form):
@@ -160,8 +162,8 @@ class ChangeForm(ProfileForm):
 
     confirm = forms.CharField(required=False, widget=forms.HiddenInput())
 
-    def __init__(self, *args: Any, profile: StorageProfile, **options: Any) -> None:
-        super().__init__(*args, initial=initial_of(profile), **options)
+    def __init__(self, data: QueryDict | None, *, profile: StorageProfile) -> None:
+        super().__init__(data, initial=initial_of(profile))
         self._profile = profile
         if profile.secret is not None:
             for name in ("secret", "token"):

@@ -136,7 +136,12 @@ class NamespaceAdmin(ReadOnlyAdmin):
             ("Created", cells.moment(row.created_at)),
             ("Updated", cells.moment(row.updated_at)),
         ]
-        if row.dropped_at is None and access.holds(actor(request), Privilege.READ, row):
+        is_overview = not word(request, "tab")
+        if (
+            is_overview
+            and row.dropped_at is None
+            and access.holds(actor(request), Privilege.READ, row)
+        ):
             facts.insert(4, ("Storage", namespace_storage.fact(request, row)))
         if row.dropped_at is not None:
             facts.append(("Dropped", cells.moment(row.dropped_at)))

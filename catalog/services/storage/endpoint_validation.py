@@ -36,6 +36,9 @@ def checked(field: str, url: str) -> str:
     """The URL without a slash at its end; empty stays empty. Raises InvalidInput."""
     if not url:
         return ""
+    if "@" in url:
+        # Without the URL, which may hold a password.
+        raise InvalidInput(f"{field}: it holds a user or a password; set the key of the profile")
     if (
         len(url) > _MAX
         or not (url.isascii() and url.isprintable())
@@ -49,9 +52,6 @@ def checked(field: str, url: str) -> str:
         raise _invalid(field, url, "is not a URL") from None
     if parts.scheme not in {"http", "https"}:
         raise _invalid(field, url, "does not begin with http:// or https://")
-    if "@" in parts.netloc:
-        # Without the URL, which may hold a password.
-        raise InvalidInput(f"{field}: it holds a user or a password; set the key of the profile")
     if "?" in url or "#" in url:
         raise _invalid(field, url, "has a query or a fragment")
     path = parts.path.removesuffix("/")

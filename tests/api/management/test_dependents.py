@@ -1,6 +1,7 @@
 """A drop of a table reports the tables that refer to its files, if the caller may browse them."""
 
 import pytest
+from django.db import InterfaceError, OperationalError
 
 from catalog.access import SYSTEM, credentials
 from catalog.admin.tables import bulk
@@ -69,6 +70,24 @@ def test_a_drop_reports_the_number_of_dependents(sources, format_, settings):
     (item,) = management.get("trash")["items"]
     assert item["dependents"] == VISIBLE
     assert management.get(f"trash/{item['id']}")["dependents"] == VISIBLE
+
+
+@pytest.mark.parametrize("format_", ["lance", "iceberg"])
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_a_committed_drop_succeeds_although_the_database_fails_afterwards(
+    sources, monkeypatch, format_, error
+):
+    def fail(table: Table) -> None:
+        raise error("the connection is closed")
+
+    monkeypatch.setattr("catalog.services.storage.file_references.dependents", fail)
+    if format_ == "lance":
+        dropped = Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
+    else:
+        dropped = Iceberg(KEY).call("DELETE", "namespaces/ns/tables/iceberg")
+    assert dropped.status_code == (200 if format_ == "lance" else 204)
+    assert "Monodon-Dependents" not in dropped
+    assert not Table.objects.present().filter(pk=sources[format_].pk).exists()
 
 
 def test_a_drop_without_dependents_reports_none(sources):

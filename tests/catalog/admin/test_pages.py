@@ -107,7 +107,7 @@ def pages() -> dict[str, int]:
         f"{table}?tab=audit": 6,
         f"{table}?tab=jobs": 6,
         f"{table}?tab=maintenance": 10,
-        namespace: 6,
+        namespace: 7,
         f"{namespace}?tab=namespaces": 4,
         f"{namespace}?tab=audit": 4,
         f"{namespace}?tab=maintenance": 6,

@@ -7,39 +7,33 @@ from catalog.storage.configuration import Key, ServerIdentity, StoreConfiguratio
 from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import AccessDenied, Move, StorageUnavailable
 from tests.catalog.storage.test_stores import in_parallel
+from tests.stores.emulators import Azurite, FakeGcs
 
 NAMES = ["a b", "x=a%2Fb.parquet", "a%20b", "a+b", "a#b", "a?b", "größe"]
 CONTENT = bytes(range(250)) * 200
 
 
-def of_azurite(azurite, **changes) -> StoreConfiguration:
-    container = f"{azurite.new_container()}@{azurite.account}.dfs.core.windows.net"
-    return _configuration(
-        StoreKind.ADLS,
-        f"abfss://{container}",
-        azurite.endpoint,
-        Key(azurite.account, azurite.key),
-        **changes,
-    )
+def of_azurite(azurite: Azurite, key: str = Azurite.key) -> StoreConfiguration:
+    bucket = f"abfss://{azurite.new_container()}@{azurite.account}.dfs.core.windows.net"
+    return _configuration(StoreKind.ADLS, bucket, azurite.endpoint, Key(azurite.account, key))
 
 
-def of_fake_gcs(fake_gcs, **changes) -> StoreConfiguration:
+def of_fake_gcs(fake_gcs: FakeGcs) -> StoreConfiguration:
     key = Key("", fake_gcs.service_account())
     bucket = f"gs://{fake_gcs.new_bucket()}"
-    return _configuration(StoreKind.GCS, bucket, fake_gcs.endpoint, key, **changes)
+    return _configuration(StoreKind.GCS, bucket, fake_gcs.endpoint, key)
 
 
-def _configuration(kind, bucket: str, endpoint: str, key: Key, **changes) -> StoreConfiguration:
-    values = {
-        "profile": "lake",
-        "version": 1,
-        "kind": kind,
-        "roots": (f"{bucket}",),
-        "endpoint": endpoint,
-        "identity": ServerIdentity.KEY,
-        "key": key,
-    }
-    return StoreConfiguration(**values | changes)
+def _configuration(kind: StoreKind, bucket: str, endpoint: str, key: Key) -> StoreConfiguration:
+    return StoreConfiguration(
+        profile="lake",
+        version=1,
+        kind=kind,
+        roots=(bucket,),
+        endpoint=endpoint,
+        identity=ServerIdentity.KEY,
+        key=key,
+    )
 
 
 @pytest.fixture(params=["azurite", "fake_gcs"])
@@ -136,7 +130,7 @@ def test_a_table_is_removed(store, bucket):
 
 
 def test_a_wrong_key_is_denied(azurite):
-    configuration = of_azurite(azurite, key=Key(azurite.account, "d3Jvbmc="))
+    configuration = of_azurite(azurite, "d3Jvbmc=")
     store = ObjectStore(configuration, configuration.roots[0])
     with pytest.raises(AccessDenied, match="'lake' has no access: HTTP 403"):
         store.read(f"{configuration.roots[0]}/f", 10)

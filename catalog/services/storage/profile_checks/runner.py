@@ -50,7 +50,7 @@ _S3_ACCESS = ("credentials", "bucket", "region", "path_style")
 
 def checks_of(configuration: StoreConfiguration, mint: Mint) -> list[Check]:
     """The checks of a profile, in order."""
-    store_access = ("endpoint", "list")
+    store_access: tuple[str, ...] = ("endpoint", "list")
     checks = [
         Check("endpoint", "Endpoint reachable", connection.check_endpoint),
         Check("clock", "Clocks agree", connection.check_clock, ("endpoint",)),

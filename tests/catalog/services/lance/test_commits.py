@@ -264,9 +264,8 @@ def test_an_insert_reuses_the_open_dataset_of_the_last_one(opened):
     for _ in range(3):
         insert(NEW.to_reader())
     assert opened == [1]
-    assert (
-        lance_datasets.find_snapshot(actor=SYSTEM, table=T).key in lance_datasets.writers._entries
-    )
+    snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=T)
+    assert lance_datasets.cache_key(snapshot) in lance_datasets.writers._entries
     lance_data.delete(actor=SYSTEM, table=T, predicate="id = 1")
     insert(NEW.to_reader())
     assert opened == [1, 5]
