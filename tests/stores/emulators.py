@@ -7,9 +7,12 @@ import json
 import secrets
 import shutil
 import tempfile
+import threading
 from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
@@ -80,6 +83,92 @@ class Azurite:
         }
 
 
+class _Uploads(BaseHTTPRequestHandler):
+    """Forwards requests to fake-gcs-server, with uploads of the XML API in the form of its JSON API.
+
+    Of the XML API it only serves reads, lists and deletions.
+    """
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: "_Gateway"
+
+    def do_GET(self) -> None:
+        self._relay()
+
+    def do_HEAD(self) -> None:
+        self._relay()
+
+    def do_POST(self) -> None:
+        self._relay()
+
+    def do_DELETE(self) -> None:
+        self._relay()
+
+    def do_PUT(self) -> None:
+        query = {"uploadType": "media", "name": unquote(self.path.lstrip("/").partition("/")[2])}
+        if self.headers.get("x-goog-if-generation-match") == "0":
+            query["ifGenerationMatch"] = "0"
+        self.path += f"?{urlencode(query)}"
+        self._relay()
+
+    def _relay(self) -> None:
+        path, _, query = self.path.partition("?")
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        answer = self.server.client.request(
+            self.command,
+            # fake-gcs-server does not decode "%2D" in the name of a bucket.
+            f"{self.server.store}{quote(unquote(path))}?{query}",
+            content=body,
+            headers={k: v for k, v in self.headers.items() if k.lower() not in _NOT_FORWARDED},
+        )
+        headers = {k: v for k, v in answer.headers.items() if k not in _OF_ONE_CONNECTION}
+        if self.command == "PUT" and answer.is_success:
+            row = answer.json()
+            headers |= {"etag": row["etag"], "x-goog-generation": str(row["generation"])}
+        self.send_response_only(answer.status_code, answer.reason_phrase)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        length = (
+            answer.headers.get("content-length", 0)
+            if self.command == "HEAD"
+            else len(answer.content)
+        )
+        self.send_header("content-length", str(length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.content)
+
+    def log_message(self, *args: object) -> None: ...
+
+
+# Without a token, the header is "Bearer ", which clients refuse to send.
+_NOT_FORWARDED = {"authorization", "connection", "content-length", "host", "transfer-encoding"}
+_OF_ONE_CONNECTION = {"connection", "content-length", "transfer-encoding", "content-encoding"}
+
+
+class _Gateway(ThreadingHTTPServer):
+    """Starts on entry; `store` is the URL of fake-gcs-server."""
+
+    daemon_threads = True
+
+    def __init__(self, store: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Uploads)
+        self.store = store
+        self.client = httpx.Client(timeout=60)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+        self.client.close()
+
+
 class FakeGcs:
     """fake-gcs-server, which checks no credentials."""
 
@@ -89,19 +178,22 @@ class FakeGcs:
         """Raises components.Missing."""
         program = components.fake_gcs()
         port = free_port()
-        self.endpoint = f"http://127.0.0.1:{port}"
         self._server = ServerProcess(
             "fake-gcs-server",
             [
                 *(str(program), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)),
                 *("-backend", "memory", "-public-host", f"127.0.0.1:{port}"),
-                *("-external-url", self.endpoint, "-log-level", "error"),
+                *("-external-url", f"http://127.0.0.1:{port}", "-log-level", "error"),
             ],
         )
         self._server.start(lambda: listens(port))
+        self._gateway = _Gateway(f"http://127.0.0.1:{port}")
+        self._gateway.start()
+        self.endpoint = self._gateway.url
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._gateway.stop()
         self._server.stop()
 
     def new_bucket(self) -> str:
