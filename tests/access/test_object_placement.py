@@ -11,11 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from catalog import access
 from catalog.access import SYSTEM
 from catalog.errors import InvalidLocation
-from catalog.models import Grant, Namespace, Principal, Table
+from catalog.models import Grant, Namespace, Principal, Table, TrashItem
 from catalog.privileges import Privilege, closure
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import locations as iceberg_locations
 from catalog.services.lance.ledger import registration_operations
+from catalog.services.recovery import undrop
 from catalog.services.storage import namespace_locations, profile_bindings, profile_operations
 from catalog.services.tables import namespace_operations, table_operations
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
@@ -231,13 +232,14 @@ def test_a_hostile_location_is_refused_and_nothing_is_read(store, request_kind):
 
 
 def test_refusals_do_not_tell_which_buckets_other_profiles_have(store):
-    words = set()
-    for at in ("s3://other/root/t", "s3://nobody/root/t", "s3://lake/tables/t", location("hidden")):
-        for send in (TABLES["declare"], TABLES["register"]):
+    places = ("s3://other/root/t", "s3://nobody/root/t", "s3://lake/tables/t", location("hidden"))
+    for send in (TABLES["declare"], TABLES["register"], TABLES["create"], NAMESPACES["set"]):
+        answers = set()
+        for at in places:
             with unchanged():
                 response = send(at)
-            words.add((response.status_code, response.content.decode().replace(at, "AT")))
-    assert len(words) == 1, words
+            answers.add((response.status_code, response.content.decode().replace(at, "AT")))
+        assert len(answers) == 1, answers
     assert store.requests == []
 
 
@@ -343,6 +345,19 @@ def test_a_namespace_location_may_be_below_its_own(store):
     assert location(*MINE, "child") == f"{base}/child"
     assert NAMESPACES["set"](f"{base}/moved").status_code == 200
     assert location(*MINE) == f"{base}/moved"
+    assert store.requests == []
+
+
+def test_a_namespace_comes_back_to_the_location_that_an_administrator_gave_it(requester, store):
+    make_namespace(*MINE, "given", properties={"location": "s3://lake/more/given"})
+    row = make_table(*MINE, "given", "t")
+    assert row.location.startswith("s3://lake/more/given/")
+    drop = namespace_operations.DropNamespace(namespace=(*MINE, "given"), cascade=True)
+    commit([drop], actor=actor())
+    item = TrashItem.objects.get(namespace__name="given")
+    undrop.undrop(actor=actor(), item=item.pk)
+    assert location(*MINE, "given") == "s3://lake/more/given"
+    assert Table.objects.named((*MINE, "given", "t")).get().location == row.location
     assert store.requests == []
 
 

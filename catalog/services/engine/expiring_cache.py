@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import TLRUCache
 
@@ -30,7 +30,7 @@ class ExpiringCache(Generic[K, V]):
 
     def __init__(self, size: int, *, clock: Callable[[], float] = time.time) -> None:
         self._lock = threading.Lock()
-        self._values = TLRUCache(size, ttu=_renew_at, timer=clock)
+        self._values: Any = TLRUCache(size, ttu=_renew_at, timer=clock)
         self._running: dict[K, Future[V]] = {}
 
     def get(self, key: K, make: Callable[[], V]) -> V:

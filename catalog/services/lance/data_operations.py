@@ -30,11 +30,11 @@ class WriteVersion(CreateVersion):
     base: tuple[str, int, datetime] | None = None
     """Branch, number and creation time of the base version, if it may be deleted concurrently."""
 
-    def prepare(self) -> "CreateVersion":
-        prepared = super().prepare()
+    def prepare(self) -> "WriteVersion":
+        super().prepare()
         if self.location is not None and locations.is_object(self.location):
-            return prepared.look_at(self.location)
-        return prepared
+            return self.look_at(self.location)
+        return self
 
     def locked(self, batch: Batch) -> Table:
         """Lock the table; refuse another table that got its name during the write."""

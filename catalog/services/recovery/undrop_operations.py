@@ -237,7 +237,7 @@ def _dropped_in(batch: Batch, chain: Sequence[Namespace], path: Identifier) -> l
 def _restore_namespace(batch: Batch, row: Namespace, path: Identifier, parent: Namespace) -> None:
     """Restore a locked, dropped namespace with its functions. Raises LocationTaken."""
     if row.location is not None:
-        namespace_claims.claim(batch.actor, row.location, namespace=row.pk)
+        namespace_claims.claim(batch.actor, row.location, within=None, namespace=row.pk)
     row.path, row.name, row.digest = list(path), path[-1], digest(path)
     row.parent, row.dropped_at = parent, None
     row.ancestors = [*parent.ancestors, row.pk]

@@ -27,12 +27,13 @@ _Keys = QuerySet[Any, Any]
 
 
 def claim(
-    actor: Principal, location: str, *, within: Identifier, namespace: int | None = None
+    actor: Principal, location: str, *, within: Identifier | None, namespace: int | None = None
 ) -> str:
     """The canonical path of a namespace's new location, inside the commit that sets it.
 
     ``within`` is the namespace itself, or of a new one its parent: in an object store the location
-    must be where tables of that may be (``object_placement``).
+    must be where tables of that may be (``object_placement``). None: the namespace comes back from the
+    trash to the location that it had, for which this was checked before.
 
     A location may not be inside a table. What it holds of others, tables, directories of tables and
     namespaces, must be the actor's to manage; inside another namespace's location the actor must
@@ -41,7 +42,7 @@ def claim(
     """
     path = locations.iceberg_path(location)
     locks.lock_locations()
-    if locations.is_object(path):
+    if within is not None and locations.is_object(path):
         rows = namespace_locations.line(within)
         if namespace is None or path != namespace_locations.path_of(rows):
             object_placement.require_usable(actor, rows, path)

@@ -323,7 +323,7 @@ def _set_key(row: StorageProfile, key: Key | None) -> None:
     row.secret = profiles.sealed(key.secret, key.token) if key is not None else None
 
 
-def _without_slashes(roots: Sequence[str]) -> list[str]:
+def _without_slashes(roots: Sequence[Any]) -> list[Any]:
     """Roots without one slash at their ends, which people like to write."""
     return [root.removesuffix("/") if isinstance(root, str) else root for root in roots]
 

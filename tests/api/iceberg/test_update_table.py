@@ -210,7 +210,7 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path, requirement, me
         ({"updates": [{"action": "set-location", "location": "/etc"}]}, "outside"),
         (
             {"updates": [{"action": "set-location", "location": "s3://bucket/t"}]},
-            "outside the roots",
+            "outside the object storage",
         ),
         (
             {
