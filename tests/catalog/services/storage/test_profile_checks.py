@@ -94,6 +94,15 @@ def test_a_good_profile_with_a_token_service_passes_every_check(on_moto, moto_s3
     assert remaining(moto_s3, on_moto) == []
 
 
+def test_seaweedfs_passes_every_check(seaweedfs, make_profile):
+    fields = seaweedfs.profile_fields() | {"client_access": "sts", "role": seaweedfs.role}
+    row = make_profile(roots=[f"s3://{seaweedfs.new_bucket()}/root"], **fields)
+    configuration = profiles.configuration(row)
+    results = results_of(configuration)
+    assert statuses(results) == dict.fromkeys([*BASE, *CLIENTS, "cleanup"], PASSED)
+    assert remaining(seaweedfs, configuration) == []
+
+
 def test_a_static_key_is_a_warning(on_s3, s3):
     results = results_of(on_s3)
     assert statuses(results) == (
