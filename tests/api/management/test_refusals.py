@@ -94,8 +94,8 @@ FOR_ADMINISTRATORS = {
     "ListWebhooks",
     "GetWebhook",
     "ListDeliveries",
-    "ListStorageTests",
-    "GetStorageTest",
+    *("ListStorageProfiles", "GetStorageProfile", "PreviewStorageProfile"),
+    *("ListStorageTests", "GetStorageTest"),
     "GetGovernance",
     "PlanGovernance",
 }
@@ -106,7 +106,7 @@ def test_a_read_only_key_may_not_call_operations_of_administrators(reader, refus
     refuse(reader, operation, 403, "permission-denied", "'reader' may not administer")
 
 
-FOR_MANAGERS = {"ListAudit", "ExportAudit"}
+FOR_MANAGERS = {"ListAudit", "ExportAudit", "PlanRegistrations"}
 FOR_GRANTERS = {
     "ExplainNamespaceAccess",
     "ExplainTableAccess",
