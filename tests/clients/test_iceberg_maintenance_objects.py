@@ -40,24 +40,12 @@ def live(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield server
 
 
-@pytest.fixture(params=["static", "sts"])
-def root(
-    live: LiveServer, request: pytest.FixtureRequest, make_live_profile: MakeLiveProfile
-) -> str:
-    """The root of a profile; clients get the profile's key, or credentials for one table."""
-    if request.param == "sts":
-        store = request.getfixturevalue("moto_s3")
-        _, root = make_live_profile(live, store, client_access="sts", role=store.role)
-    else:
-        _, root = make_live_profile(live, request.getfixturevalue("s3"))
+@pytest.fixture
+def root(live: LiveServer, s3: S3Store, make_live_profile: MakeLiveProfile) -> str:
+    """The root of a profile whose key clients get."""
+    _, root = make_live_profile(live, s3)
     time.sleep(1.1)  # the server may have read the profiles within the last second
     return root
-
-
-def store_of(request: pytest.FixtureRequest) -> S3Store:
-    name = "moto_s3" if "sts" in request.node.name else "s3"
-    store: S3Store = request.getfixturevalue(name)
-    return store
 
 
 def objects(store: S3Store, root: str) -> set[str]:
@@ -77,9 +65,7 @@ def make_old(store: S3Store, key: str, root: str) -> bool:
     return True
 
 
-def test_every_action_runs_on_a_bucket(
-    live: LiveServer, root: str, request: pytest.FixtureRequest
-) -> None:
+def test_every_action_runs_on_a_bucket(live: LiveServer, root: str, s3: S3Store) -> None:
     catalog: RestCatalog = pyice.connect(live.url, token=live.key)
     namespace = f"objects_{root[5:].partition('/')[0]}"
     catalog.create_namespace(namespace)
@@ -87,7 +73,7 @@ def test_every_action_runs_on_a_bucket(
     table = catalog.create_table(name, SCHEMA, location=f"{root}/t")
     for number in range(APPENDS):
         table.append(pa.table({"n": pa.array([number], pa.int64())}))
-    store, jobs = store_of(request), Jobs(live)
+    store, jobs = s3, Jobs(live)
     bucket = root.removeprefix("s3://").partition("/")[0]
     for orphan in ("root/t/data/old.parquet", "root/t/data/fresh.parquet"):
         store.client().put_object(Bucket=bucket, Key=orphan, Body=b"no table has this")
