@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from catalog.errors import InvalidInput, InvalidLocation
 from catalog.models import StorageProfile
@@ -31,6 +32,10 @@ _AWS_ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{
 _ANY_ROLE = re.compile(r"arn:[A-Za-z0-9_+=,.@/:*-]{1,2000}")
 _EXTERNAL_ID = re.compile(r"[A-Za-z0-9_+=,.@:/-]{2,1224}")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+_GOOGLE_TOKEN_URIS = (
+    "https://oauth2.googleapis.com/token",
+    "https://accounts.google.com/o/oauth2/token",
+)
 _Member = TypeVar("_Member", bound=StrEnum)
 _SCHEMES = {kind: scheme for scheme, kind in object_locations.SCHEMES.items()}
 
@@ -236,6 +241,25 @@ def _check_service_account(key: Key) -> None:
     for field in ("client_email", "private_key"):
         if not (isinstance(content.get(field), str) and content[field]):
             raise InvalidInput(f"secret: it has no {field}; {remedy}")
+    # The client of the store obeys these fields: it would send signed tokens to any address.
+    if content.get("token_uri", _GOOGLE_TOKEN_URIS[0]) not in _GOOGLE_TOKEN_URIS:
+        raise InvalidInput(
+            f"secret: its token_uri is not {' or '.join(_GOOGLE_TOKEN_URIS)}; {remedy}"
+        )
+    address = content.get("gcs_base_url")
+    if (address is not None or content.get("disable_oauth")) and not _is_loopback(address):
+        raise InvalidInput(
+            "secret: gcs_base_url and disable_oauth are for emulators on this machine only;"
+            f" {remedy}"
+        )
+
+
+def _is_loopback(url: Any) -> bool:
+    try:
+        host = urlsplit(url).hostname if isinstance(url, str) else None
+    except ValueError:
+        return False
+    return host in {"localhost", "127.0.0.1", "::1"}
 
 
 # --- how clients get access ------------------------------------------------------------------------

@@ -48,7 +48,7 @@ HAS_NONE = {
     *("ListNamespaces", "LoadNamespaceMetadata", "NamespaceExists", "GetConfig", "GetToken"),
     *("CreateView", "ReportMetrics", "ListTables", "LoadTable", "TableExists", "LoadCredentials"),
     *("ListViews", "LoadView", "ViewExists", "ListFunctions", "LoadFunction"),
-    "FetchPlanningResult",
+    *("FetchPlanningResult", "SignRequest"),
 }
 
 

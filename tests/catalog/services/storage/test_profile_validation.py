@@ -160,6 +160,21 @@ def test_profiles_that_are_accepted(fields, key):
             Key("", json.dumps({"type": "service_account", "client_email": SECRET})),
             "has no private_key",
         ),
+        *(
+            (
+                {"kind": "gcs", "roots": ["gs://lake"], "identity": "key"},
+                Key("", json.dumps({**json.loads(ACCOUNT), **fields})),
+                text,
+            )
+            for fields, text in (
+                ({"token_uri": "https://tokens.example.com"}, "token_uri is not https://oauth2"),
+                ({"token_uri": ["https://oauth2.googleapis.com/token"]}, "token_uri is not"),
+                ({"gcs_base_url": "https://gcs.example.com"}, "for emulators on this machine only"),
+                ({"gcs_base_url": "http://127.0.0.1.example.com"}, "for emulators"),
+                ({"gcs_base_url": "http://[x"}, "for emulators"),
+                ({"disable_oauth": True}, "for emulators on this machine only"),
+            )
+        ),
         ({"kind": "adls", "roots": ["abfss://files/tables"]}, None, "does not name a bucket"),
         (
             {"kind": "adls", "roots": ["abfss://files@lake.example.com/tables"]},
