@@ -4,6 +4,7 @@ obstore and Lance read variables of the environment for every option that is not
 that decides where a request goes, and in whose name, is set here.
 """
 
+import errno
 import os
 import random
 import re
@@ -73,6 +74,8 @@ class ObjectClient:
         if path != self.bucket and not path.startswith(f"{self.bucket}/"):
             raise ValueError(f"the path is not in {self.bucket}")
         key = object_locations.key_of(path)
+        if len(key.encode()) > object_locations.MAX_KEY_BYTES:
+            raise OSError(errno.ENAMETOOLONG, "the key is too long")
         if not is_addressable(key):
             raise OSError(
                 f"no object can have the name {key!r}: it holds an empty segment, '.', '..' or a control character"

@@ -34,7 +34,7 @@ _AUTHORITY = {
 }
 # Neither wildcards and variables of policies (* ? $ { }), nor what a URI encodes or splits (% # \ ").
 _DIRECTORY = re.compile(r"[A-Za-z0-9_.=+@,()!'~&: /-]+")
-_MAX_KEY_BYTES = 1024
+MAX_KEY_BYTES = 1024
 _SEPARATORS = re.compile(r"[/\\]")
 
 
@@ -108,8 +108,8 @@ def _canonical(text: str) -> str:
 
 
 def _key_fault(key: str) -> tuple[str, LocationFault] | None:
-    if len(key.encode("utf-8", "surrogatepass")) > _MAX_KEY_BYTES:
-        return f"is longer than {_MAX_KEY_BYTES} bytes", LocationFault.OTHER
+    if len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+        return f"is longer than {MAX_KEY_BYTES} bytes", LocationFault.OTHER
     if not key.isprintable():
         return "holds a control character", LocationFault.OTHER
     # Partition values are encoded in keys, and may hold slashes. Nobody decodes them, but what would

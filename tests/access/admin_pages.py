@@ -48,6 +48,7 @@ RULES: dict[type[Model], Shown] = {
     models.ApiKey: Shown.ADMINISTRATORS,
     models.Principal: Shown.ADMINISTRATORS,
     models.AuditEvent: Shown.ADMINISTRATORS,
+    models.StorageProfile: Shown.ADMINISTRATORS,
     models.Webhook: Shown.ADMINISTRATORS,
     models.Transaction: Shown.OWN,
     models.LabelDefinition: Shown.EVERYBODY,

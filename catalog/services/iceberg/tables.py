@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from django.db.models import QuerySet
@@ -48,7 +48,7 @@ class LoadedTable:
     etag: str
     answer: bytes | None
     """The compressed answer to loadTable; None if the caller has it already."""
-    held: Privilege = NOTHING
+    held: Privilege = field(default=NOTHING, compare=False)
     """The privileges that the check of access found (``access.require``)."""
 
     @property

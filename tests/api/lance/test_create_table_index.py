@@ -46,7 +46,11 @@ def make_lance_branch(row: Table, identifier: tuple[str, ...], name: str = "dev"
     """A branch of the table's newest version, in storage and in the ledger."""
     open_lance(row.location).create_branch(name)
     directory = f"tree/{name}/_versions"
-    (manifest,) = (path for path in files(row.location) if path.startswith(directory))
+    (manifest,) = (
+        path
+        for path in files(row.location)
+        if path.startswith(directory) and path.endswith(".manifest")
+    )
     path = locations.store_path(row.location, manifest)
     version = 2**64 - 1 - int(manifest.removeprefix(f"{directory}/").removesuffix(".manifest"))
     make_version(identifier, version, path, name)

@@ -9,8 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, Principal
 from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Transaction
+from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.lance.indexes import indexes as lance_indexes
@@ -46,9 +47,10 @@ def _catalog(db):
         make_version(("ws", name), 1)
 
 
-def start(name: str = "t", kind: str = "compact", *, is_dry_run: bool = False) -> Job:
+def start(name: str = "t", kind: str = "compact", *, is_dry_run: bool = False, by: str = "") -> Job:
+    actor = Principal(by, Privilege.ALL) if by else SYSTEM
     return maintenance_scheduler.start(
-        actor=SYSTEM, table=("ws", name), kind=kind, is_dry_run=is_dry_run
+        actor=actor, table=("ws", name), kind=kind, is_dry_run=is_dry_run
     )
 
 
@@ -165,7 +167,7 @@ def test_maintenance_of_a_table_without_data_is_refused(management: Management):
 
 @pytest.mark.operation("ListJobs")
 def test_the_list_has_pages_with_the_newest_first(reader: Management):
-    made = [start().pk for _ in range(5)]
+    made = [start(by=f"user-{number}").pk for number in range(5)]
     listed, token = [], ""
     while token is not None:
         page = reader.get(f"jobs?limit=2&page_token={token}")
@@ -214,8 +216,8 @@ def test_the_list_is_filtered(reader: Management):
 
 def test_a_page_takes_a_fixed_number_of_statements(reader: Management):
     reader.get("rules")
-    for _ in range(20):
-        start()
+    for number in range(20):
+        start(by=f"user-{number}")
     with CaptureQueriesContext(connection) as statements:
         assert len(reader.get("jobs")["jobs"]) == 20
     assert len(statements) == 1
@@ -381,7 +383,7 @@ def test_the_summary_adds_up_the_results(reader: Management):
     end(old, result={"files": 1000, "bytes": 10**6})
     Job.objects.filter(pk=old.pk).update(finished_at=timezone.now() - timedelta(days=31))
     start("u")
-    start("u")
+    start("u", by="another")
     jobs.take(start("i").pk)
 
     with CaptureQueriesContext(connection) as statements:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, Principal
 from catalog.models import (
     Job,
     JobEvent,
@@ -19,6 +19,7 @@ from catalog.models import (
     TransactionStatus,
     TrashItem,
 )
+from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import policies
@@ -41,9 +42,11 @@ def table(browser) -> Table:
     return Table.objects.select_related("namespace").get(name="t")
 
 
-def start(kind: str = "compact", *, is_dry_run: bool = False, **changed: Any) -> Job:
+def start(
+    kind: str = "compact", *, is_dry_run: bool = False, actor: Principal = SYSTEM, **changed: Any
+) -> Job:
     job = maintenance_scheduler.start(
-        actor=SYSTEM, table=("prod", "t"), kind=kind, is_dry_run=is_dry_run
+        actor=actor, table=("prod", "t"), kind=kind, is_dry_run=is_dry_run
     )
     Job.objects.filter(pk=job.pk).update(**changed)
     return Job.objects.select_related("table__namespace", "transaction").get(pk=job.pk)
@@ -127,7 +130,8 @@ def test_the_list_is_filtered(browser, table, query, expected):
 
 def test_a_filtered_list_searches_the_newest_jobs(browser, table, monkeypatch):
     monkeypatch.setattr("catalog.admin.maintenance.jobs.SEARCHED", 1)
-    rows = [start(is_dry_run=True) for _ in range(3)]
+    actors = [Principal(f"user-{number}", Privilege.ALL) for number in range(3)]
+    rows = [start(is_dry_run=True, actor=actor) for actor in actors]
 
     def listed(query: str) -> list[int]:
         return [row.pk for row in browser.get(f"{LIST}?{query}").context["cl"].result_list]
@@ -179,7 +183,8 @@ def test_the_page_of_an_active_job_refreshes_every_two_seconds(browser, table):
     jobs.log_event(row, "committed version 7")
     page = text(browser.get(url(row)))
     assert f'data-poll="{url(row, "progress")}"' in page
-    assert "setTimeout(poll, 2000)" in page
+    assert 'data-interval="2000"' in page
+    assert "setTimeout(poll, live.dataset.interval)" in page
     assert "<noscript>" in page
     with CaptureQueriesContext(connection) as queries:
         answer = browser.get(url(row, "progress"))

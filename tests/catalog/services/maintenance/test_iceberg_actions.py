@@ -115,6 +115,7 @@ def test_orphans_are_removed(is_dry_run: bool) -> None:
         "kept_metadata": list(ledger().values()),
         "own_prefixes": [row("ws", "t").location],
         "foreign_prefixes": [],
+        "scheme": "",
     }
     assert job.result["planned" if is_dry_run else "done"] == spark.answer
     events = AuditEvent.objects.filter(action="maintenance.remove_orphans")

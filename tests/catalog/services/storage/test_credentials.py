@@ -207,9 +207,10 @@ def test_credentials_are_renewed_before_they_expire(
     cache: ExpiringCache[Any, Any] = ExpiringCache(10, clock=lambda: moments[-1])
     monkeypatch.setattr(credentials, "_cache", cache)
     first = issue(ALICE, table)
-    moments.append(now + 75)
+    assert 75 < first.renew_at - now < 100
+    moments.append(first.renew_at - 1)
     assert issue(ALICE, table) is first
-    moments.append(now + 81)
+    moments.append(first.renew_at + 1)
     assert issue(ALICE, table) is not first
 
 
