@@ -8,6 +8,8 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 DEPTRY := .venv/bin/deptry --config .ci/deptry.toml
 N ?=
+# One more than processors, because tests often wait for servers.
+TEST_PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MINUTES ?= 60
 SAMPLE ?= 150
 SEED ?=
@@ -38,7 +40,7 @@ stores: install-dev ## start an S3 store on this machine, to try object storage 
 
 test: install-dev ## run all tests (PYTEST="-k name" chooses)
 	@$(PY) -m tests.stores.components || echo "The tests of object stores run with moto alone."
-	@exec $(PY) -m pytest -n auto --dist loadgroup $(PYTEST)
+	@exec $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadgroup $(PYTEST)
 
 check: lint test ## the gate: formatter, linter, imports, types, migrations, compose file, tests
 
@@ -74,8 +76,8 @@ chaos: install-dev ## inject faults into a separate server and check every answe
 		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
 
-engines: install-dev ## run Trino, Flink, and Iceberg's Java, Go and Rust libraries against a server (ENGINE=trino)
-	@exec $(PY) -m pytest tests/engines/$(ENGINE) -m engines $(PYTEST)
+engines: install-dev ## run Trino, Flink, Iceberg's Java, Go and Rust libraries, and the longest tests of Spark (ENGINE=trino)
+	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests/engines tests/clients) -m engines $(PYTEST)
 
 mutants: install-dev ## change the code in SAMPLE places and check that tests fail (SAMPLE=200 SEED=7)
 	@exec $(PY) .ci/mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(MUTANTS)

@@ -4,11 +4,14 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
+from django.db import connection
+from django.db.models import Model
 from lance import write_dataset
 from lance.dataset import LanceDataset
 
@@ -45,6 +48,7 @@ from catalog.models import (
     SearchWord,
     StagedFile,
     StorageProfile,
+    StorageTest,
     Table,
     TableHealth,
     TableVersion,
@@ -82,6 +86,7 @@ _MODELS = (
     IcebergPath,
     StagedFile,
     StorageProfile,
+    StorageTest,
     IdempotencyRecord,
     MetricsReport,
     ScanPlan,
@@ -133,12 +138,29 @@ def make_administrator(name: str) -> None:
     api_keys.create_api_key(actor=SYSTEM, name=name)
 
 
+def fingerprint(models: tuple[type[Model], ...] = _MODELS) -> dict[str, str]:
+    """A hash of the rows of each table, by one statement; many times faster than ``snapshot``."""
+    with connection.cursor() as cursor:
+        cursor.execute(_fingerprint_statement(models))
+        return dict(cursor.fetchall())
+
+
+@cache
+def _fingerprint_statement(models: tuple[type[Model], ...]) -> str:
+    row = "(to_jsonb(t)" + "".join(f" - '{name}'" for name in sorted(_IGNORED)) + ")::text"
+    return " UNION ALL ".join(
+        f"SELECT '{model._meta.label}', coalesce(md5(string_agg({row}, ' ' ORDER BY {row})), '')"
+        f' FROM "{model._meta.db_table}" t'
+        for model in models
+    )
+
+
 @contextmanager
 def unchanged() -> Iterator[None]:
     """Assert that the block changes no row."""
-    before = snapshot()
+    before = fingerprint()
     yield
-    assert snapshot() == before
+    assert fingerprint() == before
 
 
 def files(directory: str | Path) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from catalog.models import (
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys
 from catalog.services.iceberg import metadata_files
-from tests.factories import ICEBERG_SCHEMA, make_namespace, make_table
+from tests.factories import ICEBERG_SCHEMA, make_namespace, make_root, make_table
 from tests.stores.s3 import Moto
 
 READ = Privilege.READ | Privilege.BROWSE
@@ -32,6 +32,7 @@ DELEGATED = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
 def make_lance(location: str, *identifier: str) -> Table:
     """A declared Lance table at a location."""
+    make_root()  # which a test with its own transactions has removed
     return make_table(*identifier, location=location)
 
 

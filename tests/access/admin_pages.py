@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import pyarrow as pa
 from django.contrib import admin
@@ -29,7 +28,7 @@ from catalog.services.lance.materialized_views import materialized_views
 from tests.access.iceberg_examples import DEFINITION
 from tests.api.client import encoded_schema
 from tests.api.management import examples
-from tests.factories import unchanged
+from tests.factories import fingerprint, unchanged
 
 
 class Shown(Enum):
@@ -148,14 +147,10 @@ _OF_DJANGO = (
 )
 
 
-def _of_django() -> list[list[dict[str, Any]]]:
-    return [list(model._default_manager.order_by("pk").values()) for model in _OF_DJANGO]
-
-
 @contextmanager
 def no_row_changed() -> Iterator[None]:
     """Check that no row of the catalog, of Django or of its packages changes."""
-    before = _of_django()
+    before = fingerprint(_OF_DJANGO)
     with unchanged():
         yield
-    assert _of_django() == before
+    assert fingerprint(_OF_DJANGO) == before

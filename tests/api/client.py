@@ -9,7 +9,7 @@ import pyarrow as pa
 from django.http import HttpResponse
 from django.test import Client
 
-from tests.factories import snapshot
+from tests.factories import fingerprint
 
 
 def spell(*names: str, delimiter: str = "$") -> str:
@@ -71,7 +71,7 @@ class Lance:
         **options: Any,
     ) -> HttpResponse:
         """Expect a refusal in the Lance form whose text holds ``error``, and no changed row."""
-        before = snapshot()
+        before = fingerprint()
         response = self.call(method, path, body, **options)
         assert response["content-type"] == "application/json", response.content
         form = response.json()
@@ -79,7 +79,7 @@ class Lance:
         assert error in form["error"], form
         assert form["instance"]
         assert response["x-request-id"]
-        assert snapshot() == before
+        assert fingerprint() == before
         return response
 
 

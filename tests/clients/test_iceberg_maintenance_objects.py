@@ -18,7 +18,12 @@ from tests.live import LiveServer
 from tests.stores.fixtures import MakeLiveProfile
 from tests.stores.s3 import S3Store, Versitygw
 
-pytestmark = [pytest.mark.xdist_group("spark maintenance"), pytest.mark.timeout(600)]
+# It takes minutes, so `make engines` runs it.
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.xdist_group("spark maintenance"),
+    pytest.mark.timeout(600),
+]
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 APPENDS = 6
 

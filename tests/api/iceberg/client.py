@@ -8,7 +8,7 @@ from urllib.parse import quote
 from django.http import HttpResponse
 from django.test import Client
 
-from tests.factories import snapshot
+from tests.factories import fingerprint
 
 
 def own(answer: Any) -> Any:
@@ -90,7 +90,7 @@ class Iceberg:
         ``request`` is the method and the path: ``GET namespaces/a``.
         """
         method, _, path = request.partition(" ")
-        before = snapshot()
+        before = fingerprint()
         response = self.call(method, path, body, **options)
         assert response["x-request-id"]
         if method == "HEAD":
@@ -103,5 +103,5 @@ class Iceberg:
             actual = (response.status_code, form["error"]["code"], form["error"]["type"])
             assert actual == (status, status, kind), form
             assert error in form["error"]["message"], form
-        assert snapshot() == before
+        assert fingerprint() == before
         return response

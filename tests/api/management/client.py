@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpResponse
 from django.test import Client
 
-from tests.factories import snapshot
+from tests.factories import fingerprint
 
 
 class Management:
@@ -68,7 +68,7 @@ class Management:
         ``request`` is the method and the path: ``GET jobs``.
         """
         method, _, path = request.partition(" ")
-        before = snapshot()
+        before = fingerprint()
         response = self.call(method, path, body, **options)
         assert response["x-request-id"]
         if method == "HEAD":
@@ -84,5 +84,5 @@ class Management:
             assert detail in problem["detail"], problem
             assert problem["instance"].startswith("/management")
             assert problem["request_id"] == response["x-request-id"]
-        assert snapshot() == before
+        assert fingerprint() == before
         return response
