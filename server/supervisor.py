@@ -87,7 +87,7 @@ class Supervisor:
         with HomeLock(self._home.root, url=self._options.local_url) as lock:
             if swept := processes.sweep(self._mark, patience=3.0):
                 self._say(f"ended {swept} processes that an earlier run left behind")
-            self._port.hold()
+            self._hold_port(patience=5.0 if swept else 0.0)
             self._start_watchdog(lock.children_descriptor)
             try:
                 self._start_everything()
@@ -102,6 +102,19 @@ class Supervisor:
                 self._home.remove_sockets()
                 self._port.release()
                 self._say(f"stopped in {time.monotonic() - began:.1f} s")
+
+    def _hold_port(self, *, patience: float) -> None:
+        """Take the port. A process that was just killed may hold it until the kernel has ended it."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                self._port.hold()
+            except ServerError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     # -- starting
 
