@@ -74,12 +74,12 @@ class ObjectClient:
         if path != self.bucket and not path.startswith(f"{self.bucket}/"):
             raise ValueError(f"the path is not in {self.bucket}")
         key = object_locations.key_of(path)
-        if len(key.encode()) > object_locations.MAX_KEY_BYTES:
-            raise OSError(errno.ENAMETOOLONG, "the key is too long")
         if not is_addressable(key):
             raise OSError(
                 f"no object can have the name {key!r}: it holds an empty segment, '.', '..' or a control character"
             )
+        if len(key.encode()) > object_locations.MAX_KEY_BYTES:
+            raise OSError(errno.ENAMETOOLONG, "the key is too long")
         return key
 
     def call(
