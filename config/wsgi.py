@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from django.urls import get_resolver, set_script_prefix
 
 from catalog.postgresql import limits
+from catalog.storage.outages import availability
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -80,6 +81,7 @@ class Handler(WSGIHandler):
 gc.disable()
 django.setup(set_prefix=False)
 limits.serve_requests()
+availability.serve_requests()
 # The routes need the applications.
 from api.front.answer import Answer  # noqa: E402
 from api.iceberg import unchanged  # noqa: E402
