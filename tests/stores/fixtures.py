@@ -176,6 +176,13 @@ class Storage:
         content: bytes = self.store.client().get_object(Bucket=bucket, Key=key)["Body"].read()
         return content
 
+    def remove(self, path: str) -> None:
+        if self.store is None:
+            Path(path).unlink()
+        else:
+            bucket, key = _split(path)
+            self.store.client().delete_object(Bucket=bucket, Key=key)
+
     def files(self, directory: str = "") -> list[str]:
         """The files below a directory (default: the root), relative to it and sorted."""
         directory = directory or self.root
