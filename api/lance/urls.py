@@ -134,4 +134,3 @@ urlpatterns = [
     _route("table/{id}/drop", tables.DropTable),
     re_path("", fallback.NoRoute.as_view()),
 ]
-

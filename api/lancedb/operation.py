@@ -12,7 +12,14 @@ from api.lance.operation import LanceOperation
 from api.lancedb import database
 from api.operation import parse_object
 from catalog import identifiers
-from catalog.errors import BranchAlreadyExists, CatalogError, CommitConflict
+from catalog.errors import (
+    BranchAlreadyExists,
+    CatalogError,
+    ColumnNotFound,
+    CommitConflict,
+    TableAlreadyExists,
+    TagNotFound,
+)
 from catalog.identifiers import Identifier
 
 _VERSION_HEADER = "phalanx-version"
@@ -20,6 +27,8 @@ _VERSION = "0.3.0"
 """The version of LanceDB's server whose requests this dialect understands. Clients send several vectors
 in one query from 0.2.0 on, structured full-text queries from 0.3.0, and parallel uploads, which are not
 supported here, from 0.4.0."""
+_EXPECTED_CONFLICTS = (CommitConflict, BranchAlreadyExists)
+"""Refused with 409: a conflict that may not recur, and one for which the clients expect it."""
 _NAMESPACES = f"{database.PATHS}namespace/"
 
 
@@ -79,12 +88,16 @@ class DatabaseOperation(LanceOperation):
     def refuse(self, error: CatalogError) -> HttpResponse:
         """Render a refusal.
 
-        The clients repeat a request after a 409, and report a missing table after a 404. So a 409 is only
-        the answer to a conflict that may not recur, and to a branch that exists, which they expect.
+        The clients repeat a request after a 409, and report a missing table after a 404. So other conflicts,
+        and other missing objects, are refused with 400.
         """
+        if isinstance(error, TableAlreadyExists):
+            error.reword(
+                f"Table '{identifiers.label(error.table)}' already exists"
+            )  # clients match it
         response = super().refuse(error)
-        if response.status_code == HTTPStatus.CONFLICT and not isinstance(
-            error, (CommitConflict, BranchAlreadyExists)
-        ):
+        status = response.status_code
+        is_conflict = status == HTTPStatus.CONFLICT and not isinstance(error, _EXPECTED_CONFLICTS)
+        if is_conflict or isinstance(error, (ColumnNotFound, TagNotFound)):
             response.status_code = HTTPStatus.BAD_REQUEST
         return response

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.errors import Unsupported
+from catalog.errors import InvalidInput, Unsupported
 
 _ALL = 2**63 - 1
 """What the clients send as ``k`` for all rows."""
@@ -55,5 +55,44 @@ def _full_text(value: Any) -> Any:
         return value
     query = value.get("query")
     if isinstance(query, dict):
-        return {"structured_query": {"query": query}}
+        return {"structured_query": {"query": _structured(query)}}
     return {"string_query": {"query": query, "columns": value.get("columns") or None}}
+
+
+def _structured(query: Any) -> Any:
+    """A structured query. In the clients' form, a multi_match has one text for several columns."""
+    if not isinstance(query, dict):
+        return query
+    parts = dict(query)
+    multi = parts.get("multi_match")
+    if isinstance(multi, dict) and isinstance(multi.get("columns"), list):
+        parts["multi_match"] = {"match_queries": _matches(multi)}
+    boost = parts.get("boost")
+    if isinstance(boost, dict):
+        inner = {side: _structured(boost.get(side)) for side in ("positive", "negative")}
+        parts["boost"] = {**boost, **inner}
+    boolean = parts.get("boolean")
+    if isinstance(boolean, dict):
+        parts["boolean"] = {
+            occur: [_structured(clause) for clause in clauses]
+            if isinstance(clauses, list)
+            else clauses
+            for occur, clauses in boolean.items()
+        }
+    return parts
+
+
+def _matches(multi: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = multi["columns"]
+    boosts = multi.get("boost") or [1.0] * len(columns)
+    if not isinstance(boosts, list) or len(boosts) != len(columns):
+        raise InvalidInput("A multi_match has as many boosts as columns")
+    return [
+        {
+            "terms": multi.get("query"),
+            "column": column,
+            "boost": boost,
+            "operator": multi.get("operator"),
+        }
+        for column, boost in zip(columns, boosts, strict=True)
+    ]

@@ -1,15 +1,17 @@
 """The routes of the dialect: those of the Lance protocol, and further ones of LanceDB's clients."""
 
+import re
 from typing import Any, NoReturn, cast
 
 from django.urls import URLPattern, include, path, re_path
 
 from api.lance.operation import LanceOperation
 from api.lance.urls import ROUTES as LANCE_ROUTES
-from api.lance.urls import Routes
+from api.lance.urls import Found, Routes
 from api.lance.views import fallback
+from api.lancedb import database
 from api.lancedb.operation import DatabaseOperation
-from api.lancedb.views import data, indexes, queries, refs, tables
+from api.lancedb.views import columns, data, indexes, jobs, queries, refs, tables
 from catalog.access import Principal
 from catalog.errors import Unsupported
 
@@ -25,11 +27,16 @@ _OWN: dict[str, type[DatabaseOperation]] = {
     "table/{id}/tags/list": refs.ListTableTags,
     "table/{id}/version/list": refs.ListTableVersions,
     "table/{id}/create_index": indexes.CreateTableIndex,
+    "table/{id}/add_columns": columns.AlterTableAddColumns,
 }
 """The operations that differ from those of the Lance protocol."""
 _FURTHER: dict[str, type[DatabaseOperation]] = {
     "table/{id}/index/{index_name}/prewarm": indexes.PrewarmTableIndex,
     "table/{id}/create-empty": tables.CreateEmptyTable,
+    "table/{id}/clone": tables.CloneTable,
+    "jobs/list": jobs.ListJobs,
+    "jobs/describe": jobs.DescribeJob,
+    "jobs/cancel": jobs.CancelJob,
 }
 """Routes that the Lance protocol does not have. They come first: no ending of the others ends in them."""
 
@@ -50,8 +57,10 @@ def _in_database(operation: type[LanceOperation]) -> type[DatabaseOperation]:
     return cast(type[DatabaseOperation], derived)
 
 
+_LISTS = re.compile(r"namespace/.+/(?:view|materialized_view|function|secret)/list/?", re.DOTALL)
+"""Lists that are not supported; ``namespace/{id}/list`` would take their last part for the end of a name."""
 _routes = Routes()
-ROUTES, find = _routes.operations, _routes.find
+ROUTES = _routes.operations
 
 
 class NoRoute(DatabaseOperation, fallback.NoRoute):
@@ -65,6 +74,7 @@ class NoRoute(DatabaseOperation, fallback.NoRoute):
 
 
 _patterns: list[URLPattern] = [
+    re_path(rf"^{_LISTS.pattern}$", NoRoute.as_view()),
     *(_routes.add(template, operation) for template, operation in _FURTHER.items()),
     *(
         _routes.add(template, _OWN.get(template) or _in_database(operation))
@@ -73,4 +83,11 @@ _patterns: list[URLPattern] = [
     ),
     re_path("", NoRoute.as_view()),
 ]
+
+
+def find(route: str) -> Found | None:
+    """The view of a frequent path and its arguments; None: only the patterns know."""
+    return None if _LISTS.fullmatch(route, len(database.PATHS)) else _routes.find(route)
+
+
 urlpatterns = [path("v1/", include(_patterns))]

@@ -1,10 +1,11 @@
 """Tables: listing, describing, declaring and renaming them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from django.http import HttpResponse
 from lance_namespace_urllib3_client import models as m
+from pydantic import BaseModel, StrictBool, StrictInt, StrictStr
 
 from api.lance import storage_options
 from api.lance.views import tables as lance
@@ -13,6 +14,7 @@ from catalog import identifiers
 from catalog.access import Principal
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
+from catalog.services.lance import clones
 from catalog.services.lance import describe as lance_describe
 from catalog.services.tables import tables
 from catalog.storage import locations
@@ -73,6 +75,39 @@ class DescribeTable(DatabaseOperation, lance.DescribeTable):
             **({} if access is None else {"storage_options": access}),
         }
         return storage_options.keep_private(self._render(answer), access)
+
+
+class CloneTableRequest(BaseModel):
+    """What the clients send."""
+
+    source_location: StrictStr
+    source_version: StrictInt | None = None
+    source_tag: StrictStr | None = None
+    is_shallow: StrictBool = False
+
+
+class CloneTable(DatabaseOperation):
+    """Create a table with the rows of another table.
+
+    ``source_location`` is the location of the table to copy. The new table always has files of its own, so
+    ``is_shallow`` has no effect.
+    """
+
+    request_model = CloneTableRequest
+    response_schema: ClassVar[dict[str, Any]] = {"type": "object"}
+    changes = True
+
+    def handle(
+        self, actor: Principal, body: CloneTableRequest, *, id: Identifier
+    ) -> dict[str, Any]:
+        created = clones.clone_table(
+            actor=actor,
+            table=id,
+            location=body.source_location,
+            version=body.source_version,
+            tag=body.source_tag,
+        )
+        return {"location": created.location, "version": created.version}
 
 
 class RenameTable(DatabaseOperation, lance.RenameTable):

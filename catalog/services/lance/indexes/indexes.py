@@ -91,9 +91,7 @@ def create_index(
     access.require(actor, Privilege.WRITE, On.table(table))
     dataset = datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
-        existing = (
-            [] if replace else [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
-        )
+        existing = [] if replace else [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
         plan = index_plans.plan_index(
             table,
             dataset,
