@@ -74,6 +74,8 @@ class Handler(WSGIHandler):
 
     def resolve_request(self, request: HttpRequest) -> Any:
         path = request.path_info
+        if database.selects_dialect(request):
+            return lancedb_urls.find(path) or super().resolve_request(request)
         return lance_urls.find(path) or iceberg_urls.find(path) or super().resolve_request(request)
 
 
@@ -88,6 +90,8 @@ from api.iceberg import unchanged  # noqa: E402
 from api.iceberg import urls as iceberg_urls  # noqa: E402
 from api.lance import urls as lance_urls  # noqa: E402
 from api.lance.arrow import STREAM_TYPE  # noqa: E402
+from api.lancedb import database  # noqa: E402
+from api.lancedb import urls as lancedb_urls  # noqa: E402
 from catalog.storage import object_store  # noqa: E402, F401 -- before the first request
 
 application = Handler()
