@@ -4,6 +4,7 @@
     request as a line of JSON  ──stdin──▶     reads it, and ends when its standard input does
     report, log events         ◀──stdout──    {"event": "progress", "done": 3, "total": 8}
                                               {"event": "log", "message": "..."}
+                                              {"event": "part", "data": {...}}
     result, or why there is none              {"event": "result", "data": {...}}
                                               {"event": "failed", "kind": "conflict", "message": "..."}
     the tail, for the error    ◀──stderr──    whatever Spark says
@@ -76,6 +77,7 @@ def run(
     report: Report,
     *,
     needs_iceberg: bool = False,
+    on_part: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run ``tasks/jobs/<script>.py`` for a job; see ``jobs.Spark``."""
     home = _spark_home()
@@ -101,17 +103,22 @@ def run(
         driver = _Driver(_SCRIPTS / f"{script}.py", environment, directory, secret=token)
         try:
             driver.send({**request, "job": job.pk, "url": settings.MONODON_URL, "token": token})
-            return _follow(job, driver, report)
+            return _follow(job, driver, report, on_part)
         finally:
             driver.end()
 
 
-def _follow(job: Job, driver: "_Driver", report: Report) -> dict[str, Any]:
+def _follow(
+    job: Job,
+    driver: "_Driver",
+    report: Report,
+    on_part: Callable[[Mapping[str, Any]], None] | None,
+) -> dict[str, Any]:
     """Until the driver has ended. Raises for everything but a result."""
     finished, total = 0, job.total
     result: dict[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
-    for event in driver.events():
+    for event in _handing_on(driver.events(), on_part):
         match event:
             case {"event": "progress", "done": int(finished)}:
                 total = event.get("total") or total
@@ -148,6 +155,16 @@ def _follow(job: Job, driver: "_Driver", report: Report) -> dict[str, Any]:
             _wait_for_reason(report, finished)
             raise ServiceUnavailable(message)
     raise RuntimeError(f"{message}: {driver.tail()}")
+
+
+def _handing_on(
+    events: Iterator[Mapping[str, Any]], on_part: Callable[[Mapping[str, Any]], None] | None
+) -> Iterator[Mapping[str, Any]]:
+    """The events; the data of each part goes to ``on_part`` first."""
+    for event in events:
+        if event.get("event") == "part" and on_part is not None:
+            on_part(event["data"])
+        yield event
 
 
 def _wait_for_reason(report: Report, done: int) -> None:

@@ -137,9 +137,12 @@ def _last_line(error: BaseException) -> str:
 
 
 def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
-    """Rewrite the groups of the request and return the results, which the worker commits."""
+    """Rewrite the groups of the request, and write an event for each, which the worker commits.
+
+    Returns the number and the error of each group that failed.
+    """
     sizes, finished = request["sizes"], 0
-    rewrites, failed = [], []
+    failed: list[dict[str, Any]] = []
     for number, result, error in execute(
         context,
         request["uri"],
@@ -148,12 +151,12 @@ def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]
         lambda: request["storage_options"],
     ):
         if result is None:
-            failed.append(error)
+            failed.append({"number": number, "error": error})
         else:
-            rewrites.append(result)
+            emit("part", data={"number": number, "rewrite": result})
         finished += sizes[number]
         emit("progress", done=finished, total=sum(sizes))
-    return {"rewrites": rewrites, "failed": failed}
+    return {"failed": failed}
 
 
 def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
