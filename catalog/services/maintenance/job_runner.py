@@ -1,6 +1,7 @@
 """Job runner: take a queued job, do its work and record the result."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.storage import locations, stores
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("monodon.jobs")
 
 _RENEW_EVERY = 500  # files between two renewals of the lease
 _RETRYABLE = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
@@ -48,10 +49,13 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     job = jobs.take(pk)
     if job is None:
         return
+    began = time.monotonic()
+    log.info("Job %s (%s) of table '%s' started, attempt %s", pk, job.kind, job.table, job.attempts)
     try:
         with jobs.LeaseHeartbeat(job) as heartbeat:
             result = dict(_work(job, spark)(job, heartbeat.report) or {})
     except JobCanceled as reason:
+        log.info("Job %s was canceled: %s", pk, reason)
         jobs.finish(job, JobStatus.CANCELED, str(reason))
     except JobLost:
         log.warning("Job %s was taken over by another worker", job.pk)
@@ -67,6 +71,9 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
         note = result.pop("note", "")
         job.result = result or None
         jobs.finish(job, JobStatus.SUCCEEDED, note)
+        log.info(
+            "Job %s succeeded in %.1f s: %s", pk, time.monotonic() - began, note or job.summary
+        )
 
 
 def _work(job: Job, spark: Spark | None) -> Work:
