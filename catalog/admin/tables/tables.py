@@ -200,7 +200,7 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         # A view has no data, so it cannot be maintained or deregistered.
         if row.kind == TableKind.VIEW:
             return [DESCRIBE_MENU, "grant", "protect", "rename", "drop"]
-        menu = maintenance_actions.menu(maintenance_actions.offered(row))
+        menu = maintenance_actions.menu(row)
         of_lance = ["repair"] * (row.format == TableFormat.LANCE)
         return [
             menu,

@@ -27,6 +27,7 @@ from catalog.errors import (
     JobNotFound,
     TableHasNoData,
     TableNotFound,
+    Unsupported,
 )
 from catalog.identifiers import Identifier
 from catalog.maintenance_actions import LastRun, MaintenanceAction, Occasion
@@ -41,7 +42,7 @@ from catalog.models import (
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy, Mode
 from catalog.privileges import Privilege
-from catalog.services.engine import locks
+from catalog.services.engine import locks, processes
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import (
     lance_rebuilds,
@@ -83,10 +84,21 @@ def start(
         raise InvalidInput(f"Tables in {row.get_format_display()} format do not support '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
+    if reason := obstacles(row.format).get(action.key):
+        raise Unsupported(f"No worker can run this kind of job: {reason}")
     parameters = _index_parameters(row, action, indexes)
     return _start(
         actor, row, kind, policies.effective_policy(row), parameters, is_dry_run=is_dry_run
     )
+
+
+def obstacles(table_format: str) -> dict[str, str]:
+    """The kinds of maintenance that no running worker can do, with the reason."""
+    reason = processes.missing_for_iceberg() if table_format == TableFormat.ICEBERG else ""
+    if not reason:
+        return {}
+    actions = maintenance_actions.of_format(table_format)
+    return {a.key: reason for a in actions if a.implementations[table_format].takes_spark}
 
 
 def _index_parameters(
@@ -205,6 +217,7 @@ class _SchedulingPass:
         self._modes = _switched_on()
         self._running: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
+        self._obstacles = {fmt: obstacles(fmt) for fmt in TableFormat.values}
         self._full: set[str] = set()
         """Policies with as many jobs as they allow."""
 
@@ -301,6 +314,8 @@ class _SchedulingPass:
         actions = maintenance_actions.of_format(statistics.format)
         for action in sorted(actions, key=lambda action: action.order):
             if policy.mode(action.mode) is not Mode.ON:
+                continue
+            if action.key in self._obstacles[statistics.format]:
                 continue
             last_run = last.get((row.table_id, action.key))
             occasion = Occasion(self._now, row.table.created_at, statistics, policy, last_run)
