@@ -173,9 +173,9 @@ class MaintainActions:
         return cast(ReadOnlyAdmin, self).may(request, Privilege.MAINTAIN, object_id)
 
 
-def menu(row: Table) -> dict[str, Any]:
+def menu(offered_actions: Sequence[MaintenanceAction], *, measures: bool = True) -> dict[str, Any]:
     """The buttons as a menu."""
-    items = [action.key for action in offered(row)] + ["measure"] * (row.state == TableState.LIVE)
+    items = [action.key for action in offered_actions] + ["measure"] * measures
     return {"title": "Maintain", "icon": "build", "items": items}
 
 

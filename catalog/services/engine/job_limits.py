@@ -30,6 +30,8 @@ def has_room(pk: int) -> bool:
 def send_scheduler() -> None:
     """Start the scheduler now, because a policy has no queued job left."""
     try:
-        current_app.send_task("tasks.maintenance.start_due", retry=False, expires=_ROUND_SECONDS)
+        current_app.send_task(
+            "tasks.maintenance.start_due", args=[], retry=False, expires=_ROUND_SECONDS
+        )
     except OperationalError:
         log.warning("The broker is unavailable; the scheduler starts in beat's next round")

@@ -83,7 +83,7 @@ def sent(monkeypatch) -> list[int]:
     """Ids of the jobs sent to the broker."""
     sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.extend(args)
     )
     return sent_jobs
 
