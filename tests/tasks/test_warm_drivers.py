@@ -190,7 +190,7 @@ def test_a_library_is_fetched_once_and_verified(repository):
 
 def test_a_library_with_another_checksum_is_refused(repository):
     repository.write_bytes(b"other content")
-    with pytest.raises(Unsupported, match="the SHA-256 is .* and it must be"):
+    with pytest.raises(Unsupported, match=r"the SHA-256 is .* and it must be"):
         libraries.require("", lambda _: None)
     assert libraries.present() == []
     assert [path.name for path in libraries.directory().iterdir()] == [".runtime-1.0.jar.lock"]
