@@ -152,8 +152,8 @@ class Driver:
         """
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         name = "org.apache.iceberg.aws.s3.signer.S3V4RestSignerClient"
-        if isinstance(jvm.org.apache.iceberg.aws.s3.signer.S3V4RestSignerClient, JavaPackage):
-            return True
+        if isinstance(jvm.software.amazon.awssdk.services.s3.S3Client, JavaPackage):
+            return True  # without the libraries of S3, nothing can be signed
         try:
             signer = loader.loadClass(name)
             cache = signer.getDeclaredField("SIGNED_COMPONENT_CACHE")

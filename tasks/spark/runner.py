@@ -1,5 +1,6 @@
 """Run a job's script in a driver and follow it."""
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from catalog.services.engine import job_stages, jobs
 from catalog.services.engine.jobs import Report
 from tasks.spark import configuration, libraries, pool
 from tasks.spark.driver import Driver
+
+log = logging.getLogger("monodon.jobs")
 
 _TICK = 0.5
 _NOTICE_SECONDS = 5.0  # until the lease's thread has seen why the catalog refuses the token
@@ -102,7 +105,9 @@ def _follow(job: Job, driver: Driver, report: Report) -> tuple[dict[str, Any], b
                 _log(job, message, level, event.get("data"))
             case {"event": "result", "data": dict(result)}:
                 report(finished, total)
-                return result, not event.get("recycle")
+                if reason := event.get("recycle"):
+                    log.info("The driver of job %s runs no other job: %s", job.pk, reason)
+                return result, not reason
             case {"event": "failed"}:
                 raise _failure(job, driver, event, report, finished)
             case _:
