@@ -16,6 +16,7 @@ from django.utils.module_loading import import_string
 from prometheus_client import Histogram
 
 from api.hosts import check_host
+from api.lancedb import database
 from api.request_id import request_id
 from catalog.errors import InvalidInput
 
@@ -59,6 +60,8 @@ class RequestMiddleware:
             meta["REMOTE_ADDR"] = client_address(
                 meta.get("HTTP_X_FORWARDED_FOR", ""), meta.get("REMOTE_ADDR", "")
             )
+        if database.selects_dialect(request):
+            request.urlconf = "api.lancedb.urls"
         try:
             response = self.get_response(request)
             if response.status_code == HTTPStatus.CONTINUE:  # the request is repeated with its body

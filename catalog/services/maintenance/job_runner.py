@@ -27,6 +27,7 @@ from catalog.services.lance.materialized_views import refreshes
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.storage import locations, stores
+from catalog.storage.outages import availability
 
 log = logging.getLogger("monodon.jobs")
 
@@ -52,7 +53,7 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     began = time.monotonic()
     log.info("Job %s (%s) of table '%s' started, attempt %s", pk, job.kind, job.table, job.attempts)
     try:
-        with jobs.LeaseHeartbeat(job) as heartbeat:
+        with jobs.LeaseHeartbeat(job) as heartbeat, availability.patient():
             result = dict(_work(job, spark)(job, heartbeat.report) or {})
     except JobCanceled as reason:
         log.info("Job %s was canceled: %s", pk, reason)

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count, Q
-from django.utils import timezone
 
 from catalog import maintenance_actions, policies
 from catalog.access import Principal
@@ -14,6 +13,7 @@ from catalog.identifiers import Identifier, digest, label
 from catalog.models import Job, JobStatus, MaintenancePolicy, Table, TableFormat
 from catalog.policies import EffectivePolicy
 from catalog.services.engine.commit import commit
+from catalog.services.engine.database_clock import database_now
 from catalog.services.maintenance import policy_operations
 from catalog.services.tables import namespaces, tables
 
@@ -132,7 +132,7 @@ def running_by_policy() -> Counter[str]:
     Neither does a failed job that waits for its next attempt, which may be hours away. A job that
     waits for a worker counts, because jobs that are started later would wait too.
     """
-    is_next = Q(lease_until=None) | Q(lease_until__lte=timezone.now())
+    is_next = Q(lease_until=None) | Q(lease_until__lte=database_now())
     at_work = Job.objects.filter(
         Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED),
         kind__in=maintenance_actions.keys(),
