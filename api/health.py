@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics of the server."""
+"""Liveness and readiness of the server."""
 
 from functools import cache
 
@@ -6,8 +6,7 @@ from celery import current_app
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django_prometheus.exports import ExportToDjangoView
+from django.http import HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError
 
 from catalog.postgresql import limits
@@ -32,12 +31,6 @@ def ready(_: HttpRequest) -> JsonResponse:
         status=503 if failed else 200,
         headers={"Retry-After": "1"} if failed else None,
     )
-
-
-def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus metrics of all web processes."""
-    exported: HttpResponse = ExportToDjangoView(request)
-    return exported
 
 
 def _database() -> str | None:
