@@ -83,7 +83,7 @@ chaos: install-dev ## inject faults into a separate server and check every answe
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
 
 engines: install-dev ## run Trino, Flink, Iceberg's Java, Go and Rust libraries, and the longest tests of Spark (ENGINE=trino)
-	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests/engines tests/clients) -m engines $(PYTEST)
+	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests/engines tests/clients tests/chaos) -m engines $(PYTEST)
 
 mutants: install-dev ## change the code in SAMPLE places and check that tests fail (SAMPLE=200 SEED=7)
 	@exec $(PY) .ci/mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(MUTANTS)

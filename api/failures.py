@@ -41,6 +41,8 @@ def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> C
     elif isinstance(error, (AccessDenied, StorageUnavailable)):
         log.error("An object store failed: %s", error.strerror)
         refusal = ServiceUnavailable(f"The {error.strerror}; try again later")
+        if isinstance(error, StorageUnavailable):
+            refusal.retry_seconds = error.retry_seconds
     has_committed = actor is not None and actor.progress.committed
     if isinstance(refusal, ServiceUnavailable) and has_committed:
         refusal = OutcomeUnknown(

@@ -17,6 +17,7 @@ from prometheus_client import Counter, Histogram, Summary
 
 from api import aliases
 from api.hosts import check_host
+from api.lancedb import database
 from api.request_id import request_id
 from catalog.errors import InvalidInput
 
@@ -71,6 +72,8 @@ class RequestMiddleware:
             meta["REMOTE_ADDR"] = client_address(
                 meta.get("HTTP_X_FORWARDED_FOR", ""), meta.get("REMOTE_ADDR", "")
             )
+        if database.selects_dialect(request):
+            request.urlconf = "api.lancedb.urls"
         try:
             response = self.get_response(request)
             if response.status_code == HTTPStatus.CONTINUE:  # the request is repeated with its body

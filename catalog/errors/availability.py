@@ -4,7 +4,10 @@ from catalog.errors.base import CatalogError
 
 
 class ServiceUnavailable(CatalogError):
-    pass
+    """A part that the request needs is unavailable; nothing changed."""
+
+    retry_seconds = 1
+    """When to try again."""
 
 
 class Busy(ServiceUnavailable):

@@ -44,6 +44,7 @@ from catalog.policies import EffectivePolicy, Mode
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.commit import commit
+from catalog.services.engine.database_clock import database_now
 from catalog.services.maintenance import (
     lance_rebuilds,
     policies,
@@ -327,7 +328,7 @@ def _running_by_policy() -> Counter[str]:
     Neither does a failed job that waits for its next attempt, which may be hours away. A job that
     waits for a worker counts, because jobs that are started later would wait too.
     """
-    is_next = Q(lease_until=None) | Q(lease_until__lte=timezone.now())
+    is_next = Q(lease_until=None) | Q(lease_until__lte=database_now())
     at_work = Job.objects.filter(
         Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED),
         kind__in=maintenance_actions.keys(),
