@@ -30,8 +30,14 @@ class Front:
     loop: asyncio.AbstractEventLoop
     results: Results
 
-    def __init__(self, handler: Callable[[dict[str, Any]], Answer]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[dict[str, Any]], Answer],
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_start`` is called once, when the process begins to serve."""
         self.handler = handler
+        self._on_start = on_start
         data = settings.MONODON_DATA_THREADS
         self.ordinary = Threads("web", settings.MONODON_WEB_THREADS, max_waiting=_MAX_WAITING)
         self.data = Threads("data", data, max_waiting=_WAITING_PER_DATA_THREAD * data)
@@ -49,6 +55,7 @@ class Front:
         for threads in (self.ordinary, self.data, self.monitoring, self.documents):
             threads.start()
         self.guard.start()
+        self._on_start()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         request, error = environ.build(scope)
