@@ -15,6 +15,7 @@ from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 from prometheus_client import Histogram
 
+from api import database_header
 from api.hosts import check_host
 from api.request_id import request_id
 from catalog.errors import InvalidInput
@@ -59,6 +60,8 @@ class RequestMiddleware:
             meta["REMOTE_ADDR"] = client_address(
                 meta.get("HTTP_X_FORWARDED_FOR", ""), meta.get("REMOTE_ADDR", "")
             )
+        if database_header.selects_dialect(request):
+            request.urlconf = database_header.ROUTES
         try:
             response = self.get_response(request)
             if response.status_code == HTTPStatus.CONTINUE:  # the request is repeated with its body

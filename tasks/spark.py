@@ -56,6 +56,8 @@ _TAIL_LINES, _TAIL_SHOWN, _TAIL_CHARACTERS = 200, 12, 3000
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 23
 ICEBERG_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 """What belongs to the PySpark of requirements.txt."""
+_FORCED_CONF = {"spark.sql.variable.substitute": "false"}
+"""Otherwise Spark replaces ``${env:NAME}`` in the name of a table by a variable of the environment."""
 _NOT_INHERITED = {
     "DATABASE_URL",
     "REDIS_URL",
@@ -384,7 +386,7 @@ def _conf(job: Job, script: str, directory: Path) -> dict[str, str]:
         conf["spark.jars"] = ",".join(settings.MONODON_SPARK_JARS)
     if settings.MONODON_SPARK_PACKAGES:
         conf["spark.jars.packages"] = ",".join(settings.MONODON_SPARK_PACKAGES)
-    return conf | settings.MONODON_SPARK_CONF
+    return conf | settings.MONODON_SPARK_CONF | _FORCED_CONF
 
 
 def _properties(conf: Mapping[str, str]) -> str:

@@ -63,8 +63,10 @@ def _empty_caches() -> Iterator[None]:
     from catalog.services.audit import refusals
     from catalog.services.engine import table_cache
     from catalog.services.storage import credentials, profiles, s3_sessions
+    from catalog.storage.outages import availability
 
     limits.requests = None  # a test that loads config.wsgi makes this a web process
+    availability.does_serve_requests = False
     known_keys.forget_keys()
     throttle.reset()
     table_cache.tables.clear()

@@ -39,7 +39,10 @@ class Front:
         self.handler = handler
         self._on_start = on_start
         data = settings.MONODON_DATA_THREADS
-        self.ordinary = Threads("web", settings.MONODON_WEB_THREADS, max_waiting=_MAX_WAITING)
+        count = settings.MONODON_WEB_THREADS
+        # The last quarter never waits for object stores, so that other requests continue.
+        stores = max(1, count - max(1, count // 4))
+        self.ordinary = Threads("web", count, max_waiting=_MAX_WAITING, stores=stores)
         self.data = Threads("data", data, max_waiting=_WAITING_PER_DATA_THREAD * data)
         self.monitoring = Threads("monitoring", 1, max_waiting=_MAX_WAITING_FOR_ONE)
         self.documents = Threads("documents", 1, max_waiting=_MAX_WAITING_FOR_ONE)

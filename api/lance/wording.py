@@ -10,9 +10,11 @@ from catalog.errors import LocationFault
 _PLAIN = "Location {location!r} {cause}."
 
 LOCATIONS: dict[LocationFault, str] = {
-    LocationFault.SCHEME: f"{_PLAIN} Absolute URIs are not allowed, other than file:///",
-    LocationFault.OUTSIDE: f"{_PLAIN} Absolute paths are not allowed, other than below those",
-    LocationFault.OUTSIDE_PROFILES: f"{_PLAIN} Absolute URIs are not allowed, other than below it",
+    LocationFault.SCHEME: f"{_PLAIN} Absolute URIs are not allowed, except file:///",
+    LocationFault.OUTSIDE: f"{_PLAIN} Absolute paths are not allowed, except below these directories",
+    LocationFault.OUTSIDE_PROFILES: (
+        f"{_PLAIN} Absolute URIs are not allowed, except below the location of the namespace"
+    ),
     LocationFault.TRAVERSAL: f"{_PLAIN} Path traversal is not allowed",
 }
 """The reference server accepts only relative locations. Its tests match the words in the middle."""

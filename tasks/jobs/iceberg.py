@@ -461,6 +461,8 @@ def open_session(request: dict[str, Any]) -> SparkSession:
             "spark.sql.extensions",
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         )
+        # A table may be named ${env:SECRET}.
+        .config("spark.sql.variable.substitute", "false")
         .getOrCreate()
     )
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lance.dataset import LanceDataset
+from lance.schema import schema_to_json
 
 from catalog.access import Principal
 from catalog.errors import ContradictoryInput, TableHasNoData
@@ -116,6 +117,29 @@ def load_details(
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
     with refusing(table):
         return _details(dataset)
+
+
+def load_schema(
+    *,
+    actor: Principal,
+    table: Identifier,
+    version: int | None = None,
+    branch: str = "",
+    tag: str | None = None,
+) -> tuple[int, arrow_json.Json]:
+    """Return the number of a version, by default the newest, and its schema in Lance's own JSON.
+
+    A schema with a type that Lance's JSON lacks, such as a map, has the form of ``arrow_json``. Raises the
+    errors of ``load_details``.
+    """
+    branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
+    dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
+    with refusing(table):
+        schema = dataset.lance_schema.to_pyarrow()
+    try:
+        return dataset.version, schema_to_json(schema)
+    except ValueError:
+        return dataset.version, arrow_json.schema_to_json(schema)
 
 
 def get_stats(*, actor: Principal, table: Identifier, branch: str = "") -> TableStats:

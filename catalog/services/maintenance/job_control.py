@@ -115,6 +115,14 @@ def find_job(*, actor: Principal, job: int) -> Job:
     return row
 
 
+def find_job_of_transaction(*, actor: Principal, transaction: str | None) -> Job | None:
+    """The job that a transaction started, if it started one that the actor may see."""
+    if transaction is None:
+        return None
+    row = Job.objects.select_related("table__namespace").filter(transaction=transaction).first()
+    return row if row and access.holds(actor, Privilege.BROWSE, row.table) else None
+
+
 def list_events(
     *, actor: Principal, job: Job, limit: int | None = None, page_token: str | None = None
 ) -> tuple[list[JobEvent], str | None]:

@@ -37,6 +37,7 @@ from catalog.services.maintenance.plans import promises
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.storage import locations, stores
+from catalog.storage.outages import availability
 
 log = logging.getLogger(__name__)
 PLANS = Counter(
@@ -65,7 +66,7 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     if job is None:
         return
     try:
-        with jobs.LeaseHeartbeat(job) as heartbeat:
+        with jobs.LeaseHeartbeat(job) as heartbeat, availability.patient():
             result = dict(_work(job, spark)(job, heartbeat.report) or {})
     except JobCanceled as reason:
         jobs.finish(job, JobStatus.CANCELED, str(reason))
