@@ -238,7 +238,7 @@ class TableHealthSerializer(Serializer):
     series = HealthPointSerializer(many=True, help_text="Oldest first.")
 
 
-class RetentionSerializer(Serializer):
+class VersionRetentionSerializer(Serializer):
     """A version of a Lance table, or a snapshot of an Iceberg table."""
 
     branch = serializers.CharField(help_text="Empty: the main branch, or a snapshot.")
@@ -262,7 +262,7 @@ class PlanSerializer(Serializer):
         help_text="The newest 1,000 versions, and why each of them stays."
     )
 
-    @extend_schema_field(RetentionSerializer(many=True))
+    @extend_schema_field(VersionRetentionSerializer(many=True))
     def get_retention(self, measurement: Measurement) -> list[dict[str, Any]]:
         return [version.as_json() for version in measurement.retention]
 

@@ -25,9 +25,7 @@ def _no_broker(monkeypatch):
 def test_versions_of_a_lance_table_are_explained():
     row = cleanup.make_versions(6)
     lance_tags.create_tag(actor=cleanup.ADA, table=cleanup.TABLE, tag="v1", version=2)
-    lance_branches.create_branch(
-        actor=cleanup.ADA, table=cleanup.TABLE, name="dev", from_version=3
-    )
+    lance_branches.create_branch(actor=cleanup.ADA, table=cleanup.TABLE, name="dev", from_version=3)
     Job.objects.create(
         kind="backfill_column", table=row, parameters={"read_version": 1}, status="queued"
     )
