@@ -178,6 +178,14 @@ class ColumnPart(TypedDict):
     labels: NotRequired[dict[str, list[str]]]
 
 
+class Cost(TypedDict):
+    """A part of the cost of reading a table that maintenance removes."""
+
+    reason: str
+    bytes: int
+    points: float
+
+
 class CreateKey(TypedDict):
     """An API key to create."""
 
@@ -319,6 +327,7 @@ class Health(TypedDict):
     format: Literal["lance", "iceberg"]
     measured_at: str
     score: int
+    costs: list[Cost]
     planned: list[PlannedJob]
     files_gone: int
     bytes_read: int
@@ -345,6 +354,7 @@ class HealthWithStatistics(TypedDict):
     format: Literal["lance", "iceberg"]
     measured_at: str
     score: int
+    costs: list[Cost]
     planned: list[PlannedJob]
     files_gone: int
     bytes_read: int
@@ -699,8 +709,10 @@ class Plan(TypedDict):
     table: list[str]
     format: Literal["lance", "iceberg"]
     score: int
+    costs: list[Cost]
     statistics: dict[str, Any]
     planned: list[PlannedJob]
+    retention: list[VersionRetention]
 
 
 class PlanRegistrations(TypedDict):
@@ -731,6 +743,8 @@ class PlannedJob(TypedDict):
     mode: str
     reason: str
     files_gone: int
+    bytes_gone: NotRequired[int]
+    is_estimate: NotRequired[bool]
     bytes_read: int
     is_for_spark: bool
     parameters: dict[str, Any]
@@ -1201,6 +1215,8 @@ class Tally(TypedDict):
     files_removed: int
     bytes_reclaimed: int
     files_merged: int
+    plans_kept: int
+    plans_broken: int
 
 
 class TrashItem(TypedDict):
@@ -1315,6 +1331,15 @@ class UpdateWebhook(TypedDict):
     url: NotRequired[str | None]
     types: NotRequired[list[str] | None]
     is_active: NotRequired[bool | None]
+
+
+class VersionRetention(TypedDict):
+    """A version of a Lance table, or a snapshot of an Iceberg table."""
+
+    branch: str
+    version: int
+    reasons: list[str]
+    expires: bool
 
 
 class Webhook(TypedDict):
