@@ -34,10 +34,12 @@ from tests.factories import fingerprint, unchanged
 class Shown(Enum):
     """Users who may see a model's pages."""
 
-    ADMINISTRATORS = "who may do everything: a grant does not suffice, nor does Django's permission"
-    BROWSERS = "each row to who may browse what it is about"
-    OWN = "to each their own, and all to who browses everything"
-    EVERYBODY = "whoever is let in"
+    ADMINISTRATORS = (
+        "users who hold every privilege; neither a grant nor Django's permission is enough"
+    )
+    BROWSERS = "users who may browse the object of the row"
+    OWN = "users see their own rows; users who browse everything see all rows"
+    EVERYBODY = "every user of the admin"
 
 
 RULES: dict[type[Model], Shown] = {

@@ -16,6 +16,8 @@ def press(page: Page, name: str) -> None:
 
 def choose(page: Page, menu: str, name: str) -> None:
     """Choose an entry of a menu in the head of a page."""
+    # The theme's scripts, which are deferred, open the menu.
+    page.wait_for_load_state()
     page.get_by_role("button", name=menu, exact=True).click()
     # The theme adds its menus to the body. The sidebar may have a link with the same name.
     page.locator("body > nav").get_by_role("link", name=name, exact=True).click()

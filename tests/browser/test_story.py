@@ -67,6 +67,8 @@ def test_a_table_is_labelled_protected_dropped_restored_and_purged(
 
 
 def open_with_command_bar(page: Page, text: str, name: str, screen: Callable[..., None]) -> None:
+    # The theme's scripts, which are deferred, listen for the key.
+    page.wait_for_load_state()
     page.keyboard.press("Control+k")
     bar = page.locator("#search-input-command")
     expect(bar).to_be_focused()
@@ -84,8 +86,11 @@ def follow_a_job(page: Page, screen: Callable[..., None]) -> None:
     choose(page, "Maintain", "Compact")
     page.get_by_role("button", name="Start job").click()
     says(page, "was started for table")
-    # The page refreshes itself.
-    expect(page.get_by_text("succeeded", exact=True).first).to_be_visible(timeout=4 * WITHIN)
+    # The page polls the progress and reloads at the end. Only the reloaded page no longer polls; before that,
+    # the reload may interrupt the next step.
+    expect(page.locator("#m-live:not([data-poll])")).to_be_attached(timeout=4 * WITHIN)
+    expect(page.get_by_text("succeeded", exact=True).first).to_be_visible()
+    page.wait_for_load_state()
     screen(page, "job")
     page.goto(_TABLES)
     page.get_by_role("link", name="nyc.flights").click()

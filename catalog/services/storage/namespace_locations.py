@@ -184,8 +184,8 @@ def require_path(actor: Principal, path: str, *, apart_from: int | None = None) 
     _require_create(actor, path, holding(path, apart_from=apart_from))
 
 
-def _require_create(actor: Principal, path: str, found: list[tuple[str, Namespace]]) -> None:
-    if not may_create(actor, innermost := _innermost(found)):
+def _require_create(actor: Principal, path: str, rows: list[tuple[str, Namespace]]) -> None:
+    if not may_create(actor, innermost := _innermost(rows)):
         raise taken(actor, path, innermost[0])
 
 
@@ -196,8 +196,8 @@ def may_create(actor: Principal, innermost: Sequence[Namespace]) -> bool:
     return any(access.holds(actor, Privilege.CREATE, row) for row in innermost)
 
 
-def _innermost(found: Sequence[tuple[str, Namespace]]) -> list[Namespace]:
-    return [row for directory, row in found if directory == found[0][0]]
+def _innermost(rows: Sequence[tuple[str, Namespace]]) -> list[Namespace]:
+    return [row for directory, row in rows if directory == rows[0][0]]
 
 
 def taken(actor: Principal, location: str, holder: Namespace) -> LocationTaken:
