@@ -70,7 +70,7 @@ class LocationChecks:
         """True if nothing meets a location, neither before this batch nor in it."""
         return (
             location in self._free
-            and self._deregistered.issuperset(self._holders.get(location, ()))
+            and all(pk in self._deregistered for pk in self._holders.get(location, ()))
             and location not in self._above_taken
             and self._taken.isdisjoint((location, *locations.parents(location)))
         )
