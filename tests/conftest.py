@@ -87,9 +87,9 @@ def _rows_are_deleted() -> Iterator[None]:
         if not tables or options.get("reset_sequences"):
             return truncate(self, style, tables, **options)
         names = [self.quote_name(table) for table in tables]
-        # A trigger of the audit trail refuses DELETE.
+        # Triggers of the audit trail and its seals refuse DELETE.
         emptied = " ".join(
-            f"{'TRUNCATE' if table == 'catalog_auditevent' else 'DELETE FROM'} {name};"
+            f"{'TRUNCATE' if table.startswith('catalog_audit') else 'DELETE FROM'} {name};"
             for table, name in zip(tables, names, strict=True)
         )
         statement = (
