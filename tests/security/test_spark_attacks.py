@@ -8,8 +8,8 @@ from catalog.access import SYSTEM
 from catalog.errors import InvalidMetadata
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg.changes import TableChange
-from tasks import spark
 from tasks.jobs import iceberg as script
+from tasks.spark import configuration
 from tests.factories import make_iceberg_table, make_namespace, unchanged
 
 SECRET = "${env:AWS_SECRET_ACCESS_KEY}"
@@ -37,13 +37,13 @@ def test_the_session_does_not_replace_variables_in_names(monkeypatch):
     builder = Builder()
     monkeypatch.setattr(script, "SparkSession", type("Session", (), {"builder": builder}))
     with pytest.raises(InterruptedError):
-        script.open_session({"action": "compact", "table": ["ns", SECRET]})
+        script.start_session({"action": "compact", "table": ["ns", SECRET]})
     assert builder.settings["spark.sql.variable.substitute"] == "false"
 
 
 def test_the_operator_cannot_switch_it_on_by_mistake(settings, tmp_path):
     settings.MONODON_SPARK_CONF = {"spark.sql.variable.substitute": "true"}
-    conf = spark._conf(type("Job", (), {"pk": 1})(), "iceberg", tmp_path)
+    conf = configuration._conf([], tmp_path)
     assert conf["spark.sql.variable.substitute"] == "false"
 
 

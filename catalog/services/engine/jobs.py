@@ -23,6 +23,7 @@ from catalog.access import Principal, tokens
 from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.identifiers import Identifier
 from catalog.models import (
+    Engine,
     Job,
     JobEvent,
     JobKind,
@@ -33,7 +34,7 @@ from catalog.models import (
     TransactionStatus,
 )
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services.engine import locks
+from catalog.services.engine import job_limits, locks
 from catalog.services.engine.database_clock import after, database_now
 
 log = logging.getLogger(__name__)
@@ -112,19 +113,26 @@ def send_waiting_jobs() -> int:
 
 
 def take(pk: int) -> Job | None:
-    """Start a job; None: it is over, another worker runs it, or an earlier job comes first."""
+    """Start a job; None: it is over, another worker runs it, an earlier job comes first, or its limit
+    is reached."""
     _requeue_abandoned(Job.objects.filter(table__jobs=pk))
     now = database_now()
     try:
         with transaction.atomic():
             # Lock the transaction before its job, as everywhere.
             owner = locks.lock_transaction_of_job(pk)
+            if not job_limits.has_room(pk):
+                return None
             taken = _ready(Job.objects.filter(pk=pk)).update(
                 status=JobStatus.RUNNING,
                 attempts=F("attempts") + 1,
                 started_at=now,
                 lease_until=after(now, _LEASE),
                 error="",
+                engine=Engine.WORKER,  # unless the work chooses another one
+                engine_reason="",
+                stages=[],
+                spark_ui="",
             )
             if not taken:
                 return None
@@ -188,6 +196,13 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
             _close_transaction(owner)
     behind = _ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk))
     send_jobs(list(behind.order_by("pk")[:1]))
+    if job.limit_key:
+        # Workers discard the messages of jobs whose limit is reached.
+        waiting = list(_ready(Job.objects.filter(limit_key=job.limit_key)).order_by("pk")[:1])
+        if waiting:
+            send_jobs(waiting)
+        else:
+            job_limits.send_scheduler()
 
 
 def cancel_jobs_of(owner: Transaction) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Count, Min, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from catalog import access, maintenance_actions
@@ -119,7 +120,7 @@ def find_job_of_transaction(*, actor: Principal, transaction: str | None) -> Job
     """The job that a transaction started, if it started one that the actor may see."""
     if transaction is None:
         return None
-    row = Job.objects.select_related("table__namespace").filter(transaction=transaction).first()
+    row = Job.objects.select_related("table__namespace").filter(transaction_id=transaction).first()
     return row if row and access.holds(actor, Privilege.BROWSE, row.table) else None
 
 
@@ -232,6 +233,33 @@ def summarize(*, actor: Principal, days: int = 30) -> Summary:
         summary.total.add(tally)
         summary.by_kind.setdefault(kind, Tally()).add(tally)
     return summary
+
+
+_Counts = list[tuple[str, str, str, int]]
+"""Rows of kind, status, engine and number of jobs."""
+
+
+def count_active() -> _Counts:
+    """The number of queued and running jobs. Jobs that are not due yet, as purges, count too."""
+    return _counted(Job.objects.filter(status__in=scheduler.ACTIVE))
+
+
+def count_ended(span: timedelta = timedelta(hours=1)) -> _Counts:
+    """The number of jobs that ended recently."""
+    return _counted(Job.objects.filter(finished_at__gt=timezone.now() - span))
+
+
+def _counted(rows: "QuerySet[Job]") -> _Counts:
+    return list(rows.values_list("kind", "status", "engine").annotate(number=Count("pk")))
+
+
+def oldest_due_seconds() -> float:
+    """Time for which the oldest job that is due has waited; 0 if there is none."""
+    due = Job.objects.filter(
+        Q(lease_until=None) | Q(lease_until__lt=timezone.now()), status=JobStatus.QUEUED
+    )
+    oldest = due.aggregate(oldest=Min(Coalesce("lease_until", "created_at")))["oldest"]
+    return 0.0 if oldest is None else (timezone.now() - oldest).total_seconds()
 
 
 def _number(token: str) -> int:

@@ -1,6 +1,7 @@
 """Job runner: take a queued job, do its work and record the result."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -39,7 +40,7 @@ from catalog.services.storage import file_references
 from catalog.storage import locations, stores
 from catalog.storage.outages import availability
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("monodon.jobs")
 PLANS = Counter(
     "monodon_maintenance_plans",
     "Maintenance jobs whose files and bytes were within 10 % of the plan, or not.",
@@ -65,10 +66,13 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     job = jobs.take(pk)
     if job is None:
         return
+    began = time.monotonic()
+    log.info("Job %s (%s) of table '%s' started, attempt %s", pk, job.kind, job.table, job.attempts)
     try:
         with jobs.LeaseHeartbeat(job) as heartbeat, availability.patient():
             result = dict(_work(job, spark)(job, heartbeat.report) or {})
     except JobCanceled as reason:
+        log.info("Job %s was canceled: %s", pk, reason)
         jobs.finish(job, JobStatus.CANCELED, str(reason))
     except JobFailedInPart as failed:
         log.warning("Job %s %s", job.pk, failed)
@@ -90,6 +94,9 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
         _judge_plan(job, result)
         job.result = result or None
         jobs.finish(job, JobStatus.SUCCEEDED, note)
+        log.info(
+            "Job %s succeeded in %.1f s: %s", pk, time.monotonic() - began, note or job.summary
+        )
 
 
 def _judge_plan(job: Job, result: dict[str, Any]) -> None:

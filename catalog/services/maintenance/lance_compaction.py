@@ -20,11 +20,11 @@ from lance.dataset import LanceDataset
 from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
 
-from catalog import access, policies
+from catalog import access, engines, policies
 from catalog.errors import CommitConflict
-from catalog.models import Job, JobEvent
+from catalog.models import Engine, Job, JobEvent
 from catalog.privileges import Privilege
-from catalog.services.engine import jobs
+from catalog.services.engine import job_stages, jobs
 from catalog.services.engine.jobs import JobFailedInPart, Report, Spark
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
@@ -224,6 +224,7 @@ class _Compactor:
             return snapshot, layout, plan(dataset, layout, self.policy)
 
     def _round(self) -> None:
+        job_stages.begin(self.job, "planning")
         snapshot, layout, plan = self._plan()
         self.total = self.completed + plan.files
         self.report(self.completed, self.total)
@@ -234,11 +235,11 @@ class _Compactor:
             return
         options = _options(layout, self.policy)
         jobs.log_event(self.job, "planned", data={"version": snapshot.version, **plan.figures()})
-        is_large = plan.bytes > self.policy["spark_above"]
         self.failures, self.committed_at = [], time.monotonic()
-        if is_large and self.spark is not None and _is_open_to_spark(snapshot):
+        if self.spark is not None and self._choose_engine(snapshot, plan) == Engine.SPARK:
             self._on_spark(snapshot, plan.tasks, self.spark, options)
         else:
+            job_stages.begin(self.job, "rewriting")
             dataset = lance_datasets.open_dataset(snapshot)
             for task in plan.tasks:
                 self.report(self.completed, self.total)
@@ -261,6 +262,13 @@ class _Compactor:
         self._commit(rewrites, options)
         self.committed_at = time.monotonic()
         self.commit_seconds = self.committed_at - began
+
+    def _choose_engine(self, snapshot: Snapshot, plan: Plan) -> Engine:
+        engine, reason = engines.choose(self.policy, plan.bytes)
+        if engine == Engine.SPARK and not _is_open_to_spark(snapshot):
+            engine, reason = Engine.WORKER, f"executors cannot open the table, although {reason}"
+        job_stages.choose_engine(self.job, Engine(engine), reason)
+        return Engine(engine)
 
     def _commit(self, rewrites: Sequence[RewriteResult], options: CompactionOptions) -> None:
         """Commit groups together, or one by one if concurrent writes changed some of them."""

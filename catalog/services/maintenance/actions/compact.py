@@ -1,5 +1,6 @@
 """Compaction: rewrite small files, and files with many deleted rows."""
 
+from catalog import engines
 from catalog.maintenance_actions import Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, has_many_equality_deletes
 from catalog.policies import ICEBERG, LANCE, MB, EffectivePolicy, Mode, Rule, Unit
@@ -31,7 +32,7 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
         reason,
         files_gone=removed,
         bytes_read=s.rewrite_bytes,
-        is_for_spark=s.format == "iceberg" or s.rewrite_bytes > policy["spark_above"],
+        is_for_spark=s.format == "iceberg" or engines.choose(policy, s.rewrite_bytes)[0] == "spark",
     )
 
 

@@ -126,7 +126,12 @@ def test_the_audit_trail_names_the_job():
     assert [(event.actor, event.after["job"]) for event in events] == [("ada", job.pk)] * 2
     assert str(events.last().transaction_id) == job.result["transaction_id"]
     log = list(JobEvent.objects.filter(job=job).order_by("pk").values_list("message", flat=True))
-    assert log == ["planned", f"committed version {newest().version}"]
+    assert log == [
+        "planning",
+        "planned",
+        "rewriting",
+        f"committed version {newest().version}",
+    ]
 
 
 @pytest.mark.usefixtures("everywhere")
