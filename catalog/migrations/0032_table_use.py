@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0030_storage_tests"),
+        ("catalog", "0031_job_engines"),
     ]
 
     operations = [
