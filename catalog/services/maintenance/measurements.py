@@ -204,7 +204,13 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     statistics = measure(row, policy)
     if statistics is None:
         return None
-    statistics = replace(statistics, reads_per_day=usage.reads_per_day(row), **_listed_orphans(row))
+    orphan_files, orphan_bytes = _listed_orphans(row)
+    statistics = replace(
+        statistics,
+        reads_per_day=usage.reads_per_day(row),
+        orphan_files=orphan_files,
+        orphan_bytes=orphan_bytes,
+    )
     health = read_costs.assess(statistics, policy)
     return Measurement(
         row,
@@ -216,19 +222,19 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     )
 
 
-def _listed_orphans(row: Table) -> dict[str, int]:
-    """The orphans that the last job listed, if it was a dry run; a job that removed them leaves none."""
+def _listed_orphans(row: Table) -> tuple[int, int]:
+    """Files and bytes of the orphans that the last job listed, if it was a dry run."""
     succeeded = Job.objects.filter(table=row, kind="remove_orphans", status=JobStatus.SUCCEEDED)
     last = succeeded.order_by("-pk").values_list("is_dry_run", "result").first()
     if last is None or not last[0]:
-        return {}
+        return 0, 0
     result = last[1] or {}
     listed = result.get("planned") or {}
     before = result.get("before") or {}
-    return {
-        "orphan_files": listed.get("orphan_files_count", before.get("orphans", 0)),
-        "orphan_bytes": listed.get("orphan_bytes", before.get("bytes", 0)),
-    }
+    return (
+        int(listed.get("orphan_files_count", before.get("orphans", 0))),
+        int(listed.get("orphan_bytes", before.get("bytes", 0))),
+    )
 
 
 def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
