@@ -18,6 +18,7 @@ from config.environment import (
     flag,
     items,
     manifest_paths,
+    maven_url,
     number,
     own_url,
     redis_url,
@@ -322,6 +323,16 @@ MONODON_SPARK_PACKAGES = items("MONODON_SPARK_PACKAGES")
 MONODON_SPARK_JARS = items("MONODON_SPARK_JARS")
 """The same packages as files."""
 MONODON_SPARK_CONF = spark_conf(os.environ.get("MONODON_SPARK_CONF", ""))
+MONODON_MAVEN_URL = maven_url(os.environ.get("MONODON_MAVEN_URL", ""))
+"""The repository from which a worker fetches Iceberg's libraries, unless they are given; empty: none."""
+MONODON_SPARK_CORES = number("MONODON_SPARK_CORES", 2)
+"""Cores that a driver uses of a cluster; those of a local master are in SPARK_MASTER."""
+MONODON_SPARK_MEMORY = os.environ.get("MONODON_SPARK_MEMORY", "").strip()
+"""Memory of the driver and of each executor, such as 4g; empty: Spark's default."""
+MONODON_SPARK_JOBS = number("MONODON_SPARK_JOBS", 200)
+"""Jobs that a driver runs before it is replaced. With 1, each job has a driver of its own."""
+MONODON_SPARK_IDLE_SECONDS = number("MONODON_SPARK_IDLE_SECONDS", 300)
+"""Seconds without a job after which a driver ends."""
 
 # --- REST framework and the OpenAPI documents --------------------------------------------------
 

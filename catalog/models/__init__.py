@@ -25,6 +25,7 @@ from catalog.models.iceberg import (
     StagedFile,
 )
 from catalog.models.maintenance import (
+    Engine,
     Job,
     JobEvent,
     JobKind,
@@ -35,6 +36,7 @@ from catalog.models.maintenance import (
 )
 from catalog.models.materialized_views import MaterializedView
 from catalog.models.namespaces import Namespace
+from catalog.models.processes import Heartbeat, ProcessRole
 from catalog.models.protection import (
     ApprovalRequest,
     ApprovalStatus,
@@ -56,12 +58,14 @@ __all__ = [
     "AuditEvent",
     "Branch",
     "DeliveryStatus",
+    "Engine",
     "Facts",
     "FileReference",
     "FreeDirectory",
     "Function",
     "Grant",
     "GuardedAction",
+    "Heartbeat",
     "IcebergMetadata",
     "IcebergPath",
     "IdempotencyRecord",
@@ -81,6 +85,7 @@ __all__ = [
     "Principal",
     "PrincipalKind",
     "PrincipalLevel",
+    "ProcessRole",
     "ScanPlan",
     "SearchCursor",
     "SearchDocument",

@@ -10,7 +10,7 @@ from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog import maintenance_actions
 from catalog.models import Job, JobStatus, TableFormat, TableHealth, job_kinds
-from catalog.policies import EffectivePolicy, Rule, Unit
+from catalog.policies import TEXT_UNITS, EffectivePolicy, Rule, Unit
 from catalog.services.maintenance import health, job_control
 from catalog.services.maintenance.measurements import Measurement
 
@@ -88,18 +88,18 @@ class RuleSerializer(Serializer):
     default = serializers.JSONField(allow_null=True)
     help = serializers.CharField()
     formats = serializers.SerializerMethodField()
-    minimum = serializers.SerializerMethodField(help_text="Null for modes and times.")
-    maximum = serializers.SerializerMethodField(help_text="Null for modes and times.")
+    minimum = serializers.SerializerMethodField(help_text="Null for modes, times and engines.")
+    maximum = serializers.SerializerMethodField(help_text="Null for modes, times and engines.")
 
     @extend_schema_field(serializers.ListField(child=fields.EnumField(TableFormat)))
     def get_formats(self, rule: Rule) -> list[str]:
         return sorted(rule.formats)
 
     def get_minimum(self, rule: Rule) -> float | None:
-        return None if rule.unit in {Unit.MODE, Unit.TIME} else rule.low
+        return None if rule.unit in TEXT_UNITS else rule.low
 
     def get_maximum(self, rule: Rule) -> float | None:
-        return None if rule.unit in {Unit.MODE, Unit.TIME} else rule.high
+        return None if rule.unit in TEXT_UNITS else rule.high
 
 
 class RulesSerializer(Serializer):
@@ -152,7 +152,11 @@ class PlannedJobSerializer(Serializer):
     kind = JobKindField()
     mode = serializers.CharField()
     reason = serializers.CharField()
-    files_gone = serializers.IntegerField()
+    files_gone = serializers.IntegerField(help_text="The reduction of the number of files.")
+    bytes_gone = serializers.IntegerField(default=0, help_text="Bytes that are freed in storage.")
+    is_estimate = serializers.BooleanField(
+        default=False, help_text="Whether the numbers are estimated."
+    )
     bytes_read = serializers.IntegerField()
     is_for_spark = serializers.BooleanField()
     parameters = serializers.DictField()
@@ -266,6 +270,16 @@ class StartMaintenanceSerializer(Serializer):
     indexes = _IndexesField(**fields.OPTIONAL)
 
 
+class StageSerializer(Serializer):
+    """A stage of a job."""
+
+    name = serializers.CharField()
+    began_at = serializers.DateTimeField()
+    bytes = serializers.IntegerField(
+        required=False, help_text="Bytes that the stage has processed so far, if known."
+    )
+
+
 class JobSerializer(Serializer):
     """A job of any kind."""
 
@@ -279,6 +293,12 @@ class JobSerializer(Serializer):
     progress = serializers.IntegerField()
     total = serializers.IntegerField(allow_null=True)
     unit = serializers.CharField()
+    engine = serializers.CharField(help_text="worker or spark. Empty: not chosen yet.")
+    engine_reason = serializers.CharField(help_text="Why this engine was chosen.")
+    stages = StageSerializer(
+        many=True, help_text="The stages of the last attempt, the current one last."
+    )
+    spark_ui = serializers.CharField(help_text="The URL of Spark's own pages, or empty.")
     message = serializers.CharField(source="error", help_text="Why it failed, or a remark.")
     cancel_requested = serializers.BooleanField()
     actor = serializers.SerializerMethodField()
@@ -335,6 +355,10 @@ class TallySerializer(Serializer):
     files_merged = serializers.IntegerField(
         help_text="The number of data files by which the tables were reduced."
     )
+    plans_kept = serializers.IntegerField(
+        help_text="Jobs whose files and bytes were within 10 % of the plan."
+    )
+    plans_broken = serializers.IntegerField(help_text="Jobs that differed from the plan.")
 
 
 class SummarySerializer(Serializer):

@@ -200,7 +200,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         # A view has no data, so it cannot be maintained or deregistered.
         if row.kind == TableKind.VIEW:
             return [DESCRIBE_MENU, "grant", "protect", "rename", "drop"]
-        menu = maintenance_actions.menu(maintenance_actions.offered(row))
+        offered = maintenance_actions.offered(row)
+        menu = maintenance_actions.menu(offered, measures=row.state == TableState.LIVE)
         of_lance = ["repair"] * (row.format == TableFormat.LANCE)
         return [
             menu,
