@@ -13,6 +13,7 @@ from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUn
 from catalog.postgresql import outcomes
 from catalog.services.audit import refusals
 from catalog.services.engine import operation as engine_operation
+from catalog.storage import stores
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 log = logging.getLogger(__name__)
@@ -31,9 +32,9 @@ def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> C
         refusal = _database_refusal(error, changes=changes)
     elif isinstance(error, (AccessDenied, StorageUnavailable)):
         log.error("An object store failed: %s", error.strerror)
-        refusal = ServiceUnavailable(f"The {error.strerror}; try again later")
-        if isinstance(error, StorageUnavailable):
-            refusal.retry_seconds = error.retry_seconds
+        refusal = ServiceUnavailable(
+            f"The {error.strerror}; try again later", retry_seconds=stores.retry_seconds(error)
+        )
     has_committed = actor is not None and actor.progress.committed
     if isinstance(refusal, ServiceUnavailable) and has_committed:
         refusal = OutcomeUnknown(

@@ -15,8 +15,8 @@ from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
 from prometheus_client import Histogram
 
+from api import database_header
 from api.hosts import check_host
-from api.lancedb import database
 from api.request_id import request_id
 from catalog.errors import InvalidInput
 
@@ -60,8 +60,8 @@ class RequestMiddleware:
             meta["REMOTE_ADDR"] = client_address(
                 meta.get("HTTP_X_FORWARDED_FOR", ""), meta.get("REMOTE_ADDR", "")
             )
-        if database.selects_dialect(request):
-            request.urlconf = "api.lancedb.urls"
+        if database_header.selects_dialect(request):
+            request.urlconf = database_header.ROUTES
         try:
             response = self.get_response(request)
             if response.status_code == HTTPStatus.CONTINUE:  # the request is repeated with its body

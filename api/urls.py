@@ -10,6 +10,7 @@ from api import health
 from api.documents import Document
 from api.iceberg.document import IcebergSchemaGenerator
 from api.lance.document import LanceSchemaGenerator
+from api.lancedb.document import LanceDBSchemaGenerator
 from api.management import document as management
 from api.management.document import ManagementSchemaGenerator
 from api.openapi import ProtocolSchemaGenerator
@@ -47,6 +48,9 @@ urlpatterns = [
     *_document("lance", "docs", LanceSchemaGenerator, _settings(LanceSchemaGenerator)),
     *_document(
         "iceberg", "docs/iceberg", IcebergSchemaGenerator, _settings(IcebergSchemaGenerator)
+    ),
+    *_document(
+        "lancedb", "docs/lancedb", LanceDBSchemaGenerator, _settings(LanceDBSchemaGenerator)
     ),
     *_document("management", "docs/management", ManagementSchemaGenerator, management.SETTINGS),
 ]

@@ -26,7 +26,7 @@ from api.lance.views import (
 )
 
 _View = Callable[..., HttpResponse]
-Found = tuple[_View, tuple[()], dict[str, str]]
+Route = tuple[_View, tuple[()], dict[str, str]]
 
 
 class Routes:
@@ -53,7 +53,7 @@ class Routes:
             self._fixed[f"/v1/{template}"] = view
         return re_path(rf"^{pattern}/?$", view, name=operation.__name__)
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> Route | None:
         """The view of ``/v1/<kind>/{id}/<ending>`` and its arguments; None: only the patterns know.
 
         The result is that of the patterns, with two lookups instead of a search through fifty of them.

@@ -4,21 +4,13 @@ from urllib.parse import unquote
 
 from django.http import HttpRequest
 
+from api.database_header import KEY
 from catalog import identifiers
 from catalog.errors import InvalidIdentifier
 from catalog.identifiers import Identifier
 
-KEY = "HTTP_X_LANCEDB_DATABASE"
-"""The header that selects this dialect, in WSGI's spelling. ``db://prod`` sends ``prod``."""
 _PREFIX = "HTTP_X_LANCEDB_DATABASE_PREFIX"
 """``db://prod/eu/hr`` sends ``eu/hr``."""
-PATHS = "/v1/"
-"""The beginning of the paths to which the header applies."""
-
-
-def selects_dialect(request: HttpRequest) -> bool:
-    """True for a request of this dialect."""
-    return KEY in request.META and request.path_info.startswith(PATHS)
 
 
 def of_request(request: HttpRequest) -> Identifier:

@@ -8,6 +8,7 @@ import orjson
 from django.http import HttpRequest, HttpResponse
 from pydantic import BaseModel
 
+from api import database_header
 from api.lance.operation import LanceOperation
 from api.lancedb import database
 from api.operation import parse_object
@@ -29,7 +30,7 @@ in one query from 0.2.0 on, structured full-text queries from 0.3.0, and paralle
 supported here, from 0.4.0."""
 _EXPECTED_CONFLICTS = (CommitConflict, BranchAlreadyExists)
 """Refused with 409: a conflict that may not recur, and one for which the clients expect it."""
-_NAMESPACES = f"{database.PATHS}namespace/"
+_NAMESPACES = f"{database_header.PATHS}namespace/"
 
 
 class DatabaseOperation(LanceOperation):
@@ -56,7 +57,7 @@ class DatabaseOperation(LanceOperation):
         return identifier[len(self.database) :]
 
     def target(self) -> str:
-        name = self.request.META[database.KEY][: identifiers.MAX_NAME_LENGTH]
+        name = self.request.META[database_header.KEY][: identifiers.MAX_NAME_LENGTH]
         return f"{name}.{super().target()}".strip(".")
 
     def request_head(self) -> tuple[bytes, ...]:
@@ -67,6 +68,8 @@ class DatabaseOperation(LanceOperation):
 
     translate: ClassVar[Callable[[dict[str, Any]], Mapping[str, Any]] | None] = None
     """A static method that returns a body of this dialect as a body of the Lance protocol."""
+    sent_schema: ClassVar[dict[str, Any] | None] = None
+    """The JSON schema of a body that ``translate`` reads, for the document."""
     _content: bytes | None = None
 
     def content(self) -> bytes:

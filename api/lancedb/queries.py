@@ -7,6 +7,7 @@ from catalog.errors import InvalidInput, Unsupported
 
 _ALL = 2**63 - 1
 """What the clients send as ``k`` for all rows."""
+_LANCE_COLUMNS = {"column_names", "column_aliases"}
 _LANCE_FORMS = {"string_query", "structured_query"}
 
 
@@ -45,9 +46,16 @@ def _columns(value: Any) -> Any:
         if all(isinstance(column, list) and len(column) == 2 for column in value):
             return {"column_aliases": dict(value)}  # clients before 0.30
         return {"column_names": value}
-    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
+    if isinstance(value, dict) and not _is_lance_form(value):
         return {"column_aliases": value}
     return value
+
+
+def _is_lance_form(columns: dict[str, Any]) -> bool:
+    """Whether columns have the form of the Lance protocol, rather than being expressions by their names."""
+    return columns.keys() <= _LANCE_COLUMNS and not any(
+        isinstance(value, str) for value in columns.values()
+    )
 
 
 def _full_text(value: Any) -> Any:

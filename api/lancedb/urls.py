@@ -5,11 +5,11 @@ from typing import Any, NoReturn, cast
 
 from django.urls import URLPattern, include, path, re_path
 
+from api.database_header import PATHS
 from api.lance.operation import LanceOperation
 from api.lance.urls import ROUTES as LANCE_ROUTES
-from api.lance.urls import Found, Routes
+from api.lance.urls import Route, Routes
 from api.lance.views import fallback
-from api.lancedb import database
 from api.lancedb.operation import DatabaseOperation
 from api.lancedb.views import columns, data, indexes, jobs, queries, refs, tables
 from catalog.access import Principal
@@ -41,6 +41,7 @@ _FURTHER: dict[str, type[DatabaseOperation]] = {
 """Routes that the Lance protocol does not have. They come first: no ending of the others ends in them."""
 
 
+OWN_ROUTES: dict[str, type[DatabaseOperation]] = {**_OWN, **_FURTHER}
 _ABSENT = {
     "table/batch-commit",
     "table/version/batch-create",
@@ -85,9 +86,9 @@ _patterns: list[URLPattern] = [
 ]
 
 
-def find(route: str) -> Found | None:
+def find(route: str) -> Route | None:
     """The view of a frequent path and its arguments; None: only the patterns know."""
-    return None if _LISTS.fullmatch(route, len(database.PATHS)) else _routes.find(route)
+    return None if _LISTS.fullmatch(route, len(PATHS)) else _routes.find(route)
 
 
 urlpatterns = [path("v1/", include(_patterns))]

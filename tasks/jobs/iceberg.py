@@ -192,6 +192,7 @@ class Procedures:
         orphans = [file for file in listed if guard.is_own(file)]
         spared_files_count = len(listed) - len(orphans)
         bytes_found = self._sizes(orphans[:_MAX_SIZED])
+        listed_files_count = len(orphans)
         if not self._request["is_dry_run"] and orphans:
             emit("log", message=f"{len(orphans)} orphans were found")
             # The procedure removes those files of the view that begin with the location. The listed
@@ -202,6 +203,7 @@ class Procedures:
                 location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- compared as text
             )
         result = {
+            "listed_files_count": listed_files_count,
             "orphan_files_count": len(orphans),
             "orphan_bytes": bytes_found,
             "orphan_files": orphans[:_MAX_LISTED],
@@ -267,7 +269,23 @@ class Procedures:
         return self._one("rewrite_manifests", use_caching="false")
 
     def rewrite_position_deletes(self) -> dict[str, Any]:
-        return self._one("rewrite_position_delete_files", options=self._options())
+        result = self._one("rewrite_position_delete_files", options=self._options())
+        removed = self._remove_dangling_deletes()
+        if removed:
+            rewritten = result.get("rewritten_delete_files_count") or 0
+            result["rewritten_delete_files_count"] = rewritten + removed
+            result.setdefault("added_delete_files_count", 0)
+        return {**result, "removed_delete_files_count": removed}
+
+    def _remove_dangling_deletes(self) -> int:
+        """Remove the delete files, of any kind, that no scan applies; returns their number.
+
+        Iceberg compares all delete files with those of a scan of the snapshot. The commit fails if
+        another line of snapshots has become current meanwhile.
+        """
+        emit("log", message=f"removeDanglingDeleteFiles({self._table})")
+        result = self._actions().removeDanglingDeleteFiles(self._load()).execute()
+        return sum(1 for _ in result.removedDeleteFiles())
 
     def compute_statistics(self) -> dict[str, Any]:
         return self._one("compute_table_stats")
@@ -430,6 +448,8 @@ def start_session(request: dict[str, Any]) -> SparkSession:
             "spark.sql.extensions",
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         )
+        # A table may be named ${env:SECRET}.
+        .config("spark.sql.variable.substitute", "false")
         .getOrCreate()
     )
 

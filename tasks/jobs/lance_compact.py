@@ -116,11 +116,14 @@ def _last_line(error: BaseException) -> str:
 
 
 def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
-    """Rewrite the groups of the request and return the results, which the worker commits."""
+    """Rewrite the groups of the request, and write an event for each, which the worker commits.
+
+    Returns the number and the error of each group that failed.
+    """
     context = spark.sparkContext
     sizes, finished = request["sizes"], 0
     emit("stage", name="rewriting")
-    rewrites, failed = [], []
+    failed: list[dict[str, Any]] = []
     for number, result, error in execute(
         context,
         request["uri"],
@@ -129,12 +132,12 @@ def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
         lambda: request["storage_options"],
     ):
         if result is None:
-            failed.append(error)
+            failed.append({"number": number, "error": error})
         else:
-            rewrites.append(result)
+            emit("part", data={"number": number, "rewrite": result})
         finished += sizes[number]
         emit("progress", done=finished, total=sum(sizes))
-    return {"rewrites": rewrites, "failed": failed}
+    return {"failed": failed}
 
 
 def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:

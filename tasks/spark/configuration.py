@@ -11,6 +11,8 @@ from django.conf import settings
 
 from tasks.spark import libraries, requirements
 
+_FORCED_CONF = {"spark.sql.variable.substitute": "false"}
+"""Otherwise Spark replaces ``${env:NAME}`` in the name of a table by a variable of the environment."""
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -74,7 +76,7 @@ def _conf(jars: Sequence[Path], directory: Path) -> dict[str, str]:
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
     else:
         conf |= _shares(extra)
-    return conf | extra
+    return conf | extra | _FORCED_CONF
 
 
 def _shares(extra: Mapping[str, str]) -> dict[str, str]:

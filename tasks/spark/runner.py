@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -35,6 +35,7 @@ def run(
     report: Report,
     *,
     needs_iceberg: bool = False,
+    on_part: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run ``tasks/jobs/<script>.py`` for a job; see ``jobs.Spark``."""
 
@@ -59,7 +60,7 @@ def run(
         is_reusable = False
         try:
             driver.send(message, secret=token)
-            result, is_reusable = _follow(job, driver, report)
+            result, is_reusable = _follow(job, driver, report, on_part)
             return result
         except _Failed as failed:
             is_reusable = failed.kind in _REUSABLE_AFTER
@@ -82,7 +83,12 @@ class _Failed(Exception):
         self.error = error
 
 
-def _follow(job: Job, driver: Driver, report: Report) -> tuple[dict[str, Any], bool]:
+def _follow(
+    job: Job,
+    driver: Driver,
+    report: Report,
+    on_part: Callable[[Mapping[str, Any]], None] | None,
+) -> tuple[dict[str, Any], bool]:
     """Follow a driver until the job has ended. Returns the result, and whether to use the driver again.
 
     Raises _Failed, _NotAccepted, RuntimeError if the driver dies, and the exceptions of ``report``.
@@ -100,6 +106,8 @@ def _follow(job: Job, driver: Driver, report: Report) -> tuple[dict[str, Any], b
             case {"event": "spark", "application": str(application)}:
                 job_stages.record_ui(job, str(event.get("ui") or ""))
                 _log(job, f"Spark {event.get('version')} runs as {application}")
+            case {"event": "part", "data": dict(part)} if on_part is not None:
+                on_part(part)
             case {"event": "log", "message": str(message)}:
                 level = JobEvent.Level(event.get("level", JobEvent.Level.INFO))
                 _log(job, message, level, event.get("data"))

@@ -288,21 +288,21 @@ def test_full_text_and_hybrid_search(table: Table) -> None:
     table.add(animals("leopard seal", "elephant seal", first=5))
     table.create_index("name", config=FTS(with_position=True), wait_timeout=SOON)
 
-    def found(query: Any, **options: Any) -> list[int]:
+    def search(query: Any, **options: Any) -> list[int]:
         return sorted(ids(table.search(query, query_type="fts", **options)))
 
-    assert found("seal") == [3, 5, 6]
-    assert found("seal", fts_columns="name") == [3, 5, 6]
+    assert search("seal") == [3, 5, 6]
+    assert search("seal", fts_columns="name") == [3, 5, 6]
     assert ids(table.search("seal", query_type="fts").where("id > 5")) == [6]
     assert len(table.search("seal", query_type="fts").limit(None).to_list()) == 3
-    assert found(MatchQuery("sela", "name", fuzziness=2)) == [3, 5, 6]
-    assert found(PhraseQuery("leopard seal", "name")) == [5]
-    assert found(MultiMatchQuery("leopard orca", ["name"])) == [4, 5]
+    assert search(MatchQuery("sela", "name", fuzziness=2)) == [3, 5, 6]
+    assert search(PhraseQuery("leopard seal", "name")) == [5]
+    assert search(MultiMatchQuery("leopard orca", ["name"])) == [4, 5]
     boosted = BoostQuery(MatchQuery("seal", "name"), MatchQuery("leopard", "name"))
     assert ids(table.search(boosted))[-1] == 5
     without = [(Occur.MUST, MatchQuery("seal", "name"))]
     without += [(Occur.MUST_NOT, MultiMatchQuery("elephant", ["name"]))]
-    assert found(BooleanQuery(without)) == [3, 5]
+    assert search(BooleanQuery(without)) == [3, 5]
     hybrid = table.search(query_type="hybrid").vector([1.0, 0.0]).text("leopard")
     assert set(ids(hybrid.rerank(RRFReranker()).limit(2))) == {1, 5}
 
@@ -425,7 +425,7 @@ def test_what_is_not_supported(db: DBConnection, table: Table) -> None:
         lambda: table.branches.diff("dev"),
     ):
         with pytest.raises(
-            (HttpError, RuntimeError, AttributeError), match="not supported|no attr"
+            (HttpError, RuntimeError, AttributeError), match=r"not supported|no attr"
         ):
             call()
     for call in (table.to_arrow, table.to_pandas, db.drop_all_tables):
@@ -450,11 +450,11 @@ def test_jobs(live: LiveServer, name: str, db: DBConnection, table: Table) -> No
     db.open_job(job.job_id).wait()
     assert db.open_job(job.job_id).status() == "finished"
     assert [row["twice"] for row in table.search().to_list()] == [2, 4, 6, 8]
-    with pytest.raises(Exception, match="not found|404"):
+    with pytest.raises(Exception, match=r"not found|404"):
         db.open_job("999999")
     other = lancedb.connect_catalog(live.url, api_key=live.key).create_database(f"{name}-other")
     assert other.list_jobs() == []
-    with pytest.raises(Exception, match="not found|404"):
+    with pytest.raises(Exception, match=r"not found|404"):
         other.open_job(job.job_id)
 
 

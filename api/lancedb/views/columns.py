@@ -1,4 +1,4 @@
-"""Columns: adding columns."""
+"""Columns: adding columns with or without values."""
 
 import pyarrow as pa
 from django.http import HttpResponse

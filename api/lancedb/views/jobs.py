@@ -84,14 +84,20 @@ class ListJobs(_JobOperation):
 
 
 class DescribeJob(_JobOperation):
-    """Return the state of a job."""
+    """Return the state of a job.
+
+    The result and the failure are those of the worker's last attempt.
+    """
 
     def handle(self, actor: Principal, body: JobRequest) -> dict[str, Any]:
         return self.describe(self.find(actor, body))
 
 
 class CancelJob(_JobOperation):
-    """Cancel a queued job, or request a running job to stop."""
+    """Cancel a queued job, or request a running job to stop.
+
+    All jobs of the same transaction are canceled.
+    """
 
     changes = True
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.lance.views import queries as lance
+from api.lancedb import schemas
 from api.lancedb.operation import DatabaseOperation
 from api.lancedb.queries import translate
 
@@ -16,6 +17,8 @@ class QueryTable(DatabaseOperation, lance.QueryTable):
     Arrow IPC file.
     """
 
+    sent_schema = schemas.QUERY
+
     translate = staticmethod(translate)
 
 
@@ -24,6 +27,8 @@ class ExplainTableQueryPlan(DatabaseOperation, lance.ExplainTableQueryPlan):
 
     ``query`` has the form of QueryTable.
     """
+
+    sent_schema = schemas.EXPLAIN
 
     @staticmethod
     def translate(body: dict[str, Any]) -> Mapping[str, Any]:
@@ -36,5 +41,7 @@ class AnalyzeTableQueryPlan(DatabaseOperation, lance.AnalyzeTableQueryPlan):
 
     The request has the form of QueryTable.
     """
+
+    sent_schema = schemas.QUERY
 
     translate = staticmethod(translate)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, StrictBool, StrictInt, StrictStr
 
 from api.lance import storage_options
 from api.lance.views import tables as lance
+from api.lancedb import schemas
 from api.lancedb.operation import DatabaseOperation
 from catalog import identifiers
 from catalog.access import Principal
@@ -115,6 +116,8 @@ class RenameTable(DatabaseOperation, lance.RenameTable):
 
     ``new_namespace`` has the names of the namespace. Without it the table stays where it is.
     """
+
+    sent_schema = schemas.RENAME
 
     @staticmethod
     def translate(body: dict[str, Any]) -> Mapping[str, Any]:

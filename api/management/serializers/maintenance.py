@@ -152,7 +152,11 @@ class PlannedJobSerializer(Serializer):
     kind = JobKindField()
     mode = serializers.CharField()
     reason = serializers.CharField()
-    files_gone = serializers.IntegerField()
+    files_gone = serializers.IntegerField(help_text="The reduction of the number of files.")
+    bytes_gone = serializers.IntegerField(default=0, help_text="Bytes that are freed in storage.")
+    is_estimate = serializers.BooleanField(
+        default=False, help_text="Whether the numbers are estimated."
+    )
     bytes_read = serializers.IntegerField()
     is_for_spark = serializers.BooleanField()
     parameters = serializers.DictField()
@@ -351,6 +355,10 @@ class TallySerializer(Serializer):
     files_merged = serializers.IntegerField(
         help_text="The number of data files by which the tables were reduced."
     )
+    plans_kept = serializers.IntegerField(
+        help_text="Jobs whose files and bytes were within 10 % of the plan."
+    )
+    plans_broken = serializers.IntegerField(help_text="Jobs that differed from the plan.")
 
 
 class SummarySerializer(Serializer):

@@ -45,12 +45,22 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("rewritten_delete_files", "Delete files after a rewrite", ""),
     ("equality_delete_files", "Equality delete files", "min_delete_files"),
     ("equality_deletes", "Equality delete keys", "deleted_ratio"),
+    ("deletion_vectors", "Deletion vectors", ""),
+    *(
+        (f"dangling_{kind}", f"Dangling {text}", "")
+        for kind, text in (
+            ("position_deletes", "position delete files"),
+            ("equality_deletes", "equality delete files"),
+            ("vectors", "deletion vectors"),
+        )
+    ),
 )
 _ONLY: Mapping[str, frozenset[str]] = {
     "lance": frozenset(
         {
             *("manifests", "rewritten_manifests", "delete_files", "rewritten_delete_files"),
-            *("equality_delete_files", "equality_deletes"),
+            *("equality_delete_files", "equality_deletes", "deletion_vectors"),
+            *("dangling_position_deletes", "dangling_equality_deletes", "dangling_vectors"),
         }
     ),
     "iceberg": frozenset({"indexes"}),
@@ -158,7 +168,7 @@ def _amounts(series: Sequence[TableHealth]) -> SafeString:
 def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, object]]:
     absent = _ONLY[row.format]
     rows: list[tuple[object, object]] = [
-        (text, figure(name, statistics[name]))
+        (text, _rows(statistics) if name == "rows" else figure(name, statistics[name]))
         for name, text, _ in _FIGURES
         if name in statistics and name not in absent
     ]
@@ -166,6 +176,14 @@ def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, ob
         behind = f"Unindexed rows of '{cells.clipped(str(index.get('name')))}'"
         rows.append((behind, count(index.get("unindexed_rows"))))
     return rows
+
+
+def _rows(statistics: Mapping[str, Any]) -> object:
+    """The number of rows; a range if equality deletes apply, whose effect only a scan can count."""
+    least, most = statistics.get("min_rows"), statistics["rows"]
+    if least is None:
+        return count(most)
+    return f"{count(least)} to {count(most)}: equality deletes are counted only by reading the data"
 
 
 def _why_empty(row: Table, newest: TableHealth | None) -> str:
@@ -189,13 +207,17 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
     ]
     return Panel(
         title="Planned maintenance",
-        columns=("Job", "Mode", "Reason", "Files to remove", "Bytes to rewrite", "Runs in"),
+        columns=(
+            *("Job", "Mode", "Reason", "Files to remove", "Bytes to free", "Bytes to rewrite"),
+            "Runs in",
+        ),
         rows=[
             (
                 title(job),
                 _mode(job),
                 job.get("reason", ""),
-                count(job.get("files_gone", 0)),
+                _amount(job, count(job.get("files_gone", 0))),
+                _amount(job, cells.size(job.get("bytes_gone") or None)),
                 cells.size(job.get("bytes_read", 0)),
                 "Spark" if job.get("is_for_spark") else "worker",
             )
@@ -207,6 +229,10 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
         if planned
         else "",
     )
+
+
+def _amount(planned: Mapping[str, Any], amount: object) -> object:
+    return cells.spaced(["about", amount]) if planned.get("is_estimate") else amount
 
 
 def _mode(planned: Mapping[str, Any]) -> SafeString:

@@ -201,10 +201,10 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
 
 def files_of(
     document: Document, snapshots: Collection[int], io: CheckedIO, limit: int
-) -> set[str] | None:
+) -> dict[str, int | None] | None:
     """The files that only these snapshots refer to, as ``expire_snapshots`` finds them.
 
-    None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
+    Each has its size in bytes, if the metadata records it; manifest lists have none. None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
     itself. The files may belong to other tables: check that before deleting them. Raises
     InvalidMetadata, and ForeignFile for a list or a manifest that may not be read.
     """
@@ -220,21 +220,40 @@ def files_of(
     to_read = [*found_only_here.values(), *needed.values()]
     if sum(map(manifests.live_files, to_read)) > limit:
         return None
-    paths = _paths(found_only_here.values(), io)
-    if paths:  # a manifest may have been rewritten and its files retained
-        paths.difference_update(_paths(needed.values(), io))
-    paths.update(found_only_here)
-    paths.update(
-        {snapshot["manifest-list"] for snapshot in expired}
-        - {snapshot["manifest-list"] for snapshot in retained}
-    )
+    files: dict[str, int | None] = dict(_sizes(found_only_here.values(), io))
+    if files:  # a manifest may have been rewritten and its files retained
+        for path in _sizes(needed.values(), io):
+            files.pop(path, None)
+    files.update((path, manifest.manifest_length) for path, manifest in found_only_here.items())
+    lists = {snapshot["manifest-list"] for snapshot in expired} - {
+        snapshot["manifest-list"] for snapshot in retained
+    }
+    files.update(dict.fromkeys(lists))
     for key in ("statistics", "partition-statistics"):
-        paths.update(
-            file["statistics-path"]
+        files.update(
+            (file["statistics-path"], file.get("file-size-in-bytes"))
             for file in document.get(key) or []
             if file["snapshot-id"] in snapshots
         )
-    return paths
+    return files
+
+
+def estimated_files_of(document: Document, snapshots: Collection[int]) -> tuple[int, int]:
+    """About how many files only these snapshots refer to, and their bytes, without reading files.
+
+    From the summaries: data and delete files that a snapshot removes belong to its predecessors, and
+    go when the last of these expires. Manifests are not counted, because summaries do not name them.
+    """
+    files = size = 0
+    for snapshot in document.get("snapshots") or []:
+        summary = snapshot.get("summary") or {}
+        if snapshot["snapshot-id"] in snapshots:
+            files += 1  # its manifest list
+        if snapshot.get("parent-snapshot-id") in snapshots:
+            files += _number(summary.get("deleted-data-files")) or 0
+            files += _number(summary.get("removed-delete-files")) or 0
+            size += _number(summary.get("removed-files-size")) or 0
+    return files, size
 
 
 def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
@@ -247,9 +266,10 @@ def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[st
     }
 
 
-def _paths(listed: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
+def _sizes(listed: Iterable[ManifestFile], io: CheckedIO) -> dict[str, int]:
+    """The sizes in bytes of the live files of manifests, by path."""
     return {
-        entry.file.file_path
+        entry.file.file_path: entry.file.file_size_in_bytes
         for entries in manifests.read_each_unchecked(io, list(listed))
         for entry in entries
     }

@@ -56,7 +56,8 @@ class Spark(Protocol):
     """Runs a script of ``tasks/jobs`` in its own Spark driver, and returns its result.
 
     The worker supplies it, since the catalog works without Spark. ``request`` is the script's input,
-    as JSON; the catalog's URL and a token of the job are added. Raises the exceptions of ``report``,
+    as JSON; the catalog's URL and a token of the job are added. ``on_part`` is called with each part
+    of the work that the script has finished, in this thread, before the script ends. Raises the exceptions of ``report``,
     CatalogError for permanent errors (no Java, no Iceberg runtime, a refusal), CommitConflict, and
     RuntimeError when the driver dies.
     """
@@ -69,6 +70,7 @@ class Spark(Protocol):
         report: Report,
         *,
         needs_iceberg: bool = False,
+        on_part: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> dict[str, Any]: ...
 
 
@@ -77,6 +79,14 @@ _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 class JobCanceled(Exception):
     """The running job has to stop; the message is the reason."""
+
+
+class JobFailedInPart(Exception):
+    """Some of the work is done and stays, some failed; ``result`` has both, as JSON."""
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class JobLost(Exception):

@@ -3,9 +3,9 @@
 from django.conf import settings
 
 from catalog import access
-from catalog.access import Principal
+from catalog.access import On, Principal
 from catalog.errors import DataTooLarge, InvalidInput
-from catalog.identifiers import Identifier
+from catalog.identifiers import Identifier, check_table
 from catalog.models import Table, TableFormat
 from catalog.privileges import Privilege
 from catalog.services.lance import data as lance_data
@@ -24,10 +24,12 @@ def clone_table(
 ) -> lance_data.CreatedTable:
     """Create a table with the rows of a version, by default the newest, of the table at a location.
 
-    The new table has files of its own, and no indexes. Raises InvalidInput if the actor may read no table at the
-    location, DataTooLarge for a version with more data than a request may send, and the errors of
+    The new table has files of its own, and no indexes. Raises InvalidInput if the actor sees no table at the
+    location, PermissionDenied if it may not read it, DataTooLarge for a version with more data than a request may send, and the errors of
     ``create_table``.
     """
+    check_table(table)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     source = _find(actor, location)
     branch, version = describe.resolve(actor=actor, table=source, version=version, tag=tag)
     dataset = datasets.read(actor=actor, table=source, version=version, branch=branch)
@@ -47,6 +49,7 @@ def _find(actor: Principal, location: str) -> Identifier:
         .select_related("namespace")
         .first()
     )
-    if row is None or not access.holds(actor, Privilege.READ, row):
+    if row is None or not access.holds(actor, Privilege.BROWSE, row):
         raise InvalidInput(f"There is no table at '{location}' that you may read")
+    access.require(actor, Privilege.READ, row)
     return tuple(row.identifier)

@@ -5,7 +5,7 @@ Measuring reads metadata only. A measurement is recorded as a TableHealth row.
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -135,10 +135,10 @@ def _due_for_measuring() -> Any:
     # By number, because a version becomes visible later than its timestamp says.
     changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
     maintained = Job.objects.filter(
+        Q(is_dry_run=False) | Q(kind="remove_orphans"),
         table=OuterRef("pk"),
         kind__in=maintenance_actions.keys(),
         status=JobStatus.SUCCEEDED,
-        is_dry_run=False,
         finished_at__gt=OuterRef("measured_at"),
     )
     figures = newest.annotate(number=Cast(KT("statistics__version"), BigIntegerField()))
@@ -181,6 +181,7 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     statistics = measure(row, policy)
     if statistics is None:
         return None
+    statistics = replace(statistics, **_listed_orphans(row))
     return Measurement(
         row,
         policy,
@@ -188,6 +189,21 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
         planning.score(statistics, policy),
         maintenance_actions.plan(statistics, policy),
     )
+
+
+def _listed_orphans(row: Table) -> dict[str, int]:
+    """The orphans that the last job listed, if it was a dry run; a job that removed them leaves none."""
+    succeeded = Job.objects.filter(table=row, kind="remove_orphans", status=JobStatus.SUCCEEDED)
+    last = succeeded.order_by("-pk").values_list("is_dry_run", "result").first()
+    if last is None or not last[0]:
+        return {}
+    result = last[1] or {}
+    listed = result.get("planned") or {}
+    before = result.get("before") or {}
+    return {
+        "orphan_files": listed.get("orphan_files_count", before.get("orphans", 0)),
+        "orphan_bytes": listed.get("orphan_bytes", before.get("bytes", 0)),
+    }
 
 
 def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
