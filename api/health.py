@@ -1,4 +1,4 @@
-"""Liveness, readiness and metrics of the server."""
+"""Liveness and readiness of the server."""
 
 from functools import cache
 
@@ -6,11 +6,9 @@ from celery import current_app
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django_prometheus.exports import ExportToDjangoView
+from django.http import HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError
 
-from api import background_metrics
 from catalog.postgresql import limits
 from catalog.services.engine import processes
 
@@ -40,13 +38,6 @@ def ready(_: HttpRequest) -> JsonResponse:
         status=503 if failed else 200,
         headers={"Retry-After": "1"} if failed else None,
     )
-
-
-def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus metrics of all web processes, and of jobs, queues, workers and beat."""
-    exported: HttpResponse = ExportToDjangoView(request)
-    exported.content += background_metrics.export()
-    return exported
 
 
 def _database() -> str | None:

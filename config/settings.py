@@ -196,7 +196,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
-    "django_prometheus",
     "django_celery_beat",
     "axes",
     "rest_framework",
@@ -210,7 +209,6 @@ INSTALLED_APPS = [
 MIDDLEWARE = ["api.middleware.RequestMiddleware", "api.middleware.AdminMiddleware"]
 # Middleware of the web admin, which API paths skip.
 ADMIN_MIDDLEWARE = [
-    "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "api.content_security.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -222,7 +220,6 @@ ADMIN_MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
-    "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 # Django's checks search for them in MIDDLEWARE only.
 SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410", "axes.W002"]

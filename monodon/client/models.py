@@ -103,7 +103,7 @@ class BranchReport(TypedDict):
     branch: str
     newest: int | None
     fault: str
-    last_whole: int | None
+    last_complete: int | None
     missing: list[int]
     unlisted: list[int]
 

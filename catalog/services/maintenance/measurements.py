@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import BigIntegerField, Exists, F, OuterRef, Q, Subquery, Window
+from django.db.models import BigIntegerField, Count, Exists, F, OuterRef, Q, Subquery, Window
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, RowNumber, TruncHour
+from django.db.models.functions import Cast, Least, RowNumber, TruncHour
 from django.utils import timezone
 
 from catalog import access, maintenance_actions, planning
@@ -69,6 +69,21 @@ class Measurement:
     statistics: Statistics
     score: int
     planned: list[Planned]
+
+
+def distribution() -> dict[str, int]:
+    """The number of measured tables in each range of 20 points: ``0-19`` to ``80-100``. One statement."""
+    rows = (
+        TableHealth.objects.filter(is_newest=True)
+        .exclude(table__state=TableState.DROPPED)
+        .annotate(step=Least(F("score") / 20, 4))
+        .values_list("step")
+        .annotate(count=Count("pk"))
+        .order_by("step")
+    )
+    counts = dict(rows)
+    labels = [f"{20 * step}-{20 * step + 19}" for step in range(4)] + ["80-100"]
+    return {label: counts.get(step, 0) for step, label in enumerate(labels)}
 
 
 def plan(*, actor: Principal, table: Identifier) -> Measurement:

@@ -221,7 +221,8 @@ def not_found_but(
     elif holder.kind == TableKind.VIEW:
         detail = "A view of this name exists."
     else:
-        detail = f"A table of this name exists, but its format is {holder.format}."
+        protocol = holder.format.capitalize()
+        detail = f"A table of this name exists, but its format is {holder.format}: use the {protocol} protocol"
     if kind == TableKind.VIEW:
         return ViewNotFound(identifier, detail=detail)
     return TableNotFound(identifier, detail=detail)
