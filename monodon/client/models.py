@@ -389,6 +389,10 @@ class Job(TypedDict):
     progress: int
     total: int | None
     unit: str
+    engine: str
+    engine_reason: str
+    stages: list[Stage]
+    spark_ui: str
     message: str
     cancel_requested: bool
     actor: str
@@ -433,6 +437,10 @@ class JobWithLog(TypedDict):
     progress: int
     total: int | None
     unit: str
+    engine: str
+    engine_reason: str
+    stages: list[Stage]
+    spark_ui: str
     message: str
     cancel_requested: bool
     actor: str
@@ -731,6 +739,8 @@ class PlannedJob(TypedDict):
     mode: str
     reason: str
     files_gone: int
+    bytes_gone: NotRequired[int]
+    is_estimate: NotRequired[bool]
     bytes_read: int
     is_for_spark: bool
     parameters: dict[str, Any]
@@ -922,7 +932,7 @@ class Rule(TypedDict):
     """A setting of policies."""
 
     name: str
-    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time"]
+    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time", "engine"]
     default: Any
     help: str
     formats: list[Literal["lance", "iceberg"]]
@@ -1018,6 +1028,14 @@ class Source(TypedDict):
     on: str
     is_here: bool
     through: str
+
+
+class Stage(TypedDict):
+    """A stage of a job."""
+
+    name: str
+    began_at: str
+    bytes: NotRequired[int]
 
 
 class StartMaintenance(TypedDict):
@@ -1201,6 +1219,8 @@ class Tally(TypedDict):
     files_removed: int
     bytes_reclaimed: int
     files_merged: int
+    plans_kept: int
+    plans_broken: int
 
 
 class TrashItem(TypedDict):
