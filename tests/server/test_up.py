@@ -49,7 +49,9 @@ def database_of(running: Running) -> str:
 def warnings(running: Running) -> list[str]:
     """The warnings in the output, except those of slow requests, which a loaded machine causes."""
     return [
-        line for line in running.output.splitlines() if "WARNING" in line and "status=200" not in line
+        line
+        for line in running.output.splitlines()
+        if "WARNING" in line and "status=200" not in line
     ]
 
 
