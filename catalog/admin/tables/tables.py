@@ -31,7 +31,7 @@ from catalog.admin.maintenance.policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
 from catalog.admin.paging import word
 from catalog.admin.recovery import protection
-from catalog.admin.tables import bulk, lineage
+from catalog.admin.tables import bulk, lineage, table_header
 from catalog.admin.tables.bulk import dependents_warning
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
@@ -198,21 +198,13 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
 
     def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
         # A view has no data, so it cannot be maintained or deregistered.
-        if row.kind == TableKind.VIEW:
-            return [DESCRIBE_MENU, "grant", "protect", "rename", "drop"]
-        menu = maintenance_actions.menu(maintenance_actions.offered(row))
-        of_lance = ["repair"] * (row.format == TableFormat.LANCE)
-        return [
-            menu,
-            DESCRIBE_MENU,
-            "grant",
-            "policy",
-            "protect",
-            *of_lance,
-            "rename",
-            "deregister",
-            "drop",
-        ]
+        items = ["describe", "label", "protect", "rename", "drop"]
+        if row.kind == TableKind.TABLE:
+            of_lance = ["repair"] * (row.format == TableFormat.LANCE)
+            more = ["policy", "protect", *of_lance, "rename", "deregister", "drop"]
+            items = ["describe", "label", *more]
+        # Maintenance is started on the tab "Health".
+        return ["grant", {"title": "More", "icon": "more_horiz", "items": items}]
 
     # -- a table's page
 
@@ -221,7 +213,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         if row.kind == TableKind.TABLE:
             health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
             shared = (health, *shared)
-        if not access.holds(actor(request), Privilege.READ, row):
+        reads = access.holds(actor(request), Privilege.READ, row)
+        if not reads:
             page = _browsed(row)
         elif row.kind == TableKind.VIEW:
             page = iceberg_tabs.view_page(request, row)
@@ -229,11 +222,16 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
             page = iceberg_tabs.table_page(request, row)
         else:
             page = lance_tabs.table_page(request, row)
-        page = replace(page, tabs=(*page.tabs, *shared))
+        page = replace(page, tabs=(*page.tabs, *shared), groups=table_header.GROUPS)
         tab = word(request, "tab")
         if tab != "schema" and annotation_actions.has_tab(page, tab):
-            return page  # this tab shows neither details nor schema
-        return annotation_actions.with_annotations(page, for_page(row))
+            # This tab shows neither details nor schema.
+            return replace(page, header=table_header.header(row, None))
+        shown = for_page(row)
+        page = replace(page, header=table_header.header(row, shown))
+        if tab != "schema" and row.kind == TableKind.TABLE and reads:
+            page = replace(page, tiles=table_header.tiles(row))
+        return annotation_actions.with_annotations(page, shown)
 
     # -- actions
 
