@@ -7,6 +7,7 @@ from api.lance.views.fallback import NoRoute
 from api.management.views.fallback import NoRoute as NoManagementRoute
 from catalog.admin.access import my_access, sign_on, suggestions, users
 from catalog.admin.site import errors
+from catalog.admin.tables import explorer
 
 admin.autodiscover()
 
@@ -26,6 +27,7 @@ urlpatterns = [
     path("admin/logout/", sign_on.leave),
     path("admin/password_change/", users.change_password),
     path("admin/my-access/", include(my_access.urls())),
+    path("admin/explorer/", include(explorer.urls())),
     path("admin/suggest/", include(suggestions.urls())),
     path("admin/", admin.site.urls),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
