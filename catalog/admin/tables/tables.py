@@ -9,7 +9,6 @@ from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
@@ -33,6 +32,7 @@ from catalog.admin.paging import word
 from catalog.admin.recovery import protection
 from catalog.admin.tables import bulk, lineage, table_header
 from catalog.admin.tables.bulk import dependents_warning
+from catalog.admin.tables.list_columns import TableColumns
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.maintenance_actions import registered
@@ -105,8 +105,17 @@ class PurgeForm(forms.Form):
 
 
 @admin.register(Table)
-class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
-    list_display = ["table", "format", "kind", "state_badge", "created", "where"]
+class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
+    list_display = [
+        "table",
+        "kind_of",
+        "rows_of",
+        "size_of",
+        "committed",
+        "owned_by",
+        "health_of",
+        "labels_of",
+    ]
     list_display_links = ["table"]
     list_filter = [
         StateFilter,
@@ -140,22 +149,6 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
             "drop",
         ]
 
-    @admin.display(description="Table")
-    def table(self, row: Table) -> str:
-        return str(row)
-
-    @admin.display(description="State")
-    def state_badge(self, row: Table) -> SafeString:
-        return cells.badge(row.state)
-
-    @admin.display(description="Location")
-    def where(self, row: Table) -> SafeString:
-        return cells.code(row.location)
-
-    @admin.display(description="Created")
-    def created(self, row: Table) -> SafeString:
-        return cells.moment(row.created_at)
-
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Table], search_term: str
     ) -> tuple[QuerySet[Table], bool]:
@@ -180,8 +173,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         return row
 
     def get_list_display(self, request: HttpRequest) -> Sequence[str]:
-        # A location reveals where to read a table, which the user perhaps may only browse.
-        hidden = set() if reads_everything(request) else {"where"}
+        # Users who may only browse a table do not see its history.
+        hidden = set() if reads_everything(request) else {"committed"}
         return [name for name in self.list_display if name not in hidden]
 
     def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:

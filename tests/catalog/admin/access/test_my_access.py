@@ -198,3 +198,17 @@ def test_names_are_suggested_to_those_who_may_use_them(people):
     assert objects == ["prod.other", "prod.t"]
     assert people["bob"].get(url.format("objects", "prod.")).json()["names"] == []
     assert people["bob"].get(url.format("nothing", "")).status_code == 404
+
+
+def test_a_grant_by_role_shows_its_effect_before_it_is_saved(people):
+    url = f"/admin/catalog/table/{Table.objects.get(name='t').pk}/grant/"
+    form = {"principal": "user:bob", "role": "reader", "days": "5"}
+    with unchanged():
+        page = people["olga"].post(url, form | {"preview": ""}).content.decode()
+    assert "user:bob: none now, read afterwards" in page
+    assert people["olga"].post(url, form).status_code == 302
+    grant = Grant.objects.get(principal__name="user:bob")
+    assert grant.privileges == parse(["read", "browse"])
+    assert timedelta(days=4) < grant.expires_at - timezone.now() <= timedelta(days=5)
+    again = people["olga"].get(f"{url}?principal=user:bob").content.decode()
+    assert re.search(r'name="days" value="5"', again)
