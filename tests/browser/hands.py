@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 _AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
@@ -16,6 +16,8 @@ def press(page: Page, name: str) -> None:
 
 def choose(page: Page, menu: str, name: str) -> None:
     """Choose an entry of a menu in the head of a page."""
+    # The theme's scripts, which are deferred, open the menu.
+    page.wait_for_load_state()
     page.get_by_role("button", name=menu, exact=True).click()
     # The theme adds its menus to the body. The sidebar may have a link with the same name.
     page.locator("body > nav").get_by_role("link", name=name, exact=True).click()
@@ -28,7 +30,16 @@ def submit(page: Page, name: str) -> None:
 
 def open_tab(page: Page, name: str) -> None:
     """Open a tab of a row's page, and wait until it is shown."""
-    tabs = page.locator("nav.m-tabs").first
+    _open(page.locator("nav.m-tabs").first, name)
+
+
+def open_section(page: Page, tab: str, name: str) -> None:
+    """Open a section of a tab, and wait until it is shown."""
+    open_tab(page, tab)
+    _open(page.locator("nav.m-sections"), name)
+
+
+def _open(tabs: Locator, name: str) -> None:
     tabs.get_by_role("link", name=name, exact=True).click()
     expect(tabs.locator("[aria-current=page]")).to_have_text(name)
 

@@ -49,12 +49,14 @@ def database_of(running: Running) -> str:
 def warnings(running: Running) -> list[str]:
     """The warnings in the output, except those of slow requests, which a loaded machine causes."""
     return [
-        line for line in running.output.splitlines() if "WARNING" in line and "status=200" not in line
+        line
+        for line in running.output.splitlines()
+        if "WARNING" in line and "status=200" not in line
     ]
 
 
 def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
-    with Running(home) as first:
+    with Running(home, MONODON_WEB_WORKERS="2") as first:
         first.wait_ready()
         eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output

@@ -121,7 +121,7 @@ def test_repair_refuses_a_table_without_readable_version(table):
     for version in (1, 2, 3):
         final_path(table, version).unlink()
     before, on_disk = snapshot(), files(table.location)
-    with pytest.raises(InvalidTableState, match="has no version whose files are whole"):
+    with pytest.raises(InvalidTableState, match="has no version whose files are complete"):
         lance_repair.repair(actor=SYSTEM, table=T)
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
