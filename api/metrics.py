@@ -30,7 +30,7 @@ _SECONDS = 10.0
 
 
 def metrics(_: HttpRequest) -> HttpResponse:
-    """The metrics of all web processes of this server, and the state of the catalog."""
+    """Return the metrics of all web processes of this server, and those of the whole installation."""
     return HttpResponse(content(), content_type=CONTENT_TYPE_LATEST)
 
 
@@ -42,7 +42,7 @@ def content() -> bytes:
     state = CollectorRegistry()
     state.register(_state)
     text: bytes = generate_latest(processes) + generate_latest(state)
-    return text
+    return text + background_metrics.export()
 
 
 class State(Collector):
@@ -123,7 +123,7 @@ STATE = (
     _webhooks,
     _health,
     background_metrics.jobs,
-    background_metrics.workers,
+    background_metrics.background_processes,
     background_metrics.queues,
 )
 """Functions that read figures of the database and the broker."""
