@@ -20,13 +20,6 @@ from tests.sealing import seal_all
 MAX_BYTES = 120_000
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    metrics._state.forget()
-    yield
-    metrics._state.forget()
-
-
 def value(name: str) -> float:
     text = Client().get("/metrics").content.decode()
     (line,) = re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
@@ -117,7 +110,7 @@ def test_the_lag_of_the_audit_seal():
     make_namespace("ns")
     assert value("monodon_audit_seal_lag_seconds") > 0
     seal_all()
-    metrics._state.forget()
+    metrics.forget()
     assert value("monodon_audit_seal_lag_seconds") == 0
 
 
