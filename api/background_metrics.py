@@ -1,45 +1,20 @@
-"""Prometheus metrics of jobs, queues, workers and beat, read from the database and the broker.
-
-They describe the whole installation, so each web process would export the same values.
-"""
+"""Figures of jobs, queues, workers and beat for Prometheus, read from the database and the broker."""
 
 from collections.abc import Iterator
 
 from celery import current_app
 from django.conf import settings
-from django.db import DatabaseError, connection
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Max
 from django.db.models.functions import Extract, Now
 from kombu.exceptions import OperationalError
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
 from catalog.models import Heartbeat
-from catalog.postgresql import limits
 from catalog.services.engine import processes
 from catalog.services.maintenance import job_control
 
 
-class _Collector:
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        try:
-            with limits.fail_fast():
-                yield from _jobs()
-                yield from _processes()
-        except DatabaseError:
-            connection.close()
-        yield from _queues()
-
-
-def export() -> bytes:
-    """The metrics in Prometheus' text format. Those of an unavailable service are left out."""
-    registry = CollectorRegistry()
-    registry.register(_Collector())
-    text: bytes = generate_latest(registry)
-    return text
-
-
-def _jobs() -> Iterator[GaugeMetricFamily]:
+def jobs() -> Iterator[GaugeMetricFamily]:
     active = GaugeMetricFamily(
         "monodon_jobs", "Queued and running jobs.", labels=["kind", "status", "engine"]
     )
@@ -61,7 +36,7 @@ def _jobs() -> Iterator[GaugeMetricFamily]:
     )
 
 
-def _processes() -> Iterator[GaugeMetricFamily]:
+def background_processes() -> Iterator[GaugeMetricFamily]:
     running = GaugeMetricFamily(
         "monodon_processes",
         f"Workers and beat with a heartbeat within {processes.ALIVE.seconds} s.",
@@ -83,7 +58,8 @@ def _processes() -> Iterator[GaugeMetricFamily]:
     yield silence
 
 
-def _queues() -> Iterator[GaugeMetricFamily]:
+def queues() -> Iterator[GaugeMetricFamily]:
+    """Lengths of the queues; nothing if the broker is unavailable."""
     lengths = GaugeMetricFamily(
         "monodon_queue_messages", "Messages that wait in a queue of the broker.", labels=["queue"]
     )

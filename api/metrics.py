@@ -56,7 +56,7 @@ class Installation:
             if time.monotonic() >= self._until:
                 registry = CollectorRegistry()
                 registry.register(_State())
-                self._text = generate_latest(registry) + background_metrics.export()
+                self._text = generate_latest(registry)
                 self._until = time.monotonic() + _SECONDS
             return self._text
 
@@ -120,8 +120,15 @@ def _health() -> Iterator[Metric]:
     yield family
 
 
-STATE = (_audit, _webhooks, _health)
-"""Functions that read figures of the database."""
+STATE = (
+    _audit,
+    _webhooks,
+    _health,
+    background_metrics.jobs,
+    background_metrics.background_processes,
+    background_metrics.queues,
+)
+"""Functions that read figures of the database and the broker."""
 _installation = Installation()
 
 

@@ -1,4 +1,4 @@
-"""Statistics of tables, the score of their health, and the rules by which actions propose jobs.
+"""Statistics of tables, and the rules by which actions propose jobs.
 
 Pure functions without database access. ``catalog.maintenance_actions.plan`` collects the proposals.
 """
@@ -86,6 +86,8 @@ class Statistics:
     """Position delete files that apply to no data file; readers still find them in the manifests."""
     dangling_equality_deletes: int = 0
     dangling_vectors: int = 0
+    reads_per_day: float | None = None
+    """Reads on an average day of the last week; None if not known yet."""
     min_rows: int | None = None
     """The least number of rows, if equality deletes make ``rows`` an upper bound; None if ``rows`` is
     exact."""
@@ -108,7 +110,7 @@ class Statistics:
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read the result of ``as_json``, also of another version: missing fields are 0."""
         values = {attribute.name: document.get(attribute.name, 0) for attribute in fields(cls)}
-        values["min_rows"] = document.get("min_rows")
+        values |= {name: document.get(name) for name in ("min_rows", "reads_per_day")}
         stale = tuple(StaleIndex(**index) for index in document.get("stale_indexes") or ())
         built = tuple(BuiltIndex(**index) for index in document.get("built_indexes") or ())
         return cls(**{**values, "stale_indexes": stale, "built_indexes": built})
@@ -211,28 +213,3 @@ def segments_to_merge(segments: Sequence[int], new: int) -> int:
         new += rows
         merged += 1
     return merged
-
-
-def score(statistics: Statistics, policy: EffectivePolicy) -> int:
-    """The health of a table, from 0 to 100: 100 minus a penalty for each pending maintenance."""
-    s = statistics
-    rows = max(s.rows + s.deleted_rows, 1)
-    deleted = s.deleted_rows + s.equality_deletes
-    delete_files = s.delete_files - s.rewritten_delete_files + s.applying_equality_delete_files
-    all_deletes = s.delete_files + s.equality_delete_files + s.deletion_vectors
-    dangling = s.dangling_deletes / max(all_deletes, 1)
-    worst = max((index.unindexed_rows for index in s.stale_indexes), default=0)
-    penalties = (
-        (40, s.small_files / s.files if s.files >= policy["min_small_files"] else 0.0),
-        (25, min(deleted / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
-        (15, min(worst / rows * 2, 1.0)),
-        (10, s.old_versions / max(s.versions, 1)),
-        (5, _part(s.manifests - s.rewritten_manifests, policy["min_manifests"])),
-        (5, min(_part(delete_files, policy["min_delete_files"]) + dangling, 1.0)),
-    )
-    return round(100 - sum(weight * ratio for weight, ratio in penalties))
-
-
-def _part(removable: int, enough: int) -> float:
-    """The ratio of a penalty for files that could be removed."""
-    return min(max(removable, 0) / enough / 4, 1.0)

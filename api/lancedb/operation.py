@@ -1,6 +1,6 @@
 """The base of the operations of the dialect: names relative to the database, and refusals."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar
 
@@ -66,16 +66,20 @@ class DatabaseOperation(LanceOperation):
 
     # -- requests
 
-    translate: ClassVar[Callable[[dict[str, Any]], Mapping[str, Any]] | None] = None
-    """A static method that returns a body of this dialect as a body of the Lance protocol."""
+    translates: ClassVar[bool] = False
+    """True if the body has another form than in the Lance protocol: ``translate``."""
     sent_schema: ClassVar[dict[str, Any] | None] = None
-    """The JSON schema of a body that ``translate`` reads, for the document."""
+    """The JSON schema of such a body, for the document."""
     _content: bytes | None = None
+
+    def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        """Return a body of this dialect as a body of the Lance protocol."""
+        return body
 
     def content(self) -> bytes:
         if self._content is None:
             content = super().content()
-            if self.translate is not None:
+            if self.translates:
                 body = {} if content in {b"", b"null"} else parse_object(content)
                 content = orjson.dumps(self.translate(body))
             self._content = content

@@ -7,6 +7,7 @@ Schema = dict[str, Any]
 _NUMBERS: Schema = {"type": "array", "items": {"type": "number"}}
 _NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 _COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
+_BOUND: Schema = {"type": ["number", "null"]}
 _FLAG: Schema = {"type": ["boolean", "null"]}
 _TEXT: Schema = {"type": ["string", "null"]}
 
@@ -36,7 +37,7 @@ QUERY: Schema = {
         **dict.fromkeys(("prefilter", "fast_search", "bypass_vector_index", "with_row_id"), _FLAG),
         **dict.fromkeys(("offset", "version", "nprobes", "refine_factor", "ef"), _COUNT),
         **dict.fromkeys(("minimum_nprobes", "maximum_nprobes"), _COUNT),
-        **dict.fromkeys(("lower_bound", "upper_bound"), {"type": ["number", "null"]}),
+        **dict.fromkeys(("lower_bound", "upper_bound"), _BOUND),
     },
 }
 EXPLAIN: Schema = {

@@ -32,6 +32,7 @@ from catalog.models.maintenance import (
     JobStatus,
     MaintenancePolicy,
     TableHealth,
+    TableUse,
     job_kinds,
 )
 from catalog.models.materialized_views import MaterializedView
@@ -100,6 +101,7 @@ __all__ = [
     "TableHealth",
     "TableKind",
     "TableState",
+    "TableUse",
     "TableVersion",
     "Transaction",
     "TransactionStatus",

@@ -240,6 +240,26 @@ class TableHealth(models.Model):
         return f"{self.table_id}: {self.score}"
 
 
+class TableUse(models.Model):
+    """The reads of a table on a day (UTC)."""
+
+    table = models.ForeignKey(Table, models.CASCADE, related_name="use", db_index=False)
+    day = models.DateField()
+    loads = models.BigIntegerField(default=0)
+    scans = models.BigIntegerField(default=0)
+    queries = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "table use"
+        constraints = [
+            models.UniqueConstraint(fields=["table", "day"], name="table_use_of_day"),
+        ]
+        indexes = [models.Index(fields=["day"], name="table_use_day")]
+
+    def __str__(self) -> str:
+        return f"{self.table_id}: {self.day}"
+
+
 class JobEvent(models.Model):
     """A line of a job's log."""
 

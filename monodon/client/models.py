@@ -178,6 +178,14 @@ class ColumnPart(TypedDict):
     labels: NotRequired[dict[str, list[str]]]
 
 
+class Cost(TypedDict):
+    """A part of the cost of reading a table that maintenance removes."""
+
+    reason: str
+    bytes: int
+    points: float
+
+
 class CreateKey(TypedDict):
     """An API key to create."""
 
@@ -319,6 +327,7 @@ class Health(TypedDict):
     format: Literal["lance", "iceberg"]
     measured_at: str
     score: int
+    costs: list[Cost]
     planned: list[PlannedJob]
     files_gone: int
     bytes_read: int
@@ -345,6 +354,7 @@ class HealthWithStatistics(TypedDict):
     format: Literal["lance", "iceberg"]
     measured_at: str
     score: int
+    costs: list[Cost]
     planned: list[PlannedJob]
     files_gone: int
     bytes_read: int
@@ -707,8 +717,10 @@ class Plan(TypedDict):
     table: list[str]
     format: Literal["lance", "iceberg"]
     score: int
+    costs: list[Cost]
     statistics: dict[str, Any]
     planned: list[PlannedJob]
+    retention: list[VersionRetention]
 
 
 class PlanRegistrations(TypedDict):
@@ -1335,6 +1347,15 @@ class UpdateWebhook(TypedDict):
     url: NotRequired[str | None]
     types: NotRequired[list[str] | None]
     is_active: NotRequired[bool | None]
+
+
+class VersionRetention(TypedDict):
+    """A version of a Lance table, or a snapshot of an Iceberg table."""
+
+    branch: str
+    version: int
+    reasons: list[str]
+    expires: bool
 
 
 class Webhook(TypedDict):

@@ -18,7 +18,7 @@ class UpdateTable(DatabaseOperation, lance.UpdateTable):
     Sets columns to SQL expressions. The answer has the number of rows as ``rows_updated``.
     """
 
-    response_model = None
+    response_model = None  # type: ignore[assignment]
     response_schema = {"type": "object", "properties": {"rows_updated": _COUNT, "version": _COUNT}}
 
     def handle(  # type: ignore[override]
@@ -34,7 +34,7 @@ class DeleteFromTable(DatabaseOperation, lance.DeleteFromTable):
     The answer has the number of deleted rows.
     """
 
-    response_model = None
+    response_model = None  # type: ignore[assignment]
     response_schema = {
         "type": "object",
         "properties": {"num_deleted_rows": _COUNT, "version": _COUNT},

@@ -40,8 +40,9 @@ class CreateTableIndex(DatabaseOperation, lance.CreateTableIndex):
         "additionalProperties": {"type": "string"},
     }
 
-    @staticmethod
-    def translate(body: dict[str, Any]) -> Mapping[str, Any]:
+    translates = True
+
+    def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
         named = {lance_name: body.get(name) for name, lance_name in _RENAMED.items()}
         return {**{name: value for name, value in named.items() if value is not None}, **body}
 

@@ -35,7 +35,7 @@ class ListJobsRequest(BaseModel):
 
 
 class _JobOperation(DatabaseOperation):
-    request_model = JobRequest
+    request_model: ClassVar[type[BaseModel] | None] = JobRequest
     response_schema: ClassVar[dict[str, Any]] = _OBJECT
 
     def find(self, actor: Principal, body: JobRequest) -> Job:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.lance.views import queries as lance
-from api.lancedb import schemas
+from api.lancedb import queries, schemas
 from api.lancedb.operation import DatabaseOperation
-from api.lancedb.queries import translate
 
 
 class QueryTable(DatabaseOperation, lance.QueryTable):
@@ -17,9 +16,11 @@ class QueryTable(DatabaseOperation, lance.QueryTable):
     Arrow IPC file.
     """
 
+    translates = True
     sent_schema = schemas.QUERY
 
-    translate = staticmethod(translate)
+    def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        return queries.translate(body)
 
 
 class ExplainTableQueryPlan(DatabaseOperation, lance.ExplainTableQueryPlan):
@@ -28,12 +29,12 @@ class ExplainTableQueryPlan(DatabaseOperation, lance.ExplainTableQueryPlan):
     ``query`` has the form of QueryTable.
     """
 
+    translates = True
     sent_schema = schemas.EXPLAIN
 
-    @staticmethod
-    def translate(body: dict[str, Any]) -> Mapping[str, Any]:
+    def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
         query = body.get("query")
-        return {**body, "query": translate(query) if isinstance(query, dict) else query}
+        return {**body, "query": queries.translate(query) if isinstance(query, dict) else query}
 
 
 class AnalyzeTableQueryPlan(DatabaseOperation, lance.AnalyzeTableQueryPlan):
@@ -42,6 +43,8 @@ class AnalyzeTableQueryPlan(DatabaseOperation, lance.AnalyzeTableQueryPlan):
     The request has the form of QueryTable.
     """
 
+    translates = True
     sent_schema = schemas.QUERY
 
-    translate = staticmethod(translate)
+    def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        return queries.translate(body)

@@ -23,7 +23,7 @@ class ListTableTags(DatabaseOperation, lance.ListTableTags):
     The answer is a map of the tags' names.
     """
 
-    response_model = None
+    response_model = None  # type: ignore[assignment]
     response_schema = {"type": "object", "additionalProperties": {"type": "object"}}
 
     def handle(  # type: ignore[override]
@@ -50,7 +50,7 @@ class ListTableVersions(DatabaseOperation, lance_versions.ListTableVersions):
     The answer has the time of each version.
     """
 
-    response_model = None
+    response_model = None  # type: ignore[assignment]
     response_schema = {"type": "object", "properties": {"versions": {"type": "array"}}}
 
     def handle(  # type: ignore[override]

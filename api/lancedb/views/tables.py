@@ -117,10 +117,10 @@ class RenameTable(DatabaseOperation, lance.RenameTable):
     ``new_namespace`` has the names of the namespace. Without it the table stays where it is.
     """
 
+    translates = True
     sent_schema = schemas.RENAME
 
-    @staticmethod
-    def translate(body: dict[str, Any]) -> Mapping[str, Any]:
+    def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
         return {"new_namespace_id": body.get("new_namespace"), **body}
 
     def handle(

@@ -162,6 +162,14 @@ class PlannedJobSerializer(Serializer):
     parameters = serializers.DictField()
 
 
+class CostSerializer(Serializer):
+    """A part of the cost of reading a table that maintenance removes."""
+
+    reason = serializers.CharField()
+    bytes = serializers.IntegerField(help_text="The cost; a request counts as 4 MiB.")
+    points = serializers.FloatField(help_text="The points of the score that it costs.")
+
+
 class HealthSerializer(Serializer):
     """The health of a table when it was last measured."""
 
@@ -169,12 +177,20 @@ class HealthSerializer(Serializer):
     format = fields.EnumField(TableFormat, source="table.format")
     measured_at = serializers.DateTimeField()
     score = serializers.IntegerField(help_text="From 0 (lowest) to 100.")
+    costs = serializers.SerializerMethodField(
+        help_text="What the table lost points for, the most expensive first."
+    )
     planned = serializers.SerializerMethodField()
     files_gone = serializers.IntegerField()
     bytes_read = serializers.IntegerField()
     error = serializers.SerializerMethodField(
         help_text="Why the table could not be measured. Empty: it was measured."
     )
+
+    @extend_schema_field(CostSerializer(many=True))
+    def get_costs(self, row: TableHealth) -> list[dict[str, Any]]:
+        costs: list[dict[str, Any]] = row.statistics.get("costs", [])
+        return costs
 
     @extend_schema_field(PlannedJobSerializer(many=True))
     def get_planned(self, row: TableHealth) -> list[dict[str, Any]]:
@@ -191,7 +207,8 @@ class HealthWithStatisticsSerializer(HealthSerializer):
     statistics = serializers.SerializerMethodField()
 
     def get_statistics(self, row: TableHealth) -> dict[str, Any]:
-        return {name: value for name, value in row.statistics.items() if name != "error"}
+        left_out = {"error", "costs"}
+        return {name: value for name, value in row.statistics.items() if name not in left_out}
 
 
 _POINT = ("rows", "bytes", "files", "small_files", "deleted_rows", "versions")
@@ -221,14 +238,37 @@ class TableHealthSerializer(Serializer):
     series = HealthPointSerializer(many=True, help_text="Oldest first.")
 
 
+class VersionRetentionSerializer(Serializer):
+    """A version of a Lance table, or a snapshot of an Iceberg table."""
+
+    branch = serializers.CharField(help_text="Empty: the main branch, or a snapshot.")
+    version = serializers.IntegerField(help_text="The version, or the id of the snapshot.")
+    reasons = serializers.ListField(
+        child=serializers.CharField(), help_text="Why a clean-up keeps it."
+    )
+    expires = serializers.BooleanField(help_text="Whether a clean-up removes it.")
+
+
 class PlanSerializer(Serializer):
     """The maintenance that a table needs."""
 
     table = fields.NamesField(source="table.identifier")
     format = fields.EnumField(TableFormat, source="table.format")
     score = serializers.IntegerField()
+    costs = serializers.SerializerMethodField()
     statistics = serializers.SerializerMethodField()
     planned = serializers.SerializerMethodField()
+    retention = serializers.SerializerMethodField(
+        help_text="The newest 1,000 versions, and why each of them stays."
+    )
+
+    @extend_schema_field(VersionRetentionSerializer(many=True))
+    def get_retention(self, measurement: Measurement) -> list[dict[str, Any]]:
+        return [version.as_json() for version in measurement.retention]
+
+    @extend_schema_field(CostSerializer(many=True))
+    def get_costs(self, measurement: Measurement) -> list[dict[str, Any]]:
+        return [cost.as_json() for cost in measurement.costs]
 
     def get_statistics(self, measurement: Measurement) -> dict[str, Any]:
         return measurement.statistics.as_json()

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from catalog import maintenance_actions
+from catalog import maintenance_actions, read_costs
 from catalog.admin import cells, growth, score_charts
 from catalog.admin.maintenance import jobs
 from catalog.admin.maintenance import policies as maintenance_policies
@@ -19,6 +19,7 @@ from catalog.models import Job, Table, TableHealth, TableState
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services.maintenance import policies
+from catalog.services.maintenance.plans import retention
 
 _POINTS = 200  # measurements of a chart
 _EMPTY = "The table has no data."
@@ -38,6 +39,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("versions", "Versions", "keep_versions"),
     ("old_versions", "Expired versions", "keep_for"),
     ("metadata_bytes", "Metadata size", ""),
+    ("reads_per_day", "Reads a day", ""),
     ("indexes", "Indexes", ""),
     ("manifests", "Manifests", "min_manifests"),
     ("rewritten_manifests", "Manifests after a rewrite", ""),
@@ -119,7 +121,9 @@ def tab(request: HttpRequest, row: Table) -> list[Panel]:
     links = maintenance_policies.sources(row.namespace.identifier, row)
     return [
         _health(request, row, series),
+        *([_costs(newest)] if newest is not None and is_measured(newest) else []),
         *([_plan(newest, holding)] if newest is not None and is_measured(newest) else []),
+        *([_retention(row, holding)] if newest is not None and is_measured(newest) else []),
         _last_jobs(row),
         maintenance_policies.panel(holding, links, row.format),
     ]
@@ -199,6 +203,26 @@ def _fault(row: TableHealth) -> str:
     return f"The table could not be measured: {reason}" if reason else _EMPTY
 
 
+def _costs(newest: TableHealth) -> Panel:
+    reads = newest.statistics.get("reads_per_day")
+    use = (
+        "It is not known yet how often the table is read."
+        if reads is None
+        else f"{reads:,} reads a day in the last week. Points of a table with fewer than"
+        f" {read_costs.FULL_READS} count less."
+    )
+    return Panel(
+        title="Cost of reading",
+        columns=("Reason", "Points", "Cost of a read"),
+        rows=[
+            (cost.get("reason", ""), cost.get("points", ""), cells.size(cost.get("bytes", 0)))
+            for cost in newest.statistics.get("costs") or []
+        ],
+        empty="Maintenance would not make reads cheaper.",
+        note=f"{use} A request costs as much as reading {read_costs.REQUEST // read_costs.MIB} MiB.",
+    )
+
+
 def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
     """Plan of the current policy, computed as the scheduler does: a policy change applies at once."""
     planned = [
@@ -228,6 +252,27 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
         "“dry run” are only listed here."
         if planned
         else "",
+    )
+
+
+def _retention(row: Table, policy: EffectivePolicy) -> Panel:
+    versions = retention.explain(row, policy, PANEL_SIZE)
+    return Panel(
+        title="Retention",
+        columns=("Version", "Branch", "Stays because"),
+        rows=[
+            (
+                version.version,
+                version.branch or cells.NOTHING,
+                cells.lines(version.reasons)
+                if version.reasons
+                else cells.badge("expires", "plain"),
+            )
+            for version in versions
+        ],
+        empty="The table has no versions.",
+        note=f"The newest {len(versions):,} versions. A clean-up removes those that expire, unless"
+        " other tables refer to their files.",
     )
 
 

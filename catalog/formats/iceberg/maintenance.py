@@ -160,11 +160,19 @@ def rewritten_delete_files(
 
 
 def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
-    """The snapshots that ``expire_snapshots`` removes; times are in milliseconds.
+    """The snapshots that ``expire_snapshots`` removes; times are in milliseconds."""
+    reasons = retention(document, older_than=older_than, retain_last=retain_last, now=now)
+    return [id_ for id_, retained in reasons.items() if not retained]
+
+
+def retention(
+    document: Document, *, older_than: int, retain_last: int, now: int
+) -> dict[int, list[str]]:
+    """For each snapshot, the reasons why ``expire_snapshots`` keeps it; none if it expires.
 
     A branch keeps its newest ``retain_last`` snapshots and all snapshots that are not older than
     ``older_than``. A tag keeps its snapshot. Unreferenced snapshots are kept if they are not older
-    than ``older_than``. Branches and tags may override these rules.
+    than ``older_than``. Branches and tags may override these rules. Times are in milliseconds.
     """
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []}
     refs: Mapping[str, Mapping[str, Any]] = document.get("refs") or {}
@@ -172,7 +180,7 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         refs = {"main": {"snapshot-id": document["current-snapshot-id"], "type": "branch"}}
     properties = document.get("properties") or {}
     max_age = _number(properties.get(_MAX_REF_AGE))
-    retained: set[int] = set()
+    reasons: dict[int, list[str]] = {id_: [] for id_ in snapshots}
     reachable: set[int] = set()
     for name, ref in refs.items():
         head = snapshots.get(ref["snapshot-id"])
@@ -182,21 +190,31 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         if name != "main" and limit is not None and now - head["timestamp-ms"] > limit:
             continue
         reachable.add(head["snapshot-id"])
-        retained.add(head["snapshot-id"])
-        if ref["type"] == "branch":
-            line = list(_line(snapshots, head))
-            reachable.update(line)
-            age = ref.get("max-snapshot-age-ms")
-            since = older_than if age is None else now - age
-            least = ref.get("min-snapshots-to-keep", retain_last)
-            for number, id_ in enumerate(line):
-                if number >= least and snapshots[id_]["timestamp-ms"] < since:
-                    break
-                retained.add(id_)
+        if ref["type"] != "branch":
+            reasons[head["snapshot-id"]].append(f"tag '{name}'")
+            continue
+        line = list(_line(snapshots, head))
+        reachable.update(line)
+        age = ref.get("max-snapshot-age-ms")
+        since = older_than if age is None else now - age
+        least = ref.get("min-snapshots-to-keep", retain_last)
+        for number, id_ in enumerate(line):
+            is_young = snapshots[id_]["timestamp-ms"] >= since
+            if number and number >= least and not is_young:
+                break
+            reasons[id_].append(_branch_reason(name, number, least, is_young=is_young))
     for id_, snapshot in snapshots.items():
         if id_ not in reachable and snapshot["timestamp-ms"] >= older_than:
-            retained.add(id_)
-    return [id_ for id_ in snapshots if id_ not in retained]
+            reasons[id_].append("on no branch, younger than the retention time")
+    return reasons
+
+
+def _branch_reason(name: str, number: int, least: int, *, is_young: bool) -> str:
+    if not number:
+        return f"current snapshot of branch '{name}'"
+    if number < least:
+        return f"among the {least} newest of branch '{name}'"
+    return f"younger than the retention time of branch '{name}'" if is_young else ""
 
 
 def files_of(

@@ -1,5 +1,7 @@
 """Copy a version of a Lance table to a new table."""
 
+from typing import Any
+
 from django.conf import settings
 
 from catalog import access
@@ -34,7 +36,7 @@ def clone_table(
     branch, version = describe.resolve(actor=actor, table=source, version=version, tag=tag)
     dataset = datasets.read(actor=actor, table=source, version=version, branch=branch)
     with refusing(source):
-        columns = dataset.stats.data_stats().fields
+        columns: Any = dataset.stats.data_stats().fields
         if sum(column.bytes_on_disk for column in columns) > settings.MONODON_MAX_DATA_BYTES:
             raise DataTooLarge(settings.MONODON_MAX_DATA_BYTES)
         reader = dataset.scanner().to_reader()

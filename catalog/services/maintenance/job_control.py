@@ -120,7 +120,7 @@ def find_job_of_transaction(*, actor: Principal, transaction: str | None) -> Job
     """The job that a transaction started, if it started one that the actor may see."""
     if transaction is None:
         return None
-    row = Job.objects.select_related("table__namespace").filter(transaction=transaction).first()
+    row = Job.objects.select_related("table__namespace").filter(transaction_id=transaction).first()
     return row if row and access.holds(actor, Privilege.BROWSE, row.table) else None
 
 

@@ -5,7 +5,7 @@ Measuring reads metadata only. A measurement is recorded as a TableHealth row.
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Least, RowNumber, TruncHour
 from django.utils import timezone
 
-from catalog import access, maintenance_actions, planning
+from catalog import access, maintenance_actions, read_costs
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
@@ -37,13 +37,16 @@ from catalog.models import (
 from catalog.planning import Planned, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
+from catalog.read_costs import Cost
 from catalog.services.engine import locks
 from catalog.services.maintenance import (
     iceberg_statistics,
     lance_actions,
     policies,
 )
-from catalog.services.tables import tables
+from catalog.services.maintenance.plans import retention
+from catalog.services.maintenance.plans.retention import Retention
+from catalog.services.tables import tables, usage
 
 log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -68,7 +71,11 @@ class Measurement:
     policy: EffectivePolicy
     statistics: Statistics
     score: int
+    costs: tuple[Cost, ...]
+    """What the table lost points for, the most expensive first."""
     planned: list[Planned]
+    retention: list[Retention] = field(default_factory=list)
+    """Why each version stays. Only in plans that are requested."""
 
 
 def distribution() -> dict[str, int]:
@@ -97,7 +104,7 @@ def plan(*, actor: Principal, table: Identifier) -> Measurement:
     measurement = _measure(row, policies.effective_policy(row))
     if measurement is None:
         raise TableHasNoData(table)
-    return measurement
+    return replace(measurement, retention=retention.explain(row, measurement.policy))
 
 
 def measure(*, actor: Principal, table: Identifier) -> TableHealth:
@@ -128,6 +135,7 @@ def measure_due(limit: int = _AT_ONCE) -> int:
 def delete_old_health() -> int:
     """Delete measurements older than 90 days, and thin those older than two; returns the number."""
     now = timezone.now()
+    usage.delete_old()
     past = TableHealth.objects.filter(is_newest=False)
     deleted = past.filter(measured_at__lt=now - _KEEP_HEALTH).delete()[0]
     by_hour = past.filter(measured_at__lt=now - _KEEP_EVERY).annotate(
@@ -196,29 +204,37 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     statistics = measure(row, policy)
     if statistics is None:
         return None
-    statistics = replace(statistics, **_listed_orphans(row))
+    orphan_files, orphan_bytes = _listed_orphans(row)
+    statistics = replace(
+        statistics,
+        reads_per_day=usage.reads_per_day(row),
+        orphan_files=orphan_files,
+        orphan_bytes=orphan_bytes,
+    )
+    health = read_costs.assess(statistics, policy)
     return Measurement(
         row,
         policy,
         statistics,
-        planning.score(statistics, policy),
+        health.score,
+        health.costs,
         maintenance_actions.plan(statistics, policy),
     )
 
 
-def _listed_orphans(row: Table) -> dict[str, int]:
-    """The orphans that the last job listed, if it was a dry run; a job that removed them leaves none."""
+def _listed_orphans(row: Table) -> tuple[int, int]:
+    """Files and bytes of the orphans that the last job listed, if it was a dry run."""
     succeeded = Job.objects.filter(table=row, kind="remove_orphans", status=JobStatus.SUCCEEDED)
     last = succeeded.order_by("-pk").values_list("is_dry_run", "result").first()
     if last is None or not last[0]:
-        return {}
+        return 0, 0
     result = last[1] or {}
     listed = result.get("planned") or {}
     before = result.get("before") or {}
-    return {
-        "orphan_files": listed.get("orphan_files_count", before.get("orphans", 0)),
-        "orphan_bytes": listed.get("orphan_bytes", before.get("bytes", 0)),
-    }
+    return (
+        int(listed.get("orphan_files_count", before.get("orphans", 0))),
+        int(listed.get("orphan_bytes", before.get("bytes", 0))),
+    )
 
 
 def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
@@ -245,7 +261,10 @@ def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
             table=measurement.table,
             measured_at=now,
             score=measurement.score,
-            statistics=measurement.statistics.as_json(),
+            statistics={
+                **measurement.statistics.as_json(),
+                "costs": [cost.as_json() for cost in measurement.costs],
+            },
             planned=[job.as_json() for job in measurement.planned],
             files_gone=sum(job.files_gone for job in measurement.planned),
             bytes_read=sum(job.bytes_read for job in measurement.planned),

@@ -245,6 +245,8 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     trash.require_unprotected(rows)
     for row in rows:
         batch.forget_table(row)
+        if not purge:
+            batch.deregistered.add(row.pk)
     batch.defer(_drop_with_purge if purge else _drop, rows)
 
 
@@ -324,7 +326,7 @@ def claim_location(
         locks.lock_locations()
         if not pk:
             requested = batch.locations | {location}
-            batch.location_checks = LocationChecks(batch.actor, requested)
+            batch.location_checks = LocationChecks(batch.actor, requested, batch.deregistered)
     checks: LocationChecks | None = batch.location_checks
     if pk or checks is None or not checks.is_free(location):
         batch.flush()

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from pyiceberg.manifest import FileFormat
 
-from catalog import maintenance_actions, planning
+from catalog import maintenance_actions, read_costs
 from catalog.access import SYSTEM
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import Job, Table
@@ -71,7 +71,7 @@ def test_equality_deletes_are_measured(warehouse):
     measured = measure(register(upserted(warehouse / "t"), warehouse / "t"))
     assert (measured.equality_delete_files, measured.equality_deletes) == (3, 3)
     assert (measured.delete_files, measured.deleted_rows) == (0, 0)
-    assert planning.score(measured, POLICY) < 100
+    assert read_costs.score(measured, POLICY) < 100
 
 
 def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
@@ -125,7 +125,7 @@ def test_rows_under_equality_deletes_are_a_range(warehouse):
     assert (measured.equality_delete_files, measured.dangling_equality_deletes) == (3, 1)
     assert measured.equality_deletes == 5
     assert (measured.min_rows, measured.rows) == (3, 8)
-    assert planning.score(measured, POLICY) < 90
+    assert read_costs.score(measured, POLICY) < 90
     (job, _) = maintenance_actions.plan(measured, POLICY)
     assert job.kind == "compact"
     assert "2 equality delete files have 5 keys" in job.reason
@@ -188,7 +188,7 @@ def test_deletes_older_than_the_rewritten_data_are_dangling(warehouse):
     measured = measure(register(made, warehouse / "t"))
     assert (measured.rows, measured.min_rows, measured.files) == (40, None, 1)
     assert (measured.equality_delete_files, measured.dangling_equality_deletes) == (3, 3)
-    assert planning.score(measured, POLICY) < 100
+    assert read_costs.score(measured, POLICY) < 100
     (job,) = maintenance_actions.plan(measured, POLICY)
     assert (job.kind, job.files_gone) == ("rewrite_position_deletes", 3)
 
