@@ -1,11 +1,21 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|lancedb]`."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks import batches, compare, data, iceberg, maintenance, report, scale, search
+from benchmarks import (
+    batches,
+    compare,
+    data,
+    iceberg,
+    lancedb_remote,
+    maintenance,
+    report,
+    scale,
+    search,
+)
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
@@ -15,7 +25,9 @@ def main() -> int:
     parser.add_argument(
         "set",
         nargs="?",
-        choices=["compare", "data", "scale", "iceberg", "maintenance", "search", "batches"],
+        choices=[
+            *("compare", "data", "scale", "iceberg", "maintenance", "search", "batches", "lancedb"),
+        ],
         default="compare",
     )
     parser.add_argument(
@@ -36,6 +48,10 @@ def main() -> int:
             return 0
         if arguments.set == "search":
             search.measure(search.QUICK if arguments.quick else search.FULL, arguments.directory)
+            return 0
+        if arguments.set == "lancedb":
+            remote = lancedb_remote.QUICK if arguments.quick else lancedb_remote.FULL
+            lancedb_remote.measure(remote, arguments.directory)
             return 0
         if arguments.set == "batches":
             batches.measure(batches.QUICK if arguments.quick else batches.FULL, arguments.directory)
