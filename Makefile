@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo stores test check lint fmt screens chaos engines mutants bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo stores test check lint fmt client wheel screens chaos engines mutants bench install install-dev migrate-check compose-check clean
 
 PY := .venv/bin/python
 DEPTRY := .venv/bin/deptry --config .ci/deptry.toml
@@ -21,7 +21,7 @@ MUTANTS ?=
 STORES ?=
 PYTEST ?=
 # Packages with static checks. The demo and the benchmarks are checked by running them.
-PACKAGES := config catalog api tasks server
+PACKAGES := config catalog api tasks server monodon
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -51,7 +51,7 @@ lint: install-dev ## the static part of the gate
 	$(PY) .ci/names.py
 	$(DEPTRY) $(PACKAGES) --requirements-files requirements.txt
 	$(DEPTRY) . --requirements-files requirements-dev.txt
-	$(PY) -m mypy catalog api tasks server
+	$(PY) -m mypy catalog api tasks server monodon
 	@$(MAKE) --no-print-directory migrate-check compose-check
 
 migrate-check: install-dev
@@ -68,6 +68,12 @@ fmt: install-dev ## format the code and fix what can be fixed
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
+client: install-dev ## generate monodon/client from the OpenAPI document of the management API
+	@MONODON_HOME=$$(mktemp -d) exec $(PY) .ci/client.py
+
+wheel: install-dev ## build the wheel and the source distribution into dist/
+	@exec $(PY) -m hatchling build
+
 screens: install-dev ## take the screenshots of the docs again, in Chromium
 	@MONODON_REQUIRE_BROWSER=1 MONODON_SCREENS=docs/images exec $(PY) -m pytest tests/browser $(PYTEST)
 
@@ -77,7 +83,7 @@ chaos: install-dev ## inject faults into a separate server and check every answe
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
 
 engines: install-dev ## run Trino, Flink, Iceberg's Java, Go and Rust libraries, and the longest tests of Spark (ENGINE=trino)
-	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests/engines tests/clients) -m engines $(PYTEST)
+	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests/engines tests/clients tests/chaos) -m engines $(PYTEST)
 
 mutants: install-dev ## change the code in SAMPLE places and check that tests fail (SAMPLE=200 SEED=7)
 	@exec $(PY) .ci/mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(MUTANTS)

@@ -106,21 +106,25 @@ class Operation(APIView):
         """The context headers of the request for the audit trail."""
         return None
 
+    def target(self) -> str:
+        """The object of the request in the audit trail, as far as the path names it."""
+        parts = [text for name, text in self.kwargs.items() if name != "prefix"]
+        delimiter = self.query_values.get("delimiter") or DEFAULT_DELIMITER
+        return ".".join(parts).replace(delimiter, ".").replace("\x1f", ".").strip(".")
+
     # -- failures
 
     def failed(self, error: Exception) -> HttpResponse:
         """Render an exception in the form of the protocol."""
         refusal = failures.as_refusal(error, self.actor, changes=self.changes)
         if refusal is not None:
-            parts = [text for name, text in self.kwargs.items() if name != "prefix"]
-            delimiter = self.query_values.get("delimiter") or DEFAULT_DELIMITER
             failures.note(
                 refusal,
                 self.request,
                 self.actor,
                 interface=self.interface,
                 operation=type(self).__name__,
-                target=".".join(parts).replace(delimiter, ".").replace("\x1f", ".").strip("."),
+                target=self.target(),
                 changes=self.changes,
             )
             return self.refuse(refusal)

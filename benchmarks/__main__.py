@@ -1,11 +1,21 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects]`."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks import batches, compare, data, iceberg, maintenance, report, scale, search
+from benchmarks import (
+    batches,
+    compare,
+    data,
+    iceberg,
+    maintenance,
+    object_stores,
+    report,
+    scale,
+    search,
+)
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
@@ -15,7 +25,16 @@ def main() -> int:
     parser.add_argument(
         "set",
         nargs="?",
-        choices=["compare", "data", "scale", "iceberg", "maintenance", "search", "batches"],
+        choices=[
+            "compare",
+            "data",
+            "scale",
+            "iceberg",
+            "maintenance",
+            "search",
+            "batches",
+            "objects",
+        ],
         default="compare",
     )
     parser.add_argument(
@@ -39,6 +58,10 @@ def main() -> int:
             return 0
         if arguments.set == "batches":
             batches.measure(batches.QUICK if arguments.quick else batches.FULL, arguments.directory)
+            return 0
+        if arguments.set == "objects":
+            size = object_stores.QUICK if arguments.quick else object_stores.FULL
+            object_stores.measure(size, arguments.directory)
             return 0
         if arguments.set == "maintenance":
             size = maintenance.QUICK if arguments.quick else maintenance.FULL

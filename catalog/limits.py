@@ -13,6 +13,7 @@ MAX_ENTRIES = 10_000
 operations of a batch."""
 LONGER_LISTS: Mapping[str, int] = {
     "single_vector": 65_536,  # the dimensions of a vector
+    "vector": 65_536,  # the same in the dialect of LanceDB's clients
     "values": 100_000,  # an IN of a filter
 }
 """Higher limits for lists by the name of their field."""

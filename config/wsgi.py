@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from django.urls import get_resolver, set_script_prefix
 
 from catalog.postgresql import limits
+from catalog.storage.outages import availability
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -73,6 +74,8 @@ class Handler(WSGIHandler):
 
     def resolve_request(self, request: HttpRequest) -> Any:
         path = request.path_info
+        if database_header.selects_dialect(request):
+            return lancedb_urls.find(path) or super().resolve_request(request)
         return lance_urls.find(path) or iceberg_urls.find(path) or super().resolve_request(request)
 
 
@@ -80,12 +83,15 @@ class Handler(WSGIHandler):
 gc.disable()
 django.setup(set_prefix=False)
 limits.serve_requests()
+availability.serve_requests()
 # The routes need the applications.
+from api import database_header  # noqa: E402
 from api.front.answer import Answer  # noqa: E402
 from api.iceberg import unchanged  # noqa: E402
 from api.iceberg import urls as iceberg_urls  # noqa: E402
 from api.lance import urls as lance_urls  # noqa: E402
 from api.lance.arrow import STREAM_TYPE  # noqa: E402
+from api.lancedb import urls as lancedb_urls  # noqa: E402
 from catalog.storage import object_store  # noqa: E402, F401 -- before the first request
 
 application = Handler()

@@ -77,7 +77,7 @@ class Supervisor:
         self._web: Service | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._ready = False
-        self._told_waiting = self._started
+        self._reported_waiting = self._started
 
     def run(self) -> None:
         """Run until a stop is requested. Raises ServerError if it cannot start or continue."""
@@ -261,9 +261,10 @@ class Supervisor:
         if status == 200 and is_ours:
             self._ready = True
             self._banner(now - self._started)
-        elif now - self._told_waiting > 15:
-            self._told_waiting = now
-            self._say(f"not ready yet: {body[:300]}")
+        elif now - self._reported_waiting > 15:
+            self._reported_waiting = now
+            reason = f": {body[:300]}" if status else ""
+            self._say(f"starting, for {now - self._started:.0f} s so far{reason}")
 
     def _banner(self, seconds: float) -> None:
         url = self._options.local_url
@@ -381,7 +382,7 @@ class Supervisor:
 
 
 def _get(url: str) -> tuple[int, str]:
-    """The status of a GET request; 0 without an answer."""
+    """The status and the body of a GET request. The status is 0 if there is no answer."""
     try:
         with urllib.request.urlopen(url, timeout=1.0) as answer:  # noqa: S310
             return answer.status, answer.read(2000).decode("utf-8", "replace")

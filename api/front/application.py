@@ -30,10 +30,19 @@ class Front:
     loop: asyncio.AbstractEventLoop
     results: Results
 
-    def __init__(self, handler: Callable[[dict[str, Any]], Answer]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[dict[str, Any]], Answer],
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_start`` is called once, when the process begins to serve."""
         self.handler = handler
+        self._on_start = on_start
         data = settings.MONODON_DATA_THREADS
-        self.ordinary = Threads("web", settings.MONODON_WEB_THREADS, max_waiting=_MAX_WAITING)
+        count = settings.MONODON_WEB_THREADS
+        # The last quarter never waits for object stores, so that other requests continue.
+        stores = max(1, count - max(1, count // 4))
+        self.ordinary = Threads("web", count, max_waiting=_MAX_WAITING, stores=stores)
         self.data = Threads("data", data, max_waiting=_WAITING_PER_DATA_THREAD * data)
         self.monitoring = Threads("monitoring", 1, max_waiting=_MAX_WAITING_FOR_ONE)
         self.documents = Threads("documents", 1, max_waiting=_MAX_WAITING_FOR_ONE)
@@ -49,6 +58,7 @@ class Front:
         for threads in (self.ordinary, self.data, self.monitoring, self.documents):
             threads.start()
         self.guard.start()
+        self._on_start()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         request, error = environ.build(scope)

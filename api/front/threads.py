@@ -10,6 +10,9 @@ from typing import Any
 
 from django.db import connections
 
+from catalog.storage.outages import pools
+from catalog.storage.outages.pools import Pool
+
 Job = Callable[[], Any]
 
 
@@ -54,7 +57,11 @@ class Threads:
     ends after its job. Each thread keeps its database connection.
     """
 
-    def __init__(self, name: str, count: int, *, max_waiting: int) -> None:
+    def __init__(
+        self, name: str, count: int, *, max_waiting: int, stores: int | None = None
+    ) -> None:
+        """``stores``: the number of threads that may wait for object stores; None: all of them."""
+        self._pool = Pool(stores, self._start_thread, self._end_thread, max_replaced=count)
         self._name = name
         self._count = count
         self._max_waiting = max_waiting
@@ -83,10 +90,15 @@ class Threads:
     def _replaced(self) -> Any:
         self._start_thread()
         try:
-            yield
+            with pools.outside():
+                yield
         finally:
-            with self._lock:
-                self._surplus += 1
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        """Let one thread end after its job."""
+        with self._lock:
+            self._surplus += 1
 
     def _start_thread(self) -> None:
         self._started += 1
@@ -94,6 +106,7 @@ class Threads:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
+        pools.enter(self._pool)
         try:
             while not self._is_superfluous():
                 job, future, results = self._jobs.get()
@@ -112,6 +125,8 @@ class Threads:
             results.put(future, None, error)
         else:
             results.put(future, result)
+        finally:
+            pools.leave_all()
 
     def _is_superfluous(self) -> bool:
         if not self._surplus:

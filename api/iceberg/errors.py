@@ -111,9 +111,7 @@ STATUS_AND_TYPE: dict[type[errors.CatalogError], tuple[int, str]] = {
 _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
     errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
-    errors.ServiceUnavailable: RETRY,
     UnsupportedEncoding: {"Accept-Encoding": "gzip"},
-    errors.Busy: RETRY,
 }
 # Refusals that may not recur with another credential or at another time.
 _PASSING = (errors.ServiceUnavailable, errors.CommitConflict)
@@ -131,6 +129,8 @@ def answer(
         headers["Allow"] = error.allowed
     if isinstance(error, (errors.TooManyAttempts, TooManyRequests)):
         headers["Retry-After"] = str(error.seconds)
+    elif isinstance(error, errors.ServiceUnavailable):
+        headers["Retry-After"] = str(error.retry_seconds)
     return status, body(status, kind, text), headers
 
 

@@ -20,7 +20,6 @@ from api.lance import wording
 from catalog import errors
 
 INTERNAL = (HTTPStatus.INTERNAL_SERVER_ERROR, 18)
-RETRY = {"Retry-After": "1"}
 
 STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
     errors.Unsupported: (HTTPStatus.NOT_ACCEPTABLE, 0),
@@ -107,8 +106,6 @@ STATUS_AND_CODE: dict[type[errors.CatalogError], tuple[HTTPStatus, int]] = {
 _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
     errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
-    errors.ServiceUnavailable: RETRY,
-    errors.Busy: RETRY,
     UnsupportedEncoding: {"Accept-Encoding": "gzip"},
 }
 
@@ -124,6 +121,8 @@ def answer(error: errors.CatalogError, instance: str) -> tuple[HTTPStatus, bytes
         headers["Allow"] = error.allowed
     if isinstance(error, (errors.TooManyAttempts, TooManyRequests)):
         headers["Retry-After"] = str(error.seconds)
+    elif isinstance(error, errors.ServiceUnavailable):
+        headers["Retry-After"] = str(error.retry_seconds)
     return status, body(code, message, error.detail, instance), headers
 
 

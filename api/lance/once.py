@@ -55,11 +55,7 @@ class OnceOperation(LanceOperation):
         return self._keep(actor, response)
 
     def _key(self, text: str) -> IdempotencyKey:
-        head = (
-            (self.request.method or "").encode(),
-            self.request.path.encode("utf-8", "surrogateescape"),
-            self.request.META.get("QUERY_STRING", "").encode("utf-8", "surrogateescape"),
-        )
+        head = self.request_head()
         body = self.digested_body()
         return IdempotencyKey(
             idempotency.read_any_key(text), lambda: idempotency.fingerprint_of(*head, body())

@@ -101,12 +101,13 @@ class LanceOperation(Operation):
         identifier = self.identify(kwargs["id"])
         repeated = getattr(body, "id", None)
         if repeated is not None:
-            if identifiers.fold(repeated) != identifiers.fold(identifier):
+            named = self.absolute(tuple(repeated))
+            if identifiers.fold(named) != identifiers.fold(identifier):
                 raise InvalidInput(
-                    f"The body's id {list(repeated)} is not the path's id {list(identifier)}"
+                    f"The body's id {list(named)} is not the path's id {list(identifier)}"
                 )
             # A body distinguishes '+' and space; a decoded path does not.
-            identifier = identifiers.check(repeated)
+            identifier = identifiers.check(named)
         return {**kwargs, "id": identifier}
 
     def digested_body(self) -> Callable[[], bytes]:
@@ -121,7 +122,20 @@ class LanceOperation(Operation):
 
     def identify(self, text: str) -> Identifier:
         """The identifier in the path's ``id``."""
-        return identifiers.parse(text, self.delimiter)
+        return self.absolute(identifiers.parse(text, self.delimiter))
+
+    def absolute(self, names: Identifier) -> Identifier:
+        """The identifier that the names in a request mean, from the root down."""
+        return names
+
+    def request_head(self) -> tuple[bytes, ...]:
+        """All that distinguishes this request from others, apart from its body."""
+        request = self.request
+        return (
+            (request.method or "").encode(),
+            request.path.encode("utf-8", "surrogateescape"),
+            request.META.get("QUERY_STRING", "").encode("utf-8", "surrogateescape"),
+        )
 
     @property
     def delimiter(self) -> str:

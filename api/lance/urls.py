@@ -25,27 +25,56 @@ from api.lance.views import (
     versions,
 )
 
-ROUTES: dict[str, type[LanceOperation]] = {}
-"""The operations by the specification's path, without ``/v1/``."""
 _View = Callable[..., HttpResponse]
-_BY_ENDING: dict[tuple[str, str], _View] = {}
-_FIXED: dict[str, _View] = {}
+Route = tuple[_View, tuple[()], dict[str, str]]
 
 
-def _route(template: str, operation: type[LanceOperation]) -> URLPattern:
-    ROUTES[template] = operation
-    pattern = template
-    for name in ("id", "index_name"):
-        # Any character: the identifier refuses a line break, not the router.
-        pattern = pattern.replace(f"{{{name}}}", rf"(?P<{name}>[\s\S]+)")
-    view = operation.as_view()
-    kind, middle, ending = template.partition("/{id}/")
-    if middle and "{" not in ending:
-        _BY_ENDING[kind, ending] = view
-    elif "{" not in template:
-        _FIXED[f"/v1/{template}"] = view
-    return re_path(rf"^{pattern}/?$", view, name=operation.__name__)
+class Routes:
+    """The operations of a protocol by path, and a quick search for frequent paths."""
 
+    def __init__(self) -> None:
+        self.operations: dict[str, type[LanceOperation]] = {}
+        """The operations by the specification's path, without ``/v1/``."""
+        self._by_ending: dict[tuple[str, str], _View] = {}
+        self._fixed: dict[str, _View] = {}
+
+    def add(self, template: str, operation: type[LanceOperation]) -> URLPattern:
+        """Register an operation, and return its pattern."""
+        self.operations[template] = operation
+        pattern = template
+        for name in ("id", "index_name"):
+            # Any character: the identifier refuses a line break, not the router.
+            pattern = pattern.replace(f"{{{name}}}", rf"(?P<{name}>[\s\S]+)")
+        view = operation.as_view()
+        kind, middle, ending = template.partition("/{id}/")
+        if middle and "{" not in ending:
+            self._by_ending[kind, ending] = view
+        elif "{" not in template:
+            self._fixed[f"/v1/{template}"] = view
+        return re_path(rf"^{pattern}/?$", view, name=operation.__name__)
+
+    def find(self, path: str) -> Route | None:
+        """The view of ``/v1/<kind>/{id}/<ending>`` and its arguments; None: only the patterns know.
+
+        The result is that of the patterns, with two lookups instead of a search through fifty of them.
+        """
+        fixed = self._fixed.get(path)
+        if fixed is not None:
+            return fixed, (), {}
+        if not path.startswith("/v1/") or "/index/" in path:
+            return None
+        kind, _, remainder = path[4:].partition("/")
+        remainder, _, last = remainder.removesuffix("/").rpartition("/")
+        shorter, _, before = remainder.rpartition("/")
+        for identifier, ending in ((shorter, f"{before}/{last}"), (remainder, last)):
+            view = self._by_ending.get((kind, ending))
+            if identifier and view is not None:
+                return view, (), {"id": identifier}
+        return None
+
+
+_routes = Routes()
+ROUTES, find, _route = _routes.operations, _routes.find, _routes.add
 
 urlpatterns = [
     _route("table/{id}/version/describe", versions.DescribeTableVersion),
@@ -105,23 +134,3 @@ urlpatterns = [
     _route("table/{id}/drop", tables.DropTable),
     re_path("", fallback.NoRoute.as_view()),
 ]
-
-
-def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
-    """The view of ``/v1/<kind>/{id}/<ending>`` and its arguments; None: only the patterns know.
-
-    The result is that of the patterns, with two lookups instead of a search through fifty of them.
-    """
-    fixed = _FIXED.get(path)
-    if fixed is not None:
-        return fixed, (), {}
-    if not path.startswith("/v1/") or "/index/" in path:
-        return None
-    kind, _, remainder = path[4:].partition("/")
-    remainder, _, last = remainder.removesuffix("/").rpartition("/")
-    shorter, _, before = remainder.rpartition("/")
-    for identifier, ending in ((shorter, f"{before}/{last}"), (remainder, last)):
-        view = _BY_ENDING.get((kind, ending))
-        if identifier and view is not None:
-            return view, (), {"id": identifier}
-    return None

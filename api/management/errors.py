@@ -19,7 +19,6 @@ from catalog import errors
 
 MEDIA = "application/problem+json"
 INTERNAL = (500, "Internal server error")
-RETRY = {"Retry-After": "1"}
 
 STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
     errors.InvalidInput: (400, "Invalid input"),
@@ -104,8 +103,6 @@ STATUS_AND_TITLE: dict[type[errors.CatalogError], tuple[int, str]] = {
 _EXTRA_HEADERS: dict[type[errors.CatalogError], dict[str, str]] = {
     errors.Unauthenticated: {"WWW-Authenticate": "Bearer"},
     errors.TokenExpired: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
-    errors.ServiceUnavailable: RETRY,
-    errors.Busy: RETRY,
     UnsupportedEncoding: {"Accept-Encoding": "gzip"},
 }
 
@@ -118,6 +115,8 @@ def answer(error: errors.CatalogError, instance: str) -> tuple[int, bytes, dict[
         headers["Allow"] = error.allowed
     if isinstance(error, (errors.TooManyAttempts, TooManyRequests)):
         headers["Retry-After"] = str(error.seconds)
+    elif isinstance(error, errors.ServiceUnavailable):
+        headers["Retry-After"] = str(error.retry_seconds)
     text = error.message if error.detail is None else f"{error.message}. {error.detail}"
     return status, body(status, title, text, instance), headers
 

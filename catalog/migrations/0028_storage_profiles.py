@@ -140,7 +140,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         db_default=True,
                         default=True,
-                        help_text="Whether the store honours If-None-Match, so that a write never replaces an object.",
+                        help_text="Whether the store supports If-None-Match, so that a write never replaces an object.",
                     ),
                 ),
                 (

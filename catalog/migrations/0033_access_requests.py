@@ -49,7 +49,7 @@ _FUNCTIONS = """
 
 
 class Migration(migrations.Migration):
-    dependencies = [("catalog", "0030_storage_tests")]
+    dependencies = [("catalog", "0032_table_use")]
 
     operations = [
         migrations.AddField(

@@ -82,7 +82,7 @@ class StorageProfile(models.Model):
     conditional_writes = models.BooleanField(
         default=True,
         db_default=True,
-        help_text="Whether the store honours If-None-Match, so that a write never replaces an object.",
+        help_text="Whether the store supports If-None-Match, so that a write never replaces an object.",
     )
     version = models.PositiveIntegerField(
         default=1, editable=False, help_text="Increases with every change."

@@ -82,7 +82,7 @@ class StoreConfiguration:
     lifetime: int = 3600
     """Seconds for which credentials of clients are valid."""
     conditional_writes: bool = True
-    """True if the store honours ``If-None-Match``: a write then never replaces an object."""
+    """True if the store supports ``If-None-Match``: a write then never replaces an object."""
 
     @property
     def allow_http(self) -> bool:

@@ -8,6 +8,7 @@ import os
 
 from catalog.storage import object_clients, object_locations, role_sessions, stores
 from catalog.storage.configuration import ServerIdentity, StoreConfiguration, StoreKind
+from catalog.storage.outages.availability import serves_requests
 from catalog.storage.stores import StorageUnavailable
 
 EXPIRES_AT = "expires_at_millis"
@@ -35,10 +36,9 @@ def storage_options(location: str) -> dict[str, str] | None:
         raise StorageUnavailable("", f"no profile has {bucket}")
     options = {
         "connect_timeout": f"{object_clients.CONNECT_SECONDS}s",
-        # Lance reads and writes whole files by one request.
-        "request_timeout": f"{10 * object_clients.REQUEST_SECONDS}s",
+        "request_timeout": f"{_request_seconds()}s",
         "client_max_retries": str(object_clients.RETRIES),
-        "client_retry_timeout": str(object_clients.RETRY_SECONDS),
+        "client_retry_timeout": str(object_clients.retry_seconds()),
         "allow_http": _flag(configuration.allow_http),
         "allow_invalid_certificates": "false",
     }
@@ -109,6 +109,11 @@ def _azure(configuration: StoreConfiguration, bucket: str) -> dict[str, str]:
             configuration, _AZURE_IDENTITIES
         )
     return options
+
+
+def _request_seconds() -> int:
+    """Lance reads and writes whole files by one request. A thread that serves requests waits less."""
+    return (2 if serves_requests() else 10) * object_clients.REQUEST_SECONDS
 
 
 def _flag(value: bool) -> str:

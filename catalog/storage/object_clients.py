@@ -11,14 +11,16 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+import obstore
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from catalog.storage import object_errors, object_locations, role_sessions
 from catalog.storage.configuration import ServerIdentity, StoreConfiguration, StoreKind
+from catalog.storage.outages.availability import Availability, serves_requests
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -27,13 +29,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CONNECT_SECONDS = 3
 READ_SECONDS = 15
-"""The store may be silent for this time while it answers."""
+"""The store may be silent for this time while it answers; half of it in a process that serves requests."""
 REQUEST_SECONDS = 30
 RETRIES = 5
 RETRY_SECONDS = 20
-"""No attempt starts later than this after the first. It is less than what clients of a server wait."""
+"""No attempt starts later than this after the first; less in a process that serves requests."""
+_RETRY_SECONDS_OF_REQUESTS = 6
 _ATTEMPTS = 3
 _REPEAT_SECONDS = 10
+_PROBE_SECONDS = 2
+PROBE_KEY = ".monodon-probe"
+"""An object that does not exist: the store looks it up, and answers that it is missing."""
 _USER_AGENT = "monodon"
 _GCS = "https://storage.googleapis.com"
 _ADDRESS = re.compile(r"\[|\d+\.\d+\.\d+\.\d+(?::|/|$)|localhost(?::|/|$)")
@@ -48,7 +54,14 @@ _S3_ENCRYPTION = (
 class ObjectClient:
     """The client of one bucket: its pooled connections, its keys, and its errors."""
 
-    def __init__(self, configuration: StoreConfiguration, bucket: str) -> None:
+    def __init__(
+        self,
+        configuration: StoreConfiguration,
+        bucket: str,
+        *,
+        availability: Availability | None = None,
+    ) -> None:
+        self.availability = availability or availability_of(configuration)
         self.configuration = configuration
         self.bucket = bucket
         """With its scheme: ``s3://bucket``."""
@@ -93,9 +106,18 @@ class ObjectClient:
         """Call obstore, with its errors translated. ``operation`` must be safe to repeat.
 
         obstore retries what a store refuses for now. A request whose answer was lost is repeated here.
+        Raises StorageUnavailable at once while the store does not answer.
         """
+        with self.availability.calling():
+            return self._call(operation, key, of_file=of_file, attempts=attempts)
+
+    def _call(self, operation: Callable[[], T], key: str, *, of_file: bool, attempts: int) -> T:
         if self.credentials is not None:
-            self.credentials.current()  # raises its own errors, which obstore would turn into texts
+            try:
+                self.credentials.current()  # raises its own errors, which obstore would turn into texts
+            except StorageUnavailable:
+                self.availability.suspect()
+                raise
         begin = time.monotonic()
         for attempt in range(1, attempts + 1):
             failure: Exception
@@ -110,12 +132,47 @@ class ObjectClient:
             ):
                 break
             time.sleep(random.uniform(0.05, 0.2) * attempt)  # noqa: S311 -- jitter
+        if object_errors.is_outage(failure, key):
+            self.availability.suspect()
         # Not in the handler: the error of obstore, with its URLs, must not become the context.
         raise object_errors.translate(failure, self.profile, key, of_file=of_file)
 
     def call_once(self, operation: Callable[[], T], key: str = "", *, of_file: bool = True) -> T:
         """As ``call``, for an operation that must not be repeated here."""
         return self.call(operation, key, of_file=of_file, attempts=1)
+
+
+@lru_cache(maxsize=64)
+def availability_of(configuration: StoreConfiguration) -> Availability:
+    """The availability of a profile's store, which all its buckets and libraries share in this process."""
+    return Availability(configuration.profile, _Probe(configuration))
+
+
+class _Probe:
+    """A request with short time limits, to see whether the store answers."""
+
+    def __init__(self, configuration: StoreConfiguration) -> None:
+        self._configuration = configuration
+
+    def __call__(self) -> str | None:
+        """None if the store answers, else why it does not."""
+        try:
+            if self._configuration.kind == StoreKind.S3:
+                role_sessions.credential_source(self._configuration).current()
+            obstore.head(self._store, PROBE_KEY)
+        except StorageUnavailable as error:
+            return error.cause
+        except AccessDenied:
+            pass
+        except (exceptions.BaseError, FileNotFoundError, ValueError) as error:
+            if object_errors.is_outage(error, PROBE_KEY):
+                return object_errors.outage_cause(error, PROBE_KEY)
+        return None
+
+    @cached_property
+    def _store(self) -> "ObjectStore":
+        root = self._configuration.roots[0]
+        return _store(self._configuration, object_locations.bucket_of(root), is_probe=True)
 
 
 def is_addressable(key: str) -> bool:
@@ -160,16 +217,19 @@ def azure_address(configuration: StoreConfiguration, bucket: str) -> tuple[str, 
     return host.partition(".")[0], endpoint
 
 
-def _store(configuration: StoreConfiguration, bucket: str, *, bulk: bool = False) -> "ObjectStore":
+def _store(
+    configuration: StoreConfiguration, bucket: str, *, bulk: bool = False, is_probe: bool = False
+) -> "ObjectStore":
     failure: str
+    waiting = _waiting(configuration, is_probe=is_probe)
     try:
         match configuration.kind:
             case StoreKind.S3:
-                return _s3(configuration, bucket, bulk=bulk)
+                return _s3(configuration, bucket, waiting, bulk=bulk)
             case StoreKind.GCS:
-                return _gcs(configuration, bucket)
+                return _gcs(configuration, bucket, waiting)
             case StoreKind.ADLS:
-                return _azure(configuration, bucket)
+                return _azure(configuration, bucket, waiting)
             case _:
                 raise ValueError(f"{configuration.kind} is not an object store")
     except exceptions.BaseError as error:  # its message may contain parts of a key
@@ -177,7 +237,9 @@ def _store(configuration: StoreConfiguration, bucket: str, *, bulk: bool = False
     raise StorageUnavailable(configuration.profile, f"its settings are refused ({failure})")
 
 
-def _s3(configuration: StoreConfiguration, bucket: str, *, bulk: bool) -> S3Store:
+def _s3(
+    configuration: StoreConfiguration, bucket: str, waiting: "_Waiting", *, bulk: bool
+) -> S3Store:
     endpoint, virtual_hosted = s3_address(configuration, bucket)
     region = configuration.region or role_sessions.DEFAULT_REGION
     config: dict[str, Any] = {
@@ -198,8 +260,7 @@ def _s3(configuration: StoreConfiguration, bucket: str, *, bulk: bool) -> S3Stor
     return S3Store(
         bucket.partition("://")[2],
         config=config,  # type: ignore[arg-type] # made of parts
-        client_options=_client_options(configuration),
-        retry_config=_retry_config(),
+        **waiting,
         credential_provider=role_sessions.credential_source(configuration),  # type: ignore[arg-type]
     )
 
@@ -216,7 +277,7 @@ def s3_encryption(configuration: StoreConfiguration) -> dict[str, str]:
     return {}
 
 
-def _gcs(configuration: StoreConfiguration, bucket: str) -> GCSStore:
+def _gcs(configuration: StoreConfiguration, bucket: str, waiting: "_Waiting") -> GCSStore:
     _refuse_role(configuration)
     options: dict[str, Any] = {}
     if configuration.identity == ServerIdentity.KEY:
@@ -225,13 +286,12 @@ def _gcs(configuration: StoreConfiguration, bucket: str) -> GCSStore:
         bucket.partition("://")[2],
         base_url=gcs_endpoint(configuration),
         skip_signature=False,
-        client_options=_client_options(configuration),
-        retry_config=_retry_config(),
+        **waiting,
         **options,
     )
 
 
-def _azure(configuration: StoreConfiguration, bucket: str) -> AzureStore:
+def _azure(configuration: StoreConfiguration, bucket: str, waiting: "_Waiting") -> AzureStore:
     _refuse_role(configuration)
     account, endpoint = azure_address(configuration, bucket)
     options: dict[str, Any] = {}
@@ -246,8 +306,7 @@ def _azure(configuration: StoreConfiguration, bucket: str) -> AzureStore:
         skip_signature=False,
         use_emulator=False,
         use_fabric_endpoint=False,
-        client_options=_client_options(configuration),
-        retry_config=_retry_config(),
+        **waiting,
         **options,
     )
 
@@ -274,24 +333,45 @@ def _refuse_role(configuration: StoreConfiguration) -> None:
         raise AccessDenied(configuration.profile, "only S3 has roles to assume")
 
 
-def _client_options(configuration: StoreConfiguration) -> "ClientConfig":
-    return {
-        "allow_http": configuration.allow_http,
-        "allow_invalid_certificates": False,
-        "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-        "read_timeout": timedelta(seconds=READ_SECONDS),
-        "timeout": timedelta(seconds=REQUEST_SECONDS),
-        "user_agent": _USER_AGENT,
-    }
+class _Waiting(TypedDict):
+    """obstore's options about time limits and retries."""
+
+    client_options: "ClientConfig"
+    retry_config: "RetryConfig"
 
 
-def _retry_config() -> "RetryConfig":
+def _waiting(configuration: StoreConfiguration, *, is_probe: bool) -> _Waiting:
+    connect, read, request = CONNECT_SECONDS, read_seconds(), REQUEST_SECONDS
+    retries, retry = RETRIES, retry_seconds()
+    if is_probe:
+        connect = read = request = _PROBE_SECONDS
+        retries = 0
     return {
-        "max_retries": RETRIES,
-        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=3),
-            "base": 2,
+        "client_options": {
+            "allow_http": configuration.allow_http,
+            "allow_invalid_certificates": False,
+            "connect_timeout": timedelta(seconds=connect),
+            "read_timeout": timedelta(seconds=read),
+            "timeout": timedelta(seconds=request),
+            "user_agent": _USER_AGENT,
+        },
+        "retry_config": {
+            "max_retries": retries,
+            "retry_timeout": timedelta(seconds=retry),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=100),
+                "max_backoff": timedelta(seconds=3),
+                "base": 2,
+            },
         },
     }
+
+
+def read_seconds() -> float:
+    """The time for which a store may be silent. Requests wait less than jobs."""
+    return READ_SECONDS / 2 if serves_requests() else READ_SECONDS
+
+
+def retry_seconds() -> int:
+    """The time after which no attempt starts any more. Requests wait less than jobs."""
+    return _RETRY_SECONDS_OF_REQUESTS if serves_requests() else RETRY_SECONDS

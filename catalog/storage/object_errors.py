@@ -37,6 +37,9 @@ _TRANSPORT: Mapping[str, str] = {
     "kind: request": "it closed the connection",
     "kind: decode": "its answer is incomplete",
 }
+_ANSWERED = "without location"
+"""An answer all the same."""
+_OUTAGES = {429, 500, 502, 503, 504}
 _NOT_PARTIAL = re.compile(
     r"source: (?:NotPartial|NoContentRange|ParseContentRange|UnexpectedRange)\b"
 )
@@ -64,6 +67,15 @@ def is_not_partial(error: Exception, key: str) -> bool:
     return status_of(error, key) is None and _NOT_PARTIAL.search(_text(error, key)) is not None
 
 
+def is_outage(error: Exception, key: str) -> bool:
+    """True if a request failed because the store does not answer, or not as it should (429, 5xx)."""
+    status = status_of(error, key)
+    if status is not None:
+        return status in _OUTAGES
+    text = _text(error, key).lower()
+    return any(words in text for words in _TRANSPORT if words != _ANSWERED)
+
+
 def translate(error: Exception, profile: str, key: str, *, of_file: bool = True) -> OSError:
     """The error of the interface for an error of obstore.
 
@@ -89,6 +101,12 @@ def translate(error: Exception, profile: str, key: str, *, of_file: bool = True)
     if status in _DENIED or code in _DENIALS:
         return AccessDenied(profile, name)
     return StorageUnavailable(profile, name or _transport_cause(text))
+
+
+def outage_cause(error: Exception, key: str) -> str:
+    """Why a store is unavailable, for messages, by an error that ``is_outage``."""
+    status = status_of(error, key)
+    return f"HTTP {status}" if status is not None else _transport_cause(_text(error, key))
 
 
 def _transport_cause(text: str) -> str:

@@ -15,6 +15,7 @@ from catalog.regular_files import TooLarge
 from catalog.storage import object_errors, object_listing, object_removal
 from catalog.storage.configuration import StoreConfiguration, StoreKind
 from catalog.storage.object_clients import ObjectClient
+from catalog.storage.outages.availability import Availability
 from catalog.storage.stores import (
     FileStatus,
     Move,
@@ -38,8 +39,15 @@ class ObjectStore(Store):
     Instances are safe to share between threads; ``stores`` keeps one for each profile and bucket.
     """
 
-    def __init__(self, configuration: StoreConfiguration, bucket: str) -> None:
-        self._client = ObjectClient(configuration, bucket)
+    def __init__(
+        self,
+        configuration: StoreConfiguration,
+        bucket: str,
+        *,
+        availability: Availability | None = None,
+    ) -> None:
+        """``availability``: by default that of the storage profile in this process."""
+        self._client = ObjectClient(configuration, bucket, availability=availability)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._client!r}>"
@@ -294,6 +302,9 @@ class ObjectStore(Store):
         return object_listing.list_branches(self._client, location)
 
     # -- what only some storages have
+
+    def occupy(self) -> None:
+        self._client.availability.occupy()
 
     def can_see(self, location: str) -> bool:
         return True

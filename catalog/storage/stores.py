@@ -64,8 +64,11 @@ class AccessDenied(PermissionError):
 class StorageUnavailable(OSError):
     """The store does not answer, or asks for fewer requests, after several attempts."""
 
-    def __init__(self, profile: str, cause: str) -> None:
+    def __init__(self, profile: str, cause: str, *, retry_seconds: int = 1) -> None:
         super().__init__(errno.EIO, f"storage profile '{profile}' is unavailable: {cause}")
+        self.cause = cause
+        self.retry_seconds = retry_seconds
+        """When to try again."""
 
 
 class Store(ABC):
@@ -196,6 +199,13 @@ class Store(ABC):
     def resolve(self, path: str) -> str:
         """The path without symbolic links."""
 
+    def occupy(self) -> None:  # noqa: B027 -- only object stores count their users
+        """Declare that a library uses the storage until the request of the current thread ends.
+
+        Calls of the store itself need no declaration. Raises StorageUnavailable if the storage does not
+        answer, or too many requests wait for it (``outages``).
+        """
+
     def is_link(self, path: str) -> bool:
         """True if the path itself is a symbolic link."""
         return False
@@ -223,6 +233,11 @@ class Store(ABC):
 def is_missing(error: OSError) -> bool:
     """True if an error means that a file does not exist."""
     return error.errno in _MISSING
+
+
+def retry_seconds(error: OSError) -> int:
+    """When to try again after a failure of the storage."""
+    return error.retry_seconds if isinstance(error, StorageUnavailable) else 1
 
 
 IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}

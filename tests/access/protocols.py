@@ -1,4 +1,4 @@
-"""The operations of the three protocols, with an example and an access rule for each."""
+"""The operations of the protocols, with an example and an access rule for each."""
 
 import json
 import re
@@ -23,6 +23,8 @@ from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_coverage import operations as iceberg_operations
 from tests.api.lance import examples as lance_examples
 from tests.api.lance.test_coverage import operations as lance_operations
+from tests.api.lancedb import examples as lancedb_examples
+from tests.api.lancedb.client import Database
 from tests.api.management import examples as management_examples
 from tests.api.management.client import Management
 from tests.api.management.test_coverage import operations as management_operations
@@ -98,6 +100,15 @@ def _lance(operation: str, requester: access.Principal) -> dict[str, str]:
     return {}
 
 
+def _lancedb(operation: str, requester: access.Principal) -> dict[str, str]:
+    lance_examples.make_catalog()
+    prepare = lancedb_examples.EXAMPLES[operation].prepare
+    if prepare is not None:
+        prepare(Lance(administrator()))
+    row = Table.objects.named(("ws", "data")).first()
+    return {} if row is None else {"LOCATION": row.location}
+
+
 def _management(operation: str, requester: access.Principal) -> dict[str, str]:
     substitutes = management_examples.make_catalog()
     if operation == "Search":
@@ -140,6 +151,19 @@ PROTOCOLS = {
         },
         Lance,
         _lance,
+    ),
+    "lancedb": Protocol(
+        "lancedb",
+        lancedb_examples.RULES,
+        lancedb_examples.OPERATIONS,
+        {
+            name: Request(
+                request.method, request.path, request.body, request.status, request.options
+            )
+            for name, request in lancedb_examples.EXAMPLES.items()
+        },
+        Database,
+        _lancedb,
     ),
     "iceberg": Protocol(
         "iceberg",

@@ -217,7 +217,7 @@ def test_a_path_belongs_to_the_innermost_namespace(requester, warehouse):
         assert set_location(f"{warehouse}/o", namespace="outer%1Fin").status_code == 409
 
 
-# --- who is told -------------------------------------------------------------------------------
+# --- who sees the location -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("properties", [{}, {"location": "file://{}/x", "k": "v"}])

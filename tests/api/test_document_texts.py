@@ -9,9 +9,15 @@ from jsonschema import Draft202012Validator
 
 from api.iceberg.document import IcebergSchemaGenerator
 from api.lance.document import LanceSchemaGenerator
+from api.lancedb.document import LanceDBSchemaGenerator
 from api.openapi import ProtocolSchemaGenerator, examples_of
 
-GENERATORS = {"lance": LanceSchemaGenerator, "iceberg": IcebergSchemaGenerator}
+GENERATORS = {
+    "lance": LanceSchemaGenerator,
+    "lancedb": LanceDBSchemaGenerator,
+    "iceberg": IcebergSchemaGenerator,
+}
+LEAST_EXAMPLES = {"lance": 30, "lancedb": 8, "iceberg": 30}
 pytestmark = pytest.mark.parametrize("protocol", GENERATORS)
 
 
@@ -100,4 +106,4 @@ def test_every_example_is_in_the_document_and_matches_its_schema(documents, prot
     assert in_document == {
         (name.lower(), kind) for name, kinds in examples.items() for kind in kinds
     }
-    assert len(in_document) > 30
+    assert len(in_document) > LEAST_EXAMPLES[protocol]

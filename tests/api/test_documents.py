@@ -6,11 +6,13 @@ from django.test import Client
 from api import documents
 from api.iceberg.document import IcebergSchemaGenerator
 from api.lance.document import LanceSchemaGenerator
+from api.lancedb.document import LanceDBSchemaGenerator
 from api.management.document import ManagementSchemaGenerator
 
 pytestmark = pytest.mark.django_db
 GENERATORS = {
     "lance": LanceSchemaGenerator,
+    "lancedb": LanceDBSchemaGenerator,
     "iceberg": IcebergSchemaGenerator,
     "management": ManagementSchemaGenerator,
 }

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -23,6 +22,8 @@ from psycopg.rows import dict_row
 
 from tests.chaos.storm import Outcome
 from tests.live import LiveServer, Lost
+from tests.stores.fixtures import MakeLiveProfile, Storage, bind
+from tests.stores.s3 import S3Store
 
 CLIENTS = 12
 TABLES = tuple(f"t{number}" for number in range(5))
@@ -40,21 +41,35 @@ def server(live_template: None) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.mark.timeout(900)  # about 60 s, and several times that on a busy machine
+@pytest.fixture
+def warehouse(server: LiveServer) -> Storage:
+    return Storage("local", str(server.warehouse))
+
+
+@pytest.mark.timeout(900)  # about 30 s, and several times that on a busy machine
 def test_kills_lose_no_commit_and_leave_no_file_unaccounted_for(
-    server: LiveServer, seed: int
+    server: LiveServer, warehouse: Storage, seed: int
 ) -> None:
-    _kill_again_and_again(server, seed, kills=8)
+    _kill_again_and_again(server, warehouse, seed, kills=3)
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_kills_with_tables_in_an_object_store(
+    server: LiveServer, s3: S3Store, make_live_profile: MakeLiveProfile, seed: int
+) -> None:
+    profile, root = make_live_profile(server, s3)
+    _kill_again_and_again(server, Storage("s3", root, profile, s3), seed, kills=8)
 
 
 @pytest.mark.chaos
-def test_kills_for_longer(server: LiveServer, seed: int, rounds: int) -> None:
-    _kill_again_and_again(server, seed, kills=rounds)
+def test_kills_for_longer(server: LiveServer, warehouse: Storage, seed: int, rounds: int) -> None:
+    _kill_again_and_again(server, warehouse, seed, kills=rounds)
 
 
-def _kill_again_and_again(server: LiveServer, seed: int, kills: int) -> None:
+def _kill_again_and_again(server: LiveServer, storage: Storage, seed: int, kills: int) -> None:
     dice = random.Random(seed)
-    with _Storm(server, seed) as storm:
+    with _Storm(server, storage, seed) as storm:
         for _ in range(kills):
             _wait_for_traffic(storm)
             time.sleep(dice.uniform(0, 0.2))
@@ -101,8 +116,9 @@ class _Request:
 class _Storm:
     """Run in the background until the end of the block."""
 
-    def __init__(self, server: LiveServer, seed: int) -> None:
+    def __init__(self, server: LiveServer, storage: Storage, seed: int) -> None:
         self.server = server
+        self.storage = storage
         self.requests: list[_Request] = []
         self.committed = 0
         self._seed = seed
@@ -111,6 +127,9 @@ class _Storm:
 
     def __enter__(self) -> Self:
         assert self.server.post("/v1/namespaces", {"namespace": ["storm"]})[0] == 200
+        if self.storage.profile is not None:
+            bind(self.server, ["storm"], self.storage.profile)
+            time.sleep(1.1)  # the server reads its profiles once a second
         for table in TABLES:
             status, answer = self.server.post(
                 "/v1/namespaces/storm/tables", {"name": table, "schema": SCHEMA}
@@ -216,7 +235,7 @@ def _judge(storm: _Storm) -> tuple[int, int]:
     properties = {}
     for name, versions in entries.items():
         assert [version for version, _ in versions] == list(range(len(versions))), name
-        properties[name] = _is_as_stored(server, name, versions[-1][1])
+        properties[name] = _is_as_stored(storm, name, versions[-1][1])
 
     _agrees_with_answers(storm, properties, commits_by_request)
     # A version for each commit, and one for each creation.
@@ -224,15 +243,16 @@ def _judge(storm: _Storm) -> tuple[int, int]:
     assert len(ledger) == len(TABLES) + sum(len(request.tables) for request in standing)
 
     entered = {path for versions in entries.values() for _, path in versions}
-    files_present = {str(path) for path in server.warehouse.rglob("*") if path.is_file()}
+    files_present = {f"{storm.storage.root}/{name}" for name in storm.storage.files()}
     assert entered <= files_present, "a version has lost its file"
     assert files_present - entered <= notes, "a file is not accounted for"
     assert not entered & notes, "what is current is about to be swept"
     return len(files_present - entered), len(notes)
 
 
-def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
+def _is_as_stored(storm: _Storm, table: str, path: str) -> set[str]:
     """Assert that loadTable answers the bytes of the current metadata file. Return its properties."""
+    server = storm.server
     answer = urllib3.request(
         "GET",
         f"{server.url}/v1/namespaces/storm/tables/{table}",
@@ -242,8 +262,8 @@ def _is_as_stored(server: LiveServer, table: str, path: str) -> set[str]:
     )
     assert answer.status == 200, answer.data
     answer_body = json.loads(answer.data)
-    assert answer_body["metadata-location"] == f"file://{path}"
-    content = Path(path).read_bytes()
+    assert answer_body["metadata-location"].removeprefix("file://") == path
+    content = storm.storage.read(path)
     assert content in answer.data
     assert json.loads(content) == answer_body["metadata"]
     return set(answer_body["metadata"]["properties"])

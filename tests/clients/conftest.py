@@ -7,6 +7,7 @@ import pytest
 
 from tests.live import LiveServer, killable, live, live_template
 from tests.stores.fixtures import _CREATE as _CREATE_PROFILE
+from tests.stores.fixtures import bind
 from tests.stores.s3 import S3Store
 
 __all__ = ["killable", "live", "live_template"]
@@ -31,11 +32,4 @@ def bind_to(server: LiveServer, store: S3Store, namespace: Sequence[str]) -> Non
         fields = store.profile_fields() | {"name": bucket, "roots": [f"s3://{bucket}/root"]}
         server.manage(_CREATE_PROFILE.format(fields=json.dumps(fields)))
         _profiles[server.database_url] = bucket
-    with server.database() as database:
-        bound = database.execute(
-            "UPDATE catalog_namespace SET storage_profile_id ="
-            " (SELECT id FROM catalog_storageprofile WHERE name = %s)"
-            " WHERE path = %s AND dropped_at IS NULL",
-            [_profiles[server.database_url], list(namespace)],
-        )
-        assert bound.rowcount == 1
+    bind(server, namespace, _profiles[server.database_url])

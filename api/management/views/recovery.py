@@ -95,7 +95,7 @@ class RepairViewSet(ManagementViewSet):
     def create(self, request: Request, id: str) -> Response:
         """Repair a Lance table.
 
-        Compares the ledger with the storage, and publishes a whole version if the newest one is
+        Compares the ledger with the storage, and publishes a complete version if the newest one is
         incomplete. With ``dry_run``, it only reports.
         """
         body = self.read_body(s.RepairTableSerializer)

@@ -56,7 +56,7 @@ def _text(result: Repair) -> str:
     return " ".join(
         f"{report.branch or 'Main'}: newest version {report.newest}, "
         + (
-            f"last complete version {report.last_whole}, {report.fault}."
+            f"last complete version {report.last_complete}, {report.fault}."
             if report.fault
             else "complete."
         )

@@ -181,6 +181,7 @@ class JobAdmin(ReadOnlyAdmin):
                 *((("Location", cells.code(row.table.location)),) if is_read else ()),
                 ("Transaction", transaction_links.link(request, row.transaction)),
                 ("Progress", job_results.live_fact(row, status(row), progress(row))),
+                ("Engine", job_results.engine(row)),
                 ("Dry run", "yes, without changes" if row.is_dry_run else "no"),
                 ("Parameters", job_results.parameters(row)),
                 ("Requested by", cells.who(row.transaction.actor if row.transaction else "")),

@@ -45,7 +45,7 @@ class Command(BaseCommand):
             if version is not None:
                 verb = "would publish" if repair.is_dry_run else "published"
                 self.stdout.write(
-                    f"  {verb} version {version}, a copy of version {report.last_whole}"
+                    f"  {verb} version {version}, a copy of version {report.last_complete}"
                 )
 
 

@@ -39,7 +39,7 @@ _CHOICES = {
 }
 _FLAGS = {
     "path_style": "the bucket is part of the URL's path, not of its host name",
-    "conditional_writes": "the store honours If-None-Match",
+    "conditional_writes": "the store supports If-None-Match",
 }
 _SOURCES = "-: standard input, env:NAME: an environment variable, file:PATH: a file"
 

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -16,7 +16,6 @@ from celery import current_app
 from django.db import DatabaseError, IntegrityError, connections, transaction
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
-from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from catalog import access
@@ -24,6 +23,7 @@ from catalog.access import Principal, tokens
 from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.identifiers import Identifier
 from catalog.models import (
+    Engine,
     Job,
     JobEvent,
     JobKind,
@@ -34,7 +34,8 @@ from catalog.models import (
     TransactionStatus,
 )
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services.engine import locks
+from catalog.services.engine import job_limits, locks
+from catalog.services.engine.database_clock import after, database_now
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ MAX_TAKEN = 20  # a job that kills its worker is not retried forever
 _BACK_OFF = timedelta(seconds=15)
 _SENT_AT_ONCE = 100
 # Beat sends the waiting jobs every 15 s. After a longer wait a message would only make a worker find
-# out that the job is done already. The margin covers clocks that differ.
+# out that the job is done already. The margin covers clocks of workers that differ.
 _MESSAGE_SECONDS = 120
 _LEASE = timedelta(minutes=2)
 _HEARTBEAT_SECONDS = 2.0  # the delay until a request to stop is seen and progress is shown
@@ -55,7 +56,8 @@ class Spark(Protocol):
     """Runs a script of ``tasks/jobs`` in its own Spark driver, and returns its result.
 
     The worker supplies it, since the catalog works without Spark. ``request`` is the script's input,
-    as JSON; the catalog's URL and a token of the job are added. Raises the exceptions of ``report``,
+    as JSON; the catalog's URL and a token of the job are added. ``on_part`` is called with each part
+    of the work that the script has finished, in this thread, before the script ends. Raises the exceptions of ``report``,
     CatalogError for permanent errors (no Java, no Iceberg runtime, a refusal), CommitConflict, and
     RuntimeError when the driver dies.
     """
@@ -68,6 +70,7 @@ class Spark(Protocol):
         report: Report,
         *,
         needs_iceberg: bool = False,
+        on_part: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> dict[str, Any]: ...
 
 
@@ -76,6 +79,14 @@ _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 class JobCanceled(Exception):
     """The running job has to stop; the message is the reason."""
+
+
+class JobFailedInPart(Exception):
+    """Some of the work is done and stays, some failed; ``result`` has both, as JSON."""
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class JobLost(Exception):
@@ -95,27 +106,33 @@ def send_jobs(jobs: Sequence[Job]) -> None:
 
 def send_waiting_jobs() -> int:
     """Send every job that may run, and requeue those of dead workers; returns the number sent."""
-    now = timezone.now()
-    _requeue_abandoned(Job.objects.all(), now)
-    jobs = list(_ready(Job.objects.all(), now).order_by("created_at")[:_SENT_AT_ONCE])
+    _requeue_abandoned(Job.objects.all())
+    jobs = list(_ready(Job.objects.all()).order_by("created_at")[:_SENT_AT_ONCE])
     send_jobs(jobs)
     return len(jobs)
 
 
 def take(pk: int) -> Job | None:
-    """Start a job; None: it is over, another worker runs it, or an earlier job comes first."""
-    now = timezone.now()
-    _requeue_abandoned(Job.objects.filter(table__jobs=pk), now)
+    """Start a job; None: it is over, another worker runs it, an earlier job comes first, or its limit
+    is reached."""
+    _requeue_abandoned(Job.objects.filter(table__jobs=pk))
+    now = database_now()
     try:
         with transaction.atomic():
             # Lock the transaction before its job, as everywhere.
             owner = locks.lock_transaction_of_job(pk)
-            taken = _ready(Job.objects.filter(pk=pk), now).update(
+            if not job_limits.has_room(pk):
+                return None
+            taken = _ready(Job.objects.filter(pk=pk)).update(
                 status=JobStatus.RUNNING,
                 attempts=F("attempts") + 1,
                 started_at=now,
-                lease_until=now + _LEASE,
+                lease_until=after(now, _LEASE),
                 error="",
+                engine=Engine.WORKER,  # unless the work chooses another one
+                engine_reason="",
+                stages=[],
+                spark_ui="",
             )
             if not taken:
                 return None
@@ -130,7 +147,8 @@ def take(pk: int) -> Job | None:
 def renew(job: Job) -> bool:
     """Renew the lease; returns True if the job has to stop. Raises JobLost."""
     mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
-    if not mine.update(lease_until=timezone.now() + _LEASE, progress=job.progress, total=job.total):
+    lease = after(database_now(), _LEASE)
+    if not mine.update(lease_until=lease, progress=job.progress, total=job.total):
         raise JobLost
     return mine.filter(cancel_requested=True).exists()
 
@@ -158,7 +176,7 @@ def identify(job: Job) -> Identifier:
 
 def finish(job: Job, status: JobStatus, error: str = "") -> None:
     """Record the end of a job, or that it is to be retried (QUEUED)."""
-    now = timezone.now()
+    now = database_now()
     waits = status == JobStatus.QUEUED
     with transaction.atomic():
         # Only one job at a time sets the transaction's final status.
@@ -172,12 +190,19 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
             result=job.result,
             finished_at=None if waits else now,
             # A failed job waits longer before each retry.
-            lease_until=now + _BACK_OFF * 2**job.attempts if waits else None,
+            lease_until=after(now, _BACK_OFF * 2**job.attempts) if waits else None,
         )
         if finished and owner is not None:
             _close_transaction(owner)
-    behind = _ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk), now)
+    behind = _ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk))
     send_jobs(list(behind.order_by("pk")[:1]))
+    if job.limit_key:
+        # Workers discard the messages of jobs whose limit is reached.
+        waiting = list(_ready(Job.objects.filter(limit_key=job.limit_key)).order_by("pk")[:1])
+        if waiting:
+            send_jobs(waiting)
+        else:
+            job_limits.send_scheduler()
 
 
 def cancel_jobs_of(owner: Transaction) -> None:
@@ -237,7 +262,7 @@ def principal_of_token(token: str) -> Principal:
     """
     pk, attempt = tokens.read_job_token(token)
     running = Job.objects.filter(pk=pk, attempts=attempt, status=JobStatus.RUNNING)
-    holding = running.filter(cancel_requested=False, lease_until__gt=timezone.now())
+    holding = running.filter(cancel_requested=False, lease_until__gt=database_now())
     job = holding.select_related("transaction", "table__namespace").first()
     if job is None:
         raise Unauthenticated("The job is over, was canceled, or runs elsewhere")
@@ -311,9 +336,9 @@ class LeaseHeartbeat:
             connections.close_all()
 
 
-def _ready(jobs: "QuerySet[Job]", now: datetime) -> "QuerySet[Job]":
+def _ready(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
     """The jobs that may be taken: due, with no running and no earlier due job of their table."""
-    due = Q(status=JobStatus.QUEUED) & (Q(lease_until=None) | Q(lease_until__lt=now))
+    due = Q(status=JobStatus.QUEUED) & (Q(lease_until=None) | Q(lease_until__lt=database_now()))
     others = Job.objects.filter(table=OuterRef("table")).exclude(pk=OuterRef("pk"))
     return jobs.filter(
         due,
@@ -322,16 +347,16 @@ def _ready(jobs: "QuerySet[Job]", now: datetime) -> "QuerySet[Job]":
     )
 
 
-def _requeue_abandoned(jobs: "QuerySet[Job]", now: datetime) -> None:
+def _requeue_abandoned(jobs: "QuerySet[Job]") -> None:
     """Requeue jobs whose worker has died, if they have attempts left."""
-    abandoned = jobs.filter(status=JobStatus.RUNNING, lease_until__lt=now)
+    abandoned = jobs.filter(status=JobStatus.RUNNING, lease_until__lt=database_now())
     for job in list(abandoned.filter(Q(attempts__gte=MAX_TAKEN) | Q(cancel_requested=True))):
         if job.cancel_requested:
             finish(job, JobStatus.CANCELED, "canceled on request; its worker was gone")
         else:
             finish(job, JobStatus.FAILED, f"its worker was gone, {job.attempts} times")
     Job.objects.filter(pk__in=list(abandoned.values_list("pk", flat=True))).filter(
-        status=JobStatus.RUNNING, lease_until__lt=now
+        status=JobStatus.RUNNING, lease_until__lt=database_now()
     ).update(status=JobStatus.QUEUED, lease_until=None)
 
 

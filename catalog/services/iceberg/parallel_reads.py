@@ -81,6 +81,7 @@ def _in_order(paths: Sequence[str], call: Callable[[Store, str], _T]) -> Iterato
 def _begin(call: Callable[[Store, str], _T], path: str) -> Future[_T | OSError]:
     try:
         store = stores.store_of(path)
+        store.occupy()  # this thread waits for the others
     except OSError as error:
         failed: Future[_T | OSError] = Future()
         failed.set_result(error)

@@ -90,8 +90,10 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     """Open the version for reading. The dataset may be shared: do not call methods that change it.
 
     Raises ForeignFile for a version that refers to files of others that may not be read for the
-    table, ManifestNotFound, InvalidManifestPath, and the catalog error for a failure of Lance.
+    table, ManifestNotFound, InvalidManifestPath, StorageUnavailable, and the catalog error for a
+    failure of Lance.
     """
+    stores.store_of(snapshot.location).occupy()
     key = cache_key(snapshot)
     cached = _opened.get(key)
     if cached is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lance.dataset import LanceDataset
+from lance.schema import schema_to_json
 
 from catalog.access import Principal
 from catalog.errors import ContradictoryInput, TableHasNoData
@@ -13,8 +14,9 @@ from catalog.identifiers import Identifier
 from catalog.services.lance import datasets
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.refs import tags
-from catalog.services.tables import tables
+from catalog.services.tables import tables, usage
 from catalog.services.tables.tables import TableDescription
+from catalog.services.tables.usage import Read
 
 # The default target size of compaction, in rows.
 _SMALL_ROWS = 1024 * 1024
@@ -74,6 +76,7 @@ def describe_table(
     branch or a tag of a table that is only declared.
     """
     description = tables.describe_table(actor=actor, table=table)
+    usage.count(actor, table, Read.LOAD)
     branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
     if version is not None or branch:
         datasets.find_snapshot(actor=actor, table=table, version=version, branch=branch)
@@ -114,6 +117,29 @@ def load_details(
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
     with refusing(table):
         return _details(dataset)
+
+
+def load_schema(
+    *,
+    actor: Principal,
+    table: Identifier,
+    version: int | None = None,
+    branch: str = "",
+    tag: str | None = None,
+) -> tuple[int, arrow_json.Json]:
+    """Return the number of a version, by default the newest, and its schema in Lance's own JSON.
+
+    A schema with a type that Lance's JSON lacks, such as a map, has the form of ``arrow_json``. Raises the
+    errors of ``load_details``.
+    """
+    branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
+    dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
+    with refusing(table):
+        schema = dataset.lance_schema.to_pyarrow()
+    try:
+        return dataset.version, schema_to_json(schema)
+    except ValueError:
+        return dataset.version, arrow_json.schema_to_json(schema)
 
 
 def get_stats(*, actor: Principal, table: Identifier, branch: str = "") -> TableStats:

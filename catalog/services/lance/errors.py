@@ -30,6 +30,7 @@ from catalog.errors import (
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, label
+from catalog.storage.outages import availability
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +141,7 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         )
     if _OBJECT_STORE.search(raw):
         log.error("The object store of table '%s' failed: %s", label(table), readable(raw))
+        availability.suspect_held()
         return ServiceUnavailable(
             f"The object store of table '{label(table)}' does not answer or refuses access;"
             " try again later"

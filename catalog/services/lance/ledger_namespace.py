@@ -38,7 +38,7 @@ from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.versions import Version
-from catalog.storage import lance_options
+from catalog.storage import lance_options, stores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -139,6 +139,7 @@ class LedgerNamespace(LanceNamespace):
         self._thread = threading.get_ident()
         self._connection = connections[DEFAULT_DB_ALIAS]
         # Here, because the profiles are in the database.
+        stores.store_of(self.location).occupy()
         self._options = lance_options.storage_options(self.location)
         self._id = datasets.namespace_id(self.location)
         try:

@@ -22,6 +22,7 @@ from catalog.formats import arrow_json
 from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier
+from catalog.limits import check_map
 from catalog.services.lance import commits, data_operations
 from catalog.services.lance import computed as lance_computed
 from catalog.services.lance.commits import Written
@@ -181,6 +182,36 @@ def _evaluate(dataset: LanceDataset, expressions: dict[str, str]) -> None:
         raise Unsupported(
             "Lance could not evaluate the expressions", detail="It cannot read a part of a map."
         ) from error
+
+
+def add_null_columns(
+    *, actor: Principal, table: Identifier, schema: pa.Schema, branch: str = ""
+) -> Written[None]:
+    """Add columns without values in one version. The fields' metadata is dropped, since it could declare a
+    computed column.
+
+    Raises InvalidInput for names that exist or are invalid.
+    """
+    check_map("The columns", schema.names)
+    if not schema.names:
+        raise InvalidInput("There is nothing to add: the schema has no fields")
+    lance_paths.check_names(schema)
+    added = pa.schema([pa.field(field.name, field.type) for field in schema])
+
+    def work(dataset: LanceDataset) -> None:
+        for name in added.names:
+            if name in dataset.schema.names:
+                raise InvalidInput(f"Column '{name}' already exists")
+        dataset.add_columns(added)
+
+    return commits.write(
+        actor=actor,
+        table=table,
+        branch=branch,
+        operation=data_operations.AlterTableAddColumns,
+        work=work,
+        summary={"columns": added.names},
+    )
 
 
 def _check_new(column: NewColumn, *, is_repeated: bool) -> None:

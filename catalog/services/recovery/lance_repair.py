@@ -1,9 +1,9 @@
-"""Comparing the ledger of a Lance table with its storage, and making its newest version a whole one.
+"""Comparing the ledger of a Lance table with its storage, and publishing a complete newest version.
 
-A table cannot be read, or not be written any more, when the manifest or files of its newest version are
-gone, or when the ledger has used numbers that are above the newest one that it still gives out: writers ask
-for the next number, and a number that was used never comes back. The repair publishes a copy of the newest
-whole version under a number that nobody has used, so that the next writer asks for the one after it.
+A table cannot be read or written if the manifest or files of its newest version are missing, or if the ledger
+has used numbers above the newest version that it lists: writers request the next number, and a used number is
+never available again. The repair publishes a copy of the newest complete version under an unused number, so that
+the next writer requests the number after it.
 Versions without manifests are retired in the same commit.
 """
 
@@ -51,7 +51,7 @@ class BranchReport:
     """The newest version in the ledger."""
     fault: str
     """Why it has to be repaired; empty: it is well."""
-    last_whole: int | None
+    last_complete: int | None
     """The newest version whose files are all there."""
     missing: tuple[int, ...]
     """Versions in the ledger without a manifest."""
@@ -76,7 +76,7 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
     """Compare a table's ledger with its storage, and repair its branches, all or none of them.
 
     Raises TableNotFound, PermissionDenied, TableHasNoData, and InvalidTableState when a branch has to be
-    repaired and has no whole version, or its directory cannot be seen.
+    repaired and has no complete version, or its directory cannot be seen.
     """
     access.require(actor, Privilege.MANAGE, On.table(table))
     row = Table.objects.named(table).select_related("namespace").first()
@@ -95,14 +95,14 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
     reports = tuple(_report(row, name) for name in names)
     faulty = [report for report in reports if report.fault]
     published = {
-        report.branch: report.next_number for report in faulty if report.last_whole is not None
+        report.branch: report.next_number for report in faulty if report.last_complete is not None
     }
     if is_dry_run or not faulty:
         return Repair(reports, published, is_dry_run)
-    lost = next((report for report in faulty if report.last_whole is None), None)
+    lost = next((report for report in faulty if report.last_complete is None), None)
     if lost is not None:
         raise InvalidTableState(
-            f"{_name(lost.branch)} of table '{label(table)}' has no version whose files are whole",
+            f"{_name(lost.branch)} of table '{label(table)}' has no version whose files are complete",
             detail=lost.fault,
         )
     staged: list[str] = []
@@ -120,8 +120,8 @@ def repair(*, actor: Principal, table: Identifier, is_dry_run: bool = False) -> 
 def _publish(
     row: Table, report: BranchReport, staged: list[str]
 ) -> lance_repair_operations.RepairTable:
-    """Stage a copy of the last whole version with the next number."""
-    path = _stored(row, report.branch)[report.last_whole or 0]
+    """Stage a copy of the last complete version with the next number."""
+    path = _stored(row, report.branch)[report.last_complete or 0]
     store = stores.store_of(row.location)
     content, _ = store.read(f"{row.location}/{path}", _MAX_MANIFEST)
     directory = lance_naming.versions_directory(report.branch)
@@ -138,7 +138,7 @@ def _publish(
         location=row.location,
         head=report.newest,
         retired=report.missing,
-        summary={"from_version": report.last_whole, "fault": report.fault},
+        summary={"from_version": report.last_complete, "fault": report.fault},
     )
 
 
@@ -152,12 +152,12 @@ def _report(row: Table, branch: str) -> BranchReport:
     used = rows.aggregate(most=Max("version"))["most"] or 0
     stored = _stored(row, branch)
     unlisted = tuple(sorted(set(stored) - set(visible) - _deleted(row, branch)))
-    last_whole = next(_whole(row, branch, visible, stored), None)
+    last_complete = next(_complete_versions(row, branch, visible, stored), None)
     return BranchReport(
         branch=branch,
         newest=newest,
         fault=_fault(row, branch, visible, used),
-        last_whole=last_whole,
+        last_complete=last_complete,
         missing=tuple(sorted(version for version in visible if version not in stored)),
         unlisted=tuple(version for version in unlisted if newest is None or version > newest),
         next_number=max([used, *stored]) + 1,
@@ -176,10 +176,10 @@ def _fault(row: Table, branch: str, visible: dict[int, str], used: int) -> str:
     return ""
 
 
-def _whole(
+def _complete_versions(
     row: Table, branch: str, visible: dict[int, str], stored: dict[int, str]
 ) -> Iterator[int]:
-    """The versions whose files are whole, the newest first."""
+    """The versions whose files are complete, the newest first."""
     for version in islice(sorted(visible, reverse=True), _MOST_TRIED):
         path = stored.get(version)
         if path and not _fault_of(row, branch, version, f"{row.location}/{path}"):
@@ -187,7 +187,7 @@ def _whole(
 
 
 def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
-    """The fault of the files of a version; empty if they are whole."""
+    """The fault of the files of a version; empty if they are complete."""
     try:
         contents, _ = manifests.read(
             table=row.identifier,

@@ -1,4 +1,4 @@
-"""Repairing a Lance table: what the ledger gets when a whole version is published again."""
+"""Repairing a Lance table: the changes of the ledger when a complete version is published again."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from catalog.services.tables.cleanup_operations import ranges
 
 @dataclass(frozen=True, kw_only=True)
 class RepairTable(WriteVersion):
-    """Publish a copy of a whole version under a new number, and retire versions without files."""
+    """Publish a copy of a complete version under a new number, and retire versions without files."""
 
     name = "RepairTable"
     action = "version.repair"

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Collection, Sequence
 
 from django.db.models import Q
+from django.db.models.expressions import RawSQL
 
 from catalog import access
 from catalog.access import On, Principal
@@ -113,6 +114,11 @@ def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Name
     return holding_each([path], apart_from=apart_from)[path]
 
 
+def any_of(texts: Collection[str]) -> RawSQL:
+    """The texts for a lookup with ``__in``, as one parameter, however many they are."""
+    return RawSQL("SELECT unnest(%s::text[])", [list(texts)])
+
+
 def holding_each(
     paths: Collection[str], *, apart_from: int | None = None
 ) -> dict[str, list[tuple[str, Namespace]]]:
@@ -122,7 +128,7 @@ def holding_each(
     names = {directory.rpartition("/")[2] for directory in directories}
     uuids = {uuid.UUID(match[1]) for name in names if (match := _UUID.search(name))}
     rows = Namespace.objects.holding_locations().exclude(pk=apart_from or 0)
-    rows = rows.filter(Q(location__in=directories) | Q(uuid__in=uuids))
+    rows = rows.filter(Q(location__in=any_of(directories)) | Q(uuid__in=uuids))
     held: dict[str, list[tuple[str, Namespace]]] = {}
     unplaced: list[Namespace] = []
     for row in rows:
@@ -178,8 +184,8 @@ def require_path(actor: Principal, path: str, *, apart_from: int | None = None) 
     _require_create(actor, path, holding(path, apart_from=apart_from))
 
 
-def _require_create(actor: Principal, path: str, found: list[tuple[str, Namespace]]) -> None:
-    if not may_create(actor, innermost := _innermost(found)):
+def _require_create(actor: Principal, path: str, rows: list[tuple[str, Namespace]]) -> None:
+    if not may_create(actor, innermost := _innermost(rows)):
         raise taken(actor, path, innermost[0])
 
 
@@ -190,8 +196,8 @@ def may_create(actor: Principal, innermost: Sequence[Namespace]) -> bool:
     return any(access.holds(actor, Privilege.CREATE, row) for row in innermost)
 
 
-def _innermost(found: Sequence[tuple[str, Namespace]]) -> list[Namespace]:
-    return [row for directory, row in found if directory == found[0][0]]
+def _innermost(rows: Sequence[tuple[str, Namespace]]) -> list[Namespace]:
+    return [row for directory, row in rows if directory == rows[0][0]]
 
 
 def taken(actor: Principal, location: str, holder: Namespace) -> LocationTaken:

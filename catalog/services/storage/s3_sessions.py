@@ -14,8 +14,9 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from cachetools import TTLCache
 
 from catalog.errors import ServiceUnavailable
-from catalog.storage import role_sessions, s3_policies
+from catalog.storage import object_clients, role_sessions, s3_policies
 from catalog.storage.configuration import Key, StoreConfiguration
+from catalog.storage.stores import StorageUnavailable
 
 log = logging.getLogger(__name__)
 # At its debug level botocore logs answers, and with them the credentials.
@@ -103,7 +104,11 @@ def assume_role(
     until, cause = _failures.get(configuration, (0.0, ""))
     if until > started:
         raise _unavailable(configuration, cause)
-    answer = _request(configuration, tuple(directories), write=write, principal=principal)
+    try:
+        with object_clients.availability_of(configuration).calling():
+            answer = _request(configuration, tuple(directories), write=write, principal=principal)
+    except StorageUnavailable as error:
+        raise _unavailable(configuration, error.cause, error.retry_seconds) from None
     if isinstance(answer, Session):
         with _lock:
             _successes[configuration] = True
@@ -191,9 +196,12 @@ def _policy(
     return (), ""
 
 
-def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:
+def _unavailable(
+    configuration: StoreConfiguration, cause: str, retry_seconds: int = 1
+) -> ServiceUnavailable:
     return ServiceUnavailable(
-        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}"
+        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}",
+        retry_seconds=retry_seconds,
     )
 
 

@@ -45,7 +45,8 @@ class CreateMode(StrEnum):
 class CreateNamespace(Operation):
     """Create a namespace in an existing one. The result is its row.
 
-    Overwrite drops the existing namespace with everything in it, and creates an empty one.
+    Overwrite drops the existing namespace with everything in it, and creates an empty one with the
+    same storage profile.
     """
 
     name = "CreateNamespace"
@@ -78,6 +79,8 @@ class CreateNamespace(Operation):
                 raise NamespaceAlreadyExists(self.namespace)
             access.require(batch.actor, Privilege.MANAGE, existing)
             drop_subtree(batch, existing)
+        if parent._state.adding:  # created by this batch, which inserts all namespaces together
+            batch.flush()
         row = Namespace(
             location=_claim(batch, self.properties, within=parent.identifier),
             path=list(self.namespace),
@@ -86,6 +89,7 @@ class CreateNamespace(Operation):
             name=self.namespace[-1],
             properties=dict(self.properties),
             owner=batch.actor.name,
+            storage_profile_id=None if existing is None else existing.storage_profile_id,
         )
         batch.add(row)
         batch.record(str(row), after={"properties": row.properties})

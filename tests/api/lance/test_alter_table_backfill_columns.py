@@ -68,6 +68,7 @@ def append(*numbers: int) -> None:
     insert(actor=SYSTEM, table=T, data=data.to_reader())
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_job_fills_the_column(lance, table):
     answer = lance.post(PATH, {"column": "twice"}, status=202)
     assert list(answer) == ["job_id"]
@@ -159,6 +160,7 @@ def test_hints_for_clusters_are_accepted(lance, table):
     assert None not in rows().values()
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_branch(lance, table):
     def make(dataset):
         dataset.create_branch("dev", dataset.version)
@@ -186,6 +188,7 @@ def test_names_and_types(lance, table):
 # --- others at the same time
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_concurrent_append_is_no_conflict(lance, table, monkeypatch):
     """The append commits first, and the job continues with its rows."""
     real, seen_operations = ledger_namespace.commit, []
@@ -219,6 +222,7 @@ def test_a_concurrent_delete_is_retried(lance, table, monkeypatch):
     assert rows() == {1: 2, 3: 6, 4: 8, 5: 10, 6: 12}
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_resumed_job_continues_after_committed_fragments(lance, table, monkeypatch):
     body = {"column": "twice", "commit_granularity": 1}
     job_id = lance.post(PATH, body, status=202)["job_id"]

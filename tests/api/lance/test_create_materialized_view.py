@@ -41,6 +41,7 @@ def body(query=QUERY, *fields: pa.Field, **more):
     }
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_new_view_is_an_empty_table(lance, source):
     assert lance.post(PATH, body(), status=201) == {"version": 1}
     row = Table.objects.named(VIEW).get()
@@ -71,6 +72,7 @@ def test_a_new_view_is_an_empty_table(lance, source):
     assert not Job.objects.exists()
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_with_data_starts_a_job(lance, source):
     answer = lance.post(PATH, body(with_no_data=False), status=201)
     assert sorted(answer) == ["job_id", "version"]
@@ -132,6 +134,7 @@ def test_a_view_of_a_view(lance, source):
     assert MaterializedView.objects.get(table__name="w").source.name == "v"
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_dropping_the_table_drops_the_view(lance, source):
     for ending in ("drop", "deregister"):
         lance.post(PATH, body(), status=201)

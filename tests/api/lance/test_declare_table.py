@@ -119,7 +119,7 @@ def test_an_explicit_location_is_used(lance: Lance, warehouse: Path):
         ("/", "is empty"),
         ("a\nb", "control character"),
         ("a\0b", "control character"),
-        ("s3://bucket/t", "is outside the object storage"),
+        ("s3://bucket/t", "not allowed, except below the location of the namespace"),
         ("hdfs://host/t", "uses hdfs://"),
         ("file://host/t", "does not serve"),
         ("{warehouse}/" + "x" * 2100, "longer than"),

@@ -74,6 +74,7 @@ def index(make: Callable[[LanceDataset], Any]) -> None:
 # --- vectors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_the_nearest_rows_come_first(lance, table):
     hits = ask(lance, **NEAR)
     assert hits.schema.names == ["id", "text", "v", "_distance"]
@@ -230,6 +231,7 @@ def test_parameters_of_an_index_search(lance, indexed, options):
     assert ("ANN" in plan) == ("bypass_vector_index" not in options)
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_batch_on_an_index_with_an_offset(lance, indexed):
     vectors = [indexed["v"][7].as_py(), indexed["v"][9].as_py()]
     body = {"vector": {"multi_vector": vectors}, "nprobes": 4, "refine_factor": 9, **IDS}
@@ -358,6 +360,7 @@ def structured(lance: Lance, query: dict[str, Any]) -> set[int]:
     return set(text_search(lance, structured_query={"query": query}))
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_texts_are_ranked_by_their_score(lance, texts):
     fox = {"string_query": {"query": "fox"}}
     hits = ask(lance, vector={}, k=0, full_text_query=fox)
@@ -401,6 +404,7 @@ def test_a_match_without_column_searches_all_indexed_columns(lance, texts):
     assert structured(lance, {"match": {"terms": "cat"}}) == {0, 1, 2, 3}
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_phrase_queries(lance, texts):
     assert structured(lance, {"phrase": {"terms": "red dog"}}) == {2}
     assert structured(lance, {"phrase": {"terms": "dog red", "column": "text"}}) == set()
@@ -462,6 +466,7 @@ def test_new_versions_are_visible_immediately_and_old_ones_are_kept(lance, table
         assert ask(lance, **SCAN, version=version).num_rows == 8 * version
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_branch_has_its_own_rows(lance, table):
     lance.post("/v1/table/w$t/branches/create", {"name": "dev"})
     lance.post("/v1/table/w$t/insert?branch=dev", raw=stream(rows()))

@@ -85,6 +85,7 @@ def source_version_and_error() -> tuple[int | None, str]:
     return view.source_version, view.error
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_the_first_refresh_fills_the_view(lance, source):
     make_view(lance)
     answer = lance.post(PATH, {}, status=202)
@@ -116,6 +117,7 @@ def test_the_first_refresh_fills_the_view(lance, source):
     assert view.refreshed_at is not None
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_appended_rows_are_added(lance, view):
     append(4)
     append(0, 5)
@@ -167,6 +169,7 @@ def test_other_changes_rebuild_the_view(lance, view, change, expected):
     assert source_version_and_error() == (2, "")
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_a_rebuild_keeps_the_views_indexes(lance, view):
     lance.post("/v1/table/ws$v/create_index", {"column": "id", "index_type": "BTREE"})
     delete(actor=SYSTEM, table=SOURCE, predicate="id = 2")

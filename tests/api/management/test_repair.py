@@ -31,7 +31,7 @@ def test_a_dry_run_reports(management: Management, table):
                 "branch": "",
                 "newest": 2,
                 "fault": "version 2, the newest: its manifest is missing",
-                "last_whole": 1,
+                "last_complete": 1,
                 "missing": [2],
                 "unlisted": [],
             }
@@ -59,7 +59,7 @@ def test_tables_that_cannot_be_repaired(management: Management, table):
     )
     management.refused(404, "table-not-found", "does not exist", "POST tables/ws$i/repair", {})
     final_path(table, 1).unlink()
-    error = "has no version whose files are whole"
+    error = "has no version whose files are complete"
     management.refused(409, "invalid-table-state", error, f"POST {REPAIR}", {})
     management.refused(400, "invalid-input", "dryrun", f"POST {REPAIR}", {"dryrun": True})
 

@@ -2,16 +2,19 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
 
+from tests.clients import jars
 from tests.clients.iceberg_kit import CORE
 from tests.clients.jars import Jar
 from tests.engines import toolkit
 
 DIRECTORY = Path(__file__).parent
 PROGRAM = DIRECTORY / "Orders.java"
+SIGNED_PROGRAM = DIRECTORY / "Signed.java"
 VERSION = "1.11.0"
 COMPILER = Jar(
     "org.eclipse.jdt",
@@ -46,6 +49,24 @@ _DATA = (
         "31748bb5006d2f86ee1853754ea9d4bae26784d1a651aecd6fb87faf770ca0ba",
     ),
 )
+S3_LIBRARIES = {
+    jars.ICEBERG: (jars.RUNTIME, jars.AWS),
+    "1.10.1": (
+        Jar(
+            _ICEBERG,
+            "iceberg-spark-runtime-4.0_2.13",
+            "1.10.1",
+            "2192a0881ed0f5773b5a83a8820d2b0b2069beec203028643a1c338551007f09",
+        ),
+        Jar(
+            _ICEBERG,
+            "iceberg-aws-bundle",
+            "1.10.1",
+            "86bf20892ea5b4c17688f19b075399885f6aa5303f6b2dc9f491e76ceef9633b",
+        ),
+    ),
+}
+"""Iceberg with its libraries for S3, by version: the newest, and the last that signs at `s3.signer.endpoint`."""
 # The name of the jar without its version, with a hyphen at the end.
 _OF_PYSPARK = (
     *("hadoop-client-api-", "hadoop-client-runtime-", "avro-1", "slf4j-api-", "RoaringBitmap-"),
@@ -56,31 +77,40 @@ _OF_PYSPARK = (
 _SECONDS = 180
 
 
-def prepare() -> None:
+def prepare(libraries: Sequence[Jar] = (*CORE, *_DATA)) -> None:
     """Fetch the compiler and the library. Raises Missing, NotFetched."""
     toolkit.hadoop_java()
-    toolkit.fetch(COMPILER, *CORE, *_DATA)
+    toolkit.fetch(COMPILER, *libraries)
 
 
-def run(program: str, name: str, directory: Path) -> str:
+def run(
+    program: str,
+    name: str,
+    directory: Path,
+    *arguments: str,
+    libraries: Sequence[Jar] = (*CORE, *_DATA),
+) -> str:
     """Compile and run a class; return its output. Fails with its error output."""
     (directory / f"{name}.java").write_text(program, encoding="utf-8")
-    compiler, *files = toolkit.fetch(COMPILER, *CORE, *_DATA)
-    jars = Path(pyspark.__file__).parent / "jars"
-    files += [file for start in _OF_PYSPARK for file in sorted(jars.glob(f"{start}*.jar"))]
+    compiler, *files = toolkit.fetch(COMPILER, *libraries)
+    of_pyspark = Path(pyspark.__file__).parent / "jars"
+    files += [file for start in _OF_PYSPARK for file in sorted(of_pyspark.glob(f"{start}*.jar"))]
     class_path = os.pathsep.join(map(str, [directory, *files]))
     java = toolkit.hadoop_java()
     _run(java, "-jar", str(compiler), "-17", "-nowarn", "-cp", class_path, str(directory))
-    return _run(java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", class_path, name)
+    return _run(java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", class_path, name, *arguments)
 
 
 def _run(java: str, *arguments: str) -> str:
+    # Without credentials of the developer's shell: clients have what the server gives them.
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("AWS_")}
     completed = subprocess.run(
         toolkit.polite([java, *arguments]),
         capture_output=True,
         text=True,
         check=False,
         timeout=_SECONDS,
+        env=environment | {"AWS_EC2_METADATA_DISABLED": "true"},
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr[-5000:]
     return completed.stdout

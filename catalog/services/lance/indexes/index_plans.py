@@ -91,6 +91,8 @@ class Plan:
     """Cost of the build, in rows of a BTREE."""
     config: dict[str, Any] | None = None
     """Parameters of a scalar index in Lance's own form; they replace the defaults of its type."""
+    replaces: bool = False
+    """True if the build replaces an index of the same name."""
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -107,6 +109,7 @@ def plan_index(
     *,
     existing: Mapping[str, tuple[str, tuple[str, ...]]],
     scalar_only: bool = False,
+    replaces: bool = False,
 ) -> Plan:
     """Validate a requested index and return the plan of its build.
 
@@ -124,13 +127,13 @@ def plan_index(
     cost = dataset.count_rows() * kind.cost
     if not kind.is_vector:
         options = _text_options(index) if kind.name == "INVERTED" else {}
-        return Plan(name, column, kind.name, options, cost)
+        return Plan(name, column, kind.name, options, cost, replaces=replaces)
     dimension = None if lance_field is None else _dimension(lance_field)
     options = _vector_options(index, kind, dimension)
     if dimension is not None:  # otherwise Lance refuses the column
         require_vectors(dataset, column, kind, options)
         cost = cost * max(dimension, _COST_DIMENSION) // _COST_DIMENSION
-    return Plan(name, column, kind.name, options, cost)
+    return Plan(name, column, kind.name, options, cost, replaces=replaces)
 
 
 def build(
@@ -142,6 +145,7 @@ def build(
 ) -> None:
     """Build and commit the index; with ``replace`` it replaces the index of the same name."""
     kind = get_kind(plan.index_type)
+    replace = replace or plan.replaces
     options = {"name": plan.name, "replace": replace, "progress_callback": progress, **plan.options}
     if kind.is_vector:
         dataset.create_index(plan.column, kind.lance_name, **options)

@@ -80,23 +80,25 @@ def create_index(
     index: NewIndex,
     branch: str = "",
     scalar_only: bool = False,
+    replace: bool = False,
 ) -> str | None:
     """Build an index on a column of the newest version; return the transaction's id.
 
     If the build would take too long for a request, a job runs it and the transaction follows the
-    job. Raises IndexAlreadyExists, ColumnNotFound, and InvalidInput for a type that does not fit
+    job. With ``replace`` the new index replaces the index of the same name. Raises IndexAlreadyExists, ColumnNotFound, and InvalidInput for a type that does not fit
     the column, a parameter out of range or too few rows to train with.
     """
     access.require(actor, Privilege.WRITE, On.table(table))
     dataset = datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
-        existing = [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
+        existing = [] if replace else [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
         plan = index_plans.plan_index(
             table,
             dataset,
             index,
             existing={summary.name: (summary.type, summary.columns) for summary in existing},
             scalar_only=scalar_only,
+            replaces=replace,
         )
         is_large = plan.cost > settings.MONODON_INDEX_IN_REQUEST_ROWS
         if is_large:
@@ -196,6 +198,13 @@ def drop_index(*, actor: Principal, table: Identifier, index: str, branch: str =
         may_commit=require_unchanged,
     )
     return written.transaction_id
+
+
+def prewarm_index(*, actor: Principal, table: Identifier, index: str) -> None:
+    """Load an index of the newest version into this process's cache. Raises IndexNotFound."""
+    dataset = datasets.read(actor=actor, table=table)
+    with refusing(table):
+        dataset.prewarm_index(find_index(table, index_summaries(dataset), index).name)
 
 
 def list_indexes(

@@ -11,7 +11,13 @@ from functools import partial
 import urllib3
 
 from catalog.errors import CatalogError
-from catalog.services.storage.profile_checks import access, clients, connection, objects
+from catalog.services.storage.profile_checks import (
+    access,
+    clients,
+    connection,
+    leftovers,
+    objects,
+)
 from catalog.services.storage.profile_checks.clients import Mint
 from catalog.services.storage.profile_checks.results import (
     CheckEnded,
@@ -203,12 +209,22 @@ def _remove_objects(trial: Trial, writing: CheckStatus) -> CheckResult:
             if writing == CheckStatus.FAILED:
                 raise CheckSkipped("The server can neither write nor list") from error
             names = [*objects.NAMES, *clients.NAMES]
-        return f"{objects.remove(trial, names)} objects removed"
+        removed = f"{objects.remove(trial, names)} objects removed"
+        return f"{removed}{_remove_leftovers(trial.configuration)}"
 
     result = _perform(Check("cleanup", "Test objects removed", remove), trial, set(), math.inf)
     if result.status == CheckStatus.FAILED:
         return replace(result, remedy=f"Remove the objects below {trial.directory} yourself.")
     return result
+
+
+def _remove_leftovers(configuration: StoreConfiguration) -> str:
+    """Remove the objects of earlier tests, and say how many. They do not make a profile wrong."""
+    try:
+        count = leftovers.remove(configuration)
+    except OSError as error:
+        return f"; those of earlier tests cannot be removed: {error}"
+    return f", and {count} of earlier tests" if count else ""
 
 
 def scrub(text: str, configuration: StoreConfiguration) -> str:

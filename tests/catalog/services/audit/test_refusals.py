@@ -127,7 +127,7 @@ def test_equal_refusals_within_a_minute_share_one_row(db, clock):
     assert [row.after for row in (other, counted) if row.target == "ws.t"] == [{"times": 499}]
     clock.now += 61
     note(PermissionDenied("no"))
-    assert len(written()) == 4, "after the minute it is told again"
+    assert len(written()) == 4, "the refusal is recorded again after a minute"
 
 
 def test_the_number_of_different_refusals_is_bounded(db, clock):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from celery import current_app
-from django.utils import timezone
+from django.db.models import DateTimeField, Value
 from kombu.exceptions import OperationalError
 
 from catalog.access import Principal, tokens
@@ -33,7 +33,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture(autouse=True)
 def _now(monkeypatch):
-    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    monkeypatch.setattr(jobs, "database_now", lambda: Value(NOW, DateTimeField()))
 
 
 @pytest.fixture(autouse=True)

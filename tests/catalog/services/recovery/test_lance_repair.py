@@ -8,6 +8,7 @@ import pytest
 
 from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidTableState, PermissionDenied, TableHasNoData
+from catalog.formats.lance.naming import NamingScheme, final_manifest_path
 from catalog.models import AuditEvent, Table, TableVersion
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
@@ -15,6 +16,7 @@ from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.recovery import lance_repair
 from catalog.services.recovery.lance_repair import BranchReport
+from catalog.storage import lance_options
 from tests.factories import files, final_path, make_lance_table, make_table, snapshot
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +48,7 @@ def numbers() -> list[int]:
     return list(rows.values_list("version", flat=True))
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_repair_leaves_a_readable_table_unchanged(table):
     before, on_disk = snapshot(), files(table.location)
     for is_dry_run in (True, False):
@@ -55,8 +58,8 @@ def test_repair_leaves_a_readable_table_unchanged(table):
     assert (snapshot(), files(table.location)) == (before, on_disk)
 
 
-def test_repair_retires_a_version_without_manifest(table):
-    final_path(table, 3).unlink()
+def test_repair_retires_a_version_without_manifest(everywhere, table):
+    everywhere.remove(f"{table.location}/{final_manifest_path('', 3, NamingScheme.V2)}")
     lance_datasets.clear_caches()
     planned = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=True)
     fault = "version 3, the newest: its manifest is missing"
@@ -77,18 +80,22 @@ def test_repair_retires_a_version_without_manifest(table):
     }
     append(6)
     assert (ids(), numbers()) == ([1, 2, 3, 4, 6], [1, 2, 4, 5])
-    assert lance.dataset(table.location).count_rows() == 5
+    dataset = lance.dataset(
+        table.location, storage_options=lance_options.storage_options(table.location)
+    )
+    assert dataset.count_rows() == 5
 
 
-def test_repair_retires_a_version_without_data_file(table):
-    older = set(Path(f"{table.location}/data").iterdir())
+def test_repair_retires_a_version_without_data_file(everywhere, table):
+    data = f"{table.location}/data"
+    older = set(everywhere.files(data))
     append(6)
-    (added,) = set(Path(f"{table.location}/data").iterdir()) - older
-    added.unlink()
+    (added,) = set(everywhere.files(data)) - older
+    everywhere.remove(f"{data}/{added}")
     lance_datasets.clear_caches()
     result = lance_repair.repair(actor=SYSTEM, table=T)
     assert result.branches[0].fault == (
-        f"version 4, the newest: its file 'data/{added.name}' is missing"
+        f"version 4, the newest: its file 'data/{added}' is missing"
     )
     assert (result.published, numbers(), ids()) == ({"": 5}, [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
 
@@ -114,7 +121,7 @@ def test_repair_refuses_a_table_without_readable_version(table):
     for version in (1, 2, 3):
         final_path(table, version).unlink()
     before, on_disk = snapshot(), files(table.location)
-    with pytest.raises(InvalidTableState, match="has no version whose files are whole"):
+    with pytest.raises(InvalidTableState, match="has no version whose files are complete"):
         lance_repair.repair(actor=SYSTEM, table=T)
     assert (snapshot(), files(table.location)) == (before, on_disk)
 

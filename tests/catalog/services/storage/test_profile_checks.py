@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from catalog.services.storage import profiles, s3_sessions
-from catalog.services.storage.profile_checks import runner
+from catalog.services.storage.profile_checks import leftovers, runner
 from catalog.services.storage.profile_checks.results import CheckResult, CheckStatus
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreConfiguration
 from tests.catalog.services.storage.rewriting_proxy import RewritingProxy
@@ -126,6 +126,26 @@ def test_other_objects_of_the_root_stay(on_s3, s3):
     before = s3.keys(bucket)
     results_of(replace(on_s3, client_access=ClientAccess.NONE))
     assert s3.keys(bucket) == before
+
+
+def test_objects_of_earlier_tests_are_removed_after_a_day(on_s3, s3, monkeypatch):
+    bucket = on_s3.roots[0].removeprefix("s3://").partition("/")[0]
+    left = [
+        "root/.monodon-test-1/object",
+        "root/.monodon-test-1/t/data/1",
+        "other/.monodon-test-2/a",
+    ]
+    kept = ["elsewhere/.monodon-test-3/a", "root/t/.monodon-test-4", "root/monodon-test-5/a"]
+    for key in left + kept:
+        s3.client().put_object(Bucket=bucket, Key=key, Body=b"x")
+    roots = (*on_s3.roots, f"s3://{bucket}/other")
+    configuration = replace(on_s3, client_access=ClientAccess.NONE, roots=roots)
+    assert "earlier" not in results_of(configuration)["cleanup"].cause
+    assert s3.keys(bucket) == sorted(left + kept)
+    monkeypatch.setattr(leftovers, "MIN_AGE_SECONDS", -60)
+    cleanup = results_of(configuration)["cleanup"]
+    assert (cleanup.status, cleanup.cause.partition(", ")[2]) == (PASSED, "and 3 of earlier tests")
+    assert s3.keys(bucket) == sorted(kept)
 
 
 def test_every_root_is_used(on_s3, s3):

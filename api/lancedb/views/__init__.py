@@ -1,0 +1,1 @@
+"""The operations whose requests or answers differ from those of the Lance protocol."""

@@ -1,0 +1,198 @@
+"""Requests to a server, and their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+from monodon.client.errors import RequestFailed, Unreachable
+from monodon.client.names import Name, delimiter_of, join, path_segment
+
+if TYPE_CHECKING:
+    import httpx
+
+_NAMES = ("namespace", "table")
+"""Parameters of queries that name an object."""
+
+
+class Unset:
+    """The type of ``UNSET``."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+"""Stands for a field of a body that is not sent. ``None`` is sent as null."""
+
+
+def fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not UNSET}
+
+
+def segment(value: object) -> str:
+    """A value as one segment of a path."""
+    return quote(str(value), safe="")
+
+
+class Sender:
+    """Sends requests with an API key. Use it as a context manager, or call ``close``.
+
+    ``timeout``: seconds for connecting, and between two parts of an answer.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:2333",
+        api_key: str | None = None,
+        *,
+        timeout: float = 60.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._api_key = api_key
+        self._timeout = timeout
+        self._transport = transport
+        self._client: httpx.Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def send(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        name: Name | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Return the JSON of the answer; None if it is empty. ``{}`` in the path stands for ``name``.
+
+        Raises RequestFailed, Unreachable.
+        """
+        path, parameters = _address(path, query, name)
+        with self._errors():
+            response = self._http().request(
+                verb, path, params=parameters, json=body, headers=headers
+            )
+        if response.is_error:
+            raise failure(response)
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise Unreachable(f"{self.url} does not answer like a Monodon server") from None
+
+    def lines(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        name: Name | None = None,
+    ) -> Iterator[str]:
+        """The lines of a streamed answer. Raises RequestFailed, Unreachable."""
+        path, parameters = _address(path, query, name)
+        with (
+            self._errors(),
+            self._http().stream(verb, path, params=parameters) as response,
+        ):
+            if response.is_error:
+                response.read()
+                raise failure(response)
+            yield from response.iter_lines()
+
+    def _http(self) -> httpx.Client:
+        import httpx
+
+        if self._client is None:
+            headers = {"user-agent": "monodon-client"}
+            if self._api_key:
+                headers["x-api-key"] = self._api_key
+            self._client = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=self._timeout,
+                transport=self._transport,
+            )
+        return self._client
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        import httpx
+
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unreachable(f"No server answers at {self.url}: {error}") from error
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise Unreachable(f"{self.url} is not a URL such as http://127.0.0.1:2333") from error
+        except httpx.RemoteProtocolError as error:
+            hint = ""
+            if urlsplit(self.url).scheme == "http":
+                hint = ". If the server is reached over TLS, use a URL with https"
+            raise Unreachable(f"{self.url} closed the connection: {error}{hint}") from error
+        except httpx.TransportError as error:
+            raise Unreachable(f"{self.url} did not answer completely: {error}") from error
+
+
+def _address(
+    path: str, query: Mapping[str, Any] | None, name: Name | None
+) -> tuple[str, dict[str, Any]]:
+    """The path and the parameters of a request, with names joined by one delimiter."""
+    query = {key: value for key, value in (query or {}).items() if value is not None}
+    names = [query[key] for key in _NAMES if key in query]
+    delimiter = query.get("delimiter") or delimiter_of(name, *names)
+    for key in _NAMES:
+        if key in query:
+            query[key] = join(query[key], delimiter)
+    if delimiter != "$":
+        query["delimiter"] = delimiter
+    for key, value in query.items():
+        if isinstance(value, bool):
+            query[key] = str(value).lower()
+    if name is not None:
+        path = path.replace("{}", path_segment(name, delimiter), 1)
+    return path, query
+
+
+def failure(response: httpx.Response) -> RequestFailed:
+    """The error of an answer in the form of the management API or of one of the protocols."""
+    try:
+        content = response.json()
+    except ValueError:
+        content = {}
+    if not isinstance(content, dict):
+        content = {}
+    iceberg = content.get("error")
+    if isinstance(iceberg, dict):
+        message, code = str(iceberg.get("message", "")), str(iceberg.get("type", ""))
+    else:
+        texts = [content.get("detail") or content.get("title") or content.get("error")]
+        if "code" in content:  # the Lance protocol has the remedy in the detail
+            texts = [content.get("error"), content.get("detail")]
+        message = ". ".join(str(text).rstrip(".") for text in texts if text)
+        code = str(content.get("type", content.get("code", ""))).rpartition(":")[2]
+    return RequestFailed(
+        message or f"The server answered with {response.status_code} {response.reason_phrase}",
+        status=response.status_code,
+        code=code,
+        request_id=response.headers.get("x-request-id", ""),
+        retry_after=response.headers.get("retry-after", ""),
+    )
+
+
+__all__ = ["UNSET", "Name", "Sender", "Unset", "failure", "fields", "segment"]

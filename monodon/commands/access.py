@@ -1,0 +1,207 @@
+"""Commands for access: grant, revoke, explain, keys."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from monodon.client import UNSET, pages
+from monodon.commands.app import NAME, App, command, confirm, display, fail, root
+from monodon.commands.catalog import annotations_of
+
+Parts = tuple[str, ...]
+
+
+@command(root, "grant")
+@click.argument("principal")
+@click.argument("privileges")
+@click.argument("name", type=NAME)
+@click.option("--dry-run", is_flag=True, help="Print what the principal would lose; no change.")
+def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bool) -> None:
+    """Set the direct grant of PRINCIPAL on a table or namespace.
+
+    PRIVILEGES are separated by commas and replace those of an existing grant: read,write.
+    """
+    client, is_namespace = app.client, _is_namespace(app, name)
+    listed = [text for text in privileges.split(",") if text]
+    if dry_run:
+        _what_if(app, principal, listed, name)
+        return
+    operation = client.set_namespace_grant if is_namespace else client.set_table_grant
+    answer = operation(name, principal=principal, privileges=listed)
+    if app.as_json:
+        app.json(answer)
+    app.say(f"{principal} has {', '.join(answer['privileges'])} on {display(name)}.")
+
+
+@command(root, "revoke")
+@click.argument("principal")
+@click.argument("name", type=NAME)
+@click.option("--dry-run", is_flag=True, help="Print what the principal would lose; no change.")
+def revoke(app: App, *, principal: str, name: Parts, dry_run: bool) -> None:
+    """Remove the direct grant of PRINCIPAL on a table or namespace."""
+    client, is_namespace = app.client, _is_namespace(app, name)
+    if dry_run:
+        _what_if(app, principal, [], name)
+        return
+    operation = client.delete_namespace_grant if is_namespace else client.delete_table_grant
+    operation(name, principal=principal)
+    if app.as_json:
+        app.json({"principal": principal, "name": name})
+    app.say(f"Removed the direct grant of {principal} on {display(name)}.")
+
+
+@command(root, "explain")
+@click.argument("name", type=NAME)
+@click.option("--principal", help="Only this principal.")
+def explain(app: App, *, name: Parts, principal: str | None) -> None:
+    """Show who has which privileges on a table or namespace, and where they come from."""
+    client = app.client
+    operation = (
+        client.explain_namespace_access if _is_namespace(app, name) else client.explain_table_access
+    )
+    holders = list(pages(operation, name, principal=principal))
+    if app.as_json:
+        app.json(holders)
+        return
+    app.table(
+        ["principal", "privileges", "because", "on", "through"],
+        [
+            (
+                holder["principal"],
+                source["privileges"],
+                source["because"],
+                source.get("on"),
+                source["through"],
+            )
+            for holder in holders
+            for source in holder["sources"]
+        ],
+        empty="Nobody has privileges here.",
+    )
+
+
+@root.group("keys")
+def keys() -> None:
+    """API keys: yours, and all keys for administrators."""
+
+
+@command(keys, "ls")
+@click.option("--principal", help="Only keys of this principal.")
+def ls(app: App, *, principal: str | None) -> None:
+    """List API keys."""
+    rows = list(pages(app.client.list_keys, principal=principal))
+    if app.as_json:
+        app.json(rows)
+        return
+    app.table(
+        ["name", "principal", "prefix", "expires at", "last used at", "revoked at"],
+        [
+            (
+                row["name"],
+                row["principal"],
+                row["prefix"],
+                row["expires_at"] or "never",
+                row["last_used_at"],
+                row["revoked_at"],
+            )
+            for row in rows
+        ],
+    )
+
+
+@command(keys, "create")
+@click.argument("name")
+@click.option("--principal", required=True, help="The owner of the key.")
+@click.option("--scope", "scopes", multiple=True, help="A privilege of the key; repeatable.")
+@click.option("--namespace", type=NAME, help="Use the key only in this namespace and below.")
+@click.option("--days", type=click.IntRange(1), help="The lifetime; default: 90.")
+def create(
+    app: App,
+    *,
+    name: str,
+    principal: str,
+    scopes: Sequence[str],
+    namespace: Parts | None,
+    days: int | None,
+) -> None:
+    """Create an API key, and print it. It is not shown again."""
+    answer = app.client.create_key(
+        principal=principal,
+        name=name,
+        scopes=list(scopes) or UNSET,
+        namespace=UNSET if namespace is None else list(namespace),
+        expires_at=UNSET
+        if days is None
+        else (datetime.now(UTC) + timedelta(days=days)).isoformat(),
+    )
+    _show(app, answer["key"], answer)
+
+
+@command(keys, "rotate")
+@click.argument("name")
+@click.option(
+    "--overlap",
+    type=click.IntRange(0),
+    default=3600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the old key stays valid.",
+)
+def rotate(app: App, *, name: str, overlap: int) -> None:
+    """Create a new key with the same rights, which replaces the key NAME."""
+    answer = app.client.rotate_key(name, overlap_seconds=overlap)
+    _show(app, answer["key"], answer)
+
+
+@command(keys, "revoke")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def revoke_key(app: App, *, name: str, yes: bool) -> None:
+    """Revoke an API key. This cannot be undone."""
+    confirm(f"Revoke key '{name}'?", yes=yes)
+    answer = app.client.revoke_key(name)
+    if app.as_json:
+        app.json(answer)
+    app.say(f"Revoked key '{answer['name']}'.")
+
+
+def _show(app: App, key: str, answer: object) -> None:
+    """Print only the key to standard output, so that it can be piped."""
+    if app.as_json:
+        app.json(answer)
+        return
+    click.echo("The key is shown only once:", err=True)
+    click.echo(key)
+
+
+def _is_namespace(app: App, name: Parts) -> bool:
+    return annotations_of(app.client, name)["kind"] == "namespace"
+
+
+def _what_if(app: App, principal: str, privileges: list[str], name: Parts) -> None:
+    if not principal:
+        fail("Name a principal", 2)
+    client = app.client
+    operation = (
+        client.what_if_namespace_grant if _is_namespace(app, name) else client.what_if_table_grant
+    )
+    losses = list(pages(operation, name, principal=principal, privileges=privileges))
+    if app.as_json:
+        app.json(losses)
+        return
+    app.table(
+        ["principal", "before", "after", "lost", "namespaces", "tables"],
+        [
+            (
+                row["principal"],
+                row["before"],
+                row["after"],
+                row["lost"],
+                row["namespaces"],
+                row["tables"],
+            )
+            for row in losses
+        ],
+        empty="Nobody would lose a privilege.",
+    )

@@ -1,0 +1,250 @@
+"""Commands that change objects: label, protect, drop, undrop, register."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from monodon.client import pages
+from monodon.commands.app import (
+    CONFLICT,
+    FAILED,
+    MISSING,
+    NAME,
+    App,
+    command,
+    confirm,
+    display,
+    fail,
+    root,
+)
+from monodon.commands.catalog import annotations_of
+
+Parts = tuple[str, ...]
+
+
+@command(root, "label")
+@click.argument("name", type=NAME)
+@click.argument("labels", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--column", metavar="PATH", help="Label this column of the table.")
+@click.option("--remove", multiple=True, metavar="KEY", help="Remove a label; repeatable.")
+def label(
+    app: App, *, name: Parts, labels: Sequence[str], column: str | None, remove: Sequence[str]
+) -> None:
+    """Set labels of a table, namespace or column. KEY=A,B sets two values.
+
+    Without labels, list those of the object.
+    """
+    annotations = annotations_of(app.client, name)
+    changes: dict[str, list[str]] = {key: [] for key in remove}
+    for text in labels:
+        key, equals, values = text.partition("=")
+        if not equals:
+            fail(f"'{text}' is not KEY=VALUE", 2)
+        changes[key] = [value for value in values.split(",") if value]
+    if changes and annotations["kind"] == "namespace":
+        if column is not None:
+            fail(f"{display(name)} is a namespace and has no columns", 2)
+        annotations = app.client.update_namespace_annotations(name, labels=changes)
+    elif changes and column is not None:
+        annotations = app.client.update_table_annotations(
+            name, columns={column: {"labels": changes}}
+        )
+    elif changes:
+        annotations = app.client.update_table_annotations(name, labels=changes)
+    listed = [
+        *((("", given) for given in annotations["labels"]) if column is None else ()),
+        *(
+            (described["path"], given)
+            for described in annotations["columns"]
+            if column in (None, described["path"])
+            for given in described["labels"]
+        ),
+    ]
+    if app.as_json:
+        app.json([{"column": path, **given} for path, given in listed])
+        return
+    app.table(
+        ["column", "label", "values", "from"],
+        [(path, given["key"], given["values"], given["source"]) for path, given in listed],
+        empty="No labels.",
+    )
+
+
+@command(root, "protect")
+@click.argument("name", type=NAME)
+@click.option("--off", is_flag=True, help="Remove the protection.")
+@click.option("--reason", default="", help="The reason, for the audit trail and approvals.")
+def protect(app: App, *, name: Parts, off: bool, reason: str) -> None:
+    """Protect a table or namespace against drops, or remove the protection."""
+    kind = annotations_of(app.client, name)["kind"]
+    operation = (
+        app.client.set_namespace_protection
+        if kind == "namespace"
+        else app.client.set_table_protection
+    )
+    answer = operation(name, protected=not off, reason=reason)
+    if app.as_json:
+        app.json(answer)
+    app.say(f"{display(name)} is {'' if answer['protected'] else 'not '}protected.")
+
+
+@command(root, "drop")
+@click.argument("name", type=NAME)
+@click.option("--cascade", is_flag=True, help="Also drop everything in a namespace.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
+    """Drop a table, view or namespace. It stays in the trash for its retention time."""
+    client = app.client
+    annotations = annotations_of(client, name)
+    kind, form = annotations["kind"], annotations["format"]
+    if cascade and kind != "namespace":
+        fail(f"--cascade is for namespaces, and {display(name)} is a {kind}", 2)
+    content = " and everything in it" if cascade else ""
+    confirm(f"Drop {kind} {display(name)}{content}?", yes=yes)
+    if kind == "namespace":
+        client.drop_namespace(name, cascade=cascade)
+    elif form == "lance":
+        client.drop_lance_table(name)
+    else:
+        client.drop_iceberg(name, "views" if kind == "view" else "tables")
+    if app.as_json:
+        app.json({"kind": kind, "name": name})
+    app.say(f"Dropped {kind} {display(name)}. To restore it: monodon undrop '{display(name)}'")
+
+
+@command(root, "trash")
+@click.option("--namespace", type=NAME, help="Only what was in this namespace or below it.")
+def trash(app: App, *, namespace: Parts | None) -> None:
+    """List dropped objects."""
+    items = list(pages(app.client.list_trash, namespace=namespace))
+    if app.as_json:
+        app.json(items)
+        return
+    app.table(
+        ["item", "kind", "name", "dropped at", "by", "purged at", "state"],
+        [
+            (
+                item["id"],
+                item["kind"],
+                display(item["name"]),
+                item["dropped_at"],
+                item["dropped_by"],
+                item["purge_at"],
+                item["state"],
+            )
+            for item in items
+        ],
+        empty="The trash is empty.",
+    )
+
+
+@command(root, "undrop")
+@click.argument("name", type=NAME)
+@click.option("--item", type=int, help="The number of the item, if several have the name.")
+@click.option("--new", type=NAME, help="Another name for the object.")
+@click.option("--with-parents", is_flag=True, help="Also restore dropped namespaces above it.")
+def undrop(
+    app: App, *, name: Parts, item: int | None, new: Parts | None, with_parents: bool
+) -> None:
+    """Restore a dropped table, view or namespace from the trash."""
+    if item is None:
+        items = [row["id"] for row in pages(app.client.list_trash) if tuple(row["name"]) == name]
+        if not items:
+            fail(f"{display(name)} is not in the trash", MISSING)
+        if len(items) > 1:
+            listed = ", ".join(map(str, items))
+            fail(f"Several dropped objects had this name: choose --item of {listed}", CONFLICT)
+        item = items[0]
+    answer = app.client.undrop_trash_item(
+        item, new=None if new is None else list(new), with_parents=with_parents
+    )
+    if app.as_json:
+        app.json(answer)
+    app.say(f"Restored {answer['kind']} {display(answer['name'])}.")
+
+
+@command(root, "register")
+@click.argument("location", required=False)
+@click.option("--into", type=NAME, default="$", help="The namespace for the tables.")
+@click.option("--format", "formats", multiple=True, type=click.Choice(["lance", "iceberg"]))
+@click.option("--output", type=click.Path(path_type=Path), help="Write the plan, to be edited.")
+@click.option("--plan", type=click.Path(path_type=Path, exists=True), help="A written plan.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def register(
+    app: App,
+    *,
+    location: str | None,
+    into: Parts,
+    formats: Any,
+    output: Path | None,
+    plan: Path | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Find the tables below a location, and register them."""
+    if (location is None) == (plan is None):
+        fail("Name either a location or a plan with --plan", 2)
+    if plan is not None:
+        try:
+            entries = json.loads(plan.read_text())["tables"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            fail(f"{plan} is not a plan of `monodon register --output`: {error}", 2)
+    else:
+        entries = _planned(app, str(location), into, formats)
+    if output is not None:
+        output.write_text(json.dumps({"tables": entries}, indent=2) + "\n")
+    if dry_run or output is not None or not entries:
+        return
+    confirm(f"Register {len(entries)} tables?", yes=yes)
+    results = app.client.register_stored_tables(tables=entries)["results"]
+    if app.as_json:
+        app.json(results)
+    else:
+        app.table(
+            ["table", "outcome", "message"],
+            [(display(row["table"]), row["outcome"], row["message"]) for row in results],
+        )
+    if any(row["outcome"] == "refused" for row in results):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _planned(app: App, location: str, into: Parts, formats: Any) -> list[Any]:
+    """Print the plan of a location, and return the entries of its new tables."""
+    answer = app.client.plan_registrations(
+        location=location, namespace=list(into), formats=list(formats)
+    )
+    candidates = answer["candidates"]
+    if app.as_json:
+        app.json(answer)
+    else:
+        app.table(
+            ["status", "format", "table", "location"],
+            [
+                (
+                    row["status"],
+                    row["format"],
+                    display(row["table"]),
+                    row["metadata_location"] or row["location"],
+                )
+                for row in candidates
+            ],
+            empty=f"No tables are below {location}.",
+        )
+        counts = Counter(row["status"] for row in candidates)
+        app.say(", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
+    if not answer["is_complete"]:
+        click.echo("There are more tables; plan the directories separately.", err=True)
+    return [
+        {
+            "format": row["format"],
+            "table": row["table"],
+            "location": row["metadata_location"] or row["location"],
+        }
+        for row in candidates
+        if row["status"] == "new"
+    ]

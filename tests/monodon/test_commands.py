@@ -1,0 +1,297 @@
+"""The commands that work over HTTP."""
+
+import json
+import os
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from catalog.access import SYSTEM
+from catalog.models import ApiKey, Job, JobEvent, StorageTest
+from catalog.services.governance import annotations
+from catalog.services.lance import schemas
+from catalog.services.maintenance import job_runner
+from catalog.services.search import documents
+from catalog.services.storage.profile_checks import tests as profile_tests
+from monodon.commands import following
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_root,
+    unchanged,
+)
+from tests.monodon.conftest import CommandLine
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _catalog(monodon):
+    make_root()
+    make_lance_table(("prod", "users"))
+    make_iceberg_table("prod", "orders")
+
+
+def test_ls(monodon):
+    make_namespace("prod", "a.b")
+    assert monodon.lines("ls") == [["namespace", "", "prod"]]
+    rows = [
+        ["namespace", "", 'prod."a.b"'],
+        ["table", "iceberg", "prod.orders"],
+        ["table", "lance", "prod.users"],
+    ]
+    assert monodon.lines("ls", "prod") == rows
+    assert monodon.lines("ls", "-r") == [["namespace", "", "prod"], *rows]
+    assert monodon.lines("ls", "prod$a.b") == monodon.lines("ls", 'prod."a.b"') == []
+    assert monodon.json("ls", "prod")[2] == {
+        "kind": "table",
+        "format": "lance",
+        "name": ["prod", "users"],
+    }
+    monodon.refused(4, "no", "ls", "no")
+
+
+def test_describe_tables_of_both_formats_and_namespaces(monodon):
+    users = monodon.json("describe", "prod.users")
+    assert (users["format"], users["version"]) == ("lance", 1)
+    assert users["columns"][0] == {"name": "id", "type": "int64", "required": False}
+    orders = monodon.run("describe", "prod$orders").stdout
+    assert "format    iceberg\n" in orders
+    assert "\nid\t" in orders
+    assert monodon.json("describe", "prod")["kind"] == "namespace"
+    assert "storage_options" not in json.dumps(users)
+    monodon.refused(4, "prod.no", "describe", "prod.no")
+
+
+def test_history_and_diff_of_a_lance_table(monodon):
+    name = schemas.NewColumn("extra", expression="'x'")
+    schemas.add_columns(actor=SYSTEM, table=("prod", "users"), columns=[name])
+    assert [row[0] for row in monodon.lines("history", "prod.users")] == ["2", "1"]
+    changes = monodon.json("diff", "prod.users", "1", "2")
+    assert [(row["change"], row["column"]) for row in changes] == [("added", "extra")]
+    assert monodon.run("diff", "prod.users", "1").stdout.startswith("+ extra ")
+    assert monodon.run("diff", "prod.users", "2", "2").stdout == "The schemas are equal.\n"
+    monodon.run("diff", "prod.users", "1", "2", "--exit-code", status=8)
+    monodon.refused(4, "9", "diff", "prod.users", "1", "9")
+    monodon.refused(4, "no snapshot 9", "diff", "prod.orders", "9")
+
+
+def test_search(monodon):
+    documents.update()
+    assert [row[2] for row in monodon.lines("search", "orders")] == ["prod.orders"]
+    assert monodon.json("search", "users")["results"][0]["identifier"] == ["prod", "users"]
+
+
+def test_labels_and_protection(monodon):
+    monodon.json("label", "prod.users")
+    with unchanged():
+        monodon.refused(4, "pii", "label", "prod.users", "pii=yes")
+        monodon.refused(2, "is not KEY=VALUE", "label", "prod.users", "pii")
+    annotations.create_label(actor=SYSTEM, key="pii", values=["yes", "no"])
+    assert monodon.lines("label", "prod.users", "pii=yes") == [["", "pii", "yes", "prod.users"]]
+    assert monodon.lines("label", "prod.users", "--remove", "pii") == []
+    assert monodon.lines("label", "prod.users", "pii=no", "--column", "id")[0][:3] == [
+        "id",
+        "pii",
+        "no",
+    ]
+    monodon.run("protect", "prod.users")
+    with unchanged():
+        monodon.refused(5, "protected", "drop", "prod.users", "--yes")
+    monodon.run("protect", "prod.users", "--off")
+    monodon.run("drop", "prod.users", "--yes")
+
+
+def test_drop_and_undrop(monodon):
+    with unchanged():
+        monodon.refused(2, "Confirm with --yes", "drop", "prod.users")
+        monodon.refused(5, "not empty", "drop", "prod", "--yes")
+        monodon.refused(4, "not in the trash", "undrop", "prod.users")
+    for name in ("prod.users", "prod.orders"):
+        assert "monodon undrop" in monodon.run("drop", name, "--yes").stdout
+    assert monodon.lines("ls", "prod") == []
+    assert {row[2] for row in monodon.lines("trash")} == {"prod.users", "prod.orders"}
+    monodon.run("undrop", "prod.users")
+    monodon.run("undrop", "prod.orders", "--new", "prod.sales")
+    assert [row[2] for row in monodon.lines("ls", "prod")] == ["prod.sales", "prod.users"]
+    monodon.run("drop", "prod", "--cascade", "--yes")
+    assert monodon.lines("ls") == []
+
+
+def test_grants(monodon, make_key):
+    etl = CommandLine(make_key("etl"))
+    etl.refused(4, "does not exist", "describe", "prod.users")
+    with unchanged():
+        assert monodon.json("grant", "etl", "read", "prod.users", "--dry-run")[0]["lost"] == []
+    monodon.run("grant", "etl", "read,write", "prod.users")
+    assert etl.json("describe", "prod.users")["kind"] == "table"
+    rows = monodon.lines("explain", "prod.users", "--principal", "etl")
+    assert rows[0][0] == "etl"
+    assert "write" in rows[0][1]
+    with unchanged():
+        (loss,) = monodon.json("revoke", "etl", "prod.users", "--dry-run")
+        assert "write" in loss["lost"]
+        etl.refused(3, "", "grant", "etl", "manage", "prod.users")
+    monodon.run("revoke", "etl", "prod.users")
+    etl.refused(4, "does not exist", "describe", "prod.users")
+
+
+def test_keys(monodon, make_key):
+    make_key("etl")
+    created = monodon.run("keys", "create", "nightly", "--principal", "etl", "--days", "3")
+    key = created.stdout.strip()
+    assert created.stderr == "The key is shown only once:\n"
+    assert CommandLine(key).run("ls").stdout == ""
+    assert ("nightly", "etl") in {tuple(row[:2]) for row in monodon.lines("keys", "ls")}
+    replaced = monodon.json("keys", "rotate", "nightly")
+    assert CommandLine(replaced["key"]).run("ls").stdout == ""
+    with unchanged():
+        monodon.refused(2, "Confirm with --yes", "keys", "revoke", "nightly")
+    monodon.run("keys", "revoke", "nightly", "--yes")
+    assert ApiKey.objects.get(name="nightly").revoked_at is not None
+    monodon.refused(4, "no", "keys", "revoke", "no", "--yes")
+
+
+def test_maintenance_and_jobs(monodon, monkeypatch):
+    assert "health" in monodon.run("maintain", "plan", "prod.users").stdout
+    monodon.run("maintain", "plan")
+    text = monodon.run("maintain", "run", "prod.users", "compact", "--dry-run", "--no-wait").stdout
+    job = Job.objects.get()
+    assert text.startswith(f"Started job {job.pk}.")
+    assert job.is_dry_run
+    assert monodon.lines("jobs", "ls", "--status", "queued")[0][1:4] == [
+        "compact",
+        "prod.users",
+        "queued",
+    ]
+    assert "kind        compact\n" in monodon.run("jobs", "show", str(job.pk)).stdout
+
+    def work(seconds: float) -> None:
+        JobEvent.objects.create(job=job, message="3 files merged")
+        job_runner.run_job(job.pk)
+
+    monkeypatch.setattr(following.time, "sleep", work)
+    watched = monodon.run("maintain", "watch", str(job.pk)).stdout.splitlines()
+    assert watched[0] == "queued"
+    assert watched[-1].startswith(f"Job {job.pk} succeeded")
+    log = monodon.run("jobs", "logs", "-f", str(job.pk)).stdout
+    assert log == monodon.run("jobs", "logs", str(job.pk)).stdout
+    assert "  info     3 files merged\n" in log
+    monodon.run("maintain", "run", "prod.users", "compact", "--no-wait")
+    other = Job.objects.latest("pk")
+    monodon.run("jobs", "cancel", str(other.pk))
+    monodon.run("jobs", "logs", "-f", str(other.pk), status=7)
+    with unchanged():
+        monodon.refused(1, "wash", "maintain", "run", "prod.users", "wash")
+        monodon.refused(4, "999", "jobs", "show", "999999")
+
+
+def test_audit_export(monodon, tmp_path):
+    file = tmp_path / "audit.jsonl"
+    monodon.run("audit", "export", "--action", "table.create", "--output", str(file))
+    assert [json.loads(line)["action"] for line in file.read_text().splitlines()] == [
+        "table.create"
+    ] * len(file.read_text().splitlines())
+    csv = monodon.run("audit", "export", "--format", "csv").stdout.splitlines()
+    assert csv[0].startswith("id,")
+
+
+def test_governance_files(monodon, tmp_path):
+    file = tmp_path / "governance.yaml"
+    file.write_text("version: 1\nnamespaces:\n- {name: [prod], description: Shop}\n")
+    with unchanged():
+        diff = monodon.run("governance", "diff", str(file)).stdout
+        assert diff.endswith("1 would change\n")
+        assert "'Shop'" in diff
+        monodon.run("governance", "diff", str(file), "--exit-code", status=8)
+        monodon.run("governance", "apply", str(file), "--dry-run")
+        result = monodon.run("governance", "apply", str(file), status=2)
+        assert "Confirm with --yes" in result.stderr
+        for text in ("- a", "version: 1\nnamespace: []\n", "principals: []", "a: ["):
+            (tmp_path / "bad.yaml").write_text(text)
+            monodon.refused(2, "bad.yaml", "governance", "diff", str(tmp_path / "bad.yaml"))
+    assert monodon.run("governance", "apply", str(file), "--yes").stdout.endswith("1 changed\n")
+    assert monodon.run("governance", "diff", str(file), "--exit-code").stdout == (
+        "nothing would change\n"
+    )
+    assert "description: Shop" in monodon.run("governance", "export").stdout
+
+
+def test_register(monodon, warehouse, settings, tmp_path):
+    lake = tmp_path / "lake"
+    settings.MONODON_ALLOWED_ROOTS = [str(lake)]
+    lance.write_dataset(pa.table({"id": [1]}), str(lake / "old.lance"))
+    with unchanged():
+        plan = monodon.json("register", str(lake), "--into", "prod", "--dry-run")
+        assert [row["table"] for row in plan["candidates"]] == [["prod", "old"]]
+        monodon.run("register", str(lake), "--into", "prod", "--output", str(tmp_path / "plan"))
+        monodon.refused(2, "Name either", "register")
+    done = monodon.run("register", "--plan", str(tmp_path / "plan"), "--yes").stdout
+    assert done.split("\t")[:2] == ["prod.old", "registered"]
+    assert ["table", "lance", "prod.old"] in monodon.lines("ls", "prod")
+
+
+def test_storage_test(monodon, make_profile, monkeypatch):
+    make_profile(
+        name="lake",
+        roots=["s3://bucket/root"],
+        endpoint="http://127.0.0.1:9",
+        path_style=True,
+        identity="key",
+        key_id="id",
+        secret="the-secret-key",
+    )
+    assert monodon.lines("storage", "ls")[-1][0] == "lake"
+
+    def work(seconds: float) -> None:
+        profile_tests.run_test(StorageTest.objects.get().pk)
+
+    monkeypatch.setattr("monodon.commands.storage.time.sleep", work)
+    output = monodon.run("storage", "test", "lake", status=7).stdout
+    assert "failed" in output
+    assert "refuses the connection" in output
+
+
+# -- the connection
+
+
+def test_login_stores_a_key_that_the_server_accepts(monodon, monkeypatch):
+    path = Path(os.environ["MONODON_CONFIG"])
+    key, monodon.key = monodon.key, ""
+    monodon.refused(3, "monodon login", "ls")
+    result = monodon.run("login", "http://localhost", text="wrong\n", status=3)
+    assert "monodon: " in result.stderr
+    assert not path.exists()
+    monodon.run("login", "http://localhost", text=f"{key}\n")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert monodon.lines("ls") == [["namespace", "", "prod"]]
+    assert monodon.lines("profiles") == [["default", "http://localhost", "*"]]
+    monodon.run("--profile", "b", "login", "http://localhost", text=f"{key}\n")
+    assert [row["current"] for row in monodon.json("profiles")] == [False, True]
+    monodon.run("profiles", "--use", "default")
+    monodon.run("logout", "b")
+    assert monodon.lines("profiles") == [["default", "http://localhost", "*"]]
+    assert key not in monodon.run("profiles").output
+    monodon.refused(1, "There is no profile 'no'", "--profile", "no", "ls")
+
+
+def test_a_principal_without_grants_may_log_in(monodon, make_key):
+    key, monodon.key = make_key("etl"), ""
+    monodon.run("login", "http://localhost", text=f"{key}\n")
+    assert monodon.run("ls").stdout == ""
+
+
+def test_completion(monodon):
+    assert "_MONODON_COMPLETE=bash_complete" in monodon.run("completion", "bash").stdout
+
+
+def test_control_characters_are_not_printed(monodon):
+    annotations.annotate_table(
+        actor=SYSTEM,
+        table=("prod", "users"),
+        changes=annotations.Changes(description="red \x1b[31m"),
+    )
+    assert "\x1b" not in monodon.run("describe", "prod.users").stdout
