@@ -123,7 +123,7 @@ STATE = (
     _webhooks,
     _health,
     background_metrics.jobs,
-    background_metrics.background_processes,
+    background_metrics.workers,
     background_metrics.queues,
 )
 """Functions that read figures of the database and the broker."""
