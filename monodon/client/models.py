@@ -399,6 +399,10 @@ class Job(TypedDict):
     progress: int
     total: int | None
     unit: str
+    engine: str
+    engine_reason: str
+    stages: list[Stage]
+    spark_ui: str
     message: str
     cancel_requested: bool
     actor: str
@@ -443,6 +447,10 @@ class JobWithLog(TypedDict):
     progress: int
     total: int | None
     unit: str
+    engine: str
+    engine_reason: str
+    stages: list[Stage]
+    spark_ui: str
     message: str
     cancel_requested: bool
     actor: str
@@ -936,7 +944,7 @@ class Rule(TypedDict):
     """A setting of policies."""
 
     name: str
-    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time"]
+    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time", "engine"]
     default: Any
     help: str
     formats: list[Literal["lance", "iceberg"]]
@@ -1032,6 +1040,14 @@ class Source(TypedDict):
     on: str
     is_here: bool
     through: str
+
+
+class Stage(TypedDict):
+    """A stage of a job."""
+
+    name: str
+    began_at: str
+    bytes: NotRequired[int]
 
 
 class StartMaintenance(TypedDict):

@@ -349,11 +349,8 @@ class _Compactor:
 
 
 def _bytes_read(rewrite: RewriteResult) -> int:
-    return sum(
-        file.file_size_bytes or 0
-        for fragment in rewrite.original_fragments
-        for file in fragment.files
-    )
+    fragments: Sequence[FragmentMetadata] = rewrite.original_fragments  # type: ignore[attr-defined]
+    return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
 
 
 def _is_open_to_spark(snapshot: Snapshot) -> bool:

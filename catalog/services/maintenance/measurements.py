@@ -22,7 +22,7 @@ from catalog.errors import (
     TableHasNoData,
     TableNotFound,
 )
-from catalog.identifiers import Identifier
+from catalog.identifiers import Identifier, label
 from catalog.models import (
     Job,
     JobStatus,
@@ -38,7 +38,7 @@ from catalog.planning import Planned, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
 from catalog.read_costs import Cost
-from catalog.services.engine import locks
+from catalog.services.engine import audit_records, locks
 from catalog.services.maintenance import (
     iceberg_statistics,
     lance_actions,
@@ -111,9 +111,12 @@ def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     """Measure a table now and record the measurement. Raises TableNotFound, TableHasNoData."""
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
-    health = _record(plan(actor=actor, table=table), now)
-    if health is None:
-        raise TableNotFound(table)
+    planned = plan(actor=actor, table=table)
+    with transaction.atomic():
+        health = _record(planned, now)
+        if health is None:
+            raise TableNotFound(table)
+        audit_records.record(actor, "table.measure", label(table), table=health.table)
     return health
 
 
@@ -204,7 +207,13 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     statistics = measure(row, policy)
     if statistics is None:
         return None
-    statistics = replace(statistics, reads_per_day=usage.reads_per_day(row), **_listed_orphans(row))
+    orphan_files, orphan_bytes = _listed_orphans(row)
+    statistics = replace(
+        statistics,
+        reads_per_day=usage.reads_per_day(row),
+        orphan_files=orphan_files,
+        orphan_bytes=orphan_bytes,
+    )
     health = read_costs.assess(statistics, policy)
     return Measurement(
         row,
@@ -216,19 +225,19 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     )
 
 
-def _listed_orphans(row: Table) -> dict[str, int]:
-    """The orphans that the last job listed, if it was a dry run; a job that removed them leaves none."""
+def _listed_orphans(row: Table) -> tuple[int, int]:
+    """Files and bytes of the orphans that the last job listed, if it was a dry run."""
     succeeded = Job.objects.filter(table=row, kind="remove_orphans", status=JobStatus.SUCCEEDED)
     last = succeeded.order_by("-pk").values_list("is_dry_run", "result").first()
     if last is None or not last[0]:
-        return {}
+        return 0, 0
     result = last[1] or {}
     listed = result.get("planned") or {}
     before = result.get("before") or {}
-    return {
-        "orphan_files": listed.get("orphan_files_count", before.get("orphans", 0)),
-        "orphan_bytes": listed.get("orphan_bytes", before.get("bytes", 0)),
-    }
+    return (
+        int(listed.get("orphan_files_count", before.get("orphans", 0))),
+        int(listed.get("orphan_bytes", before.get("bytes", 0))),
+    )
 
 
 def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:

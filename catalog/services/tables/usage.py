@@ -78,7 +78,7 @@ def flush() -> int:
     columns = [[counted.get((key, read), 0) for key in digests] for read in Read]
     with connection.cursor() as cursor:
         cursor.execute(_ADD, [digests, *columns])
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 def start() -> None:
@@ -113,7 +113,7 @@ def reads_per_day(table: Table) -> float | None:
     reads = max(totals["loads"] or 0, (totals["scans"] or 0) + (totals["queries"] or 0))
     if not reads and days < DAYS:
         return None
-    return round(reads / days, 2)
+    return round(float(reads) / days, 2)
 
 
 def delete_old() -> int:
