@@ -123,6 +123,7 @@ STATE = (
     _webhooks,
     _health,
     background_metrics.jobs,
+    background_metrics.plans,
     background_metrics.background_processes,
     background_metrics.queues,
 )
