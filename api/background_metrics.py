@@ -1,4 +1,4 @@
-"""Figures of jobs, queues, workers and beat for Prometheus, read from the database and the broker."""
+"""Metrics of jobs, workers and beat, read from the database, and of queues, read from the broker."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from django.db.models import Count, ExpressionWrapper, F, FloatField, Max
 from django.db.models.functions import Extract, Now
 from django.utils import timezone
 from kombu.exceptions import OperationalError
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from catalog.models import Heartbeat
 from catalog.services.engine import processes
@@ -21,7 +21,7 @@ _MAX_JUDGED = 20_000
 """The newest jobs whose plans are counted."""
 
 
-def jobs() -> Iterator[GaugeMetricFamily]:
+def jobs() -> Iterator[Metric]:
     active = GaugeMetricFamily(
         "monodon_jobs", "Queued and running jobs.", labels=["kind", "status", "engine"]
     )
@@ -43,6 +43,7 @@ def jobs() -> Iterator[GaugeMetricFamily]:
     )
 
 
+<<<<<<< HEAD
 def plans() -> Iterator[GaugeMetricFamily]:
     activity = job_control.count_activity(
         since=timezone.now() - timedelta(days=1), limit=_MAX_JUDGED
@@ -62,6 +63,9 @@ def plans() -> Iterator[GaugeMetricFamily]:
 
 
 def background_processes() -> Iterator[GaugeMetricFamily]:
+=======
+def workers() -> Iterator[Metric]:
+>>>>>>> integrate
     running = GaugeMetricFamily(
         "monodon_processes",
         f"Workers and beat with a heartbeat within {processes.ALIVE.seconds} s.",
@@ -83,8 +87,7 @@ def background_processes() -> Iterator[GaugeMetricFamily]:
     yield silence
 
 
-def queues() -> Iterator[GaugeMetricFamily]:
-    """Lengths of the queues; nothing if the broker is unavailable."""
+def queues() -> Iterator[Metric]:
     lengths = GaugeMetricFamily(
         "monodon_queue_messages", "Messages that wait in a queue of the broker.", labels=["queue"]
     )

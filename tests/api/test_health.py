@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from api import health
+from api import health, metrics
 from catalog.models import Heartbeat, Job, ProcessRole
 from catalog.services.engine import processes
 from tests.factories import make_table
@@ -75,6 +75,7 @@ def test_metrics_have_jobs_processes_and_queues():
             finished_at=now if number else None,
         )
     report("jobs@a", ProcessRole.JOB_WORKER)
+    metrics._state.forget()
     text = Client().get("/metrics").content.decode()
     values = dict(re.findall(r"^(monodon_\S+) (\S+)$", text, re.MULTILINE))
     assert values['monodon_jobs{engine="",kind="compact",status="queued"}'] == "1.0"

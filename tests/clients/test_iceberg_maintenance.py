@@ -1,4 +1,4 @@
-"""Maintenance of Iceberg tables by a live worker, each job in its own Spark driver."""
+"""Maintenance of Iceberg tables by a live worker, whose Spark driver runs one job after another."""
 
 import json
 import os
@@ -288,21 +288,23 @@ def sizes(table: Table) -> dict[Path, int]:
     return {path: path.stat().st_size for path in files if path.is_file()}
 
 
-def drivers(pk: int) -> list[psutil.Process]:
-    """The processes of a job's driver."""
+def drivers(live: LiveServer) -> list[psutil.Process]:
+    """The processes of the drivers of a server's worker."""
     processes = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("MONODON_JOB") == str(pk):
-                processes.append(process)
+            environment = process.environ()
         except psutil.Error:
             continue
+        is_driver = "MONODON_SPARK_DIRECTORY" in environment
+        if is_driver and environment.get("MONODON_HOME") == str(live.home):
+            processes.append(process)
     return processes
 
 
-def wait_until_drivers_stop(pk: int, within: float) -> None:
+def wait_until_drivers_stop(live: LiveServer, within: float) -> None:
     deadline = time.monotonic() + within
-    while remaining := drivers(pk):
+    while remaining := drivers(live):
         assert time.monotonic() < deadline, remaining
         time.sleep(0.05)
 
@@ -337,19 +339,19 @@ def test_tables_are_correct_after_kills(
     # Canceled: it ends within 10 s, with all its processes.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    running = drivers(pk)
+    running = drivers(live)
     assert len(running) >= 2
     assert "mnj_" not in str([(process.cmdline(), process.environ()) for process in running])
     cancellation = jobs.cancel(pk)
     job = jobs.followed(pk)
     assert (job["finished_at"] - cancellation).total_seconds() < 10
     assert (job["status"], job["error"]) == ("canceled", "canceled on request")
-    assert not drivers(pk)
+    assert not drivers(live)
 
     # JVM killed: the attempt fails with the last output, and is retried.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    for process in drivers(pk):
+    for process in drivers(live):
         if "java" in process.name():
             process.kill()
     job = jobs.wait(pk, lambda job: job["status"] == "queued")
@@ -363,7 +365,7 @@ def test_tables_are_correct_after_kills(
     live._worker.kill_group()
     live._worker.wait(10)
     live._worker.drain()
-    wait_until_drivers_stop(pk, 60)
+    wait_until_drivers_stop(live, 60)
     assert rows(table) == EXPECTED
     assert table.metadata_location == begun, "nothing was committed so far"
     live.start_worker()

@@ -32,8 +32,16 @@ def documented() -> dict[str, set[str]]:
 @pytest.mark.django_db
 def test_the_documentation_lists_every_metric():
     text = Client().get("/metrics").content.decode()
-    types = dict(re.findall(r"^# TYPE (monodon_\w+) (\w+)$", text, re.MULTILINE))
-    assert set(documented()) == set(types)
+    types = set(re.findall(r"^# TYPE (monodon_\w+) \w+$", text, re.MULTILINE))
+    assert types >= {"monodon_database_up", "monodon_commits_total", "monodon_jobs"}
+    assert types - documented().keys() == set()
+
+
+def test_every_documented_metric_is_in_the_code():
+    files = [file for package in ("api", "catalog") for file in (PROJECT / package).rglob("*.py")]
+    code = "\n".join(file.read_text() for file in files)
+    for name in documented():
+        assert f'"{name.removesuffix("_total")}"' in code, name
 
 
 def test_every_metric_of_an_expression_is_documented():

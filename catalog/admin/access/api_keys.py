@@ -20,7 +20,8 @@ from unfold.widgets import (
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services.access import api_keys, key_rules
@@ -51,7 +52,7 @@ class CreateForm(forms.Form):
     )
     principal = forms.CharField(
         required=False,
-        widget=UnfoldAdminTextInputWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "principals"}),
         help_text="Owner of the key, such as etl or user:ada. By default, a new service account with"
         " the name of the key and the access above.",
     )
@@ -63,7 +64,7 @@ class CreateForm(forms.Form):
     )
     namespace = forms.CharField(
         required=False,
-        widget=UnfoldAdminTextInputWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "namespaces"}),
         help_text="Namespace that the key is limited to, with everything below it, such as nyc.weather."
         " By default, the key is valid everywhere.",
     )

@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, is_administrator
 from catalog.admin.audit.filters import (
     ActionFilter,
     ActorFilter,
@@ -29,7 +29,8 @@ from catalog.admin.audit.filters import (
     TransactionFilter,
     search,
 )
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, refuse
+from catalog.admin.form_pages import refuse
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction
@@ -233,11 +234,12 @@ def panel(
     if before is not None:
         rows = rows.filter(pk__lt=before)
     events = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
+    opens = is_administrator(request)
     return Panel(
         columns=("Action", "Target", "Actor", "Time", "Changes"),
         rows=[
             (
-                cells.link(row, row.action),
+                cells.link(row, row.action) if opens else row.action,
                 row.target,
                 cells.who(row.actor),
                 cells.moment(row.at),

@@ -19,7 +19,8 @@ from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import ReadOnlyAdmin, button, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import ReadOnlyAdmin, button
 from catalog.errors import CatalogError, TableNotFound
 from catalog.maintenance_actions import MaintenanceAction
 from catalog.models import Job, Table, TableHealth, TableState
@@ -283,11 +284,3 @@ def start_many(
         messages.warning(request, text)
     if len(refused) > _SHOWN:
         messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
-
-
-def offered(row: Table) -> list[MaintenanceAction]:
-    """The maintenance actions on the page of a table that a worker can run; none without data."""
-    if row.state != TableState.LIVE:
-        return []
-    obstacles = maintenance_scheduler.obstacles(row.format)
-    return [a for a in maintenance_actions.of_format(row.format) if a.key not in obstacles]

@@ -15,6 +15,7 @@ from catalog.access import Principal
 from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
 from catalog.privileges import Privilege
 from catalog.services.storage import namespace_locations
+from catalog.services.storage.namespace_locations import any_of
 from catalog.storage import locations
 
 # What lies below a directory begins with it and a slash; '0' follows '/' in the order of the index.
@@ -69,7 +70,7 @@ class LocationChecks:
         """True if nothing meets a location, neither before this batch nor in it."""
         return (
             location in self._free
-            and self._deregistered.issuperset(self._holders.get(location, ()))
+            and all(pk in self._deregistered for pk in self._holders.get(location, ()))
             and location not in self._above_taken
             and self._taken.isdisjoint((location, *locations.parents(location)))
         )
@@ -93,7 +94,7 @@ def _holders(
     active = Job.objects.filter(
         table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
     )
-    rows = Table.objects.filter(location__in=requested).annotate(has_job=Exists(active))
+    rows = Table.objects.filter(location__in=any_of(requested)).annotate(has_job=Exists(active))
     may_manage_all = actor.holds_everywhere(Privilege.MANAGE)
     holders: dict[str, list[int]] = {location: [] for location in requested}
     for pk, location, state, has_job in rows.values_list("pk", "location", "state", "has_job"):
@@ -115,8 +116,13 @@ def _meeting(requested: Collection[str]) -> tuple[set[str], set[str]]:
     """
     lines = {location: {location, *locations.parents(location)} for location in requested}
     directories = set().union(*lines.values())
-    tables = set(Table.objects.filter(location__in=directories).values_list("location", flat=True))
-    paths = set(IcebergPath.objects.filter(path__in=directories).values_list("path", flat=True))
+    # As arrays: a statement has at most 65,535 parameters.
+    tables = set(
+        Table.objects.filter(location__in=any_of(directories)).values_list("location", flat=True)
+    )
+    paths = set(
+        IcebergPath.objects.filter(path__in=any_of(directories)).values_list("path", flat=True)
+    )
     with connection.cursor() as cursor:
         cursor.execute(_AROUND, [list(requested)])
         around = {location for (location,) in cursor.fetchall()}

@@ -79,7 +79,7 @@ class CreateNamespace(Operation):
                 raise NamespaceAlreadyExists(self.namespace)
             access.require(batch.actor, Privilege.MANAGE, existing)
             drop_subtree(batch, existing)
-        if parent.pk is None:  # created by this batch, which inserts all namespaces together
+        if parent._state.adding:  # created by this batch, which inserts all namespaces together
             batch.flush()
         row = Namespace(
             location=_claim(batch, self.properties, within=parent.identifier),

@@ -245,7 +245,7 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     trash.require_unprotected(rows)
     for row in rows:
         batch.forget_table(row)
-        if row.pk is not None and not purge:
+        if not purge:
             batch.deregistered.add(row.pk)
     batch.defer(_drop_with_purge if purge else _drop, rows)
 

@@ -32,6 +32,7 @@ from catalog.privileges import Privilege, closure
 from catalog.services.engine.commit import commit
 from catalog.services.engine.operation import Operation
 from catalog.services.lance.ledger import registration_operations, version_operations
+from catalog.services.storage import namespace_locations
 from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import (
     make_iceberg_table,
@@ -375,3 +376,20 @@ def test_an_error_index_is_not_reused(table):
     with pytest.raises(CatalogError) as met:
         commit([create(0, 1), create(5, 1)], actor=SYSTEM)
     assert met.value.operation == 1
+
+
+# --- more parameters than a statement may have ------------------------------------------------
+
+
+def test_bulk_inserts_are_divided_among_statements():
+    columns = len(Table._meta.concrete_fields)
+    size = connection.ops.bulk_batch_size(Table._meta.concrete_fields, [])
+    assert 65_535 - columns < size * columns <= 65_535
+
+
+def test_locations_are_one_parameter(warehouse):
+    commit([declare_at(1)], actor=SYSTEM)
+    location = f"{warehouse}/own/1"
+    texts = [location, *(f"/nowhere/{number}" for number in range(70_000))]
+    held = Table.objects.filter(location__in=namespace_locations.any_of(texts))
+    assert list(held.values_list("location", flat=True)) == [location]

@@ -449,7 +449,8 @@ def test_the_lowest_scores_come_first_within_the_limits_of_policies(figures, mon
     assert due() == [("clean_up", "one.b")]
 
 
-def test_a_table_with_a_constantly_low_score_does_not_starve_others(figures):
+def test_a_table_with_a_constantly_low_score_does_not_starve_others(figures, monkeypatch):
+    monkeypatch.setattr(maintenance_scheduler, "_MAX_AHEAD", 0)
     for name in ("busy", "quiet"):
         live("ws", name)
     figures.update(busy=replace(SMALL, deleted_rows=500_000), quiet=SMALL)
@@ -474,7 +475,8 @@ def test_max_jobs_counts_the_jobs_of_the_policy_that_sets_it(figures):
     assert due() == [("compact", "ws.inner.c")]
 
 
-def test_jobs_that_wait_for_a_retry_do_not_count(figures):
+def test_jobs_that_wait_for_a_retry_do_not_count(figures, monkeypatch):
+    monkeypatch.setattr(maintenance_scheduler, "_MAX_AHEAD", 0)
     for name in ("a", "b", "c"):
         live("ws", name)
     figures |= dict.fromkeys("abc", SMALL)
