@@ -43,8 +43,7 @@ def jobs() -> Iterator[Metric]:
     )
 
 
-<<<<<<< HEAD
-def plans() -> Iterator[GaugeMetricFamily]:
+def plans() -> Iterator[Metric]:
     activity = job_control.count_activity(
         since=timezone.now() - timedelta(days=1), limit=_MAX_JUDGED
     )
@@ -62,10 +61,7 @@ def plans() -> Iterator[GaugeMetricFamily]:
     yield family
 
 
-def background_processes() -> Iterator[GaugeMetricFamily]:
-=======
 def workers() -> Iterator[Metric]:
->>>>>>> integrate
     running = GaugeMetricFamily(
         "monodon_processes",
         f"Workers and beat with a heartbeat within {processes.ALIVE.seconds} s.",

@@ -125,12 +125,8 @@ STATE = (
     _webhooks,
     _health,
     background_metrics.jobs,
-<<<<<<< HEAD
     background_metrics.plans,
-    background_metrics.background_processes,
-=======
     background_metrics.workers,
->>>>>>> integrate
     background_metrics.queues,
 )
 """Functions that read figures of the database and the broker."""
