@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -108,12 +108,13 @@ def reads_per_day(table: Table) -> float | None:
     first = TableUse.objects.aggregate(day=Min("day"))["day"]
     if first is None:
         return None
-    since = max(first, table.created_at.astimezone(UTC).date())
+    since: date = max(first, table.created_at.astimezone(UTC).date())
     days = min((today - since).days + 1, DAYS)
-    reads = max(totals["loads"] or 0, (totals["scans"] or 0) + (totals["queries"] or 0))
+    reads = int(max(totals["loads"] or 0, (totals["scans"] or 0) + (totals["queries"] or 0)))
     if not reads and days < DAYS:
         return None
-    return round(float(reads) / days, 2)
+    rate: float = round(reads / days, 2)
+    return rate
 
 
 def delete_old() -> int:
