@@ -7,7 +7,8 @@
     DIR/admin_api_key     the generated key of the home directory, if there is one
     DIR/warehouse/        with ``warehouse``
 
-The dump and the counts of the manifest are of one snapshot, while the server continues.
+The dump has the schema ``public``, in which all tables are. The dump and the counts of the manifest are of
+one snapshot, while the server continues.
 """
 
 import json
@@ -99,7 +100,7 @@ def _dump(file: Path, *, has_warehouse: bool) -> Manifest:
         facts = counts(), newest_seal()
         _write(file, "")
         programs.run(
-            "pg_dump", "--format=custom", "--no-owner", "--no-privileges",
+            "pg_dump", "--format=custom", "--no-owner", "--no-privileges", "--schema=public",
             f"--snapshot={snapshot}", f"--file={file}",
         )  # fmt: skip
     return Manifest(

@@ -89,7 +89,7 @@ def _load(dump: Path) -> None:
     """Replace the content of the database in one transaction."""
     program = programs.find("pg_restore", at_least=connection.pg_version // 10_000)  # type: ignore[attr-defined]
     with tempfile.TemporaryFile() as script:
-        script.write(b"DROP SCHEMA public CASCADE;\nCREATE SCHEMA public;\n")
+        script.write(b"DROP SCHEMA public CASCADE;\n")  # the dump creates it
         script.flush()
         result = subprocess.run(  # noqa: S603
             [str(program), "--no-owner", "--no-privileges", "--file=-", str(dump)],
