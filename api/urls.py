@@ -6,7 +6,7 @@ from django.urls import URLPattern, path
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from api import health
+from api import health, metrics
 from api.documents import Document
 from api.iceberg.document import IcebergSchemaGenerator
 from api.lance.document import LanceSchemaGenerator
@@ -44,7 +44,7 @@ def _settings(generator: type[ProtocolSchemaGenerator]) -> dict[str, Any]:
 urlpatterns = [
     path("health/live", health.live),
     path("health/ready", health.ready),
-    path("metrics", health.metrics),
+    path("metrics", metrics.metrics),
     *_document("lance", "docs", LanceSchemaGenerator, _settings(LanceSchemaGenerator)),
     *_document(
         "iceberg", "docs/iceberg", IcebergSchemaGenerator, _settings(IcebergSchemaGenerator)

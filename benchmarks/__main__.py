@@ -1,4 +1,4 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|lancedb]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects|lancedb]`."""
 
 import argparse
 import dataclasses
@@ -12,6 +12,7 @@ from benchmarks import (
     iceberg,
     lancedb_remote,
     maintenance,
+    object_stores,
     report,
     scale,
     search,
@@ -26,7 +27,15 @@ def main() -> int:
         "set",
         nargs="?",
         choices=[
-            *("compare", "data", "scale", "iceberg", "maintenance", "search", "batches", "lancedb"),
+            "compare",
+            "data",
+            "scale",
+            "iceberg",
+            "maintenance",
+            "search",
+            "batches",
+            "objects",
+            "lancedb",
         ],
         default="compare",
     )
@@ -55,6 +64,10 @@ def main() -> int:
             return 0
         if arguments.set == "batches":
             batches.measure(batches.QUICK if arguments.quick else batches.FULL, arguments.directory)
+            return 0
+        if arguments.set == "objects":
+            size = object_stores.QUICK if arguments.quick else object_stores.FULL
+            object_stores.measure(size, arguments.directory)
             return 0
         if arguments.set == "maintenance":
             size = maintenance.QUICK if arguments.quick else maintenance.FULL

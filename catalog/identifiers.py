@@ -24,6 +24,13 @@ _ROUTE_WORDS = (
     *("/metrics", "/plan", "/tasks", "/sign", "/credentials", "/unregister"),
 )
 _ROUTE_PARTS = ("/index/", "/tables/", "/views/", "/functions/", "/plan/")
+# Characters that are not displayed, and those that change the order in which others are displayed:
+# a name with them could pass for another one, for example in an approval. The joiners of emoji and of
+# several scripts are allowed.
+_INVISIBLE = re.compile(
+    "[\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\U000e0000-\U000e007f]"
+)
 _MAX_CACHED_LENGTH = 500  # characters
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -38,6 +45,8 @@ def check_name(name: str) -> str:
         )
     if not name.isprintable() and any(unicodedata.category(c) in {"Cc", "Cs"} for c in name):
         raise InvalidIdentifier(f"The name {name!r} holds a control character")
+    if not name.isascii() and _INVISIBLE.search(name):
+        raise InvalidIdentifier(f"The name {name!r} holds a character that is not displayed")
     if "/" in name and (name.endswith(_ROUTE_WORDS) or any(word in name for word in _ROUTE_PARTS)):
         raise InvalidIdentifier(
             f"The name {name!r} cannot be addressed: a URL reads it as a part of the route"

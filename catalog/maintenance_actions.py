@@ -9,7 +9,7 @@ The registry itself has no database access, so that models and services of every
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -75,6 +75,8 @@ class Implementation:
     """What the job does, as Markdown."""
     settings: str = ""
     """The settings of the policy that the job follows, as Markdown."""
+    promises: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    """Figures that the plan promises: the paths of the planned and of the actual number in the result."""
 
     def load(self) -> Callable[..., Mapping[str, Any]]:
         """Import the function. Raises ImportError."""

@@ -1,4 +1,4 @@
-"""Statistics of tables, the score of their health, and the rules by which actions propose jobs.
+"""Statistics of tables, and the rules by which actions propose jobs.
 
 Pure functions without database access. ``catalog.maintenance_actions.plan`` collects the proposals.
 """
@@ -60,6 +60,13 @@ class Statistics:
     """Versions, or snapshots, that exist."""
     old_versions: int
     """Versions that the policy does not retain."""
+    removable_files: int = 0
+    """Files that only these versions refer to."""
+    removable_bytes: int = 0
+    removable_is_estimate: bool = False
+    orphan_files: int = 0
+    """Orphans that the last dry run listed, if no job has removed orphans since."""
+    orphan_bytes: int = 0
     metadata_bytes: int = 0
     stale_indexes: tuple[StaleIndex, ...] = ()
     indexes: int = 0
@@ -72,8 +79,29 @@ class Statistics:
     """The number of position delete files after rewriting them."""
     equality_delete_files: int = 0
     equality_deletes: int = 0
-    """The keys in equality delete files. Each key deletes the older rows that have it. Their number
-    is known only by reading the data, so ``rows`` and ``deleted_rows`` do not consider them."""
+    """The keys in equality delete files that apply to data. Each key deletes the older rows that have
+    it. Their number is known only by reading the data, so ``deleted_rows`` does not consider them."""
+    deletion_vectors: int = 0
+    dangling_position_deletes: int = 0
+    """Position delete files that apply to no data file; readers still find them in the manifests."""
+    dangling_equality_deletes: int = 0
+    dangling_vectors: int = 0
+    reads_per_day: float | None = None
+    """Reads on an average day of the last week; None if not known yet."""
+    min_rows: int | None = None
+    """The least number of rows, if equality deletes make ``rows`` an upper bound; None if ``rows`` is
+    exact."""
+
+    @property
+    def dangling_deletes(self) -> int:
+        """Delete files of all kinds that apply to no data file."""
+        return (
+            self.dangling_position_deletes + self.dangling_equality_deletes + self.dangling_vectors
+        )
+
+    @property
+    def applying_equality_delete_files(self) -> int:
+        return self.equality_delete_files - self.dangling_equality_deletes
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,6 +110,7 @@ class Statistics:
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Read the result of ``as_json``, also of another version: missing fields are 0."""
         values = {attribute.name: document.get(attribute.name, 0) for attribute in fields(cls)}
+        values |= {name: document.get(name) for name in ("min_rows", "reads_per_day")}
         stale = tuple(StaleIndex(**index) for index in document.get("stale_indexes") or ())
         built = tuple(BuiltIndex(**index) for index in document.get("built_indexes") or ())
         return cls(**{**values, "stale_indexes": stale, "built_indexes": built})
@@ -94,6 +123,10 @@ class Proposal:
     reason: str
     files_gone: int = 0
     """The reduction of the number of files."""
+    bytes_gone: int = 0
+    """The number of bytes that are freed in storage."""
+    is_estimate: bool = False
+    """True if the numbers are not exact."""
     bytes_read: int = 0
     """The number of bytes to read and write, which is the cost of the job."""
     is_for_spark: bool = False
@@ -109,6 +142,8 @@ class Planned:
     mode: Mode
     reason: str
     files_gone: int
+    bytes_gone: int
+    is_estimate: bool
     bytes_read: int
     is_for_spark: bool
     parameters: dict[str, Any]
@@ -120,6 +155,8 @@ class Planned:
             mode,
             proposal.reason,
             proposal.files_gone,
+            proposal.bytes_gone,
+            proposal.is_estimate,
             proposal.bytes_read,
             proposal.is_for_spark,
             proposal.parameters,
@@ -176,26 +213,3 @@ def segments_to_merge(segments: Sequence[int], new: int) -> int:
         new += rows
         merged += 1
     return merged
-
-
-def score(statistics: Statistics, policy: EffectivePolicy) -> int:
-    """The health of a table, from 0 to 100: 100 minus a penalty for each pending maintenance."""
-    s = statistics
-    rows = max(s.rows + s.deleted_rows, 1)
-    deleted = s.deleted_rows + s.equality_deletes
-    delete_files = s.delete_files - s.rewritten_delete_files + s.equality_delete_files
-    worst = max((index.unindexed_rows for index in s.stale_indexes), default=0)
-    penalties = (
-        (40, s.small_files / s.files if s.files >= policy["min_small_files"] else 0.0),
-        (25, min(deleted / rows / max(policy["deleted_ratio"], 0.01) / 2, 1.0)),
-        (15, min(worst / rows * 2, 1.0)),
-        (10, s.old_versions / max(s.versions, 1)),
-        (5, _part(s.manifests - s.rewritten_manifests, policy["min_manifests"])),
-        (5, _part(delete_files, policy["min_delete_files"])),
-    )
-    return round(100 - sum(weight * ratio for weight, ratio in penalties))
-
-
-def _part(removable: int, enough: int) -> float:
-    """The ratio of a penalty for files that could be removed."""
-    return min(max(removable, 0) / enough / 4, 1.0)

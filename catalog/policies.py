@@ -34,6 +34,12 @@ class Unit(StrEnum):
     SECONDS = "seconds"
     RATIO = "ratio"
     TIME = "time"
+    ENGINE = "engine"
+
+
+TEXT_UNITS = frozenset({Unit.MODE, Unit.TIME, Unit.ENGINE})
+"""Units whose values are texts, without limits."""
+ENGINES = ("auto", "worker", "spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,13 @@ GENERAL_RULES: tuple[Rule, ...] = (
         Unit.BYTES,
         1024 * MB,
         "Compact with Spark if more than this must be rewritten.",
+        LANCE,
+    ),
+    Rule(
+        "engine",
+        Unit.ENGINE,
+        "auto",
+        "Where Lance tables are compacted: worker, spark, or auto, which follows spark_above.",
         LANCE,
     ),
 )
@@ -165,6 +178,10 @@ def _not_a_mode(_rule: Rule, value: Any) -> str:
     return "" if value in list(Mode) else f"must be one of {modes}"
 
 
+def _not_an_engine(_rule: Rule, value: Any) -> str:
+    return "" if value in ENGINES else f"must be one of {', '.join(ENGINES)}"
+
+
 def _not_a_whole(rule: Rule, value: Any) -> str:
     if type(value) is int and rule.low <= value <= rule.high:
         return ""
@@ -194,4 +211,5 @@ _PROBLEMS: Mapping[Unit, Callable[[Rule, Any], str]] = {
     Unit.SECONDS: _not_a_whole,
     Unit.RATIO: _not_a_ratio,
     Unit.TIME: _not_a_time,
+    Unit.ENGINE: _not_an_engine,
 }

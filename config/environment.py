@@ -85,6 +85,16 @@ def spark_conf(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def maven_url(text: str) -> str:
+    """The URL of a Maven repository, by default that of Maven Central; empty for ``off``."""
+    url = text.strip().rstrip("/") or "https://repo1.maven.org/maven2"
+    if url.lower() == "off":
+        return ""
+    if urlsplit(url).scheme not in {"http", "https", "file"}:
+        raise wrong("MONODON_MAVEN_URL", text, "off, or a URL that begins with https://")
+    return url
+
+
 def database(url: str) -> dict[str, object]:
     """Django's DATABASES entry for a libpq URI, which may have every parameter of libpq."""
     scheme = url.partition(":")[0] if "://" in url else ""

@@ -18,6 +18,7 @@ from config.environment import (
     flag,
     items,
     manifest_paths,
+    maven_url,
     number,
     own_url,
     redis_url,
@@ -195,7 +196,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
-    "django_prometheus",
     "django_celery_beat",
     "axes",
     "rest_framework",
@@ -209,7 +209,6 @@ INSTALLED_APPS = [
 MIDDLEWARE = ["api.middleware.RequestMiddleware", "api.middleware.AdminMiddleware"]
 # Middleware of the web admin, which API paths skip.
 ADMIN_MIDDLEWARE = [
-    "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "api.content_security.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -221,7 +220,6 @@ ADMIN_MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
-    "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 # Django's checks search for them in MIDDLEWARE only.
 SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410", "axes.W002"]
@@ -241,6 +239,7 @@ AXES_IPWARE_META_PRECEDENCE_ORDER = ["REMOTE_ADDR"]
 AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+CSRF_FAILURE_VIEW = "catalog.admin.site.errors.csrf_failure"
 
 TEMPLATES = [
     {
@@ -325,6 +324,16 @@ MONODON_SPARK_PACKAGES = items("MONODON_SPARK_PACKAGES")
 MONODON_SPARK_JARS = items("MONODON_SPARK_JARS")
 """The same packages as files."""
 MONODON_SPARK_CONF = spark_conf(os.environ.get("MONODON_SPARK_CONF", ""))
+MONODON_MAVEN_URL = maven_url(os.environ.get("MONODON_MAVEN_URL", ""))
+"""The repository from which a worker fetches Iceberg's libraries, unless they are given; empty: none."""
+MONODON_SPARK_CORES = number("MONODON_SPARK_CORES", 2)
+"""Cores that a driver uses of a cluster; those of a local master are in SPARK_MASTER."""
+MONODON_SPARK_MEMORY = os.environ.get("MONODON_SPARK_MEMORY", "").strip()
+"""Memory of the driver and of each executor, such as 4g; empty: Spark's default."""
+MONODON_SPARK_JOBS = number("MONODON_SPARK_JOBS", 200)
+"""Jobs that a driver runs before it is replaced. With 1, each job has a driver of its own."""
+MONODON_SPARK_IDLE_SECONDS = number("MONODON_SPARK_IDLE_SECONDS", 300)
+"""Seconds without a job after which a driver ends."""
 
 # --- REST framework and the OpenAPI documents --------------------------------------------------
 

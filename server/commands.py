@@ -2,8 +2,8 @@
 
 from server.options import Options
 
-_TASK_PROCESSES = 3
-"""Some periodic tasks read for minutes; the others must not wait for them."""
+_TASK_PROCESSES = 4
+"""Some periodic tasks and tests of storage profiles take minutes; the others must not wait for them."""
 
 # --skip-checks: Django's checks import the whole API, and Celery ignores what they find.
 

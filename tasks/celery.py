@@ -5,6 +5,7 @@ import warnings
 from typing import Any
 
 from celery import Celery, bootsteps
+from celery.signals import beat_init, worker_ready, worker_shutdown
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -24,3 +25,27 @@ class TaskModules(bootsteps.Step):  # type: ignore[misc]
 
 
 app.steps["worker"].add(TaskModules)
+
+
+# The imports wait until Django is set up.
+
+
+@worker_ready.connect
+def _report_worker(sender: Any, **_: Any) -> None:
+    from tasks import heartbeats
+
+    heartbeats.report_worker(sender)
+
+
+@beat_init.connect
+def _report_beat(**_: Any) -> None:
+    from tasks import heartbeats
+
+    heartbeats.report_beat()
+
+
+@worker_shutdown.connect
+def _stop_reporting(**_: Any) -> None:
+    from tasks import heartbeats
+
+    heartbeats.stop()

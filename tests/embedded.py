@@ -32,6 +32,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     os.environ["MONODON_HOME"] = str(root / "home")
     # Dropped objects are purged immediately, unless a test sets another retention.
     os.environ["MONODON_TRASH_SECONDS"] = "0"
+    os.environ["MONODON_MAVEN_URL"] = "off"
     # Versions at these paths need no manifest file, for tests that are not about files.
     os.environ["MONODON_MANIFEST_PATHS"] = "elsewhere/,x/"
     with contextlib.ExitStack() as stack:

@@ -75,6 +75,7 @@ class LiveServer:
             "MONODON_LOG_LEVEL": "warning",
             "MONODON_MANIFEST_PATHS": "elsewhere/,other/",
             "MONODON_TRASH_SECONDS": "0",
+            "MONODON_MAVEN_URL": "off",
             "DATABASE_URL": self.database_url,
             "MONODON_QUEUE": urlsplit(self.database_url).path.lstrip("/"),
             "PYTHONUNBUFFERED": "1",

@@ -30,8 +30,14 @@ class Front:
     loop: asyncio.AbstractEventLoop
     results: Results
 
-    def __init__(self, handler: Callable[[dict[str, Any]], Answer]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[dict[str, Any]], Answer],
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_start`` is called once, when the process begins to serve."""
         self.handler = handler
+        self._on_start = on_start
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
         # The last quarter never waits for object stores, so that other requests continue.
@@ -52,6 +58,7 @@ class Front:
         for threads in (self.ordinary, self.data, self.monitoring, self.documents):
             threads.start()
         self.guard.start()
+        self._on_start()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         request, error = environ.build(scope)

@@ -4,6 +4,7 @@ import sys
 from io import BytesIO
 from typing import Any
 
+from api import aliases
 from catalog.errors import InvalidInput
 
 _BASE: dict[str, Any] = {
@@ -39,7 +40,7 @@ _keys: dict[str, str] = {"content-type": "CONTENT_TYPE", "content-length": "CONT
 def build(scope: Any) -> tuple[dict[str, Any], InvalidInput | None]:
     """Return the environment, and the error in the head of the request, if there is one."""
     environ = _BASE.copy()
-    path = scope.path
+    path = aliases.path_of(scope.path)
     environ["REQUEST_METHOD"] = scope.method
     # PEP 3333: bytes as Latin-1. RSGI gives the decoded text.
     environ["PATH_INFO"] = path if path.isascii() else path.encode().decode("latin-1")

@@ -56,8 +56,9 @@ class Exchange:
         self._protocol = protocol
         self._request = request
         self._credential = credential
-        path = scope.path
-        self._is_operation = path.startswith(OPERATIONS) and path not in TOKEN_PATHS
+        self._path: str = request["PATH_INFO"]
+        is_token_path = self._path in TOKEN_PATHS
+        self._is_operation = self._path.startswith(OPERATIONS) and not is_token_path
         self._interruption: CatalogError | _Answered | None = None
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -178,7 +179,7 @@ class Exchange:
 
     async def _answer_from_memory(self, stream: Stream, length: int | None) -> None:
         limit = settings.MONODON_MAX_BODY_BYTES
-        if self._scope.path in TOKEN_PATHS:
+        if self._path in TOKEN_PATHS:
             limit = min(limit, _TOKEN_BODY_BYTES)
         if length is not None and length > limit:
             raise BodyTooLarge(limit)
@@ -215,7 +216,7 @@ class Exchange:
     async def _answer(self, body: bytes) -> None:
         """Answer a request with a complete body in a thread."""
         environ.set_body(self._request, body)
-        front, path = self._front, self._scope.path
+        front, path = self._front, self._path
         threads = front.ordinary
         if path in _MONITORING:
             threads = front.monitoring

@@ -21,6 +21,12 @@ LOCATIONS: dict[LocationFault, str] = {
 
 
 def message(error: errors.CatalogError) -> str:
-    """The message of a refusal, without its detail."""
+    """The message of a refusal.
+
+    Clients show the message only. So it ends with the detail if that names the object which was meant.
+    """
     template = LOCATIONS.get(error.fault) if isinstance(error, errors.InvalidLocation) else None
-    return error.worded(errors.label, template)
+    text = error.worded(errors.label, template)
+    if isinstance(error, (errors.NamespaceNotFound, errors.TableNotFound)) and error.detail:
+        return f"{text}. {error.detail}"
+    return text

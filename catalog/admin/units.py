@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from catalog.errors import InvalidInput
-from catalog.policies import Mode, Rule, Unit
+from catalog.policies import TEXT_UNITS, Mode, Rule, Unit
 
 ANY_TIME = "any time"
 _MOST = 2**53
@@ -24,6 +24,7 @@ _EXAMPLES = {
     Unit.SECONDS: "7 days",
     Unit.RATIO: "50 %",
     Unit.TIME: f"22:30 (UTC), or {ANY_TIME}",
+    Unit.ENGINE: "auto, worker or spark",
 }
 
 
@@ -54,6 +55,8 @@ def show(rule: Rule, value: Any) -> str:
             return f"{(Decimal(str(value)) * 100).normalize():f} %"
         case Unit.TIME:
             return value or ANY_TIME
+        case Unit.ENGINE:
+            return str(value)
 
 
 def parse(rule: Rule, text: str) -> Any:
@@ -64,7 +67,7 @@ def parse(rule: Rule, text: str) -> Any:
     try:
         return rule.check(value)
     except InvalidInput as error:
-        if rule.unit in {Unit.MODE, Unit.TIME}:
+        if rule.unit in TEXT_UNITS:
             raise
         text = "The value is too large." if value > _MOST else f"The value must be {_bounds(rule)}."
         raise InvalidInput(text) from error
@@ -88,7 +91,7 @@ def _parse(rule: Rule, text: str) -> Any:
             if text == ANY_TIME:
                 return ""
             return text.zfill(5) if _TIME.fullmatch(text) else None
-        case Unit.MODE:
+        case Unit.MODE | Unit.ENGINE:
             return text
 
 

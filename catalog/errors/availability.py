@@ -6,8 +6,12 @@ from catalog.errors.base import CatalogError
 class ServiceUnavailable(CatalogError):
     """A part that the request needs is unavailable; nothing changed."""
 
-    retry_seconds = 1
-    """When to try again."""
+    def __init__(
+        self, template: str, *, detail: str | None = None, retry_seconds: int = 1, **facts: object
+    ) -> None:
+        """``retry_seconds``: when to try again."""
+        super().__init__(template, detail=detail, **facts)
+        self.retry_seconds = retry_seconds
 
 
 class Busy(ServiceUnavailable):

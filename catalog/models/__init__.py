@@ -25,16 +25,19 @@ from catalog.models.iceberg import (
     StagedFile,
 )
 from catalog.models.maintenance import (
+    Engine,
     Job,
     JobEvent,
     JobKind,
     JobStatus,
     MaintenancePolicy,
     TableHealth,
+    TableUse,
     job_kinds,
 )
 from catalog.models.materialized_views import MaterializedView
 from catalog.models.namespaces import Namespace
+from catalog.models.processes import Heartbeat, ProcessRole
 from catalog.models.protection import (
     ApprovalRequest,
     ApprovalStatus,
@@ -56,12 +59,14 @@ __all__ = [
     "AuditEvent",
     "Branch",
     "DeliveryStatus",
+    "Engine",
     "Facts",
     "FileReference",
     "FreeDirectory",
     "Function",
     "Grant",
     "GuardedAction",
+    "Heartbeat",
     "IcebergMetadata",
     "IcebergPath",
     "IdempotencyRecord",
@@ -81,6 +86,7 @@ __all__ = [
     "Principal",
     "PrincipalKind",
     "PrincipalLevel",
+    "ProcessRole",
     "ScanPlan",
     "SearchCursor",
     "SearchDocument",
@@ -95,6 +101,7 @@ __all__ = [
     "TableHealth",
     "TableKind",
     "TableState",
+    "TableUse",
     "TableVersion",
     "Transaction",
     "TransactionStatus",

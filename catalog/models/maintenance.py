@@ -43,6 +43,13 @@ class JobStatus(models.TextChoices):
     CANCELED = "canceled"
 
 
+class Engine(models.TextChoices):
+    """The program that does the work of a job."""
+
+    WORKER = "worker"
+    SPARK = "spark"
+
+
 class Job(models.Model):
     """Background work after a commit, with the privileges of the principal who requested it.
 
@@ -73,6 +80,32 @@ class Job(models.Model):
     )
     result = models.JSONField(null=True, blank=True, help_text="Result of the job.")
     error = models.TextField(blank=True)
+    engine = models.TextField(
+        choices=Engine,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Empty until the job has chosen one.",
+    )
+    engine_reason = models.TextField(blank=True, default="", db_default="")
+    stages = models.JSONField(
+        db_default=[],
+        default=list,
+        blank=True,
+        help_text="Stages of the last attempt: name, began_at, and bytes if known.",
+    )
+    spark_ui = models.TextField(
+        blank=True, default="", db_default="", help_text="URL of Spark's own pages."
+    )
+    limit_key = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Jobs that the scheduler started under one policy have the same key.",
+    )
+    limit = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Maximum number of running jobs with the same key."
+    )
     cancel_requested = models.BooleanField(default=False)
     lease_until = models.DateTimeField(
         null=True,
@@ -205,6 +238,26 @@ class TableHealth(models.Model):
 
     def __str__(self) -> str:
         return f"{self.table_id}: {self.score}"
+
+
+class TableUse(models.Model):
+    """The reads of a table on a day (UTC)."""
+
+    table = models.ForeignKey(Table, models.CASCADE, related_name="use", db_index=False)
+    day = models.DateField()
+    loads = models.BigIntegerField(default=0)
+    scans = models.BigIntegerField(default=0)
+    queries = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "table use"
+        constraints = [
+            models.UniqueConstraint(fields=["table", "day"], name="table_use_of_day"),
+        ]
+        indexes = [models.Index(fields=["day"], name="table_use_day")]
+
+    def __str__(self) -> str:
+        return f"{self.table_id}: {self.day}"
 
 
 class JobEvent(models.Model):

@@ -1,26 +1,30 @@
-"""Django's backend for PostgreSQL, with three differences.
+"""Django's backend for PostgreSQL, with four differences.
 
 - If the server is starting, stopping or recovering, opening a connection is retried for
   ``MONODON_CONNECT_SECONDS``, by a bounded number of threads.
 - A read outside a transaction whose connection is lost runs once more on a new connection.
 - Any other lost connection raises ``TransactionLost`` if the transaction was rolled back for
   certain, and ``OutcomeLost`` if it may have been committed.
+- Rows of bulk inserts are divided among statements, because parameters are bound by the server, which
+  accepts at most 65,535 of them. Django does this itself only from version 6 on.
 """
 
 import random
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
-from django.db.backends.postgresql import base
+from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
 
 from catalog.postgresql import limits
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 
 _LOST = (OperationalError, InterfaceError)
+_MOST_PARAMETERS = 65_535
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 # Errors that waiting does not resolve. Messages in other languages do not match; the wait is bounded.
 _PERMANENT = re.compile(
@@ -29,7 +33,13 @@ _PERMANENT = re.compile(
 )
 
 
+class DatabaseOperations(operations.DatabaseOperations):
+    def bulk_batch_size(self, fields: Sequence[Any], objs: Sequence[Any]) -> int:
+        return max(1, _MOST_PARAMETERS // max(1, len(fields)))
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
+    ops_class = DatabaseOperations
     session_locks = 0
     """The number of session-level locks held. While there are any, no read is repeated."""
 

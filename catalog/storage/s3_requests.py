@@ -15,11 +15,13 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 from catalog.errors import InvalidInput, InvalidLocation
-from catalog.storage import object_locations
+from catalog.storage import object_clients, object_locations
 from catalog.storage.configuration import StoreConfiguration
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
 _STREAMING = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+_REGION = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_DECLARATION = re.compile(r"<\?xml version=(['\"])1\.0\1(?: encoding=(['\"])(?i:utf-8)\2)?\s*\?>")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _MAX_URI = 8192
 _MAX_HEADERS = 100
@@ -113,6 +115,8 @@ def read(
     plain = _headers(headers)
     if configuration.region and region != configuration.region:
         _refuse(f"the region is {region!r}, and not that of the store")
+    if not _REGION.fullmatch(region):  # it becomes a part of the signature's text
+        _refuse(f"{region!r} is no region")
     parts = _split(uri)
     bucket, key = _locate(parts, configuration)
     query = _query(parts.query)
@@ -200,7 +204,10 @@ def _locate(parts: SplitResult, configuration: StoreConfiguration) -> tuple[str,
             if bucket in buckets and parts.path.startswith(f"/{bucket}"):
                 return bucket, key
         for bucket in buckets:
-            if host == f"{bucket}.{endpoint}":
+            # A store that does not know buckets in host names reads the first segment of the key as
+            # the bucket.
+            _, is_in_host = object_clients.s3_address(configuration, f"s3://{bucket}")
+            if is_in_host and host == f"{bucket}.{endpoint}":
                 return bucket, parts.path.removeprefix("/")
     _refuse("its URI does not lead to the store of the table")
 
@@ -283,12 +290,15 @@ def _deleted(bucket: str, body: str | None) -> tuple[tuple[str, ...], str]:
     """The objects that DeleteObjects names, and the hash of the body that says so."""
     if not body:
         _refuse("DeleteObjects is signed with its body")
-    if "<!" in body or "<?" in body.removeprefix("<?xml"):
+    # The signature covers its bytes in UTF-8, so a store must not read them as anything else.
+    content = _DECLARATION.sub("", body, count=1) if body.startswith("<?xml") else body
+    if "<!" in content or "<?" in content:
         _refuse("the body of DeleteObjects holds a declaration")
     try:
-        root = ET.fromstring(body)  # noqa: S314 -- without declarations there are no entities
-    except ET.ParseError:
-        _refuse("the body of DeleteObjects is not XML")
+        encoded = body.encode()
+        root = ET.fromstring(content)  # noqa: S314 -- without declarations there are no entities
+    except (ET.ParseError, UnicodeEncodeError):
+        _refuse("the body of DeleteObjects is not XML in UTF-8")
     paths = []
     if root.tag.removeprefix(_NAMESPACE) != "Delete":
         _refuse("the body of DeleteObjects is malformed")
@@ -305,4 +315,4 @@ def _deleted(bucket: str, body: str | None) -> tuple[tuple[str, ...], str]:
             _refuse(f"a key of DeleteObjects {error.cause}")
     if not 0 < len(paths) <= _MAX_DELETED:
         _refuse(f"DeleteObjects names no key, or more than {_MAX_DELETED}")
-    return tuple(paths), hashlib.sha256(body.encode()).hexdigest()
+    return tuple(paths), hashlib.sha256(encoded).hexdigest()

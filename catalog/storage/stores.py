@@ -235,6 +235,11 @@ def is_missing(error: OSError) -> bool:
     return error.errno in _MISSING
 
 
+def retry_seconds(error: OSError) -> int:
+    """When to try again after a failure of the storage."""
+    return error.retry_seconds if isinstance(error, StorageUnavailable) else 1
+
+
 IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
 """Errors that mean that no file can exist at the path."""
 _MISSING = {errno.ENOENT, *IMPOSSIBLE}

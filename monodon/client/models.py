@@ -103,7 +103,7 @@ class BranchReport(TypedDict):
     branch: str
     newest: int | None
     fault: str
-    last_whole: int | None
+    last_complete: int | None
     missing: list[int]
     unlisted: list[int]
 
@@ -176,6 +176,14 @@ class ColumnPart(TypedDict):
     description: NotRequired[str]
     sensitivity: NotRequired[Sensitivity | None]
     labels: NotRequired[dict[str, list[str]]]
+
+
+class Cost(TypedDict):
+    """A part of the cost of reading a table that maintenance removes."""
+
+    reason: str
+    bytes: int
+    points: float
 
 
 class CreateKey(TypedDict):
@@ -319,6 +327,7 @@ class Health(TypedDict):
     format: Literal["lance", "iceberg"]
     measured_at: str
     score: int
+    costs: list[Cost]
     planned: list[PlannedJob]
     files_gone: int
     bytes_read: int
@@ -345,6 +354,7 @@ class HealthWithStatistics(TypedDict):
     format: Literal["lance", "iceberg"]
     measured_at: str
     score: int
+    costs: list[Cost]
     planned: list[PlannedJob]
     files_gone: int
     bytes_read: int
@@ -389,6 +399,10 @@ class Job(TypedDict):
     progress: int
     total: int | None
     unit: str
+    engine: str
+    engine_reason: str
+    stages: list[Stage]
+    spark_ui: str
     message: str
     cancel_requested: bool
     actor: str
@@ -433,6 +447,10 @@ class JobWithLog(TypedDict):
     progress: int
     total: int | None
     unit: str
+    engine: str
+    engine_reason: str
+    stages: list[Stage]
+    spark_ui: str
     message: str
     cancel_requested: bool
     actor: str
@@ -699,8 +717,10 @@ class Plan(TypedDict):
     table: list[str]
     format: Literal["lance", "iceberg"]
     score: int
+    costs: list[Cost]
     statistics: dict[str, Any]
     planned: list[PlannedJob]
+    retention: list[VersionRetention]
 
 
 class PlanRegistrations(TypedDict):
@@ -731,6 +751,8 @@ class PlannedJob(TypedDict):
     mode: str
     reason: str
     files_gone: int
+    bytes_gone: NotRequired[int]
+    is_estimate: NotRequired[bool]
     bytes_read: int
     is_for_spark: bool
     parameters: dict[str, Any]
@@ -922,7 +944,7 @@ class Rule(TypedDict):
     """A setting of policies."""
 
     name: str
-    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time"]
+    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time", "engine"]
     default: Any
     help: str
     formats: list[Literal["lance", "iceberg"]]
@@ -1018,6 +1040,14 @@ class Source(TypedDict):
     on: str
     is_here: bool
     through: str
+
+
+class Stage(TypedDict):
+    """A stage of a job."""
+
+    name: str
+    began_at: str
+    bytes: NotRequired[int]
 
 
 class StartMaintenance(TypedDict):
@@ -1201,6 +1231,8 @@ class Tally(TypedDict):
     files_removed: int
     bytes_reclaimed: int
     files_merged: int
+    plans_kept: int
+    plans_broken: int
 
 
 class TrashItem(TypedDict):
@@ -1315,6 +1347,15 @@ class UpdateWebhook(TypedDict):
     url: NotRequired[str | None]
     types: NotRequired[list[str] | None]
     is_active: NotRequired[bool | None]
+
+
+class VersionRetention(TypedDict):
+    """A version of a Lance table, or a snapshot of an Iceberg table."""
+
+    branch: str
+    version: int
+    reasons: list[str]
+    expires: bool
 
 
 class Webhook(TypedDict):

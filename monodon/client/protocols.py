@@ -32,7 +32,7 @@ class ProtocolOperations(Sender):
 
     def describe_lance_table(self, table: Parts, *, version: int | None = None) -> dict[str, Any]:
         """Location, version, schema and statistics of a Lance table, without credentials."""
-        body = {"vend_credentials": False, "load_detailed_metadata": True}
+        body: dict[str, Any] = {"vend_credentials": False, "load_detailed_metadata": True}
         if version is not None:
             body["version"] = version
         answer: dict[str, Any] = self.send("POST", "/v1/table/{}/describe", body=body, name=table)

@@ -112,7 +112,13 @@ def _cell(value: object) -> str:
 pass_app = click.make_pass_decorator(App)
 
 
-class NameType(click.ParamType):
+if TYPE_CHECKING:
+    _NameBase = click.ParamType[tuple[str, ...]]
+else:  # generic since click 8.4
+    _NameBase = click.ParamType
+
+
+class NameType(_NameBase):
     """A name of a namespace or a table: prod.users, prod$users, prod."a.b"."""
 
     name = "name"

@@ -1,24 +1,22 @@
 """Maintenance of an Iceberg table with Iceberg's own procedures, through the catalog's REST endpoint.
 
-The worker (``tasks.spark``) starts this script. It can also be started manually; ``--help`` lists the
-options:
+The driver of the worker (``driver.py``) calls ``run`` for each job. The script can also be started
+manually; ``--help`` lists the options:
 
     MONODON_API_KEY=mnd_... spark-submit --packages \
         org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 tasks/jobs/iceberg.py \
         compact sales.orders --url http://127.0.0.1:2333
 
-The worker writes the request to standard input, as one line of JSON, and keeps standard input open.
-When the worker ends, standard input is closed, and this process ends with all its child processes.
 Progress, log lines and the result are written to standard output, one JSON object per line.
 
 The script is one file, so that ``spark-submit`` runs it wherever it is copied, without further files.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
-import signal
 import sys
 import threading
 import time
@@ -60,7 +58,7 @@ _REFUSALS = (
     "ForbiddenException",
     "NoSuchTableException",
     "IllegalArgumentException",
-    "TABLE_OR_VIEW_NOT_ORPHANS_VIEW",
+    "TABLE_OR_VIEW_NOT_FOUND",
     "and may not be read for it",
 )
 _output_lock = threading.Lock()
@@ -82,25 +80,6 @@ def emit(event: str, **facts: Any) -> None:
 
 
 # --- the request ------------------------------------------------------------------------------
-
-
-def from_worker() -> dict[str, Any]:
-    """Read the request from standard input. From then on, the process ends when the input is closed."""
-    line = b""
-    while not line.endswith(b"\n"):
-        more = os.read(0, 65536)
-        if not more:
-            os._exit(3)
-        line += more
-
-    def watch() -> None:
-        while os.read(0, 4096):
-            pass
-        os.killpg(0, signal.SIGKILL)  # the worker started this process in a group of its own
-
-    threading.Thread(target=watch, daemon=True).start()
-    request: dict[str, Any] = json.loads(line)
-    return request
 
 
 def from_command_line() -> dict[str, Any]:
@@ -152,7 +131,7 @@ class Procedures:
 
     def __init__(self, spark: SparkSession, request: dict[str, Any]) -> None:
         self._spark = spark
-        self._catalog = _quoted(request.get("catalog") or CATALOG)
+        self._catalog = _quoted(catalog_of(request))
         parts = [self._catalog, *map(_quoted, request["table"])]
         self._table = _text(".".join(parts))
         self._request = request
@@ -213,6 +192,7 @@ class Procedures:
         orphans = [file for file in listed if guard.is_own(file)]
         spared_files_count = len(listed) - len(orphans)
         bytes_found = self._sizes(orphans[:_MAX_SIZED])
+        listed_files_count = len(orphans)
         if not self._request["is_dry_run"] and orphans:
             emit("log", message=f"{len(orphans)} orphans were found")
             # The procedure removes those files of the view that begin with the location. The listed
@@ -223,6 +203,7 @@ class Procedures:
                 location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- compared as text
             )
         result = {
+            "listed_files_count": listed_files_count,
             "orphan_files_count": len(orphans),
             "orphan_bytes": bytes_found,
             "orphan_files": orphans[:_MAX_LISTED],
@@ -288,7 +269,23 @@ class Procedures:
         return self._one("rewrite_manifests", use_caching="false")
 
     def rewrite_position_deletes(self) -> dict[str, Any]:
-        return self._one("rewrite_position_delete_files", options=self._options())
+        result = self._one("rewrite_position_delete_files", options=self._options())
+        removed = self._remove_dangling_deletes()
+        if removed:
+            rewritten = result.get("rewritten_delete_files_count") or 0
+            result["rewritten_delete_files_count"] = rewritten + removed
+            result.setdefault("added_delete_files_count", 0)
+        return {**result, "removed_delete_files_count": removed}
+
+    def _remove_dangling_deletes(self) -> int:
+        """Remove the delete files, of any kind, that no scan applies; returns their number.
+
+        Iceberg compares all delete files with those of a scan of the snapshot. The commit fails if
+        another line of snapshots has become current meanwhile.
+        """
+        emit("log", message=f"removeDanglingDeleteFiles({self._table})")
+        result = self._actions().removeDanglingDeleteFiles(self._load()).execute()
+        return sum(1 for _ in result.removedDeleteFiles())
 
     def compute_statistics(self) -> dict[str, Any]:
         return self._one("compute_table_stats")
@@ -436,15 +433,29 @@ def _text(value: Any) -> str:
 # --- the session -------------------------------------------------------------------------------
 
 
-def open_session(request: dict[str, Any]) -> SparkSession:
-    spark = (
+def catalog_of(request: dict[str, Any]) -> str:
+    """The name of the catalog in the session. Each job has its own, with its own credentials."""
+    if request.get("catalog"):
+        return str(request["catalog"])
+    return f"{CATALOG}_{request['job']}" if request.get("job") else CATALOG
+
+
+def start_session(request: dict[str, Any]) -> SparkSession:
+    """Start Spark for a script that was started manually."""
+    return (
         SparkSession.builder.appName(f"monodon {request['action']} {'.'.join(request['table'])}")
         .config(
             "spark.sql.extensions",
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         )
+        # A table may be named ${env:SECRET}.
+        .config("spark.sql.variable.substitute", "false")
         .getOrCreate()
     )
+
+
+def prepare_session(spark: SparkSession, request: dict[str, Any]) -> None:
+    """Configure the catalog. Raises Failed if Spark lacks a library."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
     if isinstance(jvm.org.apache.iceberg.EnvironmentContext, JavaPackage):
         raise Failed(
@@ -453,12 +464,9 @@ def open_session(request: dict[str, Any]) -> SparkSession:
             " MONODON_SPARK_JARS to the path of its jar",
         )
     require_libraries(jvm, request.get("scheme") or "")
-    if job := request.get("job"):
-        # Iceberg writes this into the summary of every snapshot that this process creates.
-        jvm.org.apache.iceberg.EnvironmentContext.put(JOB_PROPERTY, str(job))
     if not request.get("catalog"):
-        # Not as settings of the session, which would be on the command line of the JVM.
-        prefix = f"spark.sql.catalog.{CATALOG}"
+        # Not as settings of the application, which would be on the command line of the JVM.
+        prefix = f"spark.sql.catalog.{catalog_of(request)}"
         spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         spark.conf.set(f"{prefix}.type", "rest")
         spark.conf.set(f"{prefix}.uri", request["url"])
@@ -467,7 +475,6 @@ def open_session(request: dict[str, Any]) -> SparkSession:
         if request.get("token"):
             spark.conf.set(f"{prefix}.token", request["token"])
             spark.conf.set(f"{prefix}.token-refresh-enabled", "false")
-    return spark
 
 
 def require_libraries(jvm: Any, scheme: str) -> None:
@@ -487,42 +494,80 @@ def require_libraries(jvm: Any, scheme: str) -> None:
         )
 
 
-def watch_progress(spark: SparkSession, total: int | None, ended: threading.Event) -> None:
-    """Report the number of files that finished Spark jobs rewrote, from the jobs' descriptions."""
-    store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
-    reported = -1
-    while not ended.wait(1.0):
-        groups: dict[str, int] = {}
-        try:
-            jobs = store.jobsList(None)
-            for number in range(jobs.size()):
-                job = jobs.apply(number)
-                text = job.description().get() if job.description().isDefined() else ""
-                match = _GROUP.search(text)
-                if match is not None and str(job.status()) == "SUCCEEDED":
-                    groups[text] = int(match[1])
-        except Py4JError:
-            continue
-        finished = sum(groups.values())
-        if finished != reported:
-            emit("progress", done=finished, total=total)
-            reported = finished
+class Progress:
+    """Reports the files and bytes that finished Spark jobs rewrote, from the descriptions of the jobs."""
+
+    def __init__(self, spark: SparkSession, total: int | None) -> None:
+        self._store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
+        self._total = total
+        self._first = self._newest() + 1
+        """The application may have run other jobs before."""
+        self._reported: tuple[int, int] | None = None
+        self._stage = ""
+
+    def watch(self, ended: threading.Event) -> None:
+        while not ended.wait(0.5):
+            with contextlib.suppress(Py4JError):
+                self._report()
+
+    def _newest(self) -> int:
+        jobs = self._store.jobsList(None)
+        return max((jobs.apply(number).jobId() for number in range(jobs.size())), default=-1)
+
+    def _report(self) -> None:
+        groups: dict[str, tuple[int, int]] = {}
+        is_rewriting = False
+        jobs = self._store.jobsList(None)
+        for number in range(jobs.size()):
+            job = jobs.apply(number)
+            if job.jobId() < self._first:
+                continue
+            text = job.description().get() if job.description().isDefined() else ""
+            match = _GROUP.search(text)
+            if match is None:
+                continue
+            is_rewriting = True
+            if str(job.status()) == "SUCCEEDED":
+                groups[text] = int(match[1]), self._bytes_of(job)
+        if is_rewriting:
+            finished = sum(files for files, _ in groups.values())
+            size = sum(size for _, size in groups.values())
+            is_last = bool(self._total) and finished >= (self._total or 0)
+            self._begin("committing" if is_last else "rewriting")
+            if (finished, size) != self._reported:
+                emit("progress", done=finished, total=self._total, bytes=size)
+                self._reported = finished, size
+
+    def _begin(self, stage: str) -> None:
+        if stage != self._stage:
+            self._stage = stage
+            emit("stage", name=stage)
+
+    def _bytes_of(self, job: Any) -> int:
+        """The bytes that a job read."""
+        stages = job.stageIds()
+        numbers = [int(stages.apply(number)) for number in range(stages.size())]
+        return sum(int(self._store.lastStageAttempt(number).inputBytes()) for number in numbers)
 
 
-def run(request: dict[str, Any]) -> dict[str, Any]:
+def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
     """Run the requested action and return its result. Raises Failed and errors of Spark."""
-    spark = open_session(request)
-    emit("log", message=f"Spark {spark.version} runs as {spark.sparkContext.applicationId}")
+    prepare_session(spark, request)
+    environment: Any = spark.sparkContext._jvm.org.apache.iceberg.EnvironmentContext  # type: ignore[union-attr]  # noqa: SLF001
+    if job := request.get("job"):
+        # Iceberg writes this into the summary of every snapshot that this process creates.
+        environment.put(JOB_PROPERTY, str(job))
     ended = threading.Event()
-    progress = threading.Thread(
-        target=watch_progress, args=(spark, request.get("total"), ended), daemon=True
-    )
+    watcher = Progress(spark, request.get("total"))
+    progress = threading.Thread(target=watcher.watch, args=(ended,), daemon=True)
+    emit("stage", name="planning")
     progress.start()
     try:
         return ACTIONS[request["action"]](Procedures(spark, request))
     finally:
         ended.set()
         progress.join(5)
+        environment.remove(JOB_PROPERTY)
 
 
 def kind_of(error: BaseException) -> str:
@@ -540,17 +585,24 @@ def first_line(error: BaseException) -> str:
     return next((line for line in text.splitlines() if line.strip()), repr(error))
 
 
+def describe(error: BaseException) -> tuple[str, str]:
+    """The kind and the message of an error of ``run``."""
+    if isinstance(error, Failed):
+        return error.kind, str(error)
+    return kind_of(error), first_line(error)[:2000]
+
+
 def main() -> int:
-    request = from_worker() if os.environ.get("MONODON_JOB") else from_command_line()
+    request = from_command_line()
     try:
-        result = run(request)
-    except Failed as failed:
-        emit("failed", kind=failed.kind, message=str(failed))
-        return 1
-    except (PySparkException, Py4JError, OSError) as error:
-        message = str(error).strip()
-        emit("failed", kind=kind_of(error), message=first_line(error)[:2000])
-        print(message, file=sys.stderr)
+        spark = start_session(request)
+        emit("log", message=f"Spark {spark.version} runs as {spark.sparkContext.applicationId}")
+        result = run(request, spark)
+    except (Failed, PySparkException, Py4JError, OSError) as error:
+        kind, message = describe(error)
+        emit("failed", kind=kind, message=message)
+        if not isinstance(error, Failed):
+            print(str(error).strip(), file=sys.stderr)
         return 1
     emit("result", data=result)
     return 0

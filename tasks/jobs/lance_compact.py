@@ -1,20 +1,18 @@
 """Compaction of a Lance table: Spark executors rewrite groups of fragments.
 
-The worker (``tasks.spark``) starts this script, plans the groups, and commits the results. If the
-script is started manually, it plans and commits by itself, through the catalog:
+The driver of the worker (``driver.py``) calls ``run`` for each job; the worker plans the groups and
+commits the results. If the script is started manually, it plans and commits by itself, through the
+catalog:
 
     MONODON_API_KEY=mnd_... spark-submit tasks/jobs/lance_compact.py sales.orders \
         --url http://127.0.0.1:2333
 
-The worker writes the request to standard input, as one line of JSON, and keeps standard input open.
-When the worker ends, standard input is closed, and this process ends with all its child processes.
 Progress, log lines and the result are written to standard output, one JSON object per line.
 """
 
 import argparse
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -41,25 +39,6 @@ def emit(event: str, **facts: Any) -> None:
 
 
 # --- the request ------------------------------------------------------------------------------
-
-
-def from_worker() -> dict[str, Any]:
-    """Read the request from standard input. From then on, the process ends when the input is closed."""
-    parts: list[bytes] = []
-    while not parts or not parts[-1].endswith(b"\n"):
-        more = os.read(0, 65536)
-        if not more:
-            os._exit(3)
-        parts.append(more)
-
-    def watch() -> None:
-        while os.read(0, 4096):
-            pass
-        os.killpg(0, signal.SIGKILL)  # the worker started this process in a group of its own
-
-    threading.Thread(target=watch, daemon=True).start()
-    request: dict[str, Any] = json.loads(b"".join(parts))
-    return request
 
 
 def from_command_line() -> dict[str, Any]:
@@ -136,10 +115,15 @@ def _last_line(error: BaseException) -> str:
 # --- the two modes -------------------------------------------------------------------------------
 
 
-def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
-    """Rewrite the groups of the request and return the results, which the worker commits."""
+def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
+    """Rewrite the groups of the request, and write an event for each, which the worker commits.
+
+    Returns the number and the error of each group that failed.
+    """
+    context = spark.sparkContext
     sizes, finished = request["sizes"], 0
-    rewrites, failed = [], []
+    emit("stage", name="rewriting")
+    failed: list[dict[str, Any]] = []
     for number, result, error in execute(
         context,
         request["uri"],
@@ -148,12 +132,12 @@ def for_worker(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]
         lambda: request["storage_options"],
     ):
         if result is None:
-            failed.append(error)
+            failed.append({"number": number, "error": error})
         else:
-            rewrites.append(result)
+            emit("part", data={"number": number, "rewrite": result})
         finished += sizes[number]
         emit("progress", done=finished, total=sum(sizes))
-    return {"rewrites": rewrites, "failed": failed}
+    return {"failed": failed}
 
 
 def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
@@ -193,16 +177,21 @@ def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
     return {**result, "committed": committed, "left": remaining, "version": newest().version}
 
 
+def describe(error: BaseException) -> tuple[str, str]:
+    """The kind and the message of an error of ``run``."""
+    return "error", _last_line(error)
+
+
 def main() -> int:
-    is_from_worker = bool(os.environ.get("MONODON_JOB"))
-    request = from_worker() if is_from_worker else from_command_line()
+    request = from_command_line()
     try:
         spark = SparkSession.builder.appName("monodon lance_compact").getOrCreate()
         context = spark.sparkContext
         emit("log", message=f"Spark {spark.version} runs as {context.applicationId}")
-        result = (for_worker if is_from_worker else by_hand)(context, request)
+        result = by_hand(context, request)
     except (PySparkException, Py4JError, OSError, ValueError) as error:
-        emit("failed", kind="error", message=_last_line(error))
+        kind, message = describe(error)
+        emit("failed", kind=kind, message=message)
         print(error, file=sys.stderr)
         return 1
     emit("result", data=result)

@@ -1,13 +1,23 @@
 """The readiness check names each component that is not ready."""
 
+import re
+from datetime import timedelta
+from typing import Any
+
 import pytest
+from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from api import health
+from api import health, metrics
+from catalog.models import Heartbeat, Job, ProcessRole
+from catalog.services.engine import processes
+from tests.factories import make_table
 
 pytestmark = pytest.mark.django_db
 LAST = (
@@ -27,7 +37,56 @@ def test_a_ready_server_reports_all_checks():
     assert response.json() == {
         "status": "ok",
         "checks": {"database": "ok", "migrations": "ok", "broker": "ok"},
+        "background": dict.fromkeys(("worker", "tasks", "beat"), "no heartbeat within 60 s"),
     }
+
+
+def test_running_workers_and_beat_are_reported_and_missing_ones_do_not_matter():
+    report("jobs@a", ProcessRole.JOB_WORKER)
+    report("beat@a", ProcessRole.BEAT)
+    response = Client().get("/health/ready")
+    assert response.status_code == 200
+    assert response.json()["background"] == {
+        "worker": "ok",
+        "tasks": "no heartbeat within 60 s",
+        "beat": "ok",
+    }
+    Heartbeat.objects.filter(role="beat").update(seen_at=Now() - timedelta(seconds=61))
+    background = Client().get("/health/ready").json()["background"]
+    assert background["beat"] == "no heartbeat within 60 s"
+    processes.forget("jobs@a")
+    assert Client().get("/health/ready").json()["background"]["worker"] != "ok"
+
+
+def report(name: str, role: ProcessRole, **facts: Any) -> None:
+    processes.report(Heartbeat(name=name, role=role, seen_at=Now(), started_at=Now(), **facts))
+
+
+def test_metrics_have_jobs_processes_and_queues():
+    table = make_table("ws", "t")
+    now = timezone.now()
+    for number, (status, engine) in enumerate([("queued", ""), ("succeeded", "spark")]):
+        Job.objects.create(
+            kind="compact",
+            table=table,
+            status=status,
+            engine=engine,
+            created_at=now - timedelta(seconds=100),
+            finished_at=now if number else None,
+        )
+    report("jobs@a", ProcessRole.JOB_WORKER)
+    metrics._state.forget()
+    text = Client().get("/metrics").content.decode()
+    values = dict(re.findall(r"^(monodon_\S+) (\S+)$", text, re.MULTILINE))
+    assert values['monodon_jobs{engine="",kind="compact",status="queued"}'] == "1.0"
+    ended = 'monodon_jobs_ended_last_hour{engine="spark",kind="compact",status="succeeded"}'
+    assert values[ended] == "1.0"
+    assert 100 <= float(values["monodon_jobs_oldest_due_seconds"]) < 1000
+    assert values['monodon_processes{role="jobs"}'] == "1.0"
+    assert values['monodon_processes{role="beat"}'] == "0.0"
+    assert float(values['monodon_process_silence_seconds{role="jobs"}']) < 60
+    queue = settings.CELERY_TASK_DEFAULT_QUEUE
+    assert f'monodon_queue_messages{{queue="{queue}.jobs"}}' in values
 
 
 def test_the_check_of_migrations_takes_one_query_and_no_file(monkeypatch):
@@ -36,8 +95,9 @@ def test_the_check_of_migrations_takes_one_query_and_no_file(monkeypatch):
     with CaptureQueriesContext(connection) as captured:
         assert migrations() == "ok"
     statements = [query["sql"] for query in captured.captured_queries]
-    assert [sql for sql in statements if "django_migrations" in sql] == statements[1:]
-    assert len(statements) == 2  # the first checks the connection to the database
+    assert [sql for sql in statements if "django_migrations" in sql] == [statements[1]]
+    # The first checks the connection to the database, the last reads the heartbeats.
+    assert len(statements) == 3
 
 
 def test_a_missing_migration_is_named_until_it_is_applied():

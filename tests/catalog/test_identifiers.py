@@ -59,6 +59,29 @@ def test_unusual_names_are_accepted(name):
     assert identifiers.check_name(name) == name
 
 
+@pytest.mark.parametrize(
+    "character",
+    [
+        "\u00ad",
+        "\u200b",
+        "\u200e",
+        "\u2028",
+        "\u202e",
+        "\u2060",
+        "\u2066",
+        "\u3164",
+        "\ufeff",
+        "\U000e0041",
+    ],
+    ids=ascii,
+)
+def test_characters_that_are_not_displayed_are_refused(character):
+    """Otherwise a table could pass for another one, for example where its drop is approved."""
+    for name in (f"prod{character}", f"{character}prod", f"pr{character}od"):
+        with pytest.raises(InvalidIdentifier, match="not displayed"):
+            identifiers.check_name(name)
+
+
 def test_the_length_of_names_is_limited():
     with pytest.raises(InvalidIdentifier, match="256 characters; 255 are allowed"):
         identifiers.check_name("x" * 256)

@@ -46,11 +46,11 @@ def warehouse(server: LiveServer) -> Storage:
     return Storage("local", str(server.warehouse))
 
 
-@pytest.mark.timeout(900)  # about 60 s, and several times that on a busy machine
+@pytest.mark.timeout(900)  # about 30 s, and several times that on a busy machine
 def test_kills_lose_no_commit_and_leave_no_file_unaccounted_for(
     server: LiveServer, warehouse: Storage, seed: int
 ) -> None:
-    _kill_again_and_again(server, warehouse, seed, kills=8)
+    _kill_again_and_again(server, warehouse, seed, kills=3)
 
 
 @pytest.mark.engines

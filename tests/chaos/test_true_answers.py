@@ -270,12 +270,12 @@ def _report(began: float, finished: str, outcomes: Counter[str]) -> None:
 
 @pytest.mark.timeout(600)
 def test_no_answer_is_false_while_sessions_are_ended(server: LiveServer, seed: int) -> None:
-    _under_kills(server, seed, kills=60)
+    _under_kills(server, seed, kills=20)
 
 
 @pytest.mark.timeout(600)
 def test_no_answer_is_false_while_commits_are_cut_off(live_template: None, seed: int) -> None:
-    _under_cuts(seed, cuts=30)
+    _under_cuts(seed, cuts=15)
 
 
 @pytest.mark.chaos

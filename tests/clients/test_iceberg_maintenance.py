@@ -1,10 +1,11 @@
-"""Maintenance of Iceberg tables by a live worker, each job in its own Spark driver."""
+"""Maintenance of Iceberg tables by a live worker, whose Spark driver runs one job after another."""
 
 import json
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from psycopg.rows import dict_row
+from pyarrow import parquet
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -286,21 +288,23 @@ def sizes(table: Table) -> dict[Path, int]:
     return {path: path.stat().st_size for path in files if path.is_file()}
 
 
-def drivers(pk: int) -> list[psutil.Process]:
-    """The processes of a job's driver."""
+def drivers(live: LiveServer) -> list[psutil.Process]:
+    """The processes of the drivers of a server's worker."""
     processes = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("MONODON_JOB") == str(pk):
-                processes.append(process)
+            environment = process.environ()
         except psutil.Error:
             continue
+        is_driver = "MONODON_SPARK_DIRECTORY" in environment
+        if is_driver and environment.get("MONODON_HOME") == str(live.home):
+            processes.append(process)
     return processes
 
 
-def wait_until_drivers_stop(pk: int, within: float) -> None:
+def wait_until_drivers_stop(live: LiveServer, within: float) -> None:
     deadline = time.monotonic() + within
-    while remaining := drivers(pk):
+    while remaining := drivers(live):
         assert time.monotonic() < deadline, remaining
         time.sleep(0.05)
 
@@ -335,19 +339,19 @@ def test_tables_are_correct_after_kills(
     # Canceled: it ends within 10 s, with all its processes.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    running = drivers(pk)
+    running = drivers(live)
     assert len(running) >= 2
     assert "mnj_" not in str([(process.cmdline(), process.environ()) for process in running])
     cancellation = jobs.cancel(pk)
     job = jobs.followed(pk)
     assert (job["finished_at"] - cancellation).total_seconds() < 10
     assert (job["status"], job["error"]) == ("canceled", "canceled on request")
-    assert not drivers(pk)
+    assert not drivers(live)
 
     # JVM killed: the attempt fails with the last output, and is retried.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    for process in drivers(pk):
+    for process in drivers(live):
         if "java" in process.name():
             process.kill()
     job = jobs.wait(pk, lambda job: job["status"] == "queued")
@@ -361,7 +365,7 @@ def test_tables_are_correct_after_kills(
     live._worker.kill_group()
     live._worker.wait(10)
     live._worker.drain()
-    wait_until_drivers_stop(pk, 60)
+    wait_until_drivers_stop(live, 60)
     assert rows(table) == EXPECTED
     assert table.metadata_location == begun, "nothing was committed so far"
     live.start_worker()
@@ -432,6 +436,93 @@ def test_manifests_deletes_and_statistics(
         statistics["done"]["statistics_file"]
     ]
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
+
+
+def delete_by_key(
+    session: SparkSession, name: tuple[str, str], file: Path, keys: list[int]
+) -> None:
+    """Commit an equality delete file of the column id, which Spark itself does not write."""
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    parquet.write_table(pa.table({"id": keys}, schema=schema), file)
+    jvm: Any = session.sparkContext._jvm
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        session._jsparkSession, ".".join(("lake", *name))
+    )
+    ids = session.sparkContext._gateway.new_array(jvm.int, 1)
+    ids[0] = 1
+    bounds = []
+    for key in (min(keys), max(keys)):
+        bound = jvm.java.util.HashMap()
+        bound.put(1, jvm.java.nio.ByteBuffer.wrap(struct.pack("<q", key)))
+        bounds.append(bound)
+    metrics = jvm.org.apache.iceberg.Metrics(len(keys), None, None, None, None, *bounds)
+    builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec())
+    delete = (
+        builder.ofEqualityDeletes(ids)
+        .withPath(f"file://{file}")
+        .withFormat("parquet")
+        .withFileSizeInBytes(file.stat().st_size)
+        .withMetrics(metrics)
+        .build()
+    )
+    table.newRowDelta().addDeletes(delete).commit()
+
+
+@pytest.mark.engines
+def test_equality_deletes_are_applied_and_removed(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    """Upserts as Flink writes them, then keys that no row has."""
+    table = ".".join(("lake", *name))
+    session.sql(
+        f"CREATE TABLE {table} (id BIGINT, text STRING) TBLPROPERTIES ('format-version'='2')"
+    )
+    data = local(catalog.load_table(name).location()) / "data"
+    for number, keys in enumerate(([1, 2, 3], [2, 4], [1, 3, 5])):
+        data.mkdir(parents=True, exist_ok=True)
+        delete_by_key(session, name, data / f"deletes-{number}.parquet", keys)
+        values = ", ".join(f"({key}, 'version {number}')" for key in keys)
+        session.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
+    live = [
+        (1, "version 2"),
+        (2, "version 1"),
+        (3, "version 2"),
+        (4, "version 1"),
+        (5, "version 2"),
+    ]
+    assert [
+        tuple(row) for row in session.sql(f"SELECT * FROM {table} ORDER BY id").collect()
+    ] == live
+
+    plan = jobs.run(name, "compact", is_dry_run=True)
+    assert (plan["before"]["min_rows"], plan["before"]["rows"]) == (3, 8)
+    assert plan["before"]["equality_delete_files"] == 3
+    result = jobs.run(name, "compact")
+    assert result["done"]["rewritten_data_files_count"] == 3
+    assert (result["after"]["min_rows"], result["after"]["rows"]) == (None, 5)
+    assert (
+        result["after"]["equality_delete_files"],
+        result["after"]["dangling_equality_deletes"],
+    ) == (
+        0,
+        0,
+    )
+    assert [
+        tuple(row) for row in session.sql(f"SELECT * FROM {table} ORDER BY id").collect()
+    ] == live
+
+    delete_by_key(session, name, data / "deletes-9.parquet", [70, 71])
+    for kind in ("rewrite_position_deletes", "compact"):
+        dangling = jobs.run(name, kind, is_dry_run=True)
+        assert dangling["before"]["dangling_equality_deletes"] == 1
+        assert dangling["planned"]["removed_delete_files_count"] == 1
+        removed = jobs.run(name, kind)
+        assert removed["done"]["removed_delete_files_count"] == 1
+        assert removed["after"]["equality_delete_files"] == 0
+        delete_by_key(session, name, data / f"deletes-{kind}.parquet", [80, 81])
+    assert [
+        tuple(row) for row in session.sql(f"SELECT * FROM {table} ORDER BY id").collect()
+    ] == live
 
 
 def test_clean_up_keeps_files_of_other_tables(

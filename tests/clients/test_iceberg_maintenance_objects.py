@@ -23,7 +23,7 @@ from tests.stores.s3 import Moto, S3Store, Versitygw
 pytestmark = [
     pytest.mark.engines,
     pytest.mark.xdist_group("spark maintenance"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 APPENDS = 6

@@ -183,5 +183,4 @@ def test_up_serves_the_first_row(environment, tmp_path_factory):
         assert history.stdout.startswith("1\t"), history.stderr
     finally:
         server.terminate()
-        server.stdout.read()
-        server.wait(30)
+        server.communicate(timeout=60)

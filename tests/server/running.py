@@ -51,7 +51,9 @@ class Running:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(OUR_NAMES)
         }
-        environment |= {"MONODON_HOME": str(home), "MONODON_PORT": str(self.port), **settings}
+        # One web process, because each start of one takes five seconds of a processor.
+        environment |= {"MONODON_WEB_WORKERS": "1", **settings}
+        environment |= {"MONODON_HOME": str(home), "MONODON_PORT": str(self.port)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "server", "up", *arguments],
             cwd=PROJECT,

@@ -56,7 +56,7 @@ def warnings(running: Running) -> list[str]:
 
 
 def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
-    with Running(home) as first:
+    with Running(home, MONODON_WEB_WORKERS="2") as first:
         first.wait_ready()
         eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output

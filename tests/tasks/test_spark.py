@@ -1,4 +1,4 @@
-"""The launcher of Spark drivers, with scripts that print the messages of drivers."""
+"""Spark drivers of a worker, with scripts that print the events of a driver."""
 
 import re
 import shutil
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import job_operations
 from tasks import spark
+from tasks.spark import driver, libraries, pool, requirements, runner
 from tests.factories import make_iceberg_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -48,16 +49,17 @@ def job() -> Job:
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
     """Function that writes a script, and returns its name."""
-    monkeypatch.setattr(spark, "_SCRIPTS", tmp_path)
-    monkeypatch.setattr(spark, "_java_home", lambda: "")
+    monkeypatch.setattr(driver, "SCRIPT", tmp_path / "fake.py")
+    monkeypatch.setattr(requirements, "java_home", lambda: "")
 
     def write(text: str) -> str:
         (tmp_path / "fake.py").write_text(READ + text)
         return "fake"
 
-    return write
+    yield write
+    pool.end_all()
 
 
 SUBMIT = """
@@ -122,11 +124,11 @@ def test_spark_submit_receives_the_settings(job, script, settings, temporary, cl
     assert properties["spark.executor.memory"] == "4g"
     assert properties.get("spark.driver.host") == host
     assert properties.get("spark.submit.deployMode", "client") == "client"
-    assert properties["spark.app.name"] == f"monodon fake {job.pk}"
     assert "/opt/lake/iceberg.jar" in conf
     assert ("spark.local.dir" in properties) is is_local
     assert result["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
     assert "s3cret" not in " ".join(result["command"])
+    pool.end_all()
     assert not any(temporary.iterdir())
 
 
@@ -176,7 +178,7 @@ def test_kinds_of_failures_become_errors(
     kind: str,
     error: type[Exception],
 ) -> None:
-    monkeypatch.setattr(spark, "_NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "_NOTICE_SECONDS", 0.1)
     name = script(
         f"print(json.dumps({{'event': 'failed', 'kind': {kind!r}, 'message': 'it was so'}}))\n"
         "sys.exit(1)"
@@ -198,18 +200,6 @@ def test_the_error_of_a_killed_driver_has_its_last_output(
 
     with pytest.raises(RuntimeError, match=r"was killed by SIGKILL: out of memory, said \*\*\*"):
         spark.run(job, name, {}, nothing)
-
-
-def test_a_result_counts_although_the_driver_does_not_end(
-    job: Job, script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spark, "_END_SECONDS", 0.5)
-    name = script(
-        "print(json.dumps({'event': 'result', 'data': {}}), flush=True)\n"
-        "os.close(1); os.close(2); time.sleep(600)"
-    )
-
-    assert spark.run(job, name, {}, nothing) == {}
 
 
 # --- stopping ------------------------------------------------------------------------------------
@@ -244,26 +234,26 @@ def test_a_canceled_driver_ends_with_its_children(
 
 def test_a_driver_ends_with_its_worker(tmp_path: Path) -> None:
     """The driver's standard input ends when its worker does, in whatever way."""
-    scripts = Path(spark.__file__).with_name("jobs")
+    scripts = driver.SCRIPT.parent
     driver_script, worker_script = tmp_path / "driver.py", tmp_path / "worker.py"
     driver_script.write_text(
-        f"import sys, time; sys.path.insert(0, {str(scripts)!r}); import iceberg\n"
-        "iceberg.from_worker(); print(1, flush=True); time.sleep(600)"
+        f"import sys, time; sys.path.insert(0, {str(scripts)!r}); import driver, queue\n"
+        "print(1, flush=True); driver.read_requests(queue.SimpleQueue())"
     )
     worker_script.write_text(
         "import subprocess, sys, time\n"
         f"child = subprocess.Popen([sys.executable, {str(driver_script)!r}], start_new_session=True,"
         " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
-        "child.stdin.write(b'{}\\n'); child.stdin.flush(); child.stdout.readline()\n"
+        "child.stdout.readline()\n"
         "print(child.pid, flush=True); time.sleep(600)"
     )
     command = [sys.executable, str(worker_script)]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with holder:
         assert holder.stdout is not None
-        driver = psutil.Process(int(holder.stdout.readline()))
+        child = psutil.Process(int(holder.stdout.readline()))
         holder.send_signal(signal.SIGKILL)
-    driver.wait(10)
+    child.wait(10)
 
 
 # --- secrets -------------------------------------------------------------------------------------
@@ -356,7 +346,7 @@ def failed(job: Job) -> str:
         (
             {},
             {"MONODON_SPARK_JARS": [], "MONODON_SPARK_PACKAGES": []},
-            f"set MONODON_SPARK_PACKAGES to {spark.ICEBERG_PACKAGE}, or MONODON_SPARK_JARS to the path",
+            f"copy {libraries.RUNTIME.name} to",
         ),
         (
             {},
@@ -377,7 +367,7 @@ def test_missing_requirements_fail_the_job_immediately(  # noqa: PLR0917 -- fixt
         "catalog.services.maintenance.iceberg_actions._has_snapshots", lambda _: True
     )
     if not environment:
-        monkeypatch.setattr(spark, "_java_home", lambda: "")
+        monkeypatch.setattr(requirements, "java_home", lambda: "")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for name, value in conf.items():

@@ -10,7 +10,7 @@ from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog import maintenance_actions
 from catalog.models import Job, JobStatus, TableFormat, TableHealth, job_kinds
-from catalog.policies import EffectivePolicy, Rule, Unit
+from catalog.policies import TEXT_UNITS, EffectivePolicy, Rule, Unit
 from catalog.services.maintenance import health, job_control
 from catalog.services.maintenance.measurements import Measurement
 
@@ -88,18 +88,18 @@ class RuleSerializer(Serializer):
     default = serializers.JSONField(allow_null=True)
     help = serializers.CharField()
     formats = serializers.SerializerMethodField()
-    minimum = serializers.SerializerMethodField(help_text="Null for modes and times.")
-    maximum = serializers.SerializerMethodField(help_text="Null for modes and times.")
+    minimum = serializers.SerializerMethodField(help_text="Null for modes, times and engines.")
+    maximum = serializers.SerializerMethodField(help_text="Null for modes, times and engines.")
 
     @extend_schema_field(serializers.ListField(child=fields.EnumField(TableFormat)))
     def get_formats(self, rule: Rule) -> list[str]:
         return sorted(rule.formats)
 
     def get_minimum(self, rule: Rule) -> float | None:
-        return None if rule.unit in {Unit.MODE, Unit.TIME} else rule.low
+        return None if rule.unit in TEXT_UNITS else rule.low
 
     def get_maximum(self, rule: Rule) -> float | None:
-        return None if rule.unit in {Unit.MODE, Unit.TIME} else rule.high
+        return None if rule.unit in TEXT_UNITS else rule.high
 
 
 class RulesSerializer(Serializer):
@@ -152,10 +152,22 @@ class PlannedJobSerializer(Serializer):
     kind = JobKindField()
     mode = serializers.CharField()
     reason = serializers.CharField()
-    files_gone = serializers.IntegerField()
+    files_gone = serializers.IntegerField(help_text="The reduction of the number of files.")
+    bytes_gone = serializers.IntegerField(default=0, help_text="Bytes that are freed in storage.")
+    is_estimate = serializers.BooleanField(
+        default=False, help_text="Whether the numbers are estimated."
+    )
     bytes_read = serializers.IntegerField()
     is_for_spark = serializers.BooleanField()
     parameters = serializers.DictField()
+
+
+class CostSerializer(Serializer):
+    """A part of the cost of reading a table that maintenance removes."""
+
+    reason = serializers.CharField()
+    bytes = serializers.IntegerField(help_text="The cost; a request counts as 4 MiB.")
+    points = serializers.FloatField(help_text="The points of the score that it costs.")
 
 
 class HealthSerializer(Serializer):
@@ -165,12 +177,20 @@ class HealthSerializer(Serializer):
     format = fields.EnumField(TableFormat, source="table.format")
     measured_at = serializers.DateTimeField()
     score = serializers.IntegerField(help_text="From 0 (lowest) to 100.")
+    costs = serializers.SerializerMethodField(
+        help_text="What the table lost points for, the most expensive first."
+    )
     planned = serializers.SerializerMethodField()
     files_gone = serializers.IntegerField()
     bytes_read = serializers.IntegerField()
     error = serializers.SerializerMethodField(
         help_text="Why the table could not be measured. Empty: it was measured."
     )
+
+    @extend_schema_field(CostSerializer(many=True))
+    def get_costs(self, row: TableHealth) -> list[dict[str, Any]]:
+        costs: list[dict[str, Any]] = row.statistics.get("costs", [])
+        return costs
 
     @extend_schema_field(PlannedJobSerializer(many=True))
     def get_planned(self, row: TableHealth) -> list[dict[str, Any]]:
@@ -187,7 +207,8 @@ class HealthWithStatisticsSerializer(HealthSerializer):
     statistics = serializers.SerializerMethodField()
 
     def get_statistics(self, row: TableHealth) -> dict[str, Any]:
-        return {name: value for name, value in row.statistics.items() if name != "error"}
+        left_out = {"error", "costs"}
+        return {name: value for name, value in row.statistics.items() if name not in left_out}
 
 
 _POINT = ("rows", "bytes", "files", "small_files", "deleted_rows", "versions")
@@ -217,14 +238,37 @@ class TableHealthSerializer(Serializer):
     series = HealthPointSerializer(many=True, help_text="Oldest first.")
 
 
+class VersionRetentionSerializer(Serializer):
+    """A version of a Lance table, or a snapshot of an Iceberg table."""
+
+    branch = serializers.CharField(help_text="Empty: the main branch, or a snapshot.")
+    version = serializers.IntegerField(help_text="The version, or the id of the snapshot.")
+    reasons = serializers.ListField(
+        child=serializers.CharField(), help_text="Why a clean-up keeps it."
+    )
+    expires = serializers.BooleanField(help_text="Whether a clean-up removes it.")
+
+
 class PlanSerializer(Serializer):
     """The maintenance that a table needs."""
 
     table = fields.NamesField(source="table.identifier")
     format = fields.EnumField(TableFormat, source="table.format")
     score = serializers.IntegerField()
+    costs = serializers.SerializerMethodField()
     statistics = serializers.SerializerMethodField()
     planned = serializers.SerializerMethodField()
+    retention = serializers.SerializerMethodField(
+        help_text="The newest 1,000 versions, and why each of them stays."
+    )
+
+    @extend_schema_field(VersionRetentionSerializer(many=True))
+    def get_retention(self, measurement: Measurement) -> list[dict[str, Any]]:
+        return [version.as_json() for version in measurement.retention]
+
+    @extend_schema_field(CostSerializer(many=True))
+    def get_costs(self, measurement: Measurement) -> list[dict[str, Any]]:
+        return [cost.as_json() for cost in measurement.costs]
 
     def get_statistics(self, measurement: Measurement) -> dict[str, Any]:
         return measurement.statistics.as_json()
@@ -266,6 +310,16 @@ class StartMaintenanceSerializer(Serializer):
     indexes = _IndexesField(**fields.OPTIONAL)
 
 
+class StageSerializer(Serializer):
+    """A stage of a job."""
+
+    name = serializers.CharField()
+    began_at = serializers.DateTimeField()
+    bytes = serializers.IntegerField(
+        required=False, help_text="Bytes that the stage has processed so far, if known."
+    )
+
+
 class JobSerializer(Serializer):
     """A job of any kind."""
 
@@ -279,6 +333,12 @@ class JobSerializer(Serializer):
     progress = serializers.IntegerField()
     total = serializers.IntegerField(allow_null=True)
     unit = serializers.CharField()
+    engine = serializers.CharField(help_text="worker or spark. Empty: not chosen yet.")
+    engine_reason = serializers.CharField(help_text="Why this engine was chosen.")
+    stages = StageSerializer(
+        many=True, help_text="The stages of the last attempt, the current one last."
+    )
+    spark_ui = serializers.CharField(help_text="The URL of Spark's own pages, or empty.")
     message = serializers.CharField(source="error", help_text="Why it failed, or a remark.")
     cancel_requested = serializers.BooleanField()
     actor = serializers.SerializerMethodField()
@@ -335,6 +395,10 @@ class TallySerializer(Serializer):
     files_merged = serializers.IntegerField(
         help_text="The number of data files by which the tables were reduced."
     )
+    plans_kept = serializers.IntegerField(
+        help_text="Jobs whose files and bytes were within 10 % of the plan."
+    )
+    plans_broken = serializers.IntegerField(help_text="Jobs that differed from the plan.")
 
 
 class SummarySerializer(Serializer):

@@ -173,9 +173,9 @@ class MaintainActions:
         return cast(ReadOnlyAdmin, self).may(request, Privilege.MAINTAIN, object_id)
 
 
-def menu(offered_actions: Sequence[MaintenanceAction]) -> dict[str, Any]:
+def menu(offered_actions: Sequence[MaintenanceAction], *, measures: bool = True) -> dict[str, Any]:
     """The buttons as a menu."""
-    items = [action.key for action in offered_actions] + ["measure"] * bool(offered_actions)
+    items = [action.key for action in offered_actions] + ["measure"] * measures
     return {"title": "Maintain", "icon": "build", "items": items}
 
 
@@ -183,14 +183,23 @@ def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
     """Two buttons for each kind, "now" and "dry run", without a further form."""
     if row.state != TableState.LIVE or not may_maintain(request, row):
         return ""
-    base = _base(row)
+    base, obstacles = _base(row), maintenance_scheduler.obstacles(row.format)
     pressed = [
-        {"url": f"{base}{action.key}/", "title": action.title, "text": action.help}
+        {
+            "url": f"{base}{action.key}/",
+            "title": action.title,
+            "text": action.help,
+            "is_offered": action.key not in obstacles,
+        }
         for action in maintenance_actions.of_format(row.format)
     ]
     return render_to_string(
         "admin/catalog/maintenance_buttons.html",
-        {"kinds": pressed, "measure_url": f"{base}measure/"},
+        {
+            "kinds": pressed,
+            "measure_url": f"{base}measure/",
+            "reason": next(iter(obstacles.values()), ""),
+        },
         request=request,
     )
 
@@ -274,8 +283,3 @@ def start_many(
         messages.warning(request, text)
     if len(refused) > _SHOWN:
         messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
-
-
-def offered(row: Table) -> list[MaintenanceAction]:
-    """The maintenance actions on the page of a table; none for a table without data."""
-    return maintenance_actions.of_format(row.format) if row.state == TableState.LIVE else []

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from catalog import maintenance_actions
+from catalog import maintenance_actions, read_costs
 from catalog.admin import cells, growth, score_charts
 from catalog.admin.maintenance import jobs
 from catalog.admin.maintenance import policies as maintenance_policies
@@ -19,6 +19,7 @@ from catalog.models import Job, Table, TableHealth, TableState
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services.maintenance import policies
+from catalog.services.maintenance.plans import retention
 
 _POINTS = 200  # measurements of a chart
 _EMPTY = "The table has no data."
@@ -38,6 +39,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("versions", "Versions", "keep_versions"),
     ("old_versions", "Expired versions", "keep_for"),
     ("metadata_bytes", "Metadata size", ""),
+    ("reads_per_day", "Reads a day", ""),
     ("indexes", "Indexes", ""),
     ("manifests", "Manifests", "min_manifests"),
     ("rewritten_manifests", "Manifests after a rewrite", ""),
@@ -45,12 +47,22 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("rewritten_delete_files", "Delete files after a rewrite", ""),
     ("equality_delete_files", "Equality delete files", "min_delete_files"),
     ("equality_deletes", "Equality delete keys", "deleted_ratio"),
+    ("deletion_vectors", "Deletion vectors", ""),
+    *(
+        (f"dangling_{kind}", f"Dangling {text}", "")
+        for kind, text in (
+            ("position_deletes", "position delete files"),
+            ("equality_deletes", "equality delete files"),
+            ("vectors", "deletion vectors"),
+        )
+    ),
 )
 _ONLY: Mapping[str, frozenset[str]] = {
     "lance": frozenset(
         {
             *("manifests", "rewritten_manifests", "delete_files", "rewritten_delete_files"),
-            *("equality_delete_files", "equality_deletes"),
+            *("equality_delete_files", "equality_deletes", "deletion_vectors"),
+            *("dangling_position_deletes", "dangling_equality_deletes", "dangling_vectors"),
         }
     ),
     "iceberg": frozenset({"indexes"}),
@@ -109,7 +121,9 @@ def tab(request: HttpRequest, row: Table) -> list[Panel]:
     links = maintenance_policies.sources(row.namespace.identifier, row)
     return [
         _health(request, row, series),
+        *([_costs(newest)] if newest is not None and is_measured(newest) else []),
         *([_plan(newest, holding)] if newest is not None and is_measured(newest) else []),
+        *([_retention(row, holding)] if newest is not None and is_measured(newest) else []),
         _last_jobs(row),
         maintenance_policies.panel(holding, links, row.format),
     ]
@@ -158,7 +172,7 @@ def _amounts(series: Sequence[TableHealth]) -> SafeString:
 def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, object]]:
     absent = _ONLY[row.format]
     rows: list[tuple[object, object]] = [
-        (text, figure(name, statistics[name]))
+        (text, _rows(statistics) if name == "rows" else figure(name, statistics[name]))
         for name, text, _ in _FIGURES
         if name in statistics and name not in absent
     ]
@@ -166,6 +180,14 @@ def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, ob
         behind = f"Unindexed rows of '{cells.clipped(str(index.get('name')))}'"
         rows.append((behind, count(index.get("unindexed_rows"))))
     return rows
+
+
+def _rows(statistics: Mapping[str, Any]) -> object:
+    """The number of rows; a range if equality deletes apply, whose effect only a scan can count."""
+    least, most = statistics.get("min_rows"), statistics["rows"]
+    if least is None:
+        return count(most)
+    return f"{count(least)} to {count(most)}: equality deletes are counted only by reading the data"
 
 
 def _why_empty(row: Table, newest: TableHealth | None) -> str:
@@ -181,6 +203,26 @@ def _fault(row: TableHealth) -> str:
     return f"The table could not be measured: {reason}" if reason else _EMPTY
 
 
+def _costs(newest: TableHealth) -> Panel:
+    reads = newest.statistics.get("reads_per_day")
+    use = (
+        "It is not known yet how often the table is read."
+        if reads is None
+        else f"{reads:,} reads a day in the last week. Points of a table with fewer than"
+        f" {read_costs.FULL_READS} count less."
+    )
+    return Panel(
+        title="Cost of reading",
+        columns=("Reason", "Points", "Cost of a read"),
+        rows=[
+            (cost.get("reason", ""), cost.get("points", ""), cells.size(cost.get("bytes", 0)))
+            for cost in newest.statistics.get("costs") or []
+        ],
+        empty="Maintenance would not make reads cheaper.",
+        note=f"{use} A request costs as much as reading {read_costs.REQUEST // read_costs.MIB} MiB.",
+    )
+
+
 def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
     """Plan of the current policy, computed as the scheduler does: a policy change applies at once."""
     planned = [
@@ -189,13 +231,17 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
     ]
     return Panel(
         title="Planned maintenance",
-        columns=("Job", "Mode", "Reason", "Files to remove", "Bytes to rewrite", "Runs in"),
+        columns=(
+            *("Job", "Mode", "Reason", "Files to remove", "Bytes to free", "Bytes to rewrite"),
+            "Runs in",
+        ),
         rows=[
             (
                 title(job),
                 _mode(job),
                 job.get("reason", ""),
-                count(job.get("files_gone", 0)),
+                _amount(job, count(job.get("files_gone", 0))),
+                _amount(job, cells.size(job.get("bytes_gone") or None)),
                 cells.size(job.get("bytes_read", 0)),
                 "Spark" if job.get("is_for_spark") else "worker",
             )
@@ -207,6 +253,31 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
         if planned
         else "",
     )
+
+
+def _retention(row: Table, policy: EffectivePolicy) -> Panel:
+    versions = retention.explain(row, policy, PANEL_SIZE)
+    return Panel(
+        title="Retention",
+        columns=("Version", "Branch", "Stays because"),
+        rows=[
+            (
+                version.version,
+                version.branch or cells.NOTHING,
+                cells.lines(version.reasons)
+                if version.reasons
+                else cells.badge("expires", "plain"),
+            )
+            for version in versions
+        ],
+        empty="The table has no versions.",
+        note=f"The newest {len(versions):,} versions. A clean-up removes those that expire, unless"
+        " other tables refer to their files.",
+    )
+
+
+def _amount(planned: Mapping[str, Any], amount: object) -> object:
+    return cells.spaced(["about", amount]) if planned.get("is_estimate") else amount
 
 
 def _mode(planned: Mapping[str, Any]) -> SafeString:

@@ -1,6 +1,7 @@
 """The page of a job: progress, parameters, plan, result and log."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 
 from django.http import HttpRequest
@@ -13,7 +14,7 @@ from django.utils.safestring import SafeString
 from catalog.admin import cells, units
 from catalog.admin.pages import Panel
 from catalog.admin.paging import number, query
-from catalog.models import Job, JobEvent, JobStatus
+from catalog.models import Engine, Job, JobEvent, JobStatus
 from catalog.policies import rules as all_rules
 
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
@@ -42,10 +43,19 @@ def live(row: Job, status: object, progress: object) -> SafeString:
             "is_active": row.status in ACTIVE,
             "status": status,
             "progress": progress,
-            "last": cells.clipped(last or ""),
+            "last": cells.clipped(_progress_text(row, last or "")),
             "lasted": _lasted(row),
         },
     )
+
+
+def _progress_text(row: Job, last: str) -> str:
+    """The current stage of a running job, else the last line of its log."""
+    if row.status != JobStatus.RUNNING or not row.stages:
+        return last
+    stage = row.stages[-1]
+    size = f", {filesizeformat(stage['bytes'])}" if stage.get("bytes") else ""
+    return f"{stage['name']}{size}"
 
 
 def live_fact(row: Job, status: object, progress: object) -> SafeString:
@@ -76,10 +86,51 @@ def _lasted(row: Job) -> str:
 
 def panels(request: HttpRequest, row: Job) -> list[Panel]:
     return [
+        *_stages(row),
         *_figures(row),
         *_plan(row),
         *_policy(row),
         _log(request, row),
+    ]
+
+
+def engine(row: Job) -> SafeString | str:
+    """The engine of a job and the reason for it, with a link to Spark's own pages."""
+    if not row.engine:
+        return cells.NOTHING
+    lines: list[object] = [Engine(row.engine).label]
+    if row.engine_reason:
+        lines.append(cells.muted(row.engine_reason))
+    if row.spark_ui.startswith(("http://", "https://")):
+        lines.append(cells.anchor(row.spark_ui, "Pages of Spark"))
+    return cells.lines(lines)
+
+
+def _stages(row: Job) -> list[Panel]:
+    """The stages of the last attempt with their durations."""
+    if not row.stages or row.started_at is None:
+        return []
+    begins = [row.created_at, row.started_at]
+    names: list[tuple[str, int | None]] = [("queued", None), ("started", None)]
+    for stage in row.stages:
+        begins.append(datetime.fromisoformat(stage["began_at"]))
+        names.append((stage["name"], stage.get("bytes")))
+    ends = [*begins[1:], row.finished_at or timezone.now()]
+    return [
+        Panel(
+            title="Stages",
+            columns=("Stage", "Began", "Duration", "Bytes"),
+            rows=[
+                (
+                    name,
+                    cells.moment(begin),
+                    f"{max((end - begin).total_seconds(), 0):.1f} s",
+                    cells.NOTHING if size is None else cells.size(size),
+                )
+                for (name, size), begin, end in zip(names, begins, ends, strict=True)
+            ],
+            empty="",
+        )
     ]
 
 

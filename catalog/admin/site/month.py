@@ -48,6 +48,7 @@ def month() -> Month:
             ("bytes reclaimed", cells.size(total.bytes_reclaimed)),
             ("files removed", f"{total.files_removed:,}"),
             ("small files merged", f"{total.files_merged:,}"),
+            ("plans kept", _plans_kept(total)),
             ("jobs succeeded", f"{total.succeeded:,}"),
             ("failed", f"{total.failed:,}"),
             ("running or queued", cells.bounded(active, MAX_ROWS - 1)),
@@ -60,6 +61,12 @@ def month() -> Month:
         jobs_url=cells.list_url(Job, "since=month"),
         failed_url=cells.list_url(Job, f"since=month&status__exact={JobStatus.FAILED.value}"),
     )
+
+
+def _plans_kept(total: Tally) -> object:
+    """The share of jobs whose files and bytes were within 10 % of their plans."""
+    percent = total.plans_kept_percent
+    return cells.NOTHING if percent is None else f"{percent} %"
 
 
 def _day(day: date, tally: Tally) -> Day:

@@ -160,11 +160,19 @@ def rewritten_delete_files(
 
 
 def expiring(document: Document, *, older_than: int, retain_last: int, now: int) -> list[int]:
-    """The snapshots that ``expire_snapshots`` removes; times are in milliseconds.
+    """The snapshots that ``expire_snapshots`` removes; times are in milliseconds."""
+    reasons = retention(document, older_than=older_than, retain_last=retain_last, now=now)
+    return [id_ for id_, retained in reasons.items() if not retained]
+
+
+def retention(
+    document: Document, *, older_than: int, retain_last: int, now: int
+) -> dict[int, list[str]]:
+    """For each snapshot, the reasons why ``expire_snapshots`` keeps it; none if it expires.
 
     A branch keeps its newest ``retain_last`` snapshots and all snapshots that are not older than
     ``older_than``. A tag keeps its snapshot. Unreferenced snapshots are kept if they are not older
-    than ``older_than``. Branches and tags may override these rules.
+    than ``older_than``. Branches and tags may override these rules. Times are in milliseconds.
     """
     snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []}
     refs: Mapping[str, Mapping[str, Any]] = document.get("refs") or {}
@@ -172,7 +180,7 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         refs = {"main": {"snapshot-id": document["current-snapshot-id"], "type": "branch"}}
     properties = document.get("properties") or {}
     max_age = _number(properties.get(_MAX_REF_AGE))
-    retained: set[int] = set()
+    reasons: dict[int, list[str]] = {id_: [] for id_ in snapshots}
     reachable: set[int] = set()
     for name, ref in refs.items():
         head = snapshots.get(ref["snapshot-id"])
@@ -182,29 +190,39 @@ def expiring(document: Document, *, older_than: int, retain_last: int, now: int)
         if name != "main" and limit is not None and now - head["timestamp-ms"] > limit:
             continue
         reachable.add(head["snapshot-id"])
-        retained.add(head["snapshot-id"])
-        if ref["type"] == "branch":
-            line = list(_line(snapshots, head))
-            reachable.update(line)
-            age = ref.get("max-snapshot-age-ms")
-            since = older_than if age is None else now - age
-            least = ref.get("min-snapshots-to-keep", retain_last)
-            for number, id_ in enumerate(line):
-                if number >= least and snapshots[id_]["timestamp-ms"] < since:
-                    break
-                retained.add(id_)
+        if ref["type"] != "branch":
+            reasons[head["snapshot-id"]].append(f"tag '{name}'")
+            continue
+        line = list(_line(snapshots, head))
+        reachable.update(line)
+        age = ref.get("max-snapshot-age-ms")
+        since = older_than if age is None else now - age
+        least = ref.get("min-snapshots-to-keep", retain_last)
+        for number, id_ in enumerate(line):
+            is_young = snapshots[id_]["timestamp-ms"] >= since
+            if number and number >= least and not is_young:
+                break
+            reasons[id_].append(_branch_reason(name, number, least, is_young=is_young))
     for id_, snapshot in snapshots.items():
         if id_ not in reachable and snapshot["timestamp-ms"] >= older_than:
-            retained.add(id_)
-    return [id_ for id_ in snapshots if id_ not in retained]
+            reasons[id_].append("on no branch, younger than the retention time")
+    return reasons
+
+
+def _branch_reason(name: str, number: int, least: int, *, is_young: bool) -> str:
+    if not number:
+        return f"current snapshot of branch '{name}'"
+    if number < least:
+        return f"among the {least} newest of branch '{name}'"
+    return f"younger than the retention time of branch '{name}'" if is_young else ""
 
 
 def files_of(
     document: Document, snapshots: Collection[int], io: CheckedIO, limit: int
-) -> set[str] | None:
+) -> dict[str, int | None] | None:
     """The files that only these snapshots refer to, as ``expire_snapshots`` finds them.
 
-    None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
+    Each has its size in bytes, if the metadata records it; manifest lists have none. None if more than ``limit`` files would have to be read, or if a v1 snapshot names its manifests
     itself. The files may belong to other tables: check that before deleting them. Raises
     InvalidMetadata, and ForeignFile for a list or a manifest that may not be read.
     """
@@ -220,21 +238,40 @@ def files_of(
     to_read = [*found_only_here.values(), *needed.values()]
     if sum(map(manifests.live_files, to_read)) > limit:
         return None
-    paths = _paths(found_only_here.values(), io)
-    if paths:  # a manifest may have been rewritten and its files retained
-        paths.difference_update(_paths(needed.values(), io))
-    paths.update(found_only_here)
-    paths.update(
-        {snapshot["manifest-list"] for snapshot in expired}
-        - {snapshot["manifest-list"] for snapshot in retained}
-    )
+    files: dict[str, int | None] = dict(_sizes(found_only_here.values(), io))
+    if files:  # a manifest may have been rewritten and its files retained
+        for path in _sizes(needed.values(), io):
+            files.pop(path, None)
+    files.update((path, manifest.manifest_length) for path, manifest in found_only_here.items())
+    lists = {snapshot["manifest-list"] for snapshot in expired} - {
+        snapshot["manifest-list"] for snapshot in retained
+    }
+    files.update(dict.fromkeys(lists))
     for key in ("statistics", "partition-statistics"):
-        paths.update(
-            file["statistics-path"]
+        files.update(
+            (file["statistics-path"], file.get("file-size-in-bytes"))
             for file in document.get(key) or []
             if file["snapshot-id"] in snapshots
         )
-    return paths
+    return files
+
+
+def estimated_files_of(document: Document, snapshots: Collection[int]) -> tuple[int, int]:
+    """About how many files only these snapshots refer to, and their bytes, without reading files.
+
+    From the summaries: data and delete files that a snapshot removes belong to its predecessors, and
+    go when the last of these expires. Manifests are not counted, because summaries do not name them.
+    """
+    files = size = 0
+    for snapshot in document.get("snapshots") or []:
+        summary = snapshot.get("summary") or {}
+        if snapshot["snapshot-id"] in snapshots:
+            files += 1  # its manifest list
+        if snapshot.get("parent-snapshot-id") in snapshots:
+            files += _number(summary.get("deleted-data-files")) or 0
+            files += _number(summary.get("removed-delete-files")) or 0
+            size += _number(summary.get("removed-files-size")) or 0
+    return files, size
 
 
 def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[str, ManifestFile]:
@@ -247,9 +284,10 @@ def _manifests(snapshots: Iterable[Mapping[str, Any]], io: CheckedIO) -> dict[st
     }
 
 
-def _paths(listed: Iterable[ManifestFile], io: CheckedIO) -> set[str]:
+def _sizes(listed: Iterable[ManifestFile], io: CheckedIO) -> dict[str, int]:
+    """The sizes in bytes of the live files of manifests, by path."""
     return {
-        entry.file.file_path
+        entry.file.file_path: entry.file.file_size_in_bytes
         for entries in manifests.read_each_unchecked(io, list(listed))
         for entry in entries
     }

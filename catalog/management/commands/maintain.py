@@ -15,7 +15,7 @@ from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobStatus, TableFormat
-from catalog.policies import EffectivePolicy, Unit, require_rule
+from catalog.policies import TEXT_UNITS, EffectivePolicy, Unit, require_rule
 from catalog.services.maintenance import health, job_control, job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 
@@ -245,7 +245,7 @@ def _value(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise InvalidInput(f"'{text}' does not have the form name=value")
-    if _rule(name) in {Unit.MODE, Unit.TIME}:
+    if _rule(name) in TEXT_UNITS:
         return name, value
     try:
         return name, float(value) if _rule(name) is Unit.RATIO else int(value)

@@ -281,14 +281,13 @@ def list_api_keys(
 def find_client(*, client_id: str, client_secret: str) -> ApiKey:
     """The key of an OAuth2 client, whose secret is the key itself.
 
-    The client's id is the key's name, or its prefix, or empty. Raises Unauthenticated.
+    The client's id is the key's name, or its prefix, or empty. The name of a key from
+    MONODON_ADMIN_API_KEY ends with the beginning of its digest, which may be omitted: ``admin``.
+    Raises Unauthenticated.
     """
     key = known_keys.find_key(client_secret)
-    if credentials.key_digest(client_secret) != key.digest or client_id not in {
-        "",
-        key.name,
-        key.prefix,
-    }:
+    names = {"", key.name, key.prefix, key.name.removesuffix(f"-{key.digest[:8]}")}
+    if credentials.key_digest(client_secret) != key.digest or client_id not in names:
         raise Unauthenticated("The client's id or its secret is wrong")
     return key
 

@@ -5,6 +5,8 @@ grants refer to it; it is deactivated instead, and then holds no privileges. Whe
 deleted, only the name of its principal remains, inactive (``catalog.services.access.users``).
 """
 
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +44,10 @@ PREFIXES = {
 RESERVED = frozenset({access.SYSTEM.name, "anonymous"})
 """The audit trail's names for actors that are not principals; no principal may have them."""
 LONGEST_NAME = 200
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Printable for Python, but not displayed."""
 PAGE_SIZE = 100
 MAX_PAGE = 1000
 
@@ -56,6 +62,12 @@ def check_name(name: str, kind: PrincipalKind) -> str:
     own = name.removeprefix(prefix)
     if not name.startswith(prefix) or not own:
         raise InvalidInput(f"The name of a {kind.label} looks like '{prefix}name', not {name!r}")
+    # Otherwise two principals could have names that look the same.
+    if not unicodedata.is_normalized("NFKC", own) or _IGNORABLE.search(own):
+        raise InvalidInput(
+            f"Name {name!r} must be in the normal form NFKC of Unicode, without characters that are not"
+            " displayed"
+        )
     if not own.isprintable() or own != own.strip() or ":" in own or "/" in own:
         raise InvalidInput(
             f"Name {name!r} must be printable, without slashes, further colons, and leading or"

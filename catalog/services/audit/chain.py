@@ -93,6 +93,20 @@ def seal() -> int:
         return sealed
 
 
+def lag_seconds() -> float:
+    """The age of the oldest event behind the newest seal; 0 without one. One statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT greatest(extract(epoch FROM clock_timestamp() - e.at), 0)"
+            " FROM (SELECT xid, event_id FROM catalog_auditseal ORDER BY number DESC LIMIT 1) AS s"
+            " RIGHT JOIN catalog_auditevent e ON true"
+            " WHERE s.xid IS NULL OR (e.xid, e.id) > (s.xid, s.event_id)"
+            " ORDER BY e.xid, e.id LIMIT 1"
+        )
+        row = cursor.fetchone()
+    return float(row[0]) if row else 0.0
+
+
 def _seal_batch(behind: tuple[str, int]) -> tuple[int, tuple[str, int] | None]:
     """Seal the next events in the order; returns their number, and the start of the next batch."""
     with transaction.atomic(), connection.cursor() as cursor:

@@ -11,8 +11,8 @@ from enum import StrEnum
 from catalog import access
 from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput, TableAlreadyExists
-from catalog.identifiers import Identifier
-from catalog.models import Table, TableFormat
+from catalog.identifiers import Identifier, check
+from catalog.models import Namespace, Table, TableFormat
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
@@ -57,15 +57,14 @@ def register(*, actor: Principal, entries: Iterable[Entry]) -> Iterator[Result]:
     entry that is refused changes nothing and does not keep the others from being registered.
     """
     access.require(actor, Privilege.MANAGE)
-    namespaces: set[Identifier] = set()
     for entry in entries:
         try:
-            yield _register(actor, entry, namespaces)
+            yield _register(actor, entry)
         except CatalogError as error:
             yield Result(entry.table, Outcome.REFUSED, error.message)
 
 
-def _register(actor: Principal, entry: Entry, namespaces: set[Identifier]) -> Result:
+def _register(actor: Principal, entry: Entry) -> Result:
     if len(entry.table) < 2:
         raise InvalidInput("A table to register has a namespace and a name")
     present = Table.objects.named(entry.table).first()
@@ -73,12 +72,17 @@ def _register(actor: Principal, entry: Entry, namespaces: set[Identifier]) -> Re
         if _is_same(present, entry):
             return Result(entry.table, Outcome.PRESENT)
         raise TableAlreadyExists(entry.table)
-    _create_namespaces(actor, entry.table[:-1], namespaces)
+    # In the transaction of the table: if the table is refused, no namespace remains.
+    namespaces = _missing_namespaces(check(entry.table)[:-1])
     if entry.format == TableFormat.LANCE:
-        commit([RegisterTable(table=entry.table, location=entry.location)], actor=actor)
+        register = RegisterTable(table=entry.table, location=entry.location)
+        commit([*namespaces, register], actor=actor)
     else:
         iceberg_commits.register_table(
-            actor=actor, table=entry.table, metadata_location=entry.location
+            actor=actor,
+            table=entry.table,
+            metadata_location=entry.location,
+            namespaces=namespaces,
         )
     return Result(entry.table, Outcome.REGISTERED)
 
@@ -94,12 +98,12 @@ def _is_same(row: Table, entry: Entry) -> bool:
     return path == row.location or locations.is_below(path, row.location)
 
 
-def _create_namespaces(
-    actor: Principal, namespace: Identifier, namespaces: set[Identifier]
-) -> None:
-    for length in range(1, len(namespace) + 1):
-        path = namespace[:length]
-        if path in namespaces:
-            continue
-        commit([CreateNamespace(namespace=path, mode=CreateMode.EXIST_OK)], actor=actor)
-        namespaces.add(path)
+def _missing_namespaces(namespace: Identifier) -> list[CreateNamespace]:
+    """The operations that create a namespace and those above it, as far as they do not exist."""
+    paths = [namespace[:length] for length in range(1, len(namespace) + 1)]
+    present = {row.identifier for row in Namespace.objects.named(*paths)}
+    return [
+        CreateNamespace(namespace=path, mode=CreateMode.EXIST_OK)
+        for path in paths
+        if path not in present
+    ]

@@ -94,6 +94,8 @@ class Batch:
         self.pending_swap: Swap | None = None
         self.locations: frozenset[str] = frozenset()
         """The locations that clients chose for the new tables of the whole batch."""
+        self.deregistered: set[int] = set()
+        """Keys of the tables that the batch removed from the catalog, and whose data stays."""
         self.location_checks: Any = None
         """What was looked up about these; None once an operation may have changed that."""
         self.placements: dict[int, Any] = {}

@@ -23,6 +23,7 @@ from catalog.access import Principal, tokens
 from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.identifiers import Identifier
 from catalog.models import (
+    Engine,
     Job,
     JobEvent,
     JobKind,
@@ -33,7 +34,7 @@ from catalog.models import (
     TransactionStatus,
 )
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services.engine import locks
+from catalog.services.engine import job_limits, locks
 from catalog.services.engine.database_clock import after, database_now
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class Spark(Protocol):
     """Runs a script of ``tasks/jobs`` in its own Spark driver, and returns its result.
 
     The worker supplies it, since the catalog works without Spark. ``request`` is the script's input,
-    as JSON; the catalog's URL and a token of the job are added. Raises the exceptions of ``report``,
+    as JSON; the catalog's URL and a token of the job are added. ``on_part`` is called with each part
+    of the work that the script has finished, in this thread, before the script ends. Raises the exceptions of ``report``,
     CatalogError for permanent errors (no Java, no Iceberg runtime, a refusal), CommitConflict, and
     RuntimeError when the driver dies.
     """
@@ -68,6 +70,7 @@ class Spark(Protocol):
         report: Report,
         *,
         needs_iceberg: bool = False,
+        on_part: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> dict[str, Any]: ...
 
 
@@ -76,6 +79,14 @@ _ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 class JobCanceled(Exception):
     """The running job has to stop; the message is the reason."""
+
+
+class JobFailedInPart(Exception):
+    """Some of the work is done and stays, some failed; ``result`` has both, as JSON."""
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class JobLost(Exception):
@@ -102,19 +113,26 @@ def send_waiting_jobs() -> int:
 
 
 def take(pk: int) -> Job | None:
-    """Start a job; None: it is over, another worker runs it, or an earlier job comes first."""
+    """Start a job; None: it is over, another worker runs it, an earlier job comes first, or its limit
+    is reached."""
     _requeue_abandoned(Job.objects.filter(table__jobs=pk))
     now = database_now()
     try:
         with transaction.atomic():
             # Lock the transaction before its job, as everywhere.
             owner = locks.lock_transaction_of_job(pk)
+            if not job_limits.has_room(pk):
+                return None
             taken = _ready(Job.objects.filter(pk=pk)).update(
                 status=JobStatus.RUNNING,
                 attempts=F("attempts") + 1,
                 started_at=now,
                 lease_until=after(now, _LEASE),
                 error="",
+                engine=Engine.WORKER,  # unless the work chooses another one
+                engine_reason="",
+                stages=[],
+                spark_ui="",
             )
             if not taken:
                 return None
@@ -178,6 +196,13 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
             _close_transaction(owner)
     behind = _ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk))
     send_jobs(list(behind.order_by("pk")[:1]))
+    if job.limit_key:
+        # Workers discard the messages of jobs whose limit is reached.
+        waiting = list(_ready(Job.objects.filter(limit_key=job.limit_key)).order_by("pk")[:1])
+        if waiting:
+            send_jobs(waiting)
+        else:
+            job_limits.send_scheduler()
 
 
 def cancel_jobs_of(owner: Transaction) -> None:

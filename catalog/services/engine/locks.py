@@ -219,6 +219,15 @@ def lock_principals() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [0x4D6F6E70])
 
 
+def lock_key(name: str) -> None:
+    """Serialize the transactions that lock the same name, until they end."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s::int, %s::int)",
+            [0x4D6F6E71, zlib.crc32(name.encode()) & 0x7FFFFFFF],
+        )
+
+
 @contextmanager
 def advisory_lock(work: str) -> Iterator[bool]:
     """Try to hold the lock of this work among all machines; False: another session holds it.

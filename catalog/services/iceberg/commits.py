@@ -46,6 +46,7 @@ from catalog.services.iceberg.metadata_operations import (
 )
 from catalog.services.iceberg.tables import LoadedTable, find
 from catalog.services.storage.table_files import FutureTable
+from catalog.services.tables.namespace_operations import CreateNamespace
 from catalog.services.tables.table_operations import already_exists, require_free_location
 
 _T = TypeVar("_T")
@@ -109,15 +110,17 @@ def register_table(
     table: Identifier,
     metadata_location: str,
     overwrite: bool = False,
+    namespaces: Sequence[CreateNamespace] = (),
 ) -> LoadedTable:
     """Register a table that exists in storage, by its metadata file; it keeps its uuid.
 
-    With ``overwrite`` the table that has the name is deregistered first. Raises NamespaceNotFound,
+    With ``overwrite`` the table that has the name is deregistered first. ``namespaces`` creates those
+    that are missing above the table, in the same transaction. Raises NamespaceNotFound,
     TableAlreadyExists, ViewAlreadyExists, InvalidLocation, InvalidMetadata, LocationTaken.
     """
     check_table(table)
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    if not overwrite:
+    if not overwrite and not namespaces:
         require_free(table)
     path = iceberg_files.require_registrable(actor, table, metadata_location)
     document = metadata_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
@@ -133,7 +136,7 @@ def register_table(
         overwrite=overwrite,
         references=replace(references, sources=sources),
     )
-    row = commit([operation], actor=actor).results[0]
+    row = commit([*namespaces, operation], actor=actor).results[-1]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
 
 

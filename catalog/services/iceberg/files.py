@@ -185,7 +185,9 @@ def read_metadata(path: str, limit: int) -> bytes:
     except NotRegular as error:
         raise InvalidLocation(path, "is no file") from error
     except (AccessDenied, StorageUnavailable) as error:
-        raise ServiceUnavailable(str(error.strerror)) from error
+        raise ServiceUnavailable(
+            str(error.strerror), retry_seconds=stores.retry_seconds(error)
+        ) from error
     except OSError as error:
         raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
 
@@ -269,7 +271,9 @@ def _refuse(location: str, error: OSError) -> NoReturn:
         case NotRegular():
             raise InvalidMetadata(f"'{location}' is no file") from error
         case AccessDenied() | StorageUnavailable():
-            raise ServiceUnavailable(str(error.strerror)) from error
+            raise ServiceUnavailable(
+                str(error.strerror), retry_seconds=stores.retry_seconds(error)
+            ) from error
     raise error
 
 

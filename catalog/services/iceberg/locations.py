@@ -3,6 +3,7 @@
 import uuid
 
 from catalog.access import Principal
+from catalog.errors import InvalidMetadata
 from catalog.identifiers import Identifier, slug
 from catalog.models import Table
 from catalog.services.iceberg.metadata_files import Document
@@ -18,6 +19,10 @@ _PATH_PROPERTIES = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
+
+
+_LOCATION_PROVIDER = "write.location-provider.impl"
+_OWN_PROVIDERS = "org.apache.iceberg.LocationProviders$"
 
 
 def new_location(actor: Principal, table: Identifier) -> str:
@@ -52,10 +57,14 @@ def check_paths(
 ) -> str:
     """Check the location and the paths of a table's document; returns the canonical location.
 
-    Paths that ``base`` has already are not checked again. Raises InvalidLocation, LocationTaken.
+    Paths that ``base`` has already are not checked again. Raises InvalidLocation, LocationTaken, and
+    InvalidMetadata for a class that chooses paths.
     """
     base_document = base.document if base is not None else {}
     properties, checked = document.get("properties", {}), base_document.get("properties", {})
+    provider = properties.get(_LOCATION_PROVIDER)
+    if provider != checked.get(_LOCATION_PROVIDER):
+        _require_own_provider(provider)
     new = {
         storage_locations.iceberg_path(properties[name])
         for name in _PATH_PROPERTIES
@@ -73,6 +82,15 @@ def check_paths(
         if location not in (path, *storage_locations.parents(path)):
             namespace_locations.require_path(actor, path)
     return location
+
+
+def _require_own_provider(name: str | None) -> None:
+    """Refuse a class that is not Iceberg's own: jobs on Spark would load it, and call its constructor."""
+    if name is not None and not name.startswith(_OWN_PROVIDERS):
+        raise InvalidMetadata(
+            f"Property '{_LOCATION_PROVIDER}' names the class {name!r}, which engines would load; only"
+            " classes of Iceberg itself may be named there"
+        )
 
 
 def _require_usable(actor: Principal, table: Identifier, paths: set[str]) -> None:

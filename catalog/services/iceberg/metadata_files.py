@@ -201,7 +201,9 @@ def _write(files: Sequence[MetadataFile]) -> None:
 def _unwritable(location: str, problem: str, error: OSError) -> CatalogError:
     if error.errno in stores.IMPOSSIBLE:  # a retry does not help
         return InvalidLocation(location, f"cannot be: {error.strerror}")
-    return ServiceUnavailable(f"{problem}: {error.strerror or error}")
+    return ServiceUnavailable(
+        f"{problem}: {error.strerror or error}", retry_seconds=stores.retry_seconds(error)
+    )
 
 
 def _discard(files: Sequence[MetadataFile], *, is_refused: bool) -> None:

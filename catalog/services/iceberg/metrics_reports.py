@@ -12,7 +12,9 @@ from catalog.identifiers import Identifier
 from catalog.models import MetricsReport, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables
+from catalog.services.tables import usage
 from catalog.services.tables.table_operations import not_found_but
+from catalog.services.tables.usage import Read
 
 MAX_REPORTS = 500
 """The number of reports stored per table."""
@@ -38,6 +40,8 @@ def report_metrics(*, actor: Principal, table: Identifier, report: Document) -> 
         report=report,
         actor=actor.name,
     )
+    if report["report-type"] == metrics_reports.SCAN:
+        usage.count(actor, table, Read.SCAN)
     # At every report: an index leads to the one excess row, and no periodic task is needed.
     of_table = MetricsReport.objects.filter(table_id=row.pk)
     excess = of_table.order_by("-pk").values("pk")[MAX_REPORTS : MAX_REPORTS + 1]

@@ -27,7 +27,9 @@ from catalog.privileges import Privilege
 from catalog.services.iceberg import tables
 from catalog.services.iceberg.files import TableFileIO
 from catalog.services.storage.table_files import TableFiles
+from catalog.services.tables import usage
 from catalog.services.tables.table_operations import not_found_but
+from catalog.services.tables.usage import Read
 
 LIFETIME = timedelta(hours=1)
 """The period in which the tasks of a plan can be fetched."""
@@ -53,6 +55,7 @@ def plan_scan(*, actor: Principal, table: Identifier, request: Document) -> Plan
     scan = scans.settle(loaded.document, scans.read_request(request))
     planner = Planner(scan, TableFileIO(TableFiles(loaded), actor))
     groups = planner.groups()
+    usage.count(actor, table, Read.SCAN)
     if len(groups) <= 1:
         return PlannedScan(f"{_WHOLE}{uuid.uuid4()}", planner.plan(groups), [])
     plan = ScanPlan.objects.create(

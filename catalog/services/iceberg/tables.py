@@ -25,12 +25,14 @@ from catalog.privileges import NOTHING, Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files, metadata_files
 from catalog.services.iceberg.metadata_files import Document
+from catalog.services.tables import usage
 from catalog.services.tables.table_operations import (
     DeregisterTable,
     DropTable,
     RenameTable,
     not_found_but,
 )
+from catalog.services.tables.usage import Read
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def load_table(
     held = access.require(actor, Privilege.READ, on(table, kind))
     loaded = require_kind(table, find([table], etags).get(digest(table)), kind)
     vars(loaded)["held"] = held  # a copy would take as long as a check
+    if kind == TableKind.TABLE:
+        usage.count(actor, table, Read.LOAD)
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
         # The job's process reads the files in this metadata with the rights of the server.
         files.require_readable(loaded, loaded.document, actor.job_kind)
@@ -118,7 +122,10 @@ def find_etag(*, actor: Principal, table: Identifier) -> str | None:
     cursor = hot_cursor()
     cursor.execute(_ETAG, [str(digest(table))])
     row = cursor.fetchone()
-    return None if row is None else row[0]
+    if row is None:
+        return None
+    usage.count(actor, table, Read.LOAD)
+    return str(row[0])
 
 
 _HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <> 'dropped'"

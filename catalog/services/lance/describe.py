@@ -14,8 +14,9 @@ from catalog.identifiers import Identifier
 from catalog.services.lance import datasets
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.refs import tags
-from catalog.services.tables import tables
+from catalog.services.tables import tables, usage
 from catalog.services.tables.tables import TableDescription
+from catalog.services.tables.usage import Read
 
 # The default target size of compaction, in rows.
 _SMALL_ROWS = 1024 * 1024
@@ -75,6 +76,7 @@ def describe_table(
     branch or a tag of a table that is only declared.
     """
     description = tables.describe_table(actor=actor, table=table)
+    usage.count(actor, table, Read.LOAD)
     branch, version = resolve(actor=actor, table=table, version=version, branch=branch, tag=tag)
     if version is not None or branch:
         datasets.find_snapshot(actor=actor, table=table, version=version, branch=branch)

@@ -27,6 +27,8 @@ from catalog.services.lance import full_text as lance_full_text
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
 from catalog.services.lance.ledger.snapshots import Snapshot
+from catalog.services.tables import usage
+from catalog.services.tables.usage import Read
 
 Query = m.QueryTableRequest | m.AnalyzeTableQueryPlanRequest
 
@@ -57,7 +59,11 @@ class Rows:
 
 def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Snapshot:
     """Find the version to query. Raises the errors of ``datasets.find_snapshot``."""
-    return datasets.find_snapshot(actor=actor, table=table, version=query.version, branch=branch)
+    snapshot = datasets.find_snapshot(
+        actor=actor, table=table, version=query.version, branch=branch
+    )
+    usage.count(actor, table, Read.QUERY)
+    return snapshot
 
 
 def query(*, snapshot: Snapshot, query: Query) -> Rows:
@@ -86,6 +92,7 @@ def count_rows(
     """
     lance_sql.check(predicate or "")
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
+    usage.count(actor, table, Read.QUERY)
     with refusing(table):
         return int(dataset.count_rows(predicate or None))
 

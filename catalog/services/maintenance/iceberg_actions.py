@@ -20,17 +20,21 @@ from catalog.services.maintenance.iceberg_statistics import compaction_rules
 
 
 def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
-    """Rewrite small files and deleted rows, partition by partition (rewrite_data_files)."""
+    """Rewrite small files and deleted rows, partition by partition (rewrite_data_files).
+
+    Delete files that apply to no data file are removed too.
+    """
     policy = policy_of(job)
     before = statistics_of(job, policy)
     planned = {
         "rewritten_data_files_count": before.rewrite_files,
         "added_data_files_count": before.rewritten_files,
         "rewritten_bytes_count": before.rewrite_bytes,
+        **_planned_dangling(before),
     }
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned}
-    if not before.rewrite_files:
+    if not before.rewrite_files and not before.dangling_deletes:
         return {"before": before.as_json(), "note": "no files to rewrite"}
     require_readable(job.table, require_metadata(job.table).document, job.kind)
     report(0, before.rewrite_files)
@@ -49,7 +53,7 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
 def _options(before: Statistics, policy: EffectivePolicy) -> dict[str, str]:
     options = iceberg_maintenance.compaction_options(**compaction_rules(policy))
     if has_many_equality_deletes(
-        files=before.equality_delete_files,
+        files=before.applying_equality_delete_files,
         keys=before.equality_deletes,
         rows=before.rows,
         policy=policy,
@@ -103,7 +107,13 @@ def _planned_deletes(statistics: Statistics) -> dict[str, Any]:
     return {
         "delete_files": statistics.delete_files,
         "rewritten_delete_files": statistics.rewritten_delete_files,
+        **_planned_dangling(statistics),
     }
+
+
+def _planned_dangling(statistics: Statistics) -> dict[str, int]:
+    dangling = statistics.dangling_deletes
+    return {"removed_delete_files_count": dangling} if dangling else {}
 
 
 def _has_snapshots(statistics: Statistics) -> bool:

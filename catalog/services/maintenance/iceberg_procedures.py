@@ -9,12 +9,13 @@ from typing import Any
 
 from catalog.errors import Unsupported
 from catalog.models import (
+    Engine,
     Job,
     Table,
 )
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy, Value
-from catalog.services.engine import jobs
+from catalog.services.engine import job_stages, jobs
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.maintenance import policies
 from catalog.services.maintenance.iceberg_statistics import (
@@ -53,6 +54,7 @@ def statistics_of(job: Job, policy: EffectivePolicy) -> Statistics:
 def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
     if spark is None:
         raise Unsupported("Maintenance of Iceberg tables requires a worker with Spark")
+    job_stages.choose_engine(job, Engine.SPARK, "Iceberg's procedures run on Spark")
     arguments = {
         "action": str(job.kind),
         "table": list(jobs.identify(job)),

@@ -13,13 +13,15 @@ from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
+from catalog.formats.iceberg.scans import live_deletes
+from catalog.formats.iceberg.scans.live_deletes import LiveDeletes
 from catalog.models import (
     IcebergMetadata,
     Table,
 )
 from catalog.planning import Statistics, has_many_equality_deletes
 from catalog.policies import EffectivePolicy
-from catalog.services.iceberg import metadata_files
+from catalog.services.iceberg import metadata_files, parallel_reads
 from catalog.services.iceberg.files import TableFileIO
 from catalog.services.storage.table_files import NOBODY, TableFiles
 
@@ -27,11 +29,16 @@ MAX_FILES = 200_000
 """Maximum number of live files to read; larger tables are extrapolated from these."""
 _MIN_INPUT_FILES = 5
 """Iceberg's default: rewrite a partition that has at least this many files."""
-_DELETED_PATH = 2_147_483_546  # the id of file_path in position delete files
 _MAX_CACHED_TABLES = 256
 
+_MAX_PLANNED_SNAPSHOTS = 500
+_MAX_PLANNED_FILES = 20_000
+"""Live files of the manifests to read for the exact plan of a clean-up, a second of work at most."""
+
 _Key = tuple[int, int, tuple[Any, ...]]
+_RemovalKey = tuple[int, int, tuple[int, ...]]
 _measured: "OrderedDict[_Key, Statistics]" = OrderedDict()
+_removals: "OrderedDict[_RemovalKey, tuple[int, int, bool]]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,42 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         statistics = _measured[key] = _measure(reader_of(table), current, policy)
         if len(_measured) > _MAX_CACHED_TABLES:
             _measured.popitem(last=False)
-    return replace(
-        statistics,
-        old_versions=len(expiring_snapshots(current.document, policy, expire_before_ms(policy))),
-    )
+    expiring = expiring_snapshots(current.document, policy, expire_before_ms(policy))
+    return replace(statistics, old_versions=len(expiring), **_removable(table, current, expiring))
+
+
+def _removable(table: Table, current: CurrentMetadata, expiring: Sequence[int]) -> dict[str, Any]:
+    """Files and bytes that a clean-up would remove; an estimate if too many manifests would be read."""
+    key: _RemovalKey = (table.pk, current.sequence, tuple(expiring))
+    if key not in _removals:
+        _removals[key] = _count_removable(table, current, expiring)
+        if len(_removals) > _MAX_CACHED_TABLES:
+            _removals.popitem(last=False)
+    files, size, is_estimate = _removals[key]
+    return {
+        "removable_files": files,
+        "removable_bytes": size,
+        "removable_is_estimate": is_estimate,
+    }
+
+
+def _count_removable(
+    table: Table, current: CurrentMetadata, expiring: Sequence[int]
+) -> tuple[int, int, bool]:
+    if not expiring:
+        return 0, 0, False
+    document = current.document
+    files = None
+    if len(document.get("snapshots") or []) <= _MAX_PLANNED_SNAPSHOTS:
+        reader = reader_of(table)
+        files = iceberg_maintenance.files_of(document, set(expiring), reader, _MAX_PLANNED_FILES)
+    if files is None:
+        return *iceberg_maintenance.estimated_files_of(document, set(expiring)), True
+    own = reader.files.own_paths(files)
+    sizes = {path: size for path, size in files.items() if path in own}
+    unknown = sorted(own[path] for path, size in sizes.items() if size is None)
+    size = sum(filter(None, sizes.values())) + sum(parallel_reads.sizes(unknown).values())
+    return len(sizes), size, False
 
 
 def reader_of(table: Table) -> TableFileIO:
@@ -121,26 +160,30 @@ def expiring_snapshots(document: Document, policy: EffectivePolicy, older_than: 
 
 def _measure(reader: TableFileIO, current: CurrentMetadata, policy: EffectivePolicy) -> Statistics:
     snapshot = current.snapshot
-    contents = _Contents([], 0, 0, 0, 0, 0, 0)
+    contents = _Contents([], 0, 0, 0, 1.0, live_deletes.survey((), current.document))
     if snapshot is not None and snapshot.get("manifest-list"):
         contents = _read_manifests(reader, snapshot["manifest-list"], current.document, policy)
     rewrite = iceberg_maintenance.compaction(contents.files, **compaction_rules(policy))
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
-    times = contents.times
-    deleted = _total(summary, "total-position-deletes", round(contents.deleted_rows * times))
-    rows = _total(
-        summary, "total-records", round(sum(file.rows for file in contents.files) * times)
-    )
-    size = _total(
-        summary, "total-files-size", round(sum(file.size for file in contents.files) * times)
-    )
+    times, deletes = contents.times, contents.deletes
+    deleted, total = deletes.deleted_rows, sum(file.rows for file in contents.files)
+    size = sum(file.size for file in contents.files)
+    keys, files = deletes.equality_keys, len(contents.files)
+    if times > 1:  # the totals of the writer are better than those of a part
+        deleted = _total(summary, "total-position-deletes", round(deleted * times))
+        total = _total(summary, "total-records", round(total * times))
+        size = round(size * times)
+        keys = _total(summary, "total-equality-deletes", round(keys * times))
+        files = _total(summary, "total-data-files", round(files * times))
+    min_rows = round(deletes.min_rows * times)
     return Statistics(
         format="iceberg",
         version=current.sequence,
-        rows=max(rows - deleted, 0),
+        rows=max(total - deleted, 0),
+        min_rows=min_rows if deletes.with_equality or times > 1 else None,
         deleted_rows=deleted,
-        files=_total(summary, "total-data-files", round(len(contents.files) * times)),
-        bytes=size,
+        files=files,
+        bytes=_total(summary, "total-files-size", size),
         small_files=round(rewrite.small_files * times),
         rewrite_files=round(rewrite.files * times),
         rewrite_bytes=round(rewrite.bytes * times),
@@ -150,12 +193,14 @@ def _measure(reader: TableFileIO, current: CurrentMetadata, policy: EffectivePol
         metadata_bytes=current.size,
         manifests=contents.manifests,
         rewritten_manifests=contents.rewritten_manifests,
-        delete_files=round(contents.delete_files * times),
+        delete_files=round(deletes.position_files * times),
         rewritten_delete_files=round(contents.rewritten_delete_files * times),
-        equality_delete_files=round(contents.equality_delete_files * times),
-        equality_deletes=_total(
-            summary, "total-equality-deletes", round(contents.equality_deletes * times)
-        ),
+        equality_delete_files=round(deletes.equality_files * times),
+        equality_deletes=keys,
+        deletion_vectors=round(deletes.vectors * times),
+        dangling_position_deletes=deletes.dangling_position_files,
+        dangling_equality_deletes=deletes.dangling_equality_files,
+        dangling_vectors=deletes.dangling_vectors,
     )
 
 
@@ -166,15 +211,10 @@ class _Contents:
     files: Sequence[iceberg_maintenance.File]
     manifests: int
     rewritten_manifests: int
-    delete_files: int
-    """Position delete files, without deletion vectors, which cannot be merged."""
     rewritten_delete_files: int
-    deleted_rows: int
     times: float
     """Ratio of the whole table to the part that was read."""
-    equality_delete_files: int = 0
-    equality_deletes: int = 0
-    """Rows in the equality delete files."""
+    deletes: LiveDeletes
 
 
 def _read_manifests(
@@ -186,27 +226,13 @@ def _read_manifests(
     every.sort(key=lambda manifest: manifest.content != 1)
     total = sum(map(manifests.live_files, every))
     entries = list(islice(_live_entries(io, every), MAX_FILES))
-    deleted: dict[str, int] = {}
-    deletes: list[iceberg_maintenance.DeleteFile] = []
-    deleted_rows = 0
-    for entry in entries:
-        if entry.file.content != DataFileContent.POSITION_DELETES:
-            continue
-        deleted_rows += entry.file.record_count
-        path = _single_data_file(entry)
-        if path:
-            deleted[path] = deleted.get(path, 0) + entry.file.record_count
-        if not entry.is_deletion_vector:
-            group = (entry.spec_id, *_partition(entry))
-            deletes.append(
-                iceberg_maintenance.DeleteFile(group, entry.file.file_size_in_bytes, path)
-            )
+    is_complete = len(entries) < MAX_FILES
     data = [entry for entry in entries if entry.file.content == DataFileContent.DATA]
-    equality = _EqualityDeletes(entries, document)
+    deletes = live_deletes.survey(entries, document, is_complete=is_complete)
     is_worth_it = has_many_equality_deletes(
-        files=equality.files,
-        keys=equality.keys,
-        rows=sum(entry.file.record_count for entry in data) - deleted_rows,
+        files=deletes.equality_files - deletes.dangling_equality_files,
+        keys=deletes.equality_keys,
+        rows=sum(entry.file.record_count for entry in data) - deletes.deleted_rows,
         policy=policy,
     )
     files = [
@@ -214,51 +240,36 @@ def _read_manifests(
             (spec, *_partition(entry)) if entry.spec_id == spec else (),
             entry.file.file_size_in_bytes,
             entry.file.record_count,
-            min(deleted.get(entry.file.file_path, 0), entry.file.record_count),
-            is_worth_it and equality.may_apply(entry),
+            min(deletes.deleted.get(entry.file.file_path, 0), entry.file.record_count),
+            is_worth_it and entry.file.file_path in deletes.with_equality,
         )
         for entry in data
     ]
-    live = {entry.file.file_path: (entry.spec_id, *_partition(entry)) for entry in data if deletes}
+    position_deletes = [
+        iceberg_maintenance.DeleteFile(
+            (entry.spec_id, *_partition(entry)),
+            entry.file.file_size_in_bytes,
+            live_deletes.single_data_file(entry),
+        )
+        for entry in entries
+        if entry.file.content == DataFileContent.POSITION_DELETES
+        and not entry.is_deletion_vector
+        and live_deletes.key_of(entry) not in deletes.dangling
+    ]
+    live = {
+        entry.file.file_path: (entry.spec_id, *_partition(entry))
+        for entry in data
+        if position_deletes
+    }
     properties = document.get("properties") or {}
-    times = total / len(entries) if len(entries) == MAX_FILES else 1.0
     return _Contents(
         files,
         len(every),
         iceberg_maintenance.rewritten_manifests(every, spec, properties),
-        len(deletes),
-        iceberg_maintenance.rewritten_delete_files(deletes, live, properties),
-        deleted_rows,
-        max(times, 1.0),
-        equality.files,
-        equality.keys,
+        iceberg_maintenance.rewritten_delete_files(position_deletes, live, properties),
+        1.0 if is_complete else max(total / len(entries), 1.0),
+        deletes,
     )
-
-
-class _EqualityDeletes:
-    """The equality deletes of a snapshot (spec: Scan Planning)."""
-
-    def __init__(self, entries: Sequence[Entry], document: Document) -> None:
-        deletes = [
-            entry for entry in entries if entry.file.content == DataFileContent.EQUALITY_DELETES
-        ]
-        self.files = len(deletes)
-        self.keys = sum(entry.file.record_count for entry in deletes)
-        self._newest: dict[tuple[Any, ...], int] = {}
-        partitioned = {
-            spec.get("spec-id", 0)
-            for spec in document.get("partition-specs") or []
-            if any(field["transform"] != "void" for field in spec["fields"])
-        }
-        for entry in deletes:
-            # Deletes of an unpartitioned spec apply to the whole table.
-            key = (entry.spec_id, *_partition(entry)) if entry.spec_id in partitioned else ()
-            self._newest[key] = max(self._newest.get(key, 0), entry.sequence_number)
-
-    def may_apply(self, data: Entry) -> bool:
-        """True if a newer equality delete covers the file's partition or the whole table."""
-        keys = ((), (data.spec_id, *_partition(data)))
-        return any(self._newest.get(key, 0) > data.sequence_number for key in keys)
 
 
 def _live_entries(io: TableFileIO, every: Sequence[ManifestFile]) -> Iterator[Entry]:
@@ -269,15 +280,6 @@ def _live_entries(io: TableFileIO, every: Sequence[ManifestFile]) -> Iterator[En
 def _partition(entry: Entry) -> tuple[Any, ...]:
     values = entry.file.partition
     return tuple(repr(values[number]) for number in range(len(values)))
-
-
-def _single_data_file(entry: Entry) -> str | None:
-    """The only data file that a delete file refers to, if there is one (Java's isFileScoped)."""
-    if entry.referenced_data_file is not None:
-        return entry.referenced_data_file
-    low = (entry.file.lower_bounds or {}).get(_DELETED_PATH)
-    high = (entry.file.upper_bounds or {}).get(_DELETED_PATH)
-    return low.decode("utf-8", "replace") if low is not None and low == high else None
 
 
 def _total(summary: Mapping[str, Any], name: str, otherwise: int) -> int:

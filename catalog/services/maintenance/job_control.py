@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Count, Min, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from catalog import access, maintenance_actions
@@ -38,10 +39,19 @@ class Tally:
     """In storage, as far as the jobs report it."""
     files_merged: int = 0
     """Data files by which compaction reduced the tables. Clean-up removes the old files later."""
+    plans_kept: int = 0
+    """Jobs whose files and bytes were within 10 % of the plan."""
+    plans_broken: int = 0
 
     def add(self, other: "Tally") -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def plans_kept_percent(self) -> int | None:
+        """The share of kept plans; None if no job had a plan. Only all of them are 100."""
+        plans = self.plans_kept + self.plans_broken
+        return 100 * self.plans_kept // plans if plans else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +162,8 @@ _ACTIVITY_SQL = """
     ), results AS (
         SELECT (finished_at AT TIME ZONE 'UTC')::date AS day, kind,
             CASE WHEN status = 'succeeded' AND is_dry_run THEN 'dry_runs' ELSE status END AS ending,
-            CASE WHEN status = 'succeeded' AND NOT is_dry_run THEN result END AS result
+            CASE WHEN status = 'succeeded' AND NOT is_dry_run THEN result END AS result,
+            CASE WHEN NOT is_dry_run THEN result#>>'{promise,kept}' END AS kept
         FROM ended WHERE kind = ANY(%(kinds)s)
     ), figures AS (
         SELECT day, kind, ending,
@@ -164,16 +175,18 @@ _ACTIVITY_SQL = """
                 AND jsonb_typeof(result#>'{after,files}') = 'number'
             THEN GREATEST(
                 (result#>>'{before,files}')::numeric - (result#>>'{after,files}')::numeric, 0
-            ) END AS merged
+            ) END AS merged, kept
         FROM results
     )
     SELECT day, kind, ending, count(*), COALESCE(sum(files), 0)::bigint,
-        COALESCE(sum(bytes), 0)::bigint, COALESCE(sum(merged), 0)::bigint, NULL::timestamptz
+        COALESCE(sum(bytes), 0)::bigint, COALESCE(sum(merged), 0)::bigint,
+        count(*) FILTER (WHERE kept = 'true'), count(*) FILTER (WHERE kept = 'false'),
+        NULL::timestamptz
     FROM figures GROUP BY day, kind, ending
     UNION ALL
-    SELECT NULL, NULL, 'examined', count(*), 0, 0, 0, min(finished_at) FROM ended
+    SELECT NULL, NULL, 'examined', count(*), 0, 0, 0, 0, 0, min(finished_at) FROM ended
     UNION ALL
-    SELECT NULL, NULL, status, count(*), 0, 0, 0, NULL FROM (
+    SELECT NULL, NULL, status, count(*), 0, 0, 0, 0, 0, NULL FROM (
         SELECT status FROM catalog_job
         WHERE status IN ('queued', 'running') AND kind = ANY(%(kinds)s) LIMIT %(limit)s
     ) active GROUP BY status
@@ -195,14 +208,13 @@ def count_activity(*, since: datetime, limit: int | None = None) -> Activity:
             ],
         }
         cursor.execute(_ACTIVITY_SQL, parameters)
-        for day, kind, ending, count, files, size, merged, oldest in cursor.fetchall():
+        for day, kind, ending, count, *figures, oldest in cursor.fetchall():
             if day is not None:
-                tally = Tally(
-                    **{ending: count},
-                    files_removed=files,
-                    bytes_reclaimed=size,
-                    files_merged=merged,
+                names = (
+                    *("files_removed", "bytes_reclaimed", "files_merged"),
+                    *("plans_kept", "plans_broken"),
                 )
+                tally = Tally(**{ending: count}, **dict(zip(names, figures, strict=True)))
                 tallies[day, kind].add(tally)
             elif ending != "examined":
                 active[ending] = count
@@ -221,6 +233,33 @@ def summarize(*, actor: Principal, days: int = 30) -> Summary:
         summary.total.add(tally)
         summary.by_kind.setdefault(kind, Tally()).add(tally)
     return summary
+
+
+_Counts = list[tuple[str, str, str, int]]
+"""Rows of kind, status, engine and number of jobs."""
+
+
+def count_active() -> _Counts:
+    """The number of queued and running jobs. Jobs that are not due yet, as purges, count too."""
+    return _counted(Job.objects.filter(status__in=scheduler.ACTIVE))
+
+
+def count_ended(span: timedelta = timedelta(hours=1)) -> _Counts:
+    """The number of jobs that ended recently."""
+    return _counted(Job.objects.filter(finished_at__gt=timezone.now() - span))
+
+
+def _counted(rows: "QuerySet[Job]") -> _Counts:
+    return list(rows.values_list("kind", "status", "engine").annotate(number=Count("pk")))
+
+
+def oldest_due_seconds() -> float:
+    """Time for which the oldest job that is due has waited; 0 if there is none."""
+    due = Job.objects.filter(
+        Q(lease_until=None) | Q(lease_until__lt=timezone.now()), status=JobStatus.QUEUED
+    )
+    oldest = due.aggregate(oldest=Min(Coalesce("lease_until", "created_at")))["oldest"]
+    return 0.0 if oldest is None else (timezone.now() - oldest).total_seconds()
 
 
 def _number(token: str) -> int:

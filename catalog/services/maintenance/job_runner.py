@@ -1,12 +1,14 @@
 """Job runner: take a queued job, do its work and record the result."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
+from prometheus_client import Counter
 
 from catalog import maintenance_actions
 from catalog.errors import (
@@ -16,19 +18,34 @@ from catalog.errors import (
     ServiceUnavailable,
     Unsupported,
 )
-from catalog.models import Job, JobKind, JobStatus, Table, TableFormat, TableState, TrashItem
+from catalog.models import (
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    Table,
+    TableFormat,
+    TableState,
+    TrashItem,
+)
 from catalog.services.engine import audit_records, jobs, locks
-from catalog.services.engine.jobs import JobCanceled, JobLost, Report, Spark
+from catalog.services.engine.jobs import JobCanceled, JobFailedInPart, JobLost, Report, Spark
 from catalog.services.iceberg import references
 from catalog.services.lance import backfill as lance_backfill
 from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.materialized_views import refreshes
+from catalog.services.maintenance.plans import promises
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.storage import locations, stores
 from catalog.storage.outages import availability
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("monodon.jobs")
+PLANS = Counter(
+    "monodon_maintenance_plans",
+    "Maintenance jobs whose files and bytes were within 10 % of the plan, or not.",
+    ["kind", "result"],
+)
 
 _RENEW_EVERY = 500  # files between two renewals of the lease
 _RETRYABLE = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
@@ -49,11 +66,19 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     job = jobs.take(pk)
     if job is None:
         return
+    began = time.monotonic()
+    log.info("Job %s (%s) of table '%s' started, attempt %s", pk, job.kind, job.table, job.attempts)
     try:
         with jobs.LeaseHeartbeat(job) as heartbeat, availability.patient():
             result = dict(_work(job, spark)(job, heartbeat.report) or {})
     except JobCanceled as reason:
+        log.info("Job %s was canceled: %s", pk, reason)
         jobs.finish(job, JobStatus.CANCELED, str(reason))
+    except JobFailedInPart as failed:
+        log.warning("Job %s %s", job.pk, failed)
+        _judge_plan(job, failed.result)
+        job.result = failed.result
+        jobs.finish(job, JobStatus.FAILED, str(failed))
     except JobLost:
         log.warning("Job %s was taken over by another worker", job.pk)
     except CatalogError as refused:
@@ -66,8 +91,27 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
         jobs.finish(job, JobStatus.QUEUED if again else JobStatus.FAILED, str(error))
     else:
         note = result.pop("note", "")
+        _judge_plan(job, result)
         job.result = result or None
         jobs.finish(job, JobStatus.SUCCEEDED, note)
+        log.info(
+            "Job %s succeeded in %.1f s: %s", pk, time.monotonic() - began, note or job.summary
+        )
+
+
+def _judge_plan(job: Job, result: dict[str, Any]) -> None:
+    """Add to the result whether it kept the plan, and log the figures that differ."""
+    action = maintenance_actions.find(job.kind)
+    if action is None or job.is_dry_run:
+        return
+    promise = promises.judge(action.implementations[job.table.format], result)
+    if promise is None:
+        return
+    result["promise"] = promise
+    PLANS.labels(kind=job.kind, result="kept" if promise["kept"] else "broken").inc()
+    if not promise["kept"]:
+        text = f"the result differs from the plan: {promises.describe(promise)}"
+        jobs.log_event(job, text, JobEvent.Level.WARNING, promise["figures"])
 
 
 def _work(job: Job, spark: Spark | None) -> Work:

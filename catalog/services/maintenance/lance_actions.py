@@ -36,6 +36,8 @@ from catalog.services.maintenance import (
     lance_rebuilds,
     lance_retention,
 )
+from catalog.services.maintenance.plans import lance_removals
+from catalog.services.maintenance.plans.lance_removals import Removable
 
 
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
@@ -60,6 +62,9 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         for built_index, index in zip(_built(table, indexes, rows), indexes, strict=True)
     )
     ledger = lance_retention.count_versions(table, policy)
+    removable = Removable()
+    if ledger.old_versions:
+        removable = lance_removals.removable(table, lance_retention.old_versions(table, policy))
     return Statistics(
         format=table.format,
         version=layout.version,
@@ -73,6 +78,9 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         rewritten_files=plan.new_files,
         versions=ledger.versions,
         old_versions=ledger.old_versions,
+        removable_files=removable.files,
+        removable_bytes=removable.bytes,
+        removable_is_estimate=removable.is_estimate,
         metadata_bytes=ledger.manifest_bytes,
         stale_indexes=tuple(
             StaleIndex(index.name, index.unindexed_rows)
@@ -193,6 +201,7 @@ class _Optimizer:
         if not outcome:
             raise InvalidInput("; ".join(self.skipped.values()))
         self.report(self.total, self.total)
+        outcome["done"] = {"rows": self.completed}
         if self.skipped:
             outcome["left"] = self.skipped
             outcome["note"] = "not optimized: " + ", ".join(sorted(self.skipped))

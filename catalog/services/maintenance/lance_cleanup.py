@@ -43,7 +43,6 @@ from catalog.services.maintenance.lance_retention import count_versions, held_ve
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
 
-_AT_ONCE = 10_000
 _MAX_FILES = 10_000_000
 _RETIRED = "retired"  # key in the result of an unfinished job: versions it removed from the ledger
 Versions = Mapping[str, Collection[int]]
@@ -179,6 +178,10 @@ class _Cleaner:
             expected = {"versions": before["versions"] - removed, "old_versions": 0}
             return {**outcome, "after": expected}
         total = sum(removal.files for removal in removals)
+        outcome["planned"] = {
+            "files": total,
+            "bytes": sum(removal.bytes for removal in removals),
+        }
         self._report(0, total)
         for removal in removals:
             self._report(self._files, total)
@@ -218,7 +221,7 @@ class _Cleaner:
         requested = sorted(old & in_storage)
         if self._referenced_files:
             requested = self._unneeded(branch, requested)
-        removed, files, size = self._explain(branch, requested)
+        removed, files, size = explain(table, branch, requested)
         if not removed and not missing:
             return None
         return _Removal(
@@ -232,40 +235,13 @@ class _Cleaner:
 
     def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
         """The versions without files that other tables refer to."""
-        unneeded = []
-        for version in versions:
-            files = lance_dependents.files_of(self._table, branch, version)
-            if files is not None and not files & self._referenced_files:
-                unneeded.append(version)
+        unneeded = without_files(self._table, branch, versions, self._referenced_files)
         retained = len(versions) - len(unneeded)
         if retained:
             text = f"{retained} versions of {branch or 'main'} retained: other tables refer to their files"
             jobs.log_event(self._job, text, data={"spared": retained})
             self._retained += retained
         return unneeded
-
-    def _explain(self, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
-        """The versions that Lance would remove, with the number of files and bytes."""
-        if not requested:
-            return [], 0, 0
-        with no_panic():
-            explanation = open_branch(self._table, branch).explain_cleanup_old_versions(
-                versions=requested,
-                error_if_tagged_old_versions=False,
-                include_files=True,
-                max_files=_MAX_FILES,
-            )
-        removed = [
-            version
-            for file in explanation.candidate_files
-            if file.kind == "manifest"
-            and (version := _version_of(self._table, branch, file.path)) is not None
-        ]
-        return (
-            sorted(set(removed) & set(requested)),
-            len(explanation.candidate_files),
-            explanation.stats.bytes_removed,
-        )
 
     def _remove(self, removal: _Removal) -> None:
         table, branch = jobs.identify(self._job), removal.branch
@@ -333,6 +309,42 @@ class _Cleaner:
                 table=table, branch=branch, kept_versions=restored, facts={"job": self._job.pk}
             )
             commit([record], actor=self._actor)
+
+
+def without_files(
+    table: Table, branch: str, versions: Collection[int], files: Collection[str]
+) -> list[int]:
+    """The versions of a branch that have none of these files."""
+    return [
+        version
+        for version in sorted(versions)
+        if (own := lance_dependents.files_of(table, branch, version)) is not None
+        and own.isdisjoint(files)
+    ]
+
+
+def explain(table: Table, branch: str, requested: list[int]) -> tuple[list[int], int, int]:
+    """The versions that Lance would remove, with the number of files and bytes."""
+    if not requested:
+        return [], 0, 0
+    with no_panic():
+        explanation = open_branch(table, branch).explain_cleanup_old_versions(
+            versions=requested,
+            error_if_tagged_old_versions=False,
+            include_files=True,
+            max_files=_MAX_FILES,
+        )
+    removed = [
+        version
+        for file in explanation.candidate_files
+        if file.kind == "manifest"
+        and (version := _version_of(table, branch, file.path)) is not None
+    ]
+    return (
+        sorted(set(removed) & set(requested)),
+        len(explanation.candidate_files),
+        explanation.stats.bytes_removed,
+    )
 
 
 def _version_of(table: Table, branch: str, path: str) -> int | None:

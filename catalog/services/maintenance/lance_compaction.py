@@ -10,6 +10,7 @@ Only main is compacted: a branch shares most of its files with the version it wa
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -19,12 +20,12 @@ from lance.dataset import LanceDataset
 from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionOptions, CompactionTask, RewriteResult
 
-from catalog import access, policies
+from catalog import access, engines, policies
 from catalog.errors import CommitConflict
-from catalog.models import Job, JobEvent
+from catalog.models import Engine, Job, JobEvent
 from catalog.privileges import Privilege
-from catalog.services.engine import jobs
-from catalog.services.engine.jobs import Report, Spark
+from catalog.services.engine import job_stages, jobs
+from catalog.services.engine.jobs import JobFailedInPart, Report, Spark
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
@@ -119,7 +120,8 @@ def _size(task: CompactionTask, target: int) -> tuple[int, int, int, int, int]:
     deleted = sum(map(_deleted_rows, fragments))
     rows = sum(fragment.physical_rows for fragment in fragments) - deleted
     size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
-    return len(fragments), size, rows, deleted, -(-rows // target)
+    # Lance writes as many files as are full, each with the same number of rows.
+    return len(fragments), size, rows, deleted, max(rows // target, 1) if rows else 0
 
 
 def _deleted_rows(fragment: FragmentMetadata) -> int:
@@ -156,6 +158,15 @@ class _Compactor:
     conflicts: int = 0
     """Groups that concurrent writes had changed."""
     transactions: list[str] = field(default_factory=list)
+    figures: Counter[str] = field(default_factory=Counter)
+    """Figures of the committed groups."""
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    """Groups that failed on Spark in the last round."""
+    waiting: list[RewriteResult] = field(default_factory=list)
+    """Written groups that are not committed."""
+    commit_seconds: float = 0.0
+    """Duration of the last commit."""
+    committed_at: float = 0.0
 
     def run(self) -> dict[str, Any]:
         _, before, plan = self._plan()
@@ -174,7 +185,12 @@ class _Compactor:
                     " again when there are fewer writes"
                 )
         _, after, _ = self._plan()
-        outcome = {**outcome_so_far, "after": after.figures(), "groups": self.groups}
+        outcome = {
+            **outcome_so_far,
+            "after": after.figures(),
+            "groups": self.groups,
+            "done": dict(self.figures),
+        }
         if self.transactions:
             outcome["transaction_id"] = self.transactions[-1]
         if not self.groups:
@@ -186,7 +202,18 @@ class _Compactor:
                 else "some were not compacted"
             )
             outcome["note"] = f"{self.conflicts} groups were changed concurrently; {again}"
+        if self.failures:
+            raise self._failed_in_part(outcome)
         return outcome
+
+    def _failed_in_part(self, outcome: dict[str, Any]) -> JobFailedInPart:
+        outcome.pop("note", None)
+        total = self.groups + len(self.failures)
+        return JobFailedInPart(
+            f"Failed in part: {self.groups} of {total} groups were compacted, {len(self.failures)}"
+            f" failed: {self.failures[0]['error']}",
+            {**outcome, "failed_groups": self.failures},
+        )
 
     def _plan(self) -> tuple[Snapshot, Layout, Plan]:
         table = jobs.identify(self.job)
@@ -197,6 +224,7 @@ class _Compactor:
             return snapshot, layout, plan(dataset, layout, self.policy)
 
     def _round(self) -> None:
+        job_stages.begin(self.job, "planning")
         snapshot, layout, plan = self._plan()
         self.total = self.completed + plan.files
         self.report(self.completed, self.total)
@@ -207,26 +235,40 @@ class _Compactor:
             return
         options = _options(layout, self.policy)
         jobs.log_event(self.job, "planned", data={"version": snapshot.version, **plan.figures()})
-        is_large = plan.bytes > self.policy["spark_above"]
-        if is_large and self.spark is not None and _is_open_to_spark(snapshot):
-            self._commit(self._on_spark(snapshot, plan.tasks, self.spark), options)
-            return
-        dataset = lance_datasets.open_dataset(snapshot)
-        waiting: list[RewriteResult] = []
-        write_seconds = commit_seconds = 0.0
-        for task in plan.tasks:
-            self.report(self.completed, self.total)
-            began = time.monotonic()
-            with no_panic():
-                waiting.append(task.execute(dataset))
-            committing = time.monotonic()
-            write_seconds += committing - began
-            self.completed += len(task.fragments)
-            if commit_seconds <= _COMMIT_SHARE * write_seconds:
-                self._commit(waiting, options)
-                waiting, write_seconds = [], 0.0
-                commit_seconds = time.monotonic() - committing
-        self._commit(waiting, options)
+        self.failures, self.committed_at = [], time.monotonic()
+        if self.spark is not None and self._choose_engine(snapshot, plan) == Engine.SPARK:
+            self._on_spark(snapshot, plan.tasks, self.spark, options)
+        else:
+            job_stages.begin(self.job, "rewriting")
+            dataset = lance_datasets.open_dataset(snapshot)
+            for task in plan.tasks:
+                self.report(self.completed, self.total)
+                with no_panic():
+                    rewrite = task.execute(dataset)
+                self.completed += len(task.fragments)
+                self._add(rewrite, options)
+        self._flush(options)
+
+    def _add(self, rewrite: RewriteResult, options: CompactionOptions) -> None:
+        """Commit a written group, or keep it for the next commit if commits would take too long."""
+        self.waiting.append(rewrite)
+        elapsed = time.monotonic() - self.committed_at
+        if self.commit_seconds <= _COMMIT_SHARE * elapsed:
+            self._flush(options)
+
+    def _flush(self, options: CompactionOptions) -> None:
+        rewrites, self.waiting = self.waiting, []
+        began = time.monotonic()
+        self._commit(rewrites, options)
+        self.committed_at = time.monotonic()
+        self.commit_seconds = self.committed_at - began
+
+    def _choose_engine(self, snapshot: Snapshot, plan: Plan) -> Engine:
+        engine, reason = engines.choose(self.policy, plan.bytes)
+        if engine == Engine.SPARK and not _is_open_to_spark(snapshot):
+            engine, reason = Engine.WORKER, f"executors cannot open the table, although {reason}"
+        job_stages.choose_engine(self.job, Engine(engine), reason)
+        return Engine(engine)
 
     def _commit(self, rewrites: Sequence[RewriteResult], options: CompactionOptions) -> None:
         """Commit groups together, or one by one if concurrent writes changed some of them."""
@@ -254,6 +296,8 @@ class _Compactor:
             )
         else:
             self.groups += len(rewrites)
+            self.figures.update(written.result)
+            self.figures["bytes_read"] += sum(map(_bytes_read, rewrites))
             if written.transaction_id is not None:
                 self.transactions.append(written.transaction_id)
             jobs.log_event(
@@ -263,13 +307,26 @@ class _Compactor:
             )
 
     def _on_spark(
-        self, snapshot: Snapshot, tasks: Sequence[CompactionTask], spark: Spark
-    ) -> list[RewriteResult]:
-        """Rewrite the groups on Spark executors; a group that fails there is left as it is."""
+        self,
+        snapshot: Snapshot,
+        tasks: Sequence[CompactionTask],
+        spark: Spark,
+        options: CompactionOptions,
+    ) -> None:
+        """Rewrite the groups on Spark executors, and commit each as soon as it is written.
+
+        A group that fails there is left as it is. Raises RuntimeError if all groups fail.
+        """
         already_done = self.completed
+        missing = dict(enumerate(tasks))
 
         def report(completed: int, _total: int | None = None) -> None:
             self.report(already_done + completed, self.total)
+
+        def add(part: Mapping[str, Any]) -> None:
+            rewrite = RewriteResult.from_json(part["rewrite"])  # type: ignore[attr-defined]
+            self.completed += len(missing.pop(part["number"]).fragments)
+            self._add(rewrite, options)
 
         request = {
             "uri": snapshot.uri,
@@ -278,14 +335,22 @@ class _Compactor:
             "sizes": [len(task.fragments) for task in tasks],
             "storage_options": lance_options.storage_options(snapshot.location),
         }
-        answer = spark(self.job, SCRIPT, request, report)
+        answer = spark(self.job, SCRIPT, request, report, on_part=add)
         self.completed = self.total
-        for error in answer["failed"]:
+        errors = {failure["number"]: failure["error"] for failure in answer["failed"]}
+        for number, task in missing.items():
+            fragments = [fragment.id for fragment in task.fragments]
+            error = errors.get(number, "the driver reported no result")
+            self.failures.append({"fragments": fragments, "error": error})
             text = f"a group failed on Spark: {error}"
-            jobs.log_event(self.job, text, JobEvent.Level.ERROR)
-        if not answer["rewrites"]:
+            jobs.log_event(self.job, text, JobEvent.Level.ERROR, {"fragments": fragments})
+        if len(self.failures) == len(tasks) and not self.groups:
             raise RuntimeError("All groups failed on Spark; see the job's log for the errors")
-        return [RewriteResult.from_json(text) for text in answer["rewrites"]]  # type: ignore[attr-defined]
+
+
+def _bytes_read(rewrite: RewriteResult) -> int:
+    fragments: Sequence[FragmentMetadata] = rewrite.original_fragments  # type: ignore[attr-defined]
+    return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
 
 
 def _is_open_to_spark(snapshot: Snapshot) -> bool:

@@ -132,8 +132,10 @@ class _Rebuild:
             "before": figures(before),
             **({"left": skipped} if skipped else {}),
         }
+        expected = _expected(before, {plan.name for plan, _ in plans})
         if self.job.is_dry_run:
-            return {**outcome_so_far, "after": _expected(before, {p.name for p, _ in plans})}
+            return {**outcome_so_far, "after": expected}
+        outcome_so_far["planned"] = {"segments": expected["segments"]}
         if rebuilt:  # report the figures of the whole job, from before the first attempt
             outcome_so_far |= {"plan": state["plan"], "before": state["before"]}
         self.job.result = {**outcome_so_far, _SINCE_VERSION: since}

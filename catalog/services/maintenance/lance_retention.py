@@ -66,22 +66,69 @@ def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set
 def held_versions(table: Table) -> dict[str, set[int]]:
     """Versions that are held at any age: tagged, parents of branches, read by views or jobs."""
     held = defaultdict(set)
+    for branch, version, _ in holders(table):
+        held[branch].add(version)
+    return held
+
+
+def holders(table: Table) -> Iterator[tuple[str, int, str]]:
+    """Branch and number of each version that is held at any age, with the reason."""
     for tag in pages(lance_tags.list_tags, table.identifier):
-        held[tag.branch].add(tag.version)
+        yield tag.branch, tag.version, f"tag '{tag.name}'"
     for branch in pages(lance_branches.list_branches, table.identifier):
-        held[branch.parent].add(branch.parent_version)
-    for view in MaterializedView.objects.filter(source=table):
-        held[""].update({view.source_version, view.definition.get("version")} - {None})
+        yield branch.parent, branch.parent_version, f"branch '{branch.name}' was created from it"
+    views = MaterializedView.objects.filter(source=table)
+    for view in views:
+        for version in {view.source_version, view.definition.get("version")} - {None}:
+            yield "", version, "a materialized view shows it"
     reading = Job.objects.filter(status__in=_ACTIVE)
     refreshes = reading.filter(
         kind=JobKind.REFRESH_VIEW, table__materialized_view__source=table
-    ).values_list("parameters", flat=True)
-    for parameters in refreshes:
-        held[""].update({parameters.get("src_version")} - {None})
+    ).values_list("pk", "parameters")
+    for job, parameters in refreshes:
+        if (version := parameters.get("src_version")) is not None:
+            yield "", version, f"job {job} reads it"
     backfills = reading.filter(kind=JobKind.BACKFILL_COLUMN, table=table)
-    for parameters in backfills.values_list("parameters", flat=True):
-        held[parameters.get("branch") or ""].update({parameters.get("read_version")} - {None})
-    return held
+    for job, parameters in backfills.values_list("pk", "parameters"):
+        if (version := parameters.get("read_version")) is not None:
+            yield parameters.get("branch") or "", version, f"job {job} reads it"
+
+
+def retention(
+    table: Table, policy: Mapping[str, Any] | Any, limit: int
+) -> dict[tuple[str, int], list[str]]:
+    """For the newest ``limit`` versions by branch and number, the reasons why a clean-up keeps them.
+
+    A version without a reason expires, unless other tables refer to its files.
+    """
+    before = timezone.now() - timedelta(seconds=policy["keep_for"])
+    rows = (
+        TableVersion.objects.visible()
+        .filter(table=table)
+        .with_end()
+        .annotate(
+            number=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
+        )
+        .order_by("-created_at", "-pk")
+    )
+    reasons: dict[tuple[str, int], list[str]] = {}
+    for branch, version, number, ended_at in rows.values_list(
+        "branch", "version", "number", "ended_at"
+    )[:limit]:
+        reasons[branch, version] = _reasons(branch, number, policy["keep_versions"])
+        if number > 1 and ended_at is not None and ended_at >= before:
+            reasons[branch, version].append("newest version within the retention time")
+    for branch, version, reason in holders(table):
+        if (branch, version) in reasons:
+            reasons[branch, version].append(reason)
+    return reasons
+
+
+def _reasons(branch: str, number: int, newest: int) -> list[str]:
+    name = f"branch '{branch}'" if branch else "the main branch"
+    if number == 1:
+        return [f"current version of {name}"]
+    return [f"among the {newest} newest of {name}"] if number <= newest else []
 
 
 def pages(listing: Any, table: Identifier) -> Iterator[Any]:

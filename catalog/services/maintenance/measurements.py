@@ -5,24 +5,24 @@ Measuring reads metadata only. A measurement is recorded as a TableHealth row.
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import BigIntegerField, Exists, F, OuterRef, Q, Subquery, Window
+from django.db.models import BigIntegerField, Count, Exists, F, OuterRef, Q, Subquery, Window
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, RowNumber, TruncHour
+from django.db.models.functions import Cast, Least, RowNumber, TruncHour
 from django.utils import timezone
 
-from catalog import access, maintenance_actions, planning
+from catalog import access, maintenance_actions, read_costs
 from catalog.access import On, Principal
 from catalog.errors import (
     CatalogError,
     TableHasNoData,
     TableNotFound,
 )
-from catalog.identifiers import Identifier
+from catalog.identifiers import Identifier, label
 from catalog.models import (
     Job,
     JobStatus,
@@ -37,13 +37,16 @@ from catalog.models import (
 from catalog.planning import Planned, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
-from catalog.services.engine import locks
+from catalog.read_costs import Cost
+from catalog.services.engine import audit_records, locks
 from catalog.services.maintenance import (
     iceberg_statistics,
     lance_actions,
     policies,
 )
-from catalog.services.tables import tables
+from catalog.services.maintenance.plans import retention
+from catalog.services.maintenance.plans.retention import Retention
+from catalog.services.tables import tables, usage
 
 log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -68,7 +71,26 @@ class Measurement:
     policy: EffectivePolicy
     statistics: Statistics
     score: int
+    costs: tuple[Cost, ...]
+    """What the table lost points for, the most expensive first."""
     planned: list[Planned]
+    retention: list[Retention] = field(default_factory=list)
+    """Why each version stays. Only in plans that are requested."""
+
+
+def distribution() -> dict[str, int]:
+    """The number of measured tables in each range of 20 points: ``0-19`` to ``80-100``. One statement."""
+    rows = (
+        TableHealth.objects.filter(is_newest=True)
+        .exclude(table__state=TableState.DROPPED)
+        .annotate(step=Least(F("score") / 20, 4))
+        .values_list("step")
+        .annotate(count=Count("pk"))
+        .order_by("step")
+    )
+    counts = dict(rows)
+    labels = [f"{20 * step}-{20 * step + 19}" for step in range(4)] + ["80-100"]
+    return {label: counts.get(step, 0) for step, label in enumerate(labels)}
 
 
 def plan(*, actor: Principal, table: Identifier) -> Measurement:
@@ -82,16 +104,19 @@ def plan(*, actor: Principal, table: Identifier) -> Measurement:
     measurement = _measure(row, policies.effective_policy(row))
     if measurement is None:
         raise TableHasNoData(table)
-    return measurement
+    return replace(measurement, retention=retention.explain(row, measurement.policy))
 
 
 def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     """Measure a table now and record the measurement. Raises TableNotFound, TableHasNoData."""
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
-    health = _record(plan(actor=actor, table=table), now)
-    if health is None:
-        raise TableNotFound(table)
+    planned = plan(actor=actor, table=table)
+    with transaction.atomic():
+        health = _record(planned, now)
+        if health is None:
+            raise TableNotFound(table)
+        audit_records.record(actor, "table.measure", label(table), table=health.table)
     return health
 
 
@@ -113,6 +138,7 @@ def measure_due(limit: int = _AT_ONCE) -> int:
 def delete_old_health() -> int:
     """Delete measurements older than 90 days, and thin those older than two; returns the number."""
     now = timezone.now()
+    usage.delete_old()
     past = TableHealth.objects.filter(is_newest=False)
     deleted = past.filter(measured_at__lt=now - _KEEP_HEALTH).delete()[0]
     by_hour = past.filter(measured_at__lt=now - _KEEP_EVERY).annotate(
@@ -135,10 +161,10 @@ def _due_for_measuring() -> Any:
     # By number, because a version becomes visible later than its timestamp says.
     changed = TableVersion.objects.visible().on("").filter(table=OuterRef("pk"))
     maintained = Job.objects.filter(
+        Q(is_dry_run=False) | Q(kind="remove_orphans"),
         table=OuterRef("pk"),
         kind__in=maintenance_actions.keys(),
         status=JobStatus.SUCCEEDED,
-        is_dry_run=False,
         finished_at__gt=OuterRef("measured_at"),
     )
     figures = newest.annotate(number=Cast(KT("statistics__version"), BigIntegerField()))
@@ -181,12 +207,36 @@ def _measure(row: Table, policy: EffectivePolicy) -> Measurement | None:
     statistics = measure(row, policy)
     if statistics is None:
         return None
+    orphan_files, orphan_bytes = _listed_orphans(row)
+    statistics = replace(
+        statistics,
+        reads_per_day=usage.reads_per_day(row),
+        orphan_files=orphan_files,
+        orphan_bytes=orphan_bytes,
+    )
+    health = read_costs.assess(statistics, policy)
     return Measurement(
         row,
         policy,
         statistics,
-        planning.score(statistics, policy),
+        health.score,
+        health.costs,
         maintenance_actions.plan(statistics, policy),
+    )
+
+
+def _listed_orphans(row: Table) -> tuple[int, int]:
+    """Files and bytes of the orphans that the last job listed, if it was a dry run."""
+    succeeded = Job.objects.filter(table=row, kind="remove_orphans", status=JobStatus.SUCCEEDED)
+    last = succeeded.order_by("-pk").values_list("is_dry_run", "result").first()
+    if last is None or not last[0]:
+        return 0, 0
+    result = last[1] or {}
+    listed = result.get("planned") or {}
+    before = result.get("before") or {}
+    return (
+        int(listed.get("orphan_files_count", before.get("orphans", 0))),
+        int(listed.get("orphan_bytes", before.get("bytes", 0))),
     )
 
 
@@ -214,7 +264,10 @@ def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
             table=measurement.table,
             measured_at=now,
             score=measurement.score,
-            statistics=measurement.statistics.as_json(),
+            statistics={
+                **measurement.statistics.as_json(),
+                "costs": [cost.as_json() for cost in measurement.costs],
+            },
             planned=[job.as_json() for job in measurement.planned],
             files_gone=sum(job.files_gone for job in measurement.planned),
             bytes_read=sum(job.bytes_read for job in measurement.planned),

@@ -1,14 +1,19 @@
 """Maintenance policies: set them, and resolve the effective policy of a table."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
-from catalog import policies
+from django.db.models import Count, Q
+
+from catalog import maintenance_actions, policies
 from catalog.access import Principal
 from catalog.identifiers import Identifier, digest, label
-from catalog.models import MaintenancePolicy, Table, TableFormat
+from catalog.models import Job, JobStatus, MaintenancePolicy, Table, TableFormat
 from catalog.policies import EffectivePolicy
 from catalog.services.engine.commit import commit
+from catalog.services.engine.database_clock import database_now
 from catalog.services.maintenance import policy_operations
 from catalog.services.tables import namespaces, tables
 
@@ -100,3 +105,38 @@ def _chain(
         values = policies_by_digest.get(digest(path[:depth]))
         if values:
             yield label(path[:depth]), values
+
+
+# --- limits of running jobs ---------------------------------------------------------------------
+
+
+def policy_values() -> list[Mapping[str, Any]]:
+    return list(MaintenancePolicy.objects.values_list("values", flat=True))
+
+
+def limit_key(policy: EffectivePolicy) -> str:
+    """The key of the jobs that count together against ``max_jobs``."""
+    return f"max_jobs of {policy.values['max_jobs'].source or 'the default'}"
+
+
+def ended_by_policy(since: datetime) -> Counter[str]:
+    """Number of jobs that the scheduler started and that ended, by their limit's key."""
+    ended = Job.objects.filter(finished_at__gt=since).exclude(limit_key="")
+    return Counter(dict(ended.values_list("limit_key").annotate(number=Count("pk"))))
+
+
+def running_by_policy() -> Counter[str]:
+    """Number of tables with a running or imminent job, by the source of ``max_jobs``.
+
+    A table runs one job at a time, so a job that waits for another job of its table does not count.
+    Neither does a failed job that waits for its next attempt, which may be hours away. A job that
+    waits for a worker counts, because jobs that are started later would wait too.
+    """
+    is_next = Q(lease_until=None) | Q(lease_until__lte=database_now())
+    at_work = Job.objects.filter(
+        Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED),
+        kind__in=maintenance_actions.keys(),
+    )
+    rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
+    effective = effective_policies(rows)
+    return Counter(effective[row.pk].values["max_jobs"].source for row in rows)

@@ -27,13 +27,13 @@ from catalog.errors import (
     JobNotFound,
     TableHasNoData,
     TableNotFound,
+    Unsupported,
 )
 from catalog.identifiers import Identifier
 from catalog.maintenance_actions import LastRun, MaintenanceAction, Occasion
 from catalog.models import (
     Job,
     JobStatus,
-    MaintenancePolicy,
     Table,
     TableFormat,
     TableHealth,
@@ -42,9 +42,8 @@ from catalog.models import (
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy, Mode
 from catalog.privileges import Privilege
-from catalog.services.engine import locks
+from catalog.services.engine import locks, processes
 from catalog.services.engine.commit import commit
-from catalog.services.engine.database_clock import database_now
 from catalog.services.maintenance import (
     lance_rebuilds,
     policies,
@@ -59,6 +58,8 @@ _BATCH = 1000
 # Minimum time between a job that failed, or changed nothing, and the next one of its kind.
 _PAUSE = timedelta(hours=1)
 _RECENT_JOB = timedelta(hours=1)
+_ROUND = timedelta(minutes=1)
+_MAX_AHEAD = 500
 
 
 def start(
@@ -83,10 +84,21 @@ def start(
         raise InvalidInput(f"Tables in {row.get_format_display()} format do not support '{kind}'")
     if row.state == TableState.DECLARED:
         raise TableHasNoData(table)
+    if reason := obstacles(row.format).get(action.key):
+        raise Unsupported(f"No worker can run this kind of job: {reason}")
     parameters = _index_parameters(row, action, indexes)
     return _start(
         actor, row, kind, policies.effective_policy(row), parameters, is_dry_run=is_dry_run
     )
+
+
+def obstacles(table_format: str) -> dict[str, str]:
+    """The kinds of maintenance that no running worker can do, with the reason."""
+    reason = processes.missing_for_iceberg() if table_format == TableFormat.ICEBERG else ""
+    if not reason:
+        return {}
+    actions = maintenance_actions.of_format(table_format)
+    return {a.key: reason for a in actions if a.implementations[table_format].takes_spark}
 
 
 def _index_parameters(
@@ -151,7 +163,9 @@ def start_due() -> int:
     """Start planned maintenance that is switched on, lowest scores first; returns the number of jobs.
 
     Tables that had a job within the last hour come last. A table has one job at a time, a policy
-    limits the number of its jobs, and jobs start only in the policy's window.
+    limits the number of its running jobs, and jobs start only in the policy's window. A pass queues
+    as many further jobs of a policy as ended within the last minute, so that short jobs need not wait
+    for the next pass, and long jobs are not planned long before they run.
     """
     with locks.advisory_lock("start_due") as is_alone:
         return _SchedulingPass().run() if is_alone else 0
@@ -202,12 +216,25 @@ class _SchedulingPass:
         self._now = timezone.now()
         self._modes = _switched_on()
         self._running: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
+        self._obstacles = {fmt: obstacles(fmt) for fmt in TableFormat.values}
+        self._full: set[str] = set()
+        """Policies with as many jobs as they allow."""
 
     def run(self) -> int:
         if not self._modes:
             return 0
-        self._running = _running_by_policy()
-        return sum(self._start_in(batch) for batch in self._batches())
+        self._running = policies.running_by_policy()
+        self._ended = policies.ended_by_policy(self._now - _ROUND)
+        limiting = (
+            sum("max_jobs" in values for values in policies.policy_values()) + 1
+        )  # the default
+        started = 0
+        for batch in self._batches():
+            started += self._start_in(batch)
+            if len(self._full) >= limiting:
+                break
+        return started
 
     def _batches(self) -> Iterator[list[TableHealth]]:
         """Tables without an active job in batches, lowest scores first.
@@ -249,7 +276,12 @@ class _SchedulingPass:
         return is_on and self._has_room(policy) and policy.allows(self._now.time())
 
     def _has_room(self, policy: EffectivePolicy) -> bool:
-        return self._running[policy.values["max_jobs"].source] < int(policy["max_jobs"])
+        source = policy.values["max_jobs"].source
+        ahead = min(self._ended[policies.limit_key(policy)], _MAX_AHEAD)
+        has_room = self._running[source] < int(policy["max_jobs"]) + ahead
+        if not has_room:
+            self._full.add(source)
+        return has_room
 
     def _start_first_due(
         self, row: TableHealth, policy: EffectivePolicy, last: Mapping[tuple[int, str], LastRun]
@@ -265,7 +297,7 @@ class _SchedulingPass:
         due.sort(key=lambda item: _last_started(last.get((row.table_id, item[0]))))
         for kind, parameters in due:
             try:
-                _start(SYSTEM, row.table, kind, policy, parameters, only_if_idle=True)
+                _start(SYSTEM, row.table, kind, policy, parameters, is_scheduled=True)
             except CatalogError as refused:  # dropped meanwhile, or a job was requested meanwhile
                 log.warning("Maintenance of %s was refused: %s", row.table, refused)
                 return False
@@ -282,6 +314,8 @@ class _SchedulingPass:
         actions = maintenance_actions.of_format(statistics.format)
         for action in sorted(actions, key=lambda action: action.order):
             if policy.mode(action.mode) is not Mode.ON:
+                continue
+            if action.key in self._obstacles[statistics.format]:
                 continue
             last_run = last.get((row.table_id, action.key))
             occasion = Occasion(self._now, row.table.created_at, statistics, policy, last_run)
@@ -316,26 +350,9 @@ def _switched_on() -> set[str]:
     """Modes that any policy switches on; usually there are none, and the pass ends at once."""
     actions = maintenance_actions.registered()
     modes = {action.mode for action in actions if action.rules[0].default == Mode.ON}
-    for values in MaintenancePolicy.objects.values_list("values", flat=True):
+    for values in policies.policy_values():
         modes.update(action.mode for action in actions if values.get(action.mode) == Mode.ON)
     return modes
-
-
-def _running_by_policy() -> Counter[str]:
-    """Number of tables with a running or imminent job, by the source of ``max_jobs``.
-
-    A table runs one job at a time, so a job that waits for another job of its table does not count.
-    Neither does a failed job that waits for its next attempt, which may be hours away. A job that
-    waits for a worker counts, because jobs that are started later would wait too.
-    """
-    is_next = Q(lease_until=None) | Q(lease_until__lte=database_now())
-    at_work = Job.objects.filter(
-        Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED),
-        kind__in=maintenance_actions.keys(),
-    )
-    rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
-    effective = policies.effective_policies(rows)
-    return Counter(effective[row.pk].values["max_jobs"].source for row in rows)
 
 
 def _start(
@@ -346,7 +363,7 @@ def _start(
     parameters: Mapping[str, Any] | None = None,
     *,
     is_dry_run: bool = False,
-    only_if_idle: bool = False,
+    is_scheduled: bool = False,
 ) -> Job:
     values = {name: setting.value for name, setting in policy.values.items()}
     operation = job_operations.StartMaintenance(
@@ -354,7 +371,9 @@ def _start(
         format=TableFormat(row.format),
         kind_of_job=kind,
         is_dry_run=is_dry_run,
-        only_if_idle=only_if_idle,
+        only_if_idle=is_scheduled,
+        limit_key=policies.limit_key(policy) if is_scheduled else "",
+        limit=int(policy["max_jobs"]) if is_scheduled else None,
         parameters={"policy": values, **(parameters or {})},
     )
     job: Job = commit([operation], actor=actor).results[0]

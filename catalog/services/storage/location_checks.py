@@ -1,16 +1,21 @@
 """Checking the locations of a batch's new tables together.
 
 A location that meets no table, no path of an Iceberg table and no namespace is free for everybody. Most
-are, and a few statements show it for all of a batch. The others are checked one by one.
+are, and a few statements show it for all of a batch. The exact location of a table that the batch itself
+has deregistered is free too: the actor may manage that table. The others are checked one by one.
 """
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from django.db import connection
+from django.db.models import Exists, OuterRef
 
 from catalog.access import Principal
-from catalog.models import IcebergPath, Table
+from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
+from catalog.privileges import Privilege
 from catalog.services.storage import namespace_locations
+from catalog.services.storage.namespace_locations import any_of
 from catalog.storage import locations
 
 # What lies below a directory begins with it and a slash; '0' follows '/' in the order of the index.
@@ -38,10 +43,17 @@ class LocationChecks:
     Create it under the lock of locations, with all changes of the batch written.
     """
 
-    def __init__(self, actor: Principal, requested: Collection[str]) -> None:
+    def __init__(
+        self, actor: Principal, requested: Collection[str], deregistered: AbstractSet[int]
+    ) -> None:
+        """``deregistered``: keys of the tables that the batch has deregistered, also from now on."""
         self._taken: set[str] = set()
         self._above_taken: set[str] = set()
-        self._free = set(requested) - _meeting(requested)
+        self._deregistered = deregistered
+        around, others = _meeting(requested)
+        self._holders = _holders(actor, others - around, deregistered)
+        """By location, the keys of the tables that must be deregistered before it is free."""
+        self._free = (set(requested) - around - others) | set(self._holders)
         may_create: dict[tuple[int, ...], bool] = {}
         for location, holders in namespace_locations.holding_each(self._free).items():
             if not holders:
@@ -58,6 +70,7 @@ class LocationChecks:
         """True if nothing meets a location, neither before this batch nor in it."""
         return (
             location in self._free
+            and all(pk in self._deregistered for pk in self._holders.get(location, ()))
             and location not in self._above_taken
             and self._taken.isdisjoint((location, *locations.parents(location)))
         )
@@ -68,15 +81,52 @@ class LocationChecks:
         self._above_taken.update(locations.parents(location))
 
 
-def _meeting(requested: Collection[str]) -> set[str]:
-    """Those of the locations at, below or above which there is a table, in any state, or a path."""
+def _holders(
+    actor: Principal, requested: Collection[str], deregistered: AbstractSet[int]
+) -> dict[str, list[int]]:
+    """The present tables at each location that is free as soon as the batch deregisters them.
+
+    Other locations are left out: those with a dropped table that the actor might not manage, or with
+    a table that has an active job.
+    """
+    if not requested:
+        return {}
+    active = Job.objects.filter(
+        table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
+    )
+    rows = Table.objects.filter(location__in=any_of(requested)).annotate(has_job=Exists(active))
+    may_manage_all = actor.holds_everywhere(Privilege.MANAGE)
+    holders: dict[str, list[int]] = {location: [] for location in requested}
+    for pk, location, state, has_job in rows.values_list("pk", "location", "state", "has_job"):
+        is_dropped = state == TableState.DROPPED
+        is_unusual = (
+            not (may_manage_all or pk in deregistered) if is_dropped else pk in deregistered
+        )
+        if has_job or is_unusual:
+            holders.pop(location, None)
+        elif not is_dropped and location in holders:
+            holders[location].append(pk)
+    return holders
+
+
+def _meeting(requested: Collection[str]) -> tuple[set[str], set[str]]:
+    """The locations that meet a table, in any state, or a path of an Iceberg table.
+
+    First those with something else than a table at exactly that location, then those with such a table.
+    """
     lines = {location: {location, *locations.parents(location)} for location in requested}
     directories = set().union(*lines.values())
-    occupied = set(
-        Table.objects.filter(location__in=directories).values_list("location", flat=True)
+    # As arrays: a statement has at most 65,535 parameters.
+    tables = set(
+        Table.objects.filter(location__in=any_of(directories)).values_list("location", flat=True)
     )
-    occupied.update(IcebergPath.objects.filter(path__in=directories).values_list("path", flat=True))
+    paths = set(
+        IcebergPath.objects.filter(path__in=any_of(directories)).values_list("path", flat=True)
+    )
     with connection.cursor() as cursor:
         cursor.execute(_AROUND, [list(requested)])
         around = {location for (location,) in cursor.fetchall()}
-    return around | {location for location, line in lines.items() if not occupied.isdisjoint(line)}
+    for location, line in lines.items():
+        if not (paths.isdisjoint(line) and tables.isdisjoint(line - {location})):
+            around.add(location)
+    return around, tables.intersection(requested)

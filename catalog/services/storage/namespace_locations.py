@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Collection, Sequence
 
 from django.db.models import Q
+from django.db.models.expressions import RawSQL
 
 from catalog import access
 from catalog.access import On, Principal
@@ -113,6 +114,11 @@ def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Name
     return holding_each([path], apart_from=apart_from)[path]
 
 
+def any_of(texts: Collection[str]) -> RawSQL:
+    """The texts for a lookup with ``__in``, as one parameter, however many they are."""
+    return RawSQL("SELECT unnest(%s::text[])", [list(texts)])
+
+
 def holding_each(
     paths: Collection[str], *, apart_from: int | None = None
 ) -> dict[str, list[tuple[str, Namespace]]]:
@@ -122,7 +128,7 @@ def holding_each(
     names = {directory.rpartition("/")[2] for directory in directories}
     uuids = {uuid.UUID(match[1]) for name in names if (match := _UUID.search(name))}
     rows = Namespace.objects.holding_locations().exclude(pk=apart_from or 0)
-    rows = rows.filter(Q(location__in=directories) | Q(uuid__in=uuids))
+    rows = rows.filter(Q(location__in=any_of(directories)) | Q(uuid__in=uuids))
     held: dict[str, list[tuple[str, Namespace]]] = {}
     unplaced: list[Namespace] = []
     for row in rows:

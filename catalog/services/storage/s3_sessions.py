@@ -108,7 +108,7 @@ def assume_role(
         with object_clients.availability_of(configuration).calling():
             answer = _request(configuration, tuple(directories), write=write, principal=principal)
     except StorageUnavailable as error:
-        raise _unavailable(configuration, error.cause) from None
+        raise _unavailable(configuration, error.cause, error.retry_seconds) from None
     if isinstance(answer, Session):
         with _lock:
             _successes[configuration] = True
@@ -196,9 +196,12 @@ def _policy(
     return (), ""
 
 
-def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:
+def _unavailable(
+    configuration: StoreConfiguration, cause: str, retry_seconds: int = 1
+) -> ServiceUnavailable:
     return ServiceUnavailable(
-        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}"
+        f"Storage profile '{configuration.profile}' cannot issue credentials: {cause}",
+        retry_seconds=retry_seconds,
     )
 
 

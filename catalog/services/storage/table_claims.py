@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 
 from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableState
@@ -37,6 +38,57 @@ def claims_of(in_paths: Q, in_locations: Q) -> dict[str, list[Claim]]:
     for path, pk, state in paths.values_list("path", "table_id", "table__state"):
         claim = Claim(pk, state != TableState.DROPPED, False, 0.0)
         claims.setdefault(path, []).append(claim)
+    return claims
+
+
+# As a constant, because the compilation of such queries takes longer than their execution. The operators
+# are those of the indexes on prefixes: '0' follows '/'. UNION leaves out repetitions.
+_INSIDE = """
+WITH own AS (
+    SELECT unnest(%(own)s::text[]) AS path
+    UNION SELECT path FROM catalog_icebergpath WHERE table_id = %(table)s
+)
+SELECT path, id, is_present, is_location, dropped_at FROM (
+    SELECT t.location AS path, t.id, t.state <> %(dropped)s AS is_present,
+        true AS is_location, COALESCE(extract(epoch FROM t.dropped_at), 0)::float8 AS dropped_at
+    FROM own JOIN catalog_table t ON t.location = own.path
+    UNION
+    SELECT t.location, t.id, t.state <> %(dropped)s,
+        true, COALESCE(extract(epoch FROM t.dropped_at), 0)::float8
+    FROM own JOIN catalog_table t
+        ON t.location ~>=~ (own.path || '/') AND t.location ~<~ (own.path || '0')
+    UNION
+    SELECT p.path, t.id, t.state <> %(dropped)s, false, 0
+    FROM own JOIN catalog_icebergpath p ON p.path = own.path JOIN catalog_table t ON t.id = p.table_id
+    UNION
+    SELECT p.path, t.id, t.state <> %(dropped)s, false, 0
+    FROM own
+    JOIN catalog_icebergpath p ON p.path ~>=~ (own.path || '/') AND p.path ~<~ (own.path || '0')
+    JOIN catalog_table t ON t.id = p.table_id
+) claims
+WHERE is_present OR NOT EXISTS (
+    SELECT FROM catalog_job j WHERE j.table_id = claims.id
+        AND j.kind = %(purge)s AND j.status = %(succeeded)s
+)
+"""
+
+_VALUES = {
+    "dropped": str(TableState.DROPPED),
+    "purge": str(JobKind.PURGE_TABLE),
+    "succeeded": str(JobStatus.SUCCEEDED),
+}
+
+
+def claims_inside(table: int, directories: Collection[str]) -> dict[str, list[Claim]]:
+    """The claims at and inside the directories of a table: those given, and its recorded paths.
+
+    One statement. ``table`` is 0 for a table without a row.
+    """
+    claims: dict[str, list[Claim]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_INSIDE, {"own": list(directories), "table": table, **_VALUES})
+        for path, *claim in cursor.fetchall():
+            claims.setdefault(path, []).append(Claim(*claim))
     return claims
 
 

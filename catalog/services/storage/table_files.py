@@ -26,11 +26,16 @@ from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
 from catalog.models import (
     FileReference,
-    IcebergPath,
     TableFormat,
 )
 from catalog.privileges import NOTHING
-from catalog.services.storage.table_claims import Claim, claims_of, is_held_now, winners
+from catalog.services.storage.table_claims import (
+    Claim,
+    claims_inside,
+    claims_of,
+    is_held_now,
+    winners,
+)
 from catalog.storage import locations, stores
 
 _MAX_TEXT = 2000
@@ -327,15 +332,7 @@ class TableFiles:
         """The claims at and inside this table's directories. Only older releases allowed them."""
         if self._deeper is not None:
             return
-        own = {
-            *self._own,
-            *IcebergPath.objects.filter(table_id=self._table.pk).values_list("path", flat=True),
-        }
-        in_paths, in_locations = Q(path__in=own), Q(location__in=own)
-        for directory in own:
-            in_paths |= Q(path__startswith=directory + "/")
-            in_locations |= Q(location__startswith=directory + "/")
-        self._deeper = claims_of(in_paths, in_locations)
+        self._deeper = claims_inside(self._table.pk, self._own)
         self._owners.clear()
 
     # -- paths

@@ -82,6 +82,9 @@ class StartMaintenance(StartJob):
     is_dry_run: bool = False
     only_if_idle: bool = False
     """True to refuse the job while another job of the table is active."""
+    limit_key: str = ""
+    limit: int | None = None
+    """Maximum number of running jobs with the same key."""
 
     def apply(self, batch: Batch) -> Job:
         # Checked under the lock of the table: a concurrent start has committed or waits.
@@ -115,6 +118,8 @@ class StartMaintenance(StartJob):
             table=row,
             parameters=dict(self.parameters),
             is_dry_run=self.is_dry_run,
+            limit_key=self.limit_key,
+            limit=self.limit,
         )
 
     def facts(self) -> dict[str, Any]:

@@ -79,6 +79,8 @@ class CreateNamespace(Operation):
                 raise NamespaceAlreadyExists(self.namespace)
             access.require(batch.actor, Privilege.MANAGE, existing)
             drop_subtree(batch, existing)
+        if parent._state.adding:  # created by this batch, which inserts all namespaces together
+            batch.flush()
         row = Namespace(
             location=_claim(batch, self.properties, within=parent.identifier),
             path=list(self.namespace),

@@ -221,7 +221,8 @@ def not_found_but(
     elif holder.kind == TableKind.VIEW:
         detail = "A view of this name exists."
     else:
-        detail = f"A table of this name exists, but its format is {holder.format}."
+        protocol = holder.format.capitalize()
+        detail = f"A table of this name exists, but its format is {holder.format}: use the {protocol} protocol"
     if kind == TableKind.VIEW:
         return ViewNotFound(identifier, detail=detail)
     return TableNotFound(identifier, detail=detail)
@@ -244,6 +245,8 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     trash.require_unprotected(rows)
     for row in rows:
         batch.forget_table(row)
+        if not purge:
+            batch.deregistered.add(row.pk)
     batch.defer(_drop_with_purge if purge else _drop, rows)
 
 
@@ -323,7 +326,7 @@ def claim_location(
         locks.lock_locations()
         if not pk:
             requested = batch.locations | {location}
-            batch.location_checks = LocationChecks(batch.actor, requested)
+            batch.location_checks = LocationChecks(batch.actor, requested, batch.deregistered)
     checks: LocationChecks | None = batch.location_checks
     if pk or checks is None or not checks.is_free(location):
         batch.flush()

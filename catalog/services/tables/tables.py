@@ -77,7 +77,12 @@ def not_found(table: Identifier) -> CatalogError:
     if not Namespace.objects.named(table[:-1]).exists():
         return NamespaceNotFound(table[:-1])
     other = Table.objects.named(table).exclude(format=TableFormat.LANCE).first()
-    detail = f"A table of this name exists, but its format is {other.format}." if other else None
+    detail = None
+    if other is not None:
+        detail = (
+            f"A {other.kind} of this name exists, but its format is {other.format}: use the Iceberg"
+            " protocol"
+        )
     return TableNotFound(table, detail=detail)
 
 

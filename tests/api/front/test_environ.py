@@ -76,3 +76,14 @@ def test_a_body_sets_the_content_length():
     assert request["CONTENT_LENGTH"] == "5"
     assert request["wsgi.input"].read() == b"hello"
     assert "HTTP_TRANSFER_ENCODING" not in request
+
+
+def test_the_path_of_other_catalogs_is_that_of_the_operation():
+    for path, expected in (
+        ("/catalog/v1/config", "/v1/config"),
+        ("/catalog/v1/oauth/tokens", "/v1/oauth/tokens"),
+        ("/catalog/v10", "/catalog/v10"),
+        ("/catalog", "/catalog"),
+        ("/v1/catalog/v1/x", "/v1/catalog/v1/x"),
+    ):
+        assert build(path=path)[0]["PATH_INFO"] == expected

@@ -337,6 +337,8 @@ NOTHING = {
     "files_removed": 0,
     "bytes_reclaimed": 0,
     "files_merged": 0,
+    "plans_kept": 0,
+    "plans_broken": 0,
 }
 
 
@@ -353,7 +355,8 @@ def test_the_summary_of_no_jobs_is_zero(reader: Management):
 def test_the_summary_adds_up_the_results(reader: Management):
     make_iceberg_table("ws", "i")
     # Of Lance tables.
-    end(start(), result={"before": {"files": 200}, "after": {"files": 10}})
+    plan = {"promise": {"kept": True, "figures": {}}}
+    end(start(), result={"before": {"files": 200}, "after": {"files": 10}} | plan)
     end(
         start(), result={"before": {"files": 10}, "after": {"files": 12}}
     )  # concurrent writers added more
@@ -361,7 +364,7 @@ def test_the_summary_adds_up_the_results(reader: Management):
     end(start(kind="clean_up"), result={"before": {}, "after": {}, "files": 30, "bytes": 500})
     end(start(kind="remove_orphans"), result={"files": 4, "bytes": 40})
     end(start(kind="remove_orphans", is_dry_run=True), result={"files": 9, "bytes": 90})
-    end(start(), JobStatus.FAILED)
+    end(start(), JobStatus.FAILED, result={"promise": {"kept": False, "figures": {}}})
     end(start(), JobStatus.CANCELED)
     # Of Iceberg tables.
     figures = {"before": {"files": 50}, "after": {"files": 5}}
@@ -398,6 +401,8 @@ def test_the_summary_adds_up_the_results(reader: Management):
         "files_removed": 30 + 4 + 10 + 2,
         "bytes_reclaimed": 500 + 40 + 20,
         "files_merged": 190 + 45,
+        "plans_kept": 1,
+        "plans_broken": 1,
     }
     assert list(summary["by_kind"]) == ["clean_up", "compact", "remove_orphans"]
     assert summary["by_kind"]["clean_up"] == NOTHING | {

@@ -15,10 +15,10 @@ from tests.api.management.client import Management
 from tests.api.management.examples import EXAMPLES, make_catalog, spell
 from tests.api.management.test_coverage import operations
 from tests.factories import unchanged
+from tests.undo import undone
 
 WRITING = [name for name, view in operations().items() if view.changes]
 WITH_BODY = [name for name, example in EXAMPLES.items() if example.body is not None]
-every_operation = pytest.mark.parametrize("operation", list(operations()))
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,17 @@ def call(substitutes):
         example = EXAMPLES[operation]
         path = spell(example.path, substitutes)
         return client.call(example.method, path, example.body, **options)
+
+    return send
+
+
+@pytest.fixture
+def attempt(call, warehouse):
+    """Function that sends the example of an operation, and undoes its changes."""
+
+    def send(client: Management, operation: str, **options) -> HttpResponse:
+        with undone(warehouse):
+            return call(client, operation, **options)
 
     return send
 
@@ -55,9 +66,9 @@ def test_every_operation_has_an_example():
     assert set(WRITING) <= set(operations())
 
 
-@every_operation
-def test_every_example_succeeds(management, call, operation):
-    assert call(management, operation).status_code == EXAMPLES[operation].status
+@on_each(operations())
+def test_every_example_succeeds(management, attempt, operation):
+    assert attempt(management, operation).status_code == EXAMPLES[operation].status
 
 
 # --- authentication and access ----------------------------------------------------------------------
@@ -128,7 +139,7 @@ def test_a_read_only_key_may_not_call_operations_that_require_manage(reader, ref
     refuse(reader, operation, 403, "permission-denied", "'reader' may not manage")
 
 
-@pytest.mark.parametrize("operation", sorted(set(operations()) - {*WRITING, *_NOT_FOR_READERS}))
+@on_each(sorted(set(operations()) - {*WRITING, *_NOT_FOR_READERS}))
 def test_a_read_only_key_reads_without_changing_anything(reader, call, operation):
     with unchanged():
         assert call(reader, operation).status_code == 200
@@ -268,12 +279,12 @@ def test_duplicate_keys_in_json_are_refused(management, refuse, operation):
     refuse(management, operation, 400, "contradictory-input", "more than once", raw=raw)
 
 
-@pytest.mark.parametrize("operation", WITH_BODY)
-def test_a_body_that_is_too_large_is_refused(management, refuse, call, operation, settings):
+@on_each(WITH_BODY)
+def test_a_body_that_is_too_large_is_refused(management, refuse, attempt, operation, settings):
     settings.MONODON_MAX_BODY_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     fits = json.dumps(EXAMPLES[operation].body).encode().ljust(1000)
     refuse(management, operation, 413, "body-too-large", "than 1000 bytes", raw=fits + b" ")
-    assert call(management, operation, raw=fits).status_code == EXAMPLES[operation].status
+    assert attempt(management, operation, raw=fits).status_code == EXAMPLES[operation].status
 
 
 # --- queries ----------------------------------------------------------------------------------------

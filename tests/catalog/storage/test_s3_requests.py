@@ -1,6 +1,7 @@
 """Requests that clients want to have signed: what is understood, and what is refused."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ AWS = StoreConfiguration(
 LOCAL = StoreConfiguration(
     "lake", 1, StoreKind.S3, ("s3://lake/tables",), region="x", endpoint="http://127.0.0.1:9000"
 )
+NAMED = replace(LOCAL, endpoint="http://store:9000")
 HOST = "https://lake.s3.eu-central-1.amazonaws.com"
 FILE = f"{HOST}/tables/t/data/1.parquet"
 
@@ -66,11 +68,50 @@ def test_requests_of_iceberg_clients_are_understood(method, uri, action):
         ("https://s3.eu-central-1.amazonaws.com/lake/tables/t/1", AWS),
         ("https://lake.s3.eu-central-1.amazonaws.com/tables/t/1", AWS),
         ("http://127.0.0.1:9000/lake/tables/t/1", LOCAL),
-        ("http://lake.127.0.0.1:9000/tables/t/1", LOCAL),
+        ("http://store:9000/lake/tables/t/1", NAMED),
+        ("http://lake.store:9000/tables/t/1", NAMED),
     ],
 )
 def test_the_bucket_is_in_the_path_or_in_the_host(uri, configuration):
     assert read(uri=uri, configuration=configuration).paths == ("s3://lake/tables/t/1",)
+
+
+@pytest.mark.parametrize(
+    ("uri", "configuration"),
+    [
+        ("http://lake.store:9000/tables/t/1", replace(NAMED, path_style=True)),
+        ("http://lake.127.0.0.1:9000/tables/t/1", LOCAL),
+        ("http://lake.a.store:9000/tables/t/1", replace(NAMED, roots=("s3://lake.a/tables",))),
+    ],
+)
+def test_a_bucket_in_the_host_is_refused_if_the_store_has_it_in_the_path(uri, configuration):
+    """Such a store would read the request as one to the bucket `tables`."""
+    with pytest.raises(InvalidInput, match="does not lead to the store"):
+        read(uri=uri, configuration=configuration)
+
+
+@pytest.mark.parametrize("region", ["", "a/s3/aws4_request", "a\nb", "é", "a b", "a" * 101])
+def test_a_malformed_region_is_refused(region):
+    with pytest.raises(InvalidInput, match="is no region"):
+        read(
+            uri="http://127.0.0.1:9000/lake/tables/t/1",
+            region=region,
+            configuration=replace(LOCAL, region=""),
+        )
+
+
+@pytest.mark.parametrize(
+    "declaration", ['encoding="UTF-7"', 'encoding="ISO-8859-1"', 'standalone="no"']
+)
+def test_a_body_that_the_store_would_decode_differently_is_refused(declaration):
+    body = delete_objects("tables/t/1").replace('encoding="UTF-8"', declaration)
+    with pytest.raises(InvalidInput, match="declaration"):
+        read("POST", f"{HOST}/?delete", body=body)
+
+
+def test_a_body_with_half_a_surrogate_pair_is_refused():
+    with pytest.raises(InvalidInput, match="not XML in UTF-8"):
+        read("POST", f"{HOST}/?delete", body=delete_objects("tables/t/\ud800"))
 
 
 def test_keys_are_decoded_once():

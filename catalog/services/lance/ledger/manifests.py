@@ -102,7 +102,10 @@ def _refusal(error: OSError, table: Identifier, path: str, version: int) -> Cata
         return InvalidManifestPath(path, f"is larger than {_MAX_MANIFEST} bytes")
     if stores.is_missing(error):
         return ManifestNotFound(table, version, path)
-    return ServiceUnavailable(f"Manifest {path!r} cannot be read: {error.strerror}; try again")
+    return ServiceUnavailable(
+        f"Manifest {path!r} cannot be read: {error.strerror}; try again",
+        retry_seconds=stores.retry_seconds(error),
+    )
 
 
 def _require_own(head: Head, path: str, version: int, branch: str) -> None:

@@ -12,6 +12,9 @@ def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
         return None
     return Proposal(
         f"{s.old_versions} of {s.versions} versions are older than the policy retains",
+        files_gone=s.removable_files,
+        bytes_gone=s.removable_bytes,
+        is_estimate=s.removable_is_estimate,
         is_for_spark=s.format == "iceberg",
     )
 
@@ -42,6 +45,7 @@ ACTION = MaintenanceAction(
             run="catalog.services.maintenance.lance_cleanup.clean_up",
             help="removes old versions, and the files that no other version refers to",
             settings="`keep_for`, `keep_versions`",
+            promises={name: (("planned", name), (name,)) for name in ("files", "bytes")},
         ),
         "iceberg": Implementation(
             run="catalog.services.maintenance.iceberg_cleanup.clean_up",
@@ -50,6 +54,7 @@ ACTION = MaintenanceAction(
             "its deletion of files)",
             settings="`keep_for`, `keep_versions`; the retention settings of branches and tags apply "
             "to these",
+            promises={name: (("planned", name), (name,)) for name in ("files", "bytes")},
         ),
     },
     summarize=removed_files,

@@ -1,5 +1,6 @@
 """Compaction: rewrite small files, and files with many deleted rows."""
 
+from catalog import engines
 from catalog.maintenance_actions import Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics, has_many_equality_deletes
 from catalog.policies import ICEBERG, LANCE, MB, EffectivePolicy, Mode, Rule, Unit
@@ -13,22 +14,25 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
     has_deleted_rows = s.deleted_rows > policy["deleted_ratio"] * max(
         s.rows + s.deleted_rows, 1
     ) or has_many_equality_deletes(
-        files=s.equality_delete_files, keys=s.equality_deletes, rows=s.rows, policy=policy
+        files=s.applying_equality_delete_files, keys=s.equality_deletes, rows=s.rows, policy=policy
     )
     if not has_small_files and not (has_deleted_rows and s.rewrite_files):
         return None
     reason = f"{s.small_files} of {s.files} files are small"
     if s.deleted_rows:
         reason += f", {s.deleted_rows} rows are deleted"
-    if s.equality_delete_files:
+    if s.applying_equality_delete_files:
         reason += (
-            f", {s.equality_delete_files} equality delete files have {s.equality_deletes} keys"
+            f", {s.applying_equality_delete_files} equality delete files have"
+            f" {s.equality_deletes} keys"
         )
+    if s.dangling_deletes:
+        reason += f", {s.dangling_deletes} delete files apply to no data file"
     return Proposal(
         reason,
         files_gone=removed,
         bytes_read=s.rewrite_bytes,
-        is_for_spark=s.format == "iceberg" or s.rewrite_bytes > policy["spark_above"],
+        is_for_spark=s.format == "iceberg" or engines.choose(policy, s.rewrite_bytes)[0] == "spark",
     )
 
 
@@ -89,6 +93,11 @@ ACTION = MaintenanceAction(
             help="rewrites small adjacent fragments, and fragments with many deleted rows",
             settings="`target_rows`; fragments below `small_ratio` of it, or with more than "
             "`deleted_ratio` deleted rows",
+            promises={
+                "files_read": (("plan", "files"), ("done", "files_removed")),
+                "files_written": (("plan", "new_files"), ("done", "files_added")),
+                "bytes_read": (("plan", "bytes"), ("done", "bytes_read")),
+            },
         ),
         "iceberg": Implementation(
             run="catalog.services.maintenance.iceberg_actions.compact",
@@ -97,6 +106,14 @@ ACTION = MaintenanceAction(
             settings="`target_bytes`; files below `small_ratio` of it, or above 1.8 times it, in "
             "partitions with at least `min_small_files` of them (at most 5 are required); files with "
             "`deleted_ratio` deleted rows",
+            promises={
+                name: (("planned", figure), ("done", figure))
+                for name, figure in (
+                    ("files_read", "rewritten_data_files_count"),
+                    ("files_written", "added_data_files_count"),
+                    ("bytes_read", "rewritten_bytes_count"),
+                )
+            },
         ),
     },
     summarize=change_of("files", "data files"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from catalog.maintenance_actions import Implementation, MaintenanceAction, Occasion
 from catalog.policies import ICEBERG, Mode, Rule, Unit
-from catalog.services.maintenance.actions.results import number
+from catalog.services.maintenance.plans.promises import number
 
 _EVERY = timedelta(days=1)
 

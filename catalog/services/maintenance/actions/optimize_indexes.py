@@ -49,6 +49,7 @@ ACTION = MaintenanceAction(
             run="catalog.services.maintenance.lance_actions.optimize_indexes",
             help="adds unindexed rows to the indexes",
             settings="`unindexed_rows` is the threshold",
+            promises={"rows": (("plan", "rows"), ("done", "rows"))},
         ),
     },
     summarize=change_of("unindexed_rows", "unindexed rows"),

@@ -56,6 +56,7 @@ ACTION = MaintenanceAction(
             run="catalog.services.maintenance.lance_rebuilds.rebuild_indexes",
             help="rebuilds indexes from all rows",
             settings="`index_segments` and `untrained_ratio` are the thresholds",
+            promises={"segments": (("planned", "segments"), ("after", "segments"))},
         ),
     },
     summarize=change_of("segments", "segments"),

@@ -6,8 +6,23 @@ from catalog.maintenance_actions import (
     MaintenanceAction,
     Occasion,
 )
-from catalog.policies import DAY, Mode, Rule, Unit
+from catalog.planning import Proposal, Statistics
+from catalog.policies import DAY, EffectivePolicy, Mode, Rule, Unit
 from catalog.services.maintenance.actions.results import removed_files
+
+
+def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
+    """A job for the orphans that a dry run has listed; metadata does not show orphans."""
+    s = statistics
+    if not s.orphan_files:
+        return None
+    return Proposal(
+        f"the last dry run listed {s.orphan_files} orphans",
+        files_gone=s.orphan_files,
+        bytes_gone=s.orphan_bytes,
+        is_estimate=True,
+        is_for_spark=s.format == "iceberg",
+    )
 
 
 def _is_due(occasion: Occasion) -> bool:
@@ -40,16 +55,24 @@ ACTION = MaintenanceAction(
             run="catalog.services.maintenance.lance_orphans.remove_orphans",
             help="removes files that no version refers to",
             settings="`orphan_age`, at least one day",
+            promises={
+                "files": (("before", "orphans"), ("files",)),
+                "bytes": (("before", "bytes"), ("bytes",)),
+            },
         ),
         "iceberg": Implementation(
             run="catalog.services.maintenance.iceberg_cleanup.remove_orphans",
             takes_spark=True,
             help="removes files that the metadata does not refer to (`remove_orphan_files`)",
             settings="`orphan_age`, at least one day",
+            promises={
+                "files": (("done", "listed_files_count"), ("files",)),
+            },
         ),
     },
     summarize=removed_files,
     order=70,
+    plan=_plan,
     is_due=_is_due,
     iceberg_files=IcebergFiles.ALL_MANIFESTS,
 )

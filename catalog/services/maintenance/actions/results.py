@@ -6,13 +6,7 @@ A result is JSON of a worker, perhaps of another release, so any value may be mi
 from collections.abc import Callable, Mapping
 from typing import Any
 
-
-def number(result: Mapping[str, Any], *path: str) -> int | None:
-    """The whole number at a path of keys; None if there is none."""
-    value: Any = result
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+from catalog.services.maintenance.plans.promises import number
 
 
 def change_of(figure: str, noun: str) -> Callable[[Mapping[str, Any]], str]:

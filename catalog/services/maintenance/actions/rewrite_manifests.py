@@ -42,6 +42,7 @@ ACTION = MaintenanceAction(
             takes_spark=True,
             help="merges small manifests (`rewrite_manifests`)",
             settings="`min_manifests`, if the rewrite saves at least a quarter of them",
+            promises={"manifests": (("before", "rewritten_manifests"), ("after", "manifests"))},
         ),
     },
     summarize=change_of("manifests", "manifests"),

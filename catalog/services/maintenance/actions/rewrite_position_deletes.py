@@ -9,15 +9,18 @@ from catalog.services.maintenance.actions.results import change_of
 def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
     s = statistics
     removed = s.delete_files - s.rewritten_delete_files
-    if s.delete_files < policy["min_delete_files"]:
+    is_many = s.delete_files >= policy["min_delete_files"]
+    is_rewritten = is_many and is_worth_rewriting(removed, s.delete_files)
+    if not is_rewritten and not s.dangling_deletes:
         return None
-    if not is_worth_rewriting(removed, s.delete_files):
-        return None
-    return Proposal(
-        f"{s.rewritten_delete_files} delete files can replace {s.delete_files}",
-        files_gone=removed,
-        is_for_spark=True,
-    )
+    reasons = []
+    if is_rewritten:
+        reasons.append(f"{s.rewritten_delete_files} delete files can replace {s.delete_files}")
+    if s.dangling_deletes:
+        reasons.append(f"{s.dangling_deletes} delete files apply to no data file")
+    # The rewrite removes dangling files of all kinds.
+    removed += s.dangling_deletes - s.dangling_position_deletes
+    return Proposal(", ".join(reasons), files_gone=removed, is_for_spark=True)
 
 
 ACTION = MaintenanceAction(
@@ -32,7 +35,7 @@ ACTION = MaintenanceAction(
             "position_deletes",
             Unit.MODE,
             Mode.DRY_RUN,
-            "Rewrite position delete files and drop deletes of removed files.",
+            "Rewrite position delete files, and remove delete files that apply to no data file.",
             ICEBERG,
         ),
         Rule(
@@ -48,9 +51,13 @@ ACTION = MaintenanceAction(
         "iceberg": Implementation(
             run="catalog.services.maintenance.iceberg_actions.rewrite_position_deletes",
             takes_spark=True,
-            help="merges position delete files, and drops deletes of removed files "
-            "(`rewrite_position_delete_files`)",
-            settings="`min_delete_files`, if the rewrite saves at least a quarter of them",
+            help="merges position delete files (`rewrite_position_delete_files`), and removes delete "
+            "files of all kinds that apply to no data file",
+            settings="`min_delete_files`, if the rewrite saves at least a quarter of them; any delete "
+            "file that applies to no data file",
+            promises={
+                "delete_files": (("before", "rewritten_delete_files"), ("after", "delete_files")),
+            },
         ),
     },
     summarize=change_of("delete_files", "position delete files"),

@@ -25,7 +25,7 @@ from catalog.errors import (
 )
 from catalog.models import StorageProfile, StorageTest, StorageTestStatus
 from catalog.privileges import Privilege
-from catalog.services.engine import audit_records
+from catalog.services.engine import audit_records, locks
 from catalog.services.storage import profiles
 from catalog.services.storage.profile_checks.results import CheckResult, CheckStatus
 from catalog.storage.configuration import Key
@@ -66,13 +66,20 @@ def run_at_once(*, actor: Principal, name: str) -> Iterator[CheckResult]:
 
 
 def run_test(pk: int) -> None:
-    """Run a queued test and store its results. Safe to call twice: only one call runs it."""
-    taken = StorageTest.objects.filter(pk=pk, status=StorageTestStatus.QUEUED).update(
-        status=StorageTestStatus.RUNNING, started_at=timezone.now()
-    )
-    if taken:
-        for _ in _run(StorageTest.objects.select_related("profile").get(pk=pk)):
-            pass
+    """Run a queued test and store its results. Safe to call twice: only one call runs it.
+
+    A test may take minutes in a process that also runs short tasks. So workers run one test at a time;
+    meanwhile this test stays queued, and beat sends it again.
+    """
+    with locks.advisory_lock("storage profile tests") as is_alone:
+        if not is_alone:
+            return
+        taken = StorageTest.objects.filter(pk=pk, status=StorageTestStatus.QUEUED).update(
+            status=StorageTestStatus.RUNNING, started_at=timezone.now()
+        )
+        if taken:
+            for _ in _run(StorageTest.objects.select_related("profile").get(pk=pk)):
+                pass
 
 
 def send_waiting_tests() -> int:

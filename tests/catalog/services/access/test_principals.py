@@ -6,7 +6,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from catalog.access import SYSTEM
 from catalog.errors import InvalidInput, LastAdministrator
-from catalog.models import ApiKey, AuditEvent, Principal, PrincipalLevel
+from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import api_keys, principals
 from tests.factories import make_root, unchanged
 
@@ -80,3 +80,27 @@ def test_the_migration_renames_keys_with_the_name_of_the_system():
         levels.pop("user:ada") == PrincipalLevel.GRANTED
     )  # in addition to the level of a superuser
     assert set(levels.values()) == {PrincipalLevel.READ}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ada\u034f",
+        "\uff41da",
+        "ada\ufe0f",
+        "a\u200bda",
+        "ada\u3164",
+        "e\u0301ve",
+        "\ufb01lip",
+        "\u202eada",
+    ],
+    ids=ascii,
+)
+def test_names_that_look_like_others_are_refused(db, name):
+    with unchanged(), pytest.raises(InvalidInput):
+        principals.create_principal(actor=SYSTEM, name=f"user:{name}", kind=PrincipalKind.USER)
+
+
+def test_names_in_other_scripts_are_accepted(db):
+    for name in ("user:Ève", "user:Ольга", "user:田中", "user:राम"):
+        assert principals.check_name(name, PrincipalKind.USER) == name

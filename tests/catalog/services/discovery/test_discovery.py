@@ -144,6 +144,30 @@ def test_a_refused_table_does_not_keep_the_others_out(root):
     assert Namespace.objects.named(("ns",)).exists()
 
 
+EDITS: dict[str, Entry] = {
+    "a location outside": Entry(LANCE, ("new", "deep", "t"), "/etc"),
+    "another store": Entry(LANCE, ("new", "t"), "s3://elsewhere/t"),
+    "climbing": Entry(LANCE, ("new", "t"), "a/../../../etc"),
+    "metadata outside": Entry(ICEBERG, ("new", "t"), "file:///etc/passwd"),
+    "missing metadata": Entry(
+        ICEBERG, ("new", "deep", "t"), "file:///nothing/metadata/1.metadata.json"
+    ),
+    "an empty name": Entry(LANCE, ("new", "", "t"), "a"),
+    "a control character": Entry(LANCE, ("new", "t\n"), "a"),
+    "a route": Entry(LANCE, ("new", "t/version"), "a"),
+    "no namespace": Entry(LANCE, ("t",), "a"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_refused_entry_changes_nothing(root, edit):
+    """Not even the namespaces above the table are created."""
+    write_lance(root / "a")
+    with unchanged():
+        (result,) = registration.register(actor=SYSTEM, entries=[EDITS[edit]])
+        assert result.outcome is Outcome.REFUSED
+
+
 @pytest.mark.parametrize(
     "location",
     ["/", "/etc", "/etc/passwd", "s3://lake/tables", "file:///etc", "../lake", "ftp://x/y", ""],

@@ -5,8 +5,9 @@ from typing import Any
 
 import orjson
 import pytest
+from pyiceberg.manifest import FileFormat
 
-from catalog import maintenance_actions, planning
+from catalog import maintenance_actions, read_costs
 from catalog.access import SYSTEM
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import Job, Table
@@ -14,7 +15,7 @@ from catalog.planning import Statistics
 from catalog.policies import effective
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.maintenance import iceberg_actions, iceberg_statistics
-from tests.catalog.formats.iceberg.written import EQUALITY, Written
+from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, Written
 from tests.factories import make_namespace
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +71,7 @@ def test_equality_deletes_are_measured(warehouse):
     measured = measure(register(upserted(warehouse / "t"), warehouse / "t"))
     assert (measured.equality_delete_files, measured.equality_deletes) == (3, 3)
     assert (measured.delete_files, measured.deleted_rows) == (0, 0)
-    assert planning.score(measured, POLICY) < 100
+    assert read_costs.score(measured, POLICY) < 100
 
 
 def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
@@ -108,3 +109,100 @@ def test_few_equality_deletes_are_not_compacted(warehouse):
     assert maintenance_actions.plan(measured, POLICY) == []
     assert "delete-file-threshold" not in iceberg_actions._options(measured, POLICY)
     assert Job.objects.count() == 0
+
+
+# --- rows, and delete files that apply to nothing ---------------------------------------------------
+
+
+def test_rows_under_equality_deletes_are_a_range(warehouse):
+    """Upserts as Flink writes them: eight rows of which five are live."""
+    made = Written(warehouse / "t", SCHEMA)
+    for keys in ((1, 2, 3), (2, 4), (1, 3, 5)):
+        deletes = made.file(rows(*keys), content=EQUALITY, equality_ids=[1])
+        made.commit([made.file(rows(*keys))], [deletes], operation="overwrite")
+    measured = measure(register(made, warehouse / "t"))
+    # The first keys are not newer than any file; the other two files apply.
+    assert (measured.equality_delete_files, measured.dangling_equality_deletes) == (3, 1)
+    assert measured.equality_deletes == 5
+    assert (measured.min_rows, measured.rows) == (3, 8)
+    assert read_costs.score(measured, POLICY) < 90
+    (job, _) = maintenance_actions.plan(measured, POLICY)
+    assert job.kind == "compact"
+    assert "2 equality delete files have 5 keys" in job.reason
+    assert "1 delete files apply to no data file" in job.reason
+
+
+def test_rows_without_equality_deletes_are_exact(warehouse):
+    made = Written(warehouse / "t", SCHEMA)
+    made.commit([made.file(rows(1, 2, 3))])
+    measured = measure(register(made, warehouse / "t"))
+    assert (measured.rows, measured.min_rows) == (3, None)
+    assert Statistics.from_json(measured.as_json()) == measured
+
+
+def test_keys_outside_the_bounds_of_older_files_delete_nothing(warehouse):
+    made = Written(warehouse / "t", SCHEMA)
+    made.commit([made.file(rows(1, 2, 3))])
+    made.commit([made.file(rows(7, 8), content=EQUALITY, equality_ids=[1])], operation="delete")
+    measured = measure(register(made, warehouse / "t"))
+    assert (measured.rows, measured.min_rows) == (3, None)
+    assert (measured.dangling_equality_deletes, measured.equality_deletes) == (1, 0)
+
+
+def positions(made: Written, path: str, count: int, **more: Any) -> Any:
+    """A position delete file, or deletion vector, of a data file."""
+    bounds = {2_147_483_546: path.encode()}
+    return made.file(
+        rows(*range(count)),
+        content=POSITION,
+        metrics=False,
+        referenced_data_file=path,
+        lower_bounds=bounds,
+        upper_bounds=bounds,
+        **more,
+    )
+
+
+def test_dangling_position_deletes_do_not_count_as_deleted_rows(warehouse):
+    made = Written(warehouse / "t", SCHEMA)
+    made.commit([made.file(rows(*range(10)))])
+    data = f"file://{made.directory}/data/00001.parquet"
+    made.commit([positions(made, data, 4)], [positions(made, f"{data}.gone", 3)])
+    measured = measure(register(made, warehouse / "t"))
+    assert (measured.rows, measured.deleted_rows, measured.min_rows) == (6, 4, None)
+    assert (measured.delete_files, measured.rewritten_delete_files) == (2, 1)
+    assert measured.dangling_position_deletes == measured.dangling_deletes == 1
+    planned = maintenance_actions.plan(measured, POLICY)
+    assert [(job.kind, job.files_gone) for job in planned] == [
+        ("compact", 0),
+        ("rewrite_position_deletes", 1),
+    ]
+    assert planned[1].reason == "1 delete files apply to no data file"
+
+
+def test_deletes_older_than_the_rewritten_data_are_dangling(warehouse):
+    """A compaction replaces the data files, and leaves delete files behind."""
+    made = upserted(warehouse / "t")
+    data = [manifest.manifest_path for manifest in made.manifests if manifest.content == 0]
+    made.commit([made.file(rows(*range(40)))], operation="replace", removed=data)
+    measured = measure(register(made, warehouse / "t"))
+    assert (measured.rows, measured.min_rows, measured.files) == (40, None, 1)
+    assert (measured.equality_delete_files, measured.dangling_equality_deletes) == (3, 3)
+    assert read_costs.score(measured, POLICY) < 100
+    (job,) = maintenance_actions.plan(measured, POLICY)
+    assert (job.kind, job.files_gone) == ("rewrite_position_deletes", 3)
+
+
+def test_deletion_vectors_are_counted_and_replace_older_position_deletes(warehouse):
+    made = Written(warehouse / "t", SCHEMA, version=3)
+    made.commit([made.file(rows(*range(10)))])
+    data = f"file://{made.directory}/data/00001.parquet"
+    made.commit([positions(made, data, 2)], operation="delete")
+    vector = positions(
+        made, data, 3, file_format=FileFormat.PUFFIN, content_offset=4, content_size_in_bytes=40
+    )
+    made.commit([vector], operation="delete")
+    measured = measure(register(made, warehouse / "t"))
+    assert (measured.rows, measured.deleted_rows) == (7, 3)
+    assert (measured.deletion_vectors, measured.delete_files) == (1, 1)
+    assert (measured.dangling_vectors, measured.dangling_position_deletes) == (0, 1)

@@ -126,7 +126,12 @@ def test_the_audit_trail_names_the_job():
     assert [(event.actor, event.after["job"]) for event in events] == [("ada", job.pk)] * 2
     assert str(events.last().transaction_id) == job.result["transaction_id"]
     log = list(JobEvent.objects.filter(job=job).order_by("pk").values_list("message", flat=True))
-    assert log == ["planned", f"committed version {newest().version}"]
+    assert log == [
+        "planning",
+        "planned",
+        "rewriting",
+        f"committed version {newest().version}",
+    ]
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -221,20 +226,26 @@ def test_compaction_requires_that_the_requester_still_may_write():
     assert len(newest().get_fragments()) == 10
 
 
+def rewrite(request: Any, number: int) -> str:
+    """Rewrite a group as a Spark executor does."""
+    options = request["storage_options"]
+    dataset = lance.dataset(request["uri"], request["version"], storage_options=options)
+    return CompactionTask.from_json(request["tasks"][number]).execute(dataset).json()
+
+
 @pytest.mark.usefixtures("everywhere")
 def test_large_tables_are_written_by_spark():
     make_small()
     received = {}
 
-    def spark(job: Job, script: str, request: Any, report: Any, **_: Any) -> dict[str, Any]:
-        import lance
-
+    def spark(
+        job: Job, script: str, request: Any, report: Any, *, on_part: Any, **_: Any
+    ) -> dict[str, Any]:
         received.update(request, script=script)
-        options = request["storage_options"]
-        dataset = lance.dataset(request["uri"], request["version"], storage_options=options)
-        rewrites = [CompactionTask.from_json(task).execute(dataset) for task in request["tasks"]]
+        for number in range(len(request["tasks"])):
+            on_part({"number": number, "rewrite": rewrite(request, number)})
         report(10, 10)
-        return {"rewrites": [rewrite.json() for rewrite in rewrites], "failed": []}
+        return {"failed": []}
 
     job = run(spark=spark, spark_above=0)
     assert (received["script"], received["sizes"], len(received["tasks"])) == (
@@ -244,6 +255,118 @@ def test_large_tables_are_written_by_spark():
     )
     assert (job.status, job.result["after"]["files"]) == (JobStatus.SUCCEEDED, 1)
     assert ids() == list(range(100))
+
+
+FOUR = {"spark_above": 0, "target_rows": 1024, "small_ratio": 0.9}
+
+
+def make_groups() -> None:
+    """Eight fragments of 600 rows, which become four groups."""
+    make_lance_table(TABLE, numbers(*range(600)))
+    for first in range(600, 4800, 600):
+        lance_data.insert(
+            actor=SYSTEM, table=TABLE, data=numbers(*range(first, first + 600)).to_reader()
+        )
+
+
+def test_groups_written_by_spark_are_committed_one_by_one(monkeypatch):
+    """A driver that is killed loses only the groups that it has not finished."""
+    make_groups()
+    monkeypatch.setattr(lance_compaction, "_COMMIT_SHARE", 10**9)
+
+    def spark(
+        job: Job, script: str, request: Any, report: Any, *, on_part: Any, **_: Any
+    ) -> dict[str, Any]:
+        assert len(request["tasks"]) == 4
+        on_part({"number": 2, "rewrite": rewrite(request, 2)})
+        on_part({"number": 0, "rewrite": rewrite(request, 0)})
+        assert len(newest().get_fragments()) == 6
+        raise RuntimeError("The Spark driver was killed by SIGKILL")
+
+    job = run(spark=spark, **FOUR)
+    assert (job.status, job.error) == (JobStatus.QUEUED, "The Spark driver was killed by SIGKILL")
+    assert len(newest().get_fragments()) == 6
+    Job.objects.update(lease_until=None)
+    job_runner.run_job(job.pk)  # the next attempt compacts the others in the worker
+    job.refresh_from_db()
+    assert (job.status, job.result["groups"]) == (JobStatus.SUCCEEDED, 2)
+    assert job.result["promise"]["kept"]
+    assert len(newest().get_fragments()) == 4
+    assert ids() == list(range(4800))
+
+
+def test_a_job_with_groups_that_failed_has_failed_in_part():
+    make_groups()
+
+    def spark(
+        job: Job, script: str, request: Any, report: Any, *, on_part: Any, **_: Any
+    ) -> dict[str, Any]:
+        for number in (0, 1, 3):
+            on_part({"number": number, "rewrite": rewrite(request, number)})
+        return {"failed": [{"number": 2, "error": "OSError: disk full"}]}
+
+    job = run(spark=spark, **FOUR)
+    assert job.status == JobStatus.FAILED
+    assert job.error == (
+        "Failed in part: 3 of 4 groups were compacted, 1 failed: OSError: disk full"
+    )
+    assert job.result["groups"] == 3
+    assert job.result["failed_groups"] == [{"fragments": [4, 5], "error": "OSError: disk full"}]
+    assert job.result["done"]["files_removed"] == 6
+    assert not job.result["promise"]["kept"]
+    assert job.result["promise"]["figures"]["files_read"] == {"planned": 8, "actual": 6}
+    assert "files read: 8 planned, 6 actual" in job.events.filter(level="warning").get().message
+    assert len(newest().get_fragments()) == 5
+    assert ids() == list(range(4800))
+
+
+def test_a_job_whose_groups_all_failed_is_retried():
+    make_groups()
+
+    def spark(job: Job, *_: Any, **__: Any) -> dict[str, Any]:
+        return {"failed": [{"number": number, "error": "x"} for number in range(4)]}
+
+    job = run(spark=spark, **FOUR)
+    assert (job.status, job.result) == (JobStatus.QUEUED, None)
+    assert job.error == "All groups failed on Spark; see the job's log for the errors"
+    assert len(newest().get_fragments()) == 8
+
+
+# --- plans -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "deleted", "files"),
+    [
+        ([600] * 10, 0, 5),  # groups of two fragments, below twice the target
+        ([150] * 20, 0, 2),
+        ([999] * 8, 0, 4),
+        ([300] * 8, 0, 2),
+        ([400, 900, 400, 900, 400], 0, 2),
+        ([2500], 600, 1),  # 1,900 rows remain
+        ([2600], 500, 2),
+        ([4900], 1000, 3),
+        ([10_999], 2000, 8),
+        ([700, 2700], 300, 3),
+        ([5000], 3300, 1),
+        ([100, 100], 0, 1),
+    ],
+)
+def test_the_plan_counts_the_files_that_lance_writes(tmp_path, sizes, deleted, files):
+    """Groups have at least the target number of rows, and Lance divides only twice as many."""
+    first = 0
+    for size in sizes:
+        rows = pa.table({"id": pa.array(range(first, first + size), pa.int64())})
+        lance.write_dataset(rows, tmp_path / "t", mode="append", max_rows_per_file=10**6)
+        first += size
+    dataset = lance.dataset(tmp_path / "t")
+    start = sum(sizes[:-1])
+    dataset.delete(f"id >= {start} AND id < {start + deleted}")
+    policy = {"target_rows": 1000, "small_ratio": 0.99999, "deleted_ratio": 0.1}
+    layout = lance_compaction.lay_out(dataset, policy)
+    plan = lance_compaction.plan(dataset, layout, policy)
+    rewrites = [task.execute(dataset) for task in plan.tasks]
+    assert sum(len(rewrite.new_fragments) for rewrite in rewrites) == plan.new_files == files
 
 
 @pytest.mark.django_db(transaction=True)

@@ -83,7 +83,7 @@ def sent(monkeypatch) -> list[int]:
     """Ids of the jobs sent to the broker."""
     sent_jobs: list[int] = []
     monkeypatch.setattr(
-        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.append(args[0])
+        "celery.current_app.send_task", lambda name, args, **options: sent_jobs.extend(args)
     )
     return sent_jobs
 
@@ -166,7 +166,7 @@ def test_a_measurement_stores_figures_and_plan(figures):
     figures["t"] = SMALL
     assert measured() == 1
     row_health = health(row)
-    assert (row_health.score, row_health.files_gone, row_health.bytes_read) == (60, 198, 10**8)
+    assert (row_health.score, row_health.files_gone, row_health.bytes_read) == (56, 198, 10**8)
     assert row_health.statistics["files"] == 200
     assert [job["kind"] for job in row_health.planned] == ["compact"]
     assert measured() == 0
@@ -279,7 +279,7 @@ def test_a_failed_measurement_is_retried_after_an_hour(figures):
     TableHealth.objects.update(measured_at=timezone.now() - timedelta(minutes=61))
     figures["t"] = SMALL
     assert measured() == 1
-    assert health(row).score == 60
+    assert health(row).score == 56
 
 
 def test_a_table_without_data_is_healthy(figures):
@@ -319,7 +319,7 @@ def test_a_table_is_measured_on_request(figures):
     figures["t"] = SMALL
     with unchanged():
         plan = measurements.plan(actor=READER, table=("ws", "t"))
-        assert (plan.score, [job.kind for job in plan.planned]) == (60, ["compact"])
+        assert (plan.score, [job.kind for job in plan.planned]) == (56, ["compact"])
         with pytest.raises(PermissionDenied):
             measurements.measure(actor=READER, table=("ws", "t"))
         with pytest.raises(TableNotFound):
@@ -423,7 +423,8 @@ def test_a_requested_job_comes_before_scheduled_ones(figures):
     assert due() == [("compact", "ws.t")]
 
 
-def test_the_lowest_scores_come_first_within_the_limits_of_policies(figures):
+def test_the_lowest_scores_come_first_within_the_limits_of_policies(figures, monkeypatch):
+    monkeypatch.setattr(maintenance_scheduler, "_MAX_AHEAD", 0)
     for name in ("a", "b", "c", "d"):
         live("one", name)
         live("two", name)
@@ -448,7 +449,8 @@ def test_the_lowest_scores_come_first_within_the_limits_of_policies(figures):
     assert due() == [("clean_up", "one.b")]
 
 
-def test_a_table_with_a_constantly_low_score_does_not_starve_others(figures):
+def test_a_table_with_a_constantly_low_score_does_not_starve_others(figures, monkeypatch):
+    monkeypatch.setattr(maintenance_scheduler, "_MAX_AHEAD", 0)
     for name in ("busy", "quiet"):
         live("ws", name)
     figures.update(busy=replace(SMALL, deleted_rows=500_000), quiet=SMALL)
@@ -473,7 +475,8 @@ def test_max_jobs_counts_the_jobs_of_the_policy_that_sets_it(figures):
     assert due() == [("compact", "ws.inner.c")]
 
 
-def test_jobs_that_wait_for_a_retry_do_not_count(figures):
+def test_jobs_that_wait_for_a_retry_do_not_count(figures, monkeypatch):
+    monkeypatch.setattr(maintenance_scheduler, "_MAX_AHEAD", 0)
     for name in ("a", "b", "c"):
         live("ws", name)
     figures |= dict.fromkeys("abc", SMALL)
@@ -966,7 +969,7 @@ def test_a_table_of_many_fragments_is_compacted_and_then_healthy():
         lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=pa.table({"id": [n]}).to_reader())
     set_policy("ws", compaction="on")
     measured()
-    assert health(row).score == 60
+    assert health(row).score == 65
     assert due() == [("compact", "ws.t")]
     job = Job.objects.get()
     job_runner.run_job(job.pk)

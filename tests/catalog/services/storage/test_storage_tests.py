@@ -1,11 +1,14 @@
 """Tests of storage profiles as rows: requesting, running and reading them."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.utils import timezone
 
 from catalog.access import SYSTEM, Principal
@@ -18,6 +21,7 @@ from catalog.errors import (
 from catalog.models import AuditEvent, StorageProfile, StorageTest, StorageTestStatus
 from catalog.privileges import READ_ONLY
 from catalog.services.storage.profile_checks import tests as profile_tests
+from catalog.services.storage.profile_checks.results import CheckResult
 from tasks import maintenance as tasks
 from tests.live import free_port
 
@@ -84,6 +88,31 @@ def test_a_test_runs_once(closed, sent):
     before = StorageTest.objects.values().get()
     tasks.test_storage_profile(row.pk)
     assert StorageTest.objects.values().get() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_run_one_test_at_a_time(closed, sent, monkeypatch):
+    """Otherwise tests could occupy every process of the short tasks for minutes."""
+    first = profile_tests.start_test(actor=SYSTEM, name="lake")
+    closed.pk, closed.name, closed.roots = None, "other", ["s3://other/root"]
+    closed.save()
+    second = profile_tests.start_test(actor=SYSTEM, name="other")
+    statuses = []
+
+    def checks(row: StorageTest) -> Iterator[CheckResult]:
+        if row.pk == first.pk:
+            with ThreadPoolExecutor(1, initializer=connections.close_all) as threads:
+                threads.submit(tasks.test_storage_profile, second.pk).result(20)
+                threads.submit(connections.close_all).result(20)
+            statuses.append(StorageTest.objects.get(pk=second.pk).status)
+        return iter(())
+
+    monkeypatch.setattr(profile_tests, "_checks", checks)
+    tasks.test_storage_profile(first.pk)
+    assert statuses == [StorageTestStatus.QUEUED]
+    assert profile_tests.send_waiting_tests() == 1
+    tasks.test_storage_profile(second.pk)
+    assert set(StorageTest.objects.values_list("status", flat=True)) == {StorageTestStatus.PASSED}
 
 
 def test_a_second_request_returns_the_active_test(closed, sent):

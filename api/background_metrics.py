@@ -1,0 +1,73 @@
+"""Metrics of jobs, workers and beat, read from the database, and of queues, read from the broker."""
+
+from collections.abc import Iterator
+
+from celery import current_app
+from django.conf import settings
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Max
+from django.db.models.functions import Extract, Now
+from kombu.exceptions import OperationalError
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from catalog.models import Heartbeat
+from catalog.services.engine import processes
+from catalog.services.maintenance import job_control
+
+
+def jobs() -> Iterator[Metric]:
+    active = GaugeMetricFamily(
+        "monodon_jobs", "Queued and running jobs.", labels=["kind", "status", "engine"]
+    )
+    for kind, status, engine, number in job_control.count_active():
+        active.add_metric([kind, status, engine], number)
+    yield active
+    ended = GaugeMetricFamily(
+        "monodon_jobs_ended_last_hour",
+        "Jobs that ended within the last hour.",
+        labels=["kind", "status", "engine"],
+    )
+    for kind, status, engine, number in job_control.count_ended():
+        ended.add_metric([kind, status, engine], number)
+    yield ended
+    yield GaugeMetricFamily(
+        "monodon_jobs_oldest_due_seconds",
+        "Time for which the oldest job that is due has waited for a worker.",
+        value=job_control.oldest_due_seconds(),
+    )
+
+
+def workers() -> Iterator[Metric]:
+    running = GaugeMetricFamily(
+        "monodon_processes",
+        f"Workers and beat with a heartbeat within {processes.ALIVE.seconds} s.",
+        labels=["role"],
+    )
+    counts = dict(processes.alive().values_list("role").annotate(number=Count("pk")))
+    for role in ("jobs", "tasks", "worker", "beat"):
+        running.add_metric([role], counts.get(role, 0))
+    yield running
+    silence = GaugeMetricFamily(
+        "monodon_process_silence_seconds",
+        "Time since the last heartbeat of the process of a role that was seen last.",
+        labels=["role"],
+    )
+    age = ExpressionWrapper(Extract(Now() - F("last"), "epoch"), output_field=FloatField())
+    rows = Heartbeat.objects.values("role").annotate(last=Max("seen_at")).annotate(age=age)
+    for row in rows:
+        silence.add_metric([row["role"]], row["age"])
+    yield silence
+
+
+def queues() -> Iterator[Metric]:
+    lengths = GaugeMetricFamily(
+        "monodon_queue_messages", "Messages that wait in a queue of the broker.", labels=["queue"]
+    )
+    try:
+        with current_app.connection_for_read(connect_timeout=2) as broker:
+            broker.ensure_connection(max_retries=0, timeout=2)
+            client = broker.default_channel.client
+            for queue in settings.CELERY_TASK_QUEUES:
+                lengths.add_metric([queue], client.llen(queue))
+    except (OperationalError, OSError):
+        return
+    yield lengths

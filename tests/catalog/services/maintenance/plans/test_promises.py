@@ -1,0 +1,67 @@
+"""Promises of plans, and the running figure of the plans that were kept."""
+
+import pytest
+
+from catalog import maintenance_actions
+from catalog.services.maintenance.job_control import Tally
+from catalog.services.maintenance.plans import promises
+
+
+@pytest.mark.parametrize(
+    ("planned", "actual", "is_kept"),
+    [
+        (0, 0, True),
+        (100, 90, True),
+        (100, 89, False),
+        (90, 100, True),
+        (89, 100, False),
+        (0, 1, False),
+    ],
+)
+def test_a_tenth_of_the_larger_number_is_tolerated(planned, actual, is_kept):
+    assert promises.is_kept(planned=planned, actual=actual) is is_kept
+
+
+def implementation(kind, table_format):
+    return maintenance_actions.require(kind).implementations[table_format]
+
+
+def test_the_figures_of_a_broken_promise_are_named():
+    result = {
+        "plan": {"files": 100, "new_files": 50, "bytes": 1000},
+        "done": {"files_removed": 100, "files_added": 25, "bytes_read": 1000},
+    }
+    promise = promises.judge(implementation("compact", "lance"), result)
+    assert promise == {
+        "kept": False,
+        "figures": {
+            "files_read": {"planned": 100, "actual": 100},
+            "files_written": {"planned": 50, "actual": 25},
+            "bytes_read": {"planned": 1000, "actual": 1000},
+        },
+    }
+    assert promises.describe(promise) == "files written: 50 planned, 25 actual"
+
+
+def test_a_result_without_figures_has_no_promise():
+    assert promises.judge(implementation("compact", "lance"), {"plan": {"files": 3}}) is None
+
+
+def test_every_action_promises_figures():
+    """Statistics are computed without a plan: the job reads the table and adds a file."""
+    silent = {
+        (action.key, name)
+        for action in maintenance_actions.registered()
+        for name, work in action.implementations.items()
+        if not work.promises
+    }
+    assert silent == {("compute_statistics", "iceberg")}
+
+
+@pytest.mark.parametrize(
+    ("counts", "percent"), [((0, 0), None), ((98, 2), 98), ((999, 1), 99), ((5, 0), 100)]
+)
+def test_the_share_of_kept_plans(counts, percent):
+    kept_plans, broken_plans = counts
+    tally = Tally(plans_kept=kept_plans, plans_broken=broken_plans)
+    assert tally.plans_kept_percent == percent

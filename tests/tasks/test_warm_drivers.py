@@ -1,0 +1,220 @@
+"""Drivers that run several jobs, their replacement, and the libraries that they need."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.access import SYSTEM
+from catalog.errors import CommitConflict, Unsupported
+from catalog.models import Job, JobEvent, TableFormat
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
+from catalog.services.tables import job_operations
+from tasks import spark
+from tasks.spark import driver, libraries, pool, requirements
+from tests.factories import make_iceberg_table
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+LOOP = """
+import json, os, sys
+environment = dict(os.environ)
+numbers = 0
+for line in sys.stdin:
+    request = json.loads(line)
+    numbers += 1
+    def emit(event, **facts):
+        print(json.dumps({"event": event, **facts}), flush=True)
+    emit("accepted", job=request["job"])
+    facts = {"pid": os.getpid(), "number": numbers, "token": request["token"]}
+"""
+ANSWER = "    emit('result', data=facts)\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+
+
+@pytest.fixture(autouse=True)
+def _end_drivers() -> Iterator[None]:
+    yield
+    pool.end_all()
+
+
+@pytest.fixture
+def job() -> Job:
+    make_iceberg_table("ws", "t")
+    start = job_operations.StartMaintenance(
+        table=("ws", "t"), format=TableFormat.ICEBERG, kind_of_job="compute_statistics"
+    )
+    row: Job = commit([start], actor=SYSTEM).results[0]
+    taken = jobs.take(row.pk)
+    assert taken is not None
+    return taken
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Function that writes the script of drivers: the body of its loop over requests."""
+    monkeypatch.setattr(driver, "SCRIPT", tmp_path / "fake.py")
+    monkeypatch.setattr(requirements, "java_home", lambda: "")
+
+    def write(body: str) -> None:
+        (tmp_path / "fake.py").write_text(LOOP + body)
+
+    return write
+
+
+def nothing(completed: int, total: int | None = None) -> None:
+    """A progress callback that does nothing."""
+
+
+def run(job: Job, **request: Any) -> dict[str, Any]:
+    return spark.run(job, "iceberg", request, nothing)
+
+
+def test_a_driver_runs_one_job_after_another(job, loop):
+    loop(ANSWER)
+    first, second = run(job), run(job)
+    assert (first["number"], second["number"]) == (1, 2)
+    assert first["pid"] == second["pid"]
+
+
+def test_a_driver_is_replaced_after_the_configured_number_of_jobs(job, loop, settings):
+    settings.MONODON_SPARK_JOBS = 2
+    loop(ANSWER)
+    answers = [run(job) for _ in range(3)]
+    assert [answer["number"] for answer in answers] == [1, 2, 1]
+
+
+def test_a_driver_whose_memory_is_full_is_replaced(job, loop):
+    loop("    emit('result', data=facts, recycle='900 MiB of its memory are in use')\n")
+    assert [run(job)["number"] for _ in range(2)] == [1, 1]
+
+
+def test_a_driver_is_replaced_after_an_error_but_not_after_a_conflict(job, loop):
+    loop(
+        "    if request['kind']:\n"
+        "        emit('failed', kind=request['kind'], message='as requested')\n"
+        "        continue\n" + ANSWER
+    )
+    with pytest.raises(CommitConflict, match="as requested"):
+        run(job, kind="conflict")
+    assert run(job, kind="")["number"] == 2
+    with pytest.raises(RuntimeError, match="as requested"):
+        run(job, kind="error")
+    assert run(job, kind="")["number"] == 1
+
+
+def test_another_driver_takes_a_job_that_an_idle_one_did_not_begin(job, loop):
+    """An idle driver may end at the moment at which the request is sent."""
+    loop(ANSWER + "    if numbers == 1: sys.stdin.readline(); sys.exit(0)\n")
+    assert run(job)["number"] == 1
+    assert run(job)["number"] == 1
+    assert not JobEvent.objects.filter(level="error").exists()
+
+
+def test_a_driver_that_dies_after_it_began_a_job_fails_the_attempt(job, loop):
+    loop("    sys.exit(7)\n")
+    with pytest.raises(RuntimeError, match="ended with status 7"):
+        run(job)
+
+
+def test_other_settings_start_another_driver(job, loop, settings):
+    loop(ANSWER)
+    first = run(job)
+    settings.MONODON_SPARK_CONF = {"spark.executor.memory": "2g"}
+    second = run(job)
+    assert second["number"] == 1
+    assert second["pid"] != first["pid"]
+
+
+def test_stages_and_bytes_are_recorded(job, loop):
+    loop(
+        "    emit('stage', name='planning')\n"
+        "    emit('stage', name='rewriting')\n"
+        "    emit('progress', done=3, total=4, bytes=900)\n"
+        "    emit('spark', version='4.1.1', application='local-1', ui='http://127.0.0.1:4040')\n"
+        + ANSWER
+    )
+    run(job)
+    row = Job.objects.get(pk=job.pk)
+    assert [stage["name"] for stage in row.stages] == ["planning", "rewriting"]
+    assert [stage.get("bytes") for stage in row.stages] == [None, 900]
+    assert row.spark_ui == "http://127.0.0.1:4040"
+    messages = list(JobEvent.objects.order_by("id").values_list("message", flat=True))
+    assert messages == ["planning", "rewriting", "Spark 4.1.1 runs as local-1"]
+
+
+def test_an_idle_driver_leaves_no_files(job, loop, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    loop(ANSWER + "    sys.exit(0)\n")
+    run(job)
+    deadline = time.monotonic() + 30
+    while list(tmp_path.glob("monodon-spark-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# --- libraries -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Maven repository on disk with the Iceberg runtime; returns the file."""
+    settings.MONODON_HOME = tmp_path / "home"
+    settings.MONODON_MAVEN_URL = (tmp_path / "maven").as_uri()
+    content = b"the Iceberg runtime"
+    runtime = libraries.Library("runtime", "1.0", hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(libraries, "RUNTIME", runtime)
+    file = tmp_path / "maven/org/apache/iceberg/runtime/1.0/runtime-1.0.jar"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    return file
+
+
+def test_a_library_is_fetched_once_and_verified(repository):
+    lines: list[str] = []
+    (path,) = libraries.require("", lines.append)
+    assert path.read_bytes() == repository.read_bytes()
+    assert lines[0].startswith("Fetching file:///")
+    assert lines[-1] == "Fetched and verified runtime-1.0.jar"
+    repository.unlink()
+    assert libraries.require("", lines.append) == [path] == libraries.present()
+    assert len(lines) == 2
+
+
+def test_a_library_with_another_checksum_is_refused(repository):
+    repository.write_bytes(b"other content")
+    with pytest.raises(Unsupported, match=r"the SHA-256 is .* and it must be"):
+        libraries.require("", lambda _: None)
+    assert libraries.present() == []
+    assert [path.name for path in libraries.directory().iterdir()] == [".runtime-1.0.jar.lock"]
+
+
+def test_a_copied_library_needs_no_network(repository, settings):
+    settings.MONODON_MAVEN_URL = ""
+    assert "copy runtime-1.0.jar to" in libraries.problem()
+    libraries.directory().mkdir(parents=True)
+    repository.rename(libraries.RUNTIME.path)
+    assert libraries.problem() == ""
+    assert libraries.require("", lambda _: None) == [libraries.RUNTIME.path]
+
+
+def test_a_download_that_the_job_stops_leaves_nothing(repository):
+    def stop(_text: str) -> None:
+        raise jobs.JobCanceled("canceled on request")
+
+    with pytest.raises(jobs.JobCanceled):
+        libraries.require("", stop)
+    assert libraries.present() == []
+
+
+def test_given_libraries_are_not_fetched(repository, settings):
+    settings.MONODON_SPARK_PACKAGES = ["org.example:runtime:1.0"]
+    assert libraries.require("", lambda _: None) == []
+    assert not libraries.directory().exists()

@@ -1,0 +1,43 @@
+"""Attempts that are undone, so that one test tries many requests on the same example catalog."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.db import transaction
+
+from catalog.services.access import known_keys
+from catalog.services.access.throttle import throttle
+from catalog.services.audit import refusals
+from catalog.services.engine import table_cache
+from catalog.services.storage import credentials, profiles, s3_sessions
+
+
+def empty_caches() -> None:
+    """Clear the caches of keys and tables, which describe rows that no longer exist."""
+    known_keys.forget_keys()
+    throttle.reset()
+    table_cache.tables.clear()
+    table_cache.documents.clear()
+    refusals.ledger.forget()
+    profiles.discard_cache()
+    credentials.discard_cache()
+    s3_sessions.forget()
+
+
+@contextmanager
+def undone(warehouse: Path) -> Iterator[None]:
+    """Undo the changes of the block to rows and to the files in the warehouse."""
+    with tempfile.TemporaryDirectory(dir=warehouse.parent) as directory:
+        copy = Path(directory) / "copy"
+        shutil.copytree(warehouse, copy, symlinks=True)
+        try:
+            with transaction.atomic():
+                yield
+                transaction.set_rollback(True)
+        finally:
+            shutil.rmtree(warehouse)
+            shutil.copytree(copy, warehouse, symlinks=True)
+            empty_caches()
