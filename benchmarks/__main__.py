@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks import (
     batches,
@@ -19,6 +20,15 @@ from benchmarks import (
 )
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
+
+_SIZED: dict[str, Any] = {
+    "search": search,
+    "batches": batches,
+    "objects": object_stores,
+    "maintenance": maintenance,
+    "lancedb": lancedb_remote,
+}
+"""Modules with a function ``measure``, and the sizes ``QUICK`` and ``FULL``."""
 
 
 def main() -> int:
@@ -55,23 +65,9 @@ def main() -> int:
         if arguments.set == "scale":
             scale.scale(arguments.directory, rounds=2 if arguments.quick else 5, connections=8)
             return 0
-        if arguments.set == "search":
-            search.measure(search.QUICK if arguments.quick else search.FULL, arguments.directory)
-            return 0
-        if arguments.set == "lancedb":
-            remote = lancedb_remote.QUICK if arguments.quick else lancedb_remote.FULL
-            lancedb_remote.measure(remote, arguments.directory)
-            return 0
-        if arguments.set == "batches":
-            batches.measure(batches.QUICK if arguments.quick else batches.FULL, arguments.directory)
-            return 0
-        if arguments.set == "objects":
-            size = object_stores.QUICK if arguments.quick else object_stores.FULL
-            object_stores.measure(size, arguments.directory)
-            return 0
-        if arguments.set == "maintenance":
-            size = maintenance.QUICK if arguments.quick else maintenance.FULL
-            maintenance.measure(size, arguments.directory)
+        module = _SIZED.get(arguments.set)
+        if module is not None:
+            module.measure(module.QUICK if arguments.quick else module.FULL, arguments.directory)
             return 0
         plan = (
             compare.Plan(operations, (8,), rounds=3, seconds=1)
