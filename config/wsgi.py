@@ -51,7 +51,8 @@ class Handler(WSGIHandler):
 
     def answer(self, environ: dict[str, Any]) -> "Answer":
         """Answer a request whose body is complete, or is a stream of Arrow batches."""
-        if "HTTP_IF_NONE_MATCH" in environ and (headers := unchanged.headers(environ)) is not None:
+        is_conditional = "HTTP_IF_NONE_MATCH" in environ and database_header.KEY not in environ
+        if is_conditional and (headers := unchanged.headers(environ)) is not None:
             close_old_connections()
             return Answer(HTTPStatus.NOT_MODIFIED, headers)
         set_script_prefix(get_script_name(environ))

@@ -48,7 +48,7 @@ class DatabaseOperation(LanceOperation):
     # -- names
 
     def absolute(self, names: Identifier) -> Identifier:
-        if not self.request.path.startswith(_NAMESPACES):
+        if not self.request.path_info.startswith(_NAMESPACES):
             identifiers.check_table(names)
         return (*self.database, *names)
 

@@ -138,3 +138,5 @@ def test_langchain(server: LiveServer) -> None:
         "1 a narwhal in the sea",
         "3",
     ]
+    db = lancedb.connect("db://texts", api_key=server.key, host_override=server.url)
+    assert db.open_table("texts").count_rows() == 3

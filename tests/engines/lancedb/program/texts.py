@@ -1,5 +1,6 @@
 """Indexes and searches texts with LangChain's vector store, and prints what it finds."""
 
+import functools
 import sys
 import warnings
 
@@ -21,8 +22,15 @@ class Letters(Embeddings):
         return [self.embed_query(text) for text in texts]
 
 
-db = lancedb.connect(f"db://{database}", api_key=key, host_override=url)
-store = LanceDB(connection=db, embedding=Letters(), table_name="texts", mode="append")
+# The store connects itself, and has no option for the server.
+lancedb.connect = functools.partial(lancedb.connect, host_override=url)
+store = LanceDB(
+    uri=f"db://{database}",
+    api_key=key,
+    region="us-east-1",  # required, and not used
+    embedding=Letters(),
+    table_name="texts",
+)
 store.add_texts(["a narwhal in the sea", "an orca in the ocean"], [{"n": 1}, {"n": 2}])
 store.add_texts(["a zebra at the zoo"], [{"n": 3}])
 for text in ("zebra zoo", "orca ocean"):
