@@ -1,4 +1,4 @@
-"""Figures of jobs, queues, workers and beat for Prometheus, read from the database and the broker."""
+"""Metrics of jobs, workers and beat, read from the database, and of queues, read from the broker."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,14 @@ from django.conf import settings
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Max
 from django.db.models.functions import Extract, Now
 from kombu.exceptions import OperationalError
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from catalog.models import Heartbeat
 from catalog.services.engine import processes
 from catalog.services.maintenance import job_control
 
 
-def jobs() -> Iterator[GaugeMetricFamily]:
+def jobs() -> Iterator[Metric]:
     active = GaugeMetricFamily(
         "monodon_jobs", "Queued and running jobs.", labels=["kind", "status", "engine"]
     )
@@ -36,7 +36,7 @@ def jobs() -> Iterator[GaugeMetricFamily]:
     )
 
 
-def background_processes() -> Iterator[GaugeMetricFamily]:
+def workers() -> Iterator[Metric]:
     running = GaugeMetricFamily(
         "monodon_processes",
         f"Workers and beat with a heartbeat within {processes.ALIVE.seconds} s.",
@@ -58,8 +58,7 @@ def background_processes() -> Iterator[GaugeMetricFamily]:
     yield silence
 
 
-def queues() -> Iterator[GaugeMetricFamily]:
-    """Lengths of the queues; nothing if the broker is unavailable."""
+def queues() -> Iterator[Metric]:
     lengths = GaugeMetricFamily(
         "monodon_queue_messages", "Messages that wait in a queue of the broker.", labels=["queue"]
     )

@@ -239,6 +239,7 @@ AXES_IPWARE_META_PRECEDENCE_ORDER = ["REMOTE_ADDR"]
 AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+CSRF_FAILURE_VIEW = "catalog.admin.site.errors.csrf_failure"
 
 TEMPLATES = [
     {

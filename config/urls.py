@@ -5,9 +5,14 @@ from django.views.generic import RedirectView
 from api.iceberg.views.oauth import GetToken
 from api.lance.views.fallback import NoRoute
 from api.management.views.fallback import NoRoute as NoManagementRoute
-from catalog.admin.access import sign_on
+from catalog.admin.access import my_access, sign_on, suggestions, users
+from catalog.admin.site import errors
+from catalog.admin.tables import explorer
 
 admin.autodiscover()
+
+handler403 = errors.permission_denied
+handler404 = errors.page_not_found
 
 urlpatterns = [
     path("v1/", include("api.iceberg.urls")),
@@ -20,6 +25,10 @@ urlpatterns = [
     path("admin/sign-on/", sign_on.begin, name="sign-on"),
     path("admin/sign-on/callback", sign_on.finish, name="sign-on-finish"),
     path("admin/logout/", sign_on.leave),
+    path("admin/password_change/", users.change_password),
+    path("admin/my-access/", include(my_access.urls())),
+    path("admin/explorer/", include(explorer.urls())),
+    path("admin/suggest/", include(suggestions.urls())),
     path("admin/", admin.site.urls),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),

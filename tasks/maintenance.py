@@ -4,6 +4,7 @@ import time
 
 from celery import shared_task
 
+from catalog.services.access import grant_expiry
 from catalog.services.audit import chain as audit_chain
 from catalog.services.audit import partitions as audit_partitions
 from catalog.services.engine import idempotency, jobs
@@ -104,7 +105,7 @@ def delete_expired_deliveries() -> int:
 
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
 def empty_trash() -> int:
-    return undrop.delete_expired_items() + approvals.expire()
+    return undrop.delete_expired_items() + approvals.expire() + grant_expiry.delete_expired()
 
 
 @shared_task(name="tasks.maintenance.update_search_documents", time_limit=120)

@@ -101,7 +101,7 @@ def holds_somewhere(actor: Principal, privilege: Privilege) -> bool:
         return True
     if privilege not in actor.ceiling:
         return False
-    grants = Grant.objects.filter(principal__in=actor.ids)
+    grants = Grant.objects.valid().filter(principal__in=actor.ids)
     if (
         grants.annotate(part=F("mask").bitand(privilege.value))
         .filter(part=privilege.value)
@@ -142,6 +142,7 @@ _HELD = """
             ELSE coalesce((
                 SELECT bit_or(mask) FROM catalog_grant
                 WHERE table_id = t.id AND principal_id = ANY(%(ids)s::bigint[])
+                    AND (expires_at IS NULL OR expires_at > now())
             ), 0) END AS held
     ) mine
     WHERE {namespace}

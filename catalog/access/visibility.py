@@ -26,6 +26,7 @@ _READABLE = """
             OR EXISTS (
                 SELECT FROM catalog_grant g WHERE g.table_id = t.id
                     AND g.principal_id = ANY(%(ids)s::bigint[]) AND g.mask & %(read)s <> 0
+                    AND (g.expires_at IS NULL OR g.expires_at > now())
             )
         )
 """
@@ -94,7 +95,7 @@ def visible_tables(actor: Principal, path: str = "") -> Q:
     """
     condition = Q()
     if Privilege.BROWSE not in actor.everywhere:
-        granted = Grant.objects.filter(principal__in=actor.ids, table__isnull=False)
+        granted = Grant.objects.valid().filter(principal__in=actor.ids, table__isnull=False)
         condition = (
             Q(**{f"{path}namespace__in": _rows(_INSIDE, actor)})
             | Q(**{f"{path}owner__in": actor.names})

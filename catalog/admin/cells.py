@@ -88,14 +88,25 @@ def moment(value: datetime | None) -> SafeString:
     )
 
 
-def ago(value: datetime) -> SafeString:
-    """The time since a moment, in one unit; its tooltip shows the time."""
-    is_new = timezone.now() - value < timedelta(minutes=1)
+def when(value: datetime | None) -> SafeString:
+    """A moment relative to now, in one unit, such as "3 hours ago" or "in 2 days".
+
+    The tooltip shows the time in UTC; a script of the page adds the time in the zone of the user.
+    """
+    if value is None:
+        return NOTHING
+    now = timezone.now()
+    if abs(now - value) < timedelta(minutes=1):
+        text = "just now"
+    elif value < now:
+        text = f"{timesince(value, now, depth=1)} ago"
+    else:
+        text = f"in {timesince(now, value, depth=1)}"
     return format_html(
-        '<time class="m-time" datetime="{}" title="{} UTC">{}</time>',
+        '<time class="m-time" datetime="{}" title="{} UTC" data-local>{}</time>',
         value.isoformat(),
         value.strftime("%Y-%m-%d %H:%M:%S"),
-        "just now" if is_new else f"{timesince(value, depth=1)} ago",
+        text,
     )
 
 

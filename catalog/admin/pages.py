@@ -7,15 +7,13 @@ from itertools import zip_longest
 from typing import Any, cast
 
 from django import forms
-from django.contrib import messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.template.response import TemplateResponse
 from unfold import decorators, paginator
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
@@ -23,11 +21,22 @@ from unfold.enums import ActionVariant
 
 from catalog import access
 from catalog.access import Principal
-from catalog.admin import cells
+from catalog.admin import cells, contacts, form_pages
 from catalog.admin.actor import actor, is_administrator
-from catalog.errors import CatalogError
+from catalog.admin.form_pages import refuse, sent
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
+
+__all__ = [
+    "Page",
+    "Panel",
+    "ReadOnlyAdmin",
+    "SingleChoiceFilter",
+    "Tab",
+    "button",
+    "refuse",
+    "sent",
+]
 
 
 def button(
@@ -97,6 +106,23 @@ class Tab:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """A figure in the header of a page."""
+
+    title: str
+    value: object
+    note: object = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tabs that are sections of one tab; those that the page does not have are left out."""
+
+    title: str
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Page:
     """Content of a row's page."""
 
@@ -106,19 +132,27 @@ class Page:
     aside: dict[str, object] = field(default_factory=dict)
     """Context of the template named by ``aside_template``."""
     aside_template: str = ""
-    subtitle: str = ""
+    header: Sequence[object] = ()
+    """Content below the name, such as the format and the owner."""
+    tiles: Sequence[Tile] = ()
+    groups: Sequence[Group] = ()
+    """Groups of tabs; empty: the tabs are not grouped."""
     options: dict[str, object] = field(default_factory=dict)
 
 
-def sent(request: HttpRequest) -> QueryDict | None:
-    """The submitted form data; None for a GET request."""
-    return request.POST if request.method == "POST" else None
-
-
-def refuse(request: HttpRequest, error: CatalogError) -> None:
-    """Show the message of an error, and its detail, to the user."""
-    text = error.message
-    messages.error(request, f"{text}. {error.detail}" if error.detail else text)
+def _navigation(page: Page, key: str) -> dict[str, Sequence[tuple[str, str, bool]]]:
+    """The tabs of a page, and the sections of the open tab: key, title and whether it is open."""
+    titles = {tab.key: tab.title for tab in page.tabs}
+    if not page.groups:
+        return {"tabs": [(name, title, name == key) for name, title in titles.items()]}
+    groups = [
+        (group.title, [name for name in group.keys if name in titles]) for group in page.groups
+    ]
+    opened = next((names for _, names in groups if key in names), [])
+    return {
+        "tabs": [(names[0], title, key in names) for title, names in groups if names],
+        "sections": [(name, titles[name], name == key) for name in opened] if opened[1:] else [],
+    }
 
 
 class SingleChoiceFilter(DropdownFilter):  # type: ignore[misc]
@@ -276,10 +310,9 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
-        rows = self.only_visible(request, rows)
-        field = self.opts.pk
         try:
-            return rows.get(pk=field.to_python(unquote(object_id)))
+            key = self.opts.pk.to_python(unquote(object_id))
+            return self.only_visible(request, rows).get(pk=key)
         except (self.model.DoesNotExist, forms.ValidationError, ValueError, OverflowError):
             return None
 
@@ -310,6 +343,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             "page": page,
             "panels": panels,
             "chosen": chosen.key if chosen else None,
+            "navigation": _navigation(page, request.GET.get("tab", "")),
             "actions_detail": self._get_actions_navigation(
                 self.offered_actions(row), allowed, str(row.pk)
             ),
@@ -319,16 +353,19 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def missing(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """404 response for a row that does not exist or is not visible to the user."""
         title = f"{self.opts.verbose_name} {unquote(object_id)[:100]} does not exist"
-        return self.render(
-            request, "admin/404.html", {"title": title[0].upper() + title[1:]}, status=404
-        )
+        context = {
+            "title": title[0].upper() + title[1:],
+            "text": "It was removed, or you may not see it.",
+            "contacts": contacts.administrators(),
+            "list_url": cells.list_url(self.model),
+            "list_name": self.opts.verbose_name_plural,
+        }
+        return self.render(request, "admin/catalog/error.html", context, status=404)
 
     def render(
         self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200
     ) -> HttpResponse:
-        request.current_app = self.admin_site.name
-        shared = {**self.admin_site.each_context(request), "opts": self.opts}
-        return TemplateResponse(request, template, shared | context, status=status)
+        return form_pages.render(request, template, {"opts": self.opts} | context, status)
 
     # -- a form that calls a service
 
@@ -349,19 +386,15 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
 
         The form leads back to ``back``, or else to the page of ``original``.
         """
-        form = form or forms.Form(sent(request))
-        if form.is_valid():
-            try:
-                return call(form.cleaned_data)
-            except CatalogError as error:
-                refuse(request, error)
-        context = {
-            "title": title,
-            "form": form,
-            "text": text,
-            "submit_text": submit,
-            "danger": danger,
-            "back": back or cells.page_url(cast(Model, original)),
-            "original": original,
-        }
-        return self.render(request, "admin/catalog/form.html", context)
+        return form_pages.ask(
+            request,
+            title=title,
+            submit=submit,
+            call=call,
+            back=back or cells.page_url(cast(Model, original)),
+            form=form,
+            text=text,
+            danger=danger,
+            original=original,
+            opts=self.opts,
+        )

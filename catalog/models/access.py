@@ -87,6 +87,10 @@ class GrantQuerySet(models.QuerySet["Grant"]):
             return self.filter(namespace=target)
         return self.filter(table=target)
 
+    def valid(self) -> Self:
+        """The grants that have not expired, by the clock of PostgreSQL."""
+        return self.filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
+
 
 class Grant(models.Model):
     """The privileges of a principal on a namespace and everything below it, or on a table.
@@ -104,6 +108,11 @@ class Grant(models.Model):
     )
     granted_by = models.TextField(blank=True)
     granted_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="From this time on the grant permits nothing; null: it does not expire.",
+    )
 
     objects = GrantQuerySet.as_manager()
 
@@ -126,6 +135,11 @@ class Grant(models.Model):
                 fields=["principal", "table"],
                 condition=Q(namespace=None),
                 name="grant_on_table_unique",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"], condition=Q(expires_at__isnull=False), name="grant_expiring"
             ),
         ]
 

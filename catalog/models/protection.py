@@ -138,6 +138,14 @@ class ApprovalRequest(models.Model):
         related_name="approvals",
         help_text="Principals with the manage privilege on it may decide.",
     )
+    table = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="approvals",
+        help_text="The table of a request for access to a table: its managers may decide too.",
+    )
     operation = models.JSONField(help_text="The operation that is executed on approval.")
     expected = models.JSONField(
         help_text="State of the target at the request; the operation fails if it has changed."
@@ -185,3 +193,8 @@ class ApprovalRequest(models.Model):
     def is_expired(self) -> bool:
         """True if the request expired without a decision, even if its status is not updated yet."""
         return self.status == ApprovalStatus.PENDING and self.expires_at <= timezone.now()
+
+    @property
+    def subject(self) -> Namespace | Table:
+        """The object whose managers decide the request."""
+        return self.table or self.namespace

@@ -21,3 +21,12 @@ def warehouse(db, settings, tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr("catalog.services.events.feed._horizon", lambda: 1 << 62)
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     return directory
+
+
+@pytest.fixture
+def _plain_static_files(settings) -> None:
+    """The hashed names of static files exist only after collectstatic."""
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }

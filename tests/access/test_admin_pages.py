@@ -30,15 +30,6 @@ POSTED = {"post": "yes", "action": "delete_selected", "_selected_action": "1", "
 HIDDEN = re.compile(r"\b(known_function|known_view|ws|guarded)\b")
 
 
-@pytest.fixture
-def _plain_static_files(settings) -> None:
-    """The hashed names of static files exist only after collectstatic."""
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    }
-
-
 def signed_in(*, is_superuser: bool, **options: bool) -> Client:
     """A staff user with every Django permission, which gives no privilege in the catalog."""
     name = "root" if is_superuser else "bob"
@@ -102,9 +93,10 @@ def test_a_post_without_csrf_token_is_refused(group):
 def test_a_post_with_csrf_token_is_accepted():
     make_catalog()
     client = signed_in(is_superuser=True, enforce_csrf_checks=True)
-    token = client.get("/admin/auth/group/add/").cookies["csrftoken"].value
-    body = {"name": "made", "csrfmiddlewaretoken": token}
-    assert client.post("/admin/auth/group/add/", body).status_code == 302
+    token = client.get("/admin/catalog/labeldefinition/add/").cookies["csrftoken"].value
+    body = {"key": "made", "colour": "red", "csrfmiddlewaretoken": token}
+    body |= {"applies_to": ["table"]}
+    assert client.post("/admin/catalog/labeldefinition/add/", body).status_code == 302
     table = Namespace.objects.named(("ws",)).get().tables.get(name="t")
     drop = f"/admin/catalog/table/{table.pk}/drop/"
     answer = client.post(drop, {"csrfmiddlewaretoken": token})

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 _AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
@@ -30,7 +30,16 @@ def submit(page: Page, name: str) -> None:
 
 def open_tab(page: Page, name: str) -> None:
     """Open a tab of a row's page, and wait until it is shown."""
-    tabs = page.locator("nav.m-tabs").first
+    _open(page.locator("nav.m-tabs").first, name)
+
+
+def open_section(page: Page, tab: str, name: str) -> None:
+    """Open a section of a tab, and wait until it is shown."""
+    open_tab(page, tab)
+    _open(page.locator("nav.m-sections"), name)
+
+
+def _open(tabs: Locator, name: str) -> None:
     tabs.get_by_role("link", name=name, exact=True).click()
     expect(tabs.locator("[aria-current=page]")).to_have_text(name)
 

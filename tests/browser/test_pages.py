@@ -11,7 +11,7 @@ from lance_namespace.errors import PermissionDeniedError, UnauthenticatedError
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import ICEBERG, SignIn
-from tests.browser.hands import fill, open_tab, press, says, submit, violations
+from tests.browser.hands import fill, open_section, open_tab, press, says, submit, violations
 from tests.live import LiveServer
 from tests.receiver import Receiver
 
@@ -182,31 +182,30 @@ def test_an_iceberg_table_is_read_tab_by_tab(
     page.goto("/admin/catalog/table/")
     page.get_by_role("link", name=".".join(ICEBERG), exact=True).click()
     says(page, "pyiceberg.catalog")
-    tabs = {
-        "Schema": "Whether it flies no more",
-        "Files": "Manifests of snapshot",
-        "Branches and tags": "as-loaded",
-        "Partitions and sorting": "not partitioned",
-        "Properties": "propert",
-        "Statistics": "statistics",
-        "Metadata log": ".metadata.json",
-        "Metrics reports": "report",
-        "Versions": "Metadata file",
-        "Transactions": "UpdateTable",
-        "Audit events": "table.commit",
-        "Jobs": "No jobs.",
-        "Maintenance": "Effective policy",
-        "Access": "Effective privileges",
+    sections = {
+        ("Schema", "Schema"): "Whether it flies no more",
+        ("Schema", "Partitions and sorting"): "not partitioned",
+        ("Schema", "Properties"): "propert",
+        ("History", "Branches and tags"): "as-loaded",
+        ("History", "Metadata log"): ".metadata.json",
+        ("History", "Versions"): "Metadata file",
+        ("History", "Transactions"): "UpdateTable",
+        ("Health", "Maintenance"): "Effective policy",
+        ("Health", "Jobs"): "No jobs.",
+        ("Health", "Statistics"): "statistics",
+        ("Health", "Metrics reports"): "report",
+        ("Access", "Access"): "Effective privileges",
+        ("Access", "Audit events"): "table.commit",
     }
-    for name, text in tabs.items():
-        open_tab(page, name)
+    for (tab, name), text in sections.items():
+        open_section(page, tab, name)
         expect(page.locator("#content")).to_contain_text(re.compile(re.escape(text), re.IGNORECASE))
-    open_tab(page, "Files")
+    open_tab(page, "Data")
     page.locator("table.m-table a").first.click()
     expect(page.get_by_role("heading", name=re.compile("^Files of .*avro$"))).to_be_visible()
     expect(page.locator("table.m-table").first).to_contain_text("data, parquet")
     assert violations(page) == []
-    open_tab(page, "Snapshots")
+    open_section(page, "History", "Snapshots")
     lines = page.locator("table.m-timeline tbody tr:not(.m-below)")
     expect(lines).to_have_count(2)
     expect(lines.first).to_contain_text("current")

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WITHIN, SignIn
-from tests.browser.hands import choose, fill, press, says
+from tests.browser.hands import choose, fill, open_tab, press, says
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -37,11 +37,11 @@ def test_a_table_is_labelled_protected_dropped_restored_and_purged(
     says(ada, "was created")
     open_with_command_bar(ada, "tailnum", "nyc.flights", screen)
 
-    choose(ada, "Annotate", "Description and owner")
+    choose(ada, "More", "Description and owner")
     fill(ada, "Description", "Flights that **left New York** in 2013.")
     ada.get_by_role("button", name="Save").click()
     expect(ada.locator(".m-prose strong")).to_have_text("left New York")
-    choose(ada, "Annotate", "Labels")
+    choose(ada, "More", "Labels")
     ada.get_by_label("Label").select_option("pii")
     fill(ada, "Values", "yes")
     fill(ada, "Column", "tailnum")
@@ -51,10 +51,10 @@ def test_a_table_is_labelled_protected_dropped_restored_and_purged(
     screen(ada, "table")
 
     # A protected table is not dropped, even by its owner.
-    press(ada, "Protection")
+    choose(ada, "More", "Protection")
     ada.get_by_role("button", name="Protect", exact=True).click()
     says(ada, "is now protected")
-    press(ada, "Drop")
+    choose(ada, "More", "Drop")
     ada.get_by_role("button", name="Drop", exact=True).click()
     says(ada, "protected")
     ada.goto(_TABLES)
@@ -83,8 +83,8 @@ def open_with_command_bar(page: Page, text: str, name: str, screen: Callable[...
 def follow_a_job(page: Page, screen: Callable[..., None]) -> None:
     """Compact the current table, and wait until the worker has finished."""
     page.get_by_role("link", name="nyc.flights").click()
-    choose(page, "Maintain", "Compact")
-    page.get_by_role("button", name="Start job").click()
+    open_tab(page, "Health")
+    page.locator(".m-press form").filter(has_text="Compact").get_by_role("button").first.click()
     says(page, "was started for table")
     # The page polls the progress and reloads at the end. Only the reloaded page no longer polls; before that,
     # the reload may interrupt the next step.
@@ -100,7 +100,7 @@ def follow_a_job(page: Page, screen: Callable[..., None]) -> None:
 def drop_and_bring_back(page: Page, screen: Callable[..., None]) -> None:
     page.goto(_TABLES)
     page.get_by_role("link", name="nyc.planes").click()
-    press(page, "Drop")
+    choose(page, "More", "Drop")
     page.get_by_role("button", name="Drop", exact=True).click()
     says(page, "was dropped")
     page.goto("/admin/catalog/trashitem/")
@@ -121,7 +121,7 @@ def purge_with_two_people(ada: Page, sign_in: SignIn, screen: Callable[..., None
     says(ada, "were saved")
     ada.goto(_TABLES)
     ada.get_by_role("link", name="nyc.airlines").click()
-    press(ada, "Drop")
+    choose(ada, "More", "Drop")
     ada.get_by_role("button", name="Drop", exact=True).click()
     says(ada, "was dropped")
     ada.goto("/admin/catalog/trashitem/")

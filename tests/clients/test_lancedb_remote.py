@@ -1,8 +1,10 @@
 """LanceDB's remote connections (``db://…``) against a live server: every method of the client."""
 
 import asyncio
+import re
 import warnings
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import lancedb
@@ -27,6 +29,7 @@ from lancedb.remote.errors import HttpError
 from lancedb.rerankers import RRFReranker
 from lancedb.table import Table
 
+from server.options import PROJECT
 from tests.live import LiveServer
 
 pytestmark = [
@@ -512,3 +515,22 @@ def test_remote_and_direct_clients_share_a_table(live: LiveServer, name: str, ta
     direct.add(animals("beluga", first=5))
     table.delete("id = 1")
     assert table.count_rows() == direct.count_rows() == 4
+
+
+def test_the_guide(live: LiveServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Python of docs/lancedb.md: the first steps, and copying the tables of a directory."""
+    guide = (PROJECT / "docs" / "lancedb.md").read_text(encoding="utf-8")
+    first, opened, copied = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    old = lancedb.connect(tmp_path)
+    old.create_table("seals", animals("leopard seal", "elephant seal"))
+    source = re.compile(r'lancedb.connect\("db://old".*')
+    assert source.search(copied)
+    variables: dict[str, Any] = {"old_directory": old}
+    for block in (first, opened, source.sub("old_directory", copied)):
+        exec(
+            block.replace("http://127.0.0.1:2333", live.url).replace("mnd_...", live.key), variables
+        )
+    output = capsys.readouterr().out.splitlines()
+    assert "'name': 'seal'" in output[0]
+    assert output[1:] == ["seals: 2 of 2"]
+    assert names(variables["target"].open_table("seals")) == {1: "leopard seal", 2: "elephant seal"}

@@ -51,7 +51,7 @@ class CreateForm(forms.Form):
     )
     principal = forms.CharField(
         required=False,
-        widget=UnfoldAdminTextInputWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "principals"}),
         help_text="Owner of the key, such as etl or user:ada. By default, a new service account with"
         " the name of the key and the access above.",
     )
@@ -63,7 +63,7 @@ class CreateForm(forms.Form):
     )
     namespace = forms.CharField(
         required=False,
-        widget=UnfoldAdminTextInputWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "namespaces"}),
         help_text="Namespace that the key is limited to, with everything below it, such as nyc.weather."
         " By default, the key is valid everywhere.",
     )

@@ -2,15 +2,20 @@
 that confirms a loss of privileges."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import timedelta
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from catalog import access
 from catalog.access import On
@@ -21,7 +26,7 @@ from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
 from catalog.privileges import SINGLE, Privilege, essence, parse
-from catalog.services.access import grants
+from catalog.services.access import grants, roles
 from catalog.services.access.grants import Holder, Loss
 
 _MEANS = {
@@ -33,12 +38,17 @@ _MEANS = {
     Privilege.MAINTAIN: "set maintenance policies and run maintenance jobs",
     Privilege.GRANT: "grant and revoke privileges",
 }
-_SHOWN = 20  # losses in a warning
+_SHOWN = 20  # changes in a preview or a warning
+_MAX_DAYS = 3650
+_ROLES = [
+    ("", "No role"),
+    *((role.key, f"{role.title}: {role.description}") for role in roles.ROLES),
+]
 
 
 class GrantForm(forms.Form):
     principal = forms.CharField(
-        widget=UnfoldAdminTextInputWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "principals"}),
         help_text="Name of a principal, such as etl, user:ada or group:analysts.",
     )
     privileges = forms.MultipleChoiceField(
@@ -49,7 +59,28 @@ class GrantForm(forms.Form):
         widget=UnfoldAdminCheckboxSelectMultipleWidget(),
         help_text="These privileges replace the current grant. Select none to revoke it.",
     )
+    role = forms.ChoiceField(
+        required=False,
+        choices=_ROLES,
+        widget=UnfoldAdminSelectWidget(choices=_ROLES),
+        help_text="A set of privileges, in addition to those selected above.",
+    )
+    days = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=_MAX_DAYS,
+        widget=UnfoldAdminTextInputWidget(),
+        label="Ends after (days)",
+        help_text="Empty: the grant does not end.",
+    )
     confirmed = forms.BooleanField(required=False, widget=forms.HiddenInput())
+
+    @property
+    def chosen(self) -> Privilege:
+        """The selected privileges, with those of the role."""
+        role = roles.find_role(self.cleaned_data["role"])
+        chosen = parse(self.cleaned_data["privileges"])
+        return chosen if role is None else chosen | role.privileges
 
 
 def tabs(request: HttpRequest, row: Namespace | Table) -> Sequence[Tab]:
@@ -76,7 +107,7 @@ def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> H
     """Set a grant. A loss of privileges has to be confirmed."""
     principal = word(request, "principal")
     chosen = essence(_present(row, principal)) if not word(request, "remove") else []
-    initial = {"principal": principal, "privileges": chosen}
+    initial = {"principal": principal, "privileges": chosen, "days": _days_left(row, principal)}
     filled = GrantForm(sent(request), initial=initial)
     text: SafeString | str = (
         "The grant applies here and to everything below, in addition to other grants of the principal."
@@ -91,9 +122,14 @@ def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> H
                 # Services look up by name, and another object may have the name now.
                 missing = TableNotFound if isinstance(row, Table) else NamespaceNotFound
                 raise missing(row.identifier)
-            losses = [] if data["confirmed"] else _losses(request, row, data)
+            is_preview = "preview" in request.POST
+            asks = is_preview or not data["confirmed"]
+            effect = _effect(request, row, filled) if asks else []
+            if is_preview:
+                return _form_page(page, request, row, filled, _preview(effect))
+            losses = [loss for loss in effect if _loses(loss)]
             if not losses:
-                return _set(request, row, data)
+                return _set(request, row, filled)
             needs_confirmation = True
             text = _warning(losses)
             confirmed_data = request.POST.copy()
@@ -101,11 +137,24 @@ def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> H
             filled = GrantForm(confirmed_data)
         except CatalogError as error:
             refuse(request, error)
+    return _form_page(page, request, row, filled, text, needs_confirmation=needs_confirmation)
+
+
+def _form_page(
+    page: ReadOnlyAdmin,
+    request: HttpRequest,
+    row: Namespace | Table,
+    filled: GrantForm,
+    text: SafeString | str,
+    *,
+    needs_confirmation: bool = False,
+) -> HttpResponseBase:
     context = {
         "title": f"Grant privileges on '{row}'",
         "form": filled,
         "text": text,
         "submit_text": "Confirm" if needs_confirmation else "Grant",
+        "has_preview": not needs_confirmation,
         "danger": needs_confirmation,
         "back": _back(row),
         "original": row,
@@ -113,26 +162,55 @@ def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> H
     return page.render(request, "admin/catalog/form.html", context)
 
 
-def _set(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> HttpResponseBase:
+def _set(request: HttpRequest, row: Namespace | Table, filled: GrantForm) -> HttpResponseBase:
+    data = filled.cleaned_data
     granted = grants.set_grant(
         actor=actor(request),
         on=_on(row),
         principal=data["principal"],
-        privileges=parse(data["privileges"]),
+        privileges=filled.chosen,
+        expires_at=timezone.now() + timedelta(days=data["days"]) if data["days"] else None,
     )
     granted_text = ", ".join(essence(granted)) or "no privileges"
     messages.success(request, f"'{data['principal']}' is granted {granted_text} on '{row}'")
     return HttpResponseRedirect(_back(row))
 
 
-def _losses(request: HttpRequest, row: Namespace | Table, data: dict[str, Any]) -> list[Loss]:
-    losses, _ = grants.what_if(
+def _effect(request: HttpRequest, row: Namespace | Table, filled: GrantForm) -> list[Loss]:
+    """The change of each principal that the grant concerns."""
+    effect, _ = grants.what_if(
         actor=actor(request),
         on=_on(row),
-        principal=data["principal"],
-        privileges=parse(data["privileges"]),
+        principal=filled.cleaned_data["principal"],
+        privileges=filled.chosen,
     )
-    return [loss for loss in losses if loss.lost or loss.namespaces or loss.tables]
+    return effect
+
+
+def _loses(loss: Loss) -> bool:
+    return bool(loss.lost or loss.namespaces or loss.tables)
+
+
+def _preview(effect: list[Loss]) -> SafeString:
+    """The effect of a grant before it is saved."""
+    changed = [loss for loss in effect if loss.before != loss.after or _loses(loss)]
+    if not changed:
+        return format_html(
+            '<span role="status">{}</span>', "Nobody gains or loses a privilege here."
+        )
+    lines = format_html_join(
+        "",
+        "<li>{}: {} now, {} afterwards</li>",
+        (
+            (loss.principal.name, _words(loss.before), _words(loss.after))
+            for loss in changed[:_SHOWN]
+        ),
+    )
+    more = len(changed) - _SHOWN
+    rest = f"and {more} more principals" if more > 0 else ""
+    return format_html(
+        '<span role="status">Effect, not saved yet:</span><ul>{}</ul>{}', lines, rest
+    )
 
 
 def _warning(losses: list[Loss]) -> SafeString:
@@ -164,13 +242,14 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
     may_grant = access.holds(asking, Privilege.GRANT, row)
     return Panel(
         title="Direct grants",
-        columns=("Principal", "Privileges", "Granted by", "Granted at", ""),
+        columns=("Principal", "Privileges", "Granted by", "Granted at", "Ends", ""),
         rows=[
             (
                 grant.principal.name,
                 _words(grant.privileges),
                 cells.who(grant.granted_by),
                 cells.moment(grant.granted_at),
+                cells.when(grant.expires_at) if grant.expires_at else "never",
                 _links(row, grant) if may_grant else "",
             )
             for grant in granted_rows
@@ -229,8 +308,19 @@ def _links(row: Namespace | Table, grant: Grant) -> SafeString:
 
 def _present(row: Namespace | Table, principal: str) -> Privilege:
     principals = Principal.objects.filter(name=principal)
-    grant = Grant.objects.on(row).filter(principal__in=principals).first() if principal else None
+    grant = (
+        Grant.objects.valid().on(row).filter(principal__in=principals).first()
+        if principal
+        else None
+    )
     return Privilege(0) if grant is None else grant.privileges
+
+
+def _days_left(row: Namespace | Table, principal: str) -> int | None:
+    """Days until the end of the present grant, rounded up; None: it has no end."""
+    rows = Grant.objects.valid().on(row).filter(principal__name=principal, expires_at__isnull=False)
+    ends = rows.values_list("expires_at", flat=True).first() if principal else None
+    return None if ends is None else max((ends - timezone.now()).days + 1, 1)
 
 
 def _on(row: Namespace | Table) -> On:

@@ -60,7 +60,10 @@ class CreateForm(ChangeForm):
 
 
 class GroupForm(forms.Form):
-    group = _text(required=True, help_text="Name of the group, such as group:analysts.")
+    group = forms.CharField(
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "groups"}),
+        help_text="Name of the group, such as group:analysts.",
+    )
 
 
 @admin.register(Principal)

@@ -1,4 +1,4 @@
-"""Users and groups: Django's pages in the style of the admin.
+"""Users: Django's pages in the style of the admin.
 
 Each user is also a principal. ``catalog.services.access.users`` applies its rules to changes.
 """
@@ -7,10 +7,12 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -33,7 +35,7 @@ class CreateForm(UserCreationForm):  # type: ignore[misc]
 
 
 admin.site.unregister(User)
-admin.site.unregister(Group)
+admin.site.unregister(Group)  # principals have groups
 
 
 @admin.register(User)
@@ -43,10 +45,27 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
     change_password_form = AdminPasswordChangeForm
     show_full_result_count = False
     paginator = InfinitePaginator
+    list_filter = ("is_staff", "is_superuser", "is_active")
+    # Without Django's groups and permissions: the catalog evaluates neither. Principals have groups and grants.
+    filter_horizontal = ()
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Person", {"fields": ("first_name", "last_name", "email")}),
+        (
+            "Access",
+            {
+                "fields": ("is_active", "is_staff", "is_superuser"),
+                "description": "A superuser holds all privileges. Others hold what their principal and its"
+                " groups are granted.",
+            },
+        ),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
         """User names are read-only: they appear in the audit trail, as owners and in grants."""
-        return [*super().get_readonly_fields(request, obj), *(["username"] if obj else [])]
+        dates = ["last_login", "date_joined"]
+        return [*super().get_readonly_fields(request, obj), *(["username", *dates] if obj else [])]
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """No extra permission is required to delete the principal's keys and grants."""
@@ -63,6 +82,14 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         return self._as_actor(request, super().changeform_view, object_id, form_url, extra_context)
+
+    def user_change_password(
+        self,
+        request: HttpRequest,
+        id: str,
+        form_url: str = "",
+    ) -> HttpResponse:
+        return self._as_actor(request, super().user_change_password, id, form_url)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -85,7 +112,11 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
             return HttpResponseRedirect(request.get_full_path())
 
 
-@admin.register(Group)
-class GroupAdmin(AdministratorsOnly, DjangoGroupAdmin, ModelAdmin):  # type: ignore[misc]
-    show_full_result_count = False
-    paginator = InfinitePaginator
+@require_http_methods(["GET", "HEAD", "POST"])
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Django's page on which users change their own password, recorded with the user as the actor."""
+    if not admin.site.has_permission(request):
+        return redirect_to_login(request.get_full_path(), reverse("admin:login"))
+    with users.acting_as(actor(request)):
+        answer: HttpResponse = admin.site.password_change(request)
+        return answer

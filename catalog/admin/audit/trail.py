@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from catalog.admin import cells
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, is_administrator
 from catalog.admin.audit.filters import (
     ActionFilter,
     ActorFilter,
@@ -233,11 +233,12 @@ def panel(
     if before is not None:
         rows = rows.filter(pk__lt=before)
     events = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
+    opens = is_administrator(request)
     return Panel(
         columns=("Action", "Target", "Actor", "Time", "Changes"),
         rows=[
             (
-                cells.link(row, row.action),
+                cells.link(row, row.action) if opens else row.action,
                 row.target,
                 cells.who(row.actor),
                 cells.moment(row.at),

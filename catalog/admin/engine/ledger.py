@@ -3,7 +3,7 @@
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from catalog.admin import cells
+from catalog.admin import cells, transaction_links
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import jobs
@@ -50,7 +50,7 @@ def versions(request: HttpRequest, row: Table) -> Panel:
                 cells.who(version.transaction.actor if version.transaction else ""),
                 cells.code(_below(inside, version.manifest_path), version.manifest_path),
                 cells.size(version.manifest_size),
-                cells.link(version.transaction, cells.code(version.transaction_id)),
+                transaction_links.link(request, version.transaction),
             )
             for version in entries[:PANEL_SIZE]
         ],
@@ -88,6 +88,7 @@ def _transactions(request: HttpRequest, row: Table) -> Panel:
     transaction_ids = {transaction for _, transaction in ids[:_EVENTS] if transaction}
     rows = Transaction.objects.filter(pk__in=transaction_ids).order_by("-pk")
     return transactions.panel(
+        request,
         rows,
         "No transactions.",
         first=query(request, before=None) if before is not None else None,

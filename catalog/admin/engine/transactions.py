@@ -12,12 +12,11 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from catalog.access import Principal
-from catalog.admin import cells
+from catalog.admin import cells, transaction_links
 from catalog.admin.maintenance import jobs
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.identifiers import digest
 from catalog.models import Table, Transaction
-from catalog.privileges import Privilege
 
 SEARCHED = 100_000
 """Number of the newest transactions that a search without an index scans."""
@@ -53,9 +52,7 @@ class TransactionAdmin(ReadOnlyAdmin):
         return cells.moment(row.created_at)
 
     def visibility(self, principal: Principal) -> Q:
-        """All transactions for principals that browse everything, otherwise the principal's own."""
-        everything = principal.holds_everywhere(Privilege.BROWSE)
-        return Q() if everything else Q(actor=principal.name)
+        return transaction_links.visibility(principal)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Transaction]:
         rows: QuerySet[Transaction] = super().get_queryset(request)
@@ -110,6 +107,7 @@ def summary(row: Transaction) -> SafeString:
 
 
 def panel(
+    request: HttpRequest,
     rows: Iterable[Transaction],
     empty: str,
     *,
@@ -122,7 +120,7 @@ def panel(
         columns=("Transaction", "Operations", "Status", "Actor", "Time"),
         rows=[
             (
-                cells.link(row, cells.code(row.pk)),
+                transaction_links.link(request, row),
                 summary(row),
                 cells.badge(row.status),
                 cells.who(row.actor),

@@ -36,7 +36,7 @@ _INHERITED = ("", "Inherited")
 class DescribeForm(forms.Form):
     owner = forms.CharField(
         required=False,
-        widget=UnfoldAdminTextInputWidget(),
+        widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "principals"}),
         help_text="Name of a principal, such as etl, user:ada or group:analysts. Empty for no owner.",
     )
     description = forms.CharField(

@@ -12,11 +12,13 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from catalog.admin import cells
+from catalog import access
+from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
 from catalog.models import ApprovalRequest, ApprovalStatus
-from catalog.services.governance import approvals
+from catalog.privileges import Privilege, essence
+from catalog.services.governance import access_requests, approvals
 
 _COLOURS = {
     ApprovalStatus.PENDING: "warning",
@@ -50,6 +52,36 @@ class DecisionForm(forms.Form):
     )
 
 
+class GrantForm(DecisionForm):
+    days = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=access_requests.MAX_DAYS,
+        widget=UnfoldAdminTextInputWidget(),
+        label="Access ends after (days)",
+        help_text="Default: as requested.",
+    )
+    field_order = ["days", "reason"]
+
+
+def _is_for_access(row: ApprovalRequest) -> bool:
+    return bool(row.operation.get("operation") == access_requests.GrantAccess.name)
+
+
+def _operation(row: ApprovalRequest) -> list[tuple[str, object]]:
+    if not _is_for_access(row):
+        return [
+            ("Operation", cells.mapping(row.operation)),
+            ("Expected state", cells.mapping(row.expected)),
+        ]
+    days = row.operation["days"]
+    privileges = Privilege(row.operation["privileges"])
+    return [
+        ("Privileges", ", ".join(essence(privileges))),
+        ("For", "no end" if days is None else f"{days} days"),
+    ]
+
+
 @admin.register(ApprovalRequest)
 class ApprovalAdmin(ReadOnlyAdmin):
     list_display = ["action_cell", "target", "requester_cell", "status_badge", "created", "expires"]
@@ -70,7 +102,9 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     def has_decide_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         row = None if object_id is None else self.find(request, object_id)
-        return row is not None and row.requester != self._name(request)
+        if row is None or row.requester == self._name(request):
+            return False
+        return access.holds(actor(request), Privilege.MANAGE, row.subject)
 
     def has_withdraw_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         row = None if object_id is None else self.find(request, object_id)
@@ -116,25 +150,33 @@ class ApprovalAdmin(ReadOnlyAdmin):
             facts=(
                 ("Action", row.action),
                 ("Target", cells.code(row.target)),
-                ("Namespace", cells.link(row.namespace)),
+                *self._subject(request, row),
                 ("Requested by", cells.who(row.requester)),
                 ("Reason", row.reason or cells.NOTHING),
-                ("Operation", cells.mapping(row.operation)),
-                ("Expected state", cells.mapping(row.expected)),
+                *_operation(row),
                 ("Status", self.status_badge(row)),
                 ("Decided by", cells.who(row.decided_by)),
                 ("Decision reason", row.decision_reason or cells.NOTHING),
-                ("Transaction", cells.link(row.transaction)),
+                ("Transaction", transaction_links.link(request, row.transaction)),
                 ("Requested", cells.moment(row.created_at)),
                 ("Expires", cells.moment(row.expires_at)),
                 ("Decided", cells.moment(row.decided_at)),
             )
         )
 
+    def _subject(self, request: HttpRequest, row: ApprovalRequest) -> list[tuple[str, object]]:
+        if row.requester == self._name(request) and _is_for_access(row):
+            return []  # the requester must not learn whether the object exists
+        kind = "Namespace" if row.table is None else "Table"
+        is_visible = access.is_visible(actor(request), row.subject)
+        return [(kind, cells.link(row.subject))] if is_visible else []
+
     # -- actions
 
     @button("Approve", permission="decide", icon="check_circle")
     def approve(self, request: HttpRequest, row: ApprovalRequest) -> HttpResponseBase:
+        if _is_for_access(row):
+            return self._grant(request, row)
         return self._decide(
             request,
             row,
@@ -168,6 +210,28 @@ class ApprovalAdmin(ReadOnlyAdmin):
                 actor=actor(request, "catalog.change_table"), request=row.pk
             ),
             with_reason=False,
+        )
+
+    def _grant(self, request: HttpRequest, row: ApprovalRequest) -> HttpResponseBase:
+        """Approve a request for access, and choose when the access ends."""
+
+        def call(data: dict[str, Any]) -> HttpResponseBase:
+            decided = approvals.approve(
+                actor=actor(request), request=row.pk, reason=data["reason"], days=data["days"]
+            )
+            messages.success(request, f"Request {row.pk} is {decided.get_status_display().lower()}")
+            return HttpResponseRedirect(cells.page_url(row))
+
+        days = row.operation["days"]
+        return self.ask(
+            request,
+            title=f"Approve: {row}, requested by {row.requester}?",
+            text=f"Reason: {row.reason}. '{row.requester}' gets these privileges in addition to those that it"
+            " holds. You can only grant what you hold yourself.",
+            submit="Approve",
+            form=GrantForm(sent(request), initial={"days": days}),
+            call=call,
+            original=row,
         )
 
     def _decide(

@@ -283,11 +283,3 @@ def start_many(
         messages.warning(request, text)
     if len(refused) > _SHOWN:
         messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
-
-
-def offered(row: Table) -> list[MaintenanceAction]:
-    """The maintenance actions on the page of a table that a worker can run; none without data."""
-    if row.state != TableState.LIVE:
-        return []
-    obstacles = maintenance_scheduler.obstacles(row.format)
-    return [a for a in maintenance_actions.of_format(row.format) if a.key not in obstacles]

@@ -18,7 +18,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, 
 
 from catalog import access, maintenance_actions
 from catalog.access import Principal
-from catalog.admin import cells
+from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
 from catalog.admin.maintenance import actions, job_results
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
@@ -179,7 +179,7 @@ class JobAdmin(ReadOnlyAdmin):
                 ("Kind", row.label),
                 ("Table", cells.link(row.table)),
                 *((("Location", cells.code(row.table.location)),) if is_read else ()),
-                ("Transaction", cells.link(row.transaction)),
+                ("Transaction", transaction_links.link(request, row.transaction)),
                 ("Progress", job_results.live_fact(row, status(row), progress(row))),
                 ("Engine", job_results.engine(row)),
                 ("Dry run", "yes, without changes" if row.is_dry_run else "no"),

@@ -242,7 +242,7 @@ def _line(field: forms.BoundField, rule: Rule, subject: Subject) -> Line:
 
 
 def sources(path: Identifier, table: Table | None = None) -> dict[str, str]:
-    """URLs of the policy forms of a namespace, the namespaces above it, and a table, by name."""
+    """URLs of the policies of a namespace, the namespaces above it, and a table, by name."""
     paths = [path[:depth] for depth in range(len(path) + 1)]
     urls = {label(row.path): _policy_url(row) for row in Namespace.objects.named(*paths)}
     return urls if table is None else {**urls, str(table): _policy_url(table)}
@@ -290,4 +290,4 @@ def _source(value: Value, links: Mapping[str, str]) -> SafeString | str:
 
 
 def _policy_url(row: Table | Namespace) -> str:
-    return cells.page_url(row).removesuffix("change/") + "policy/"
+    return cells.page_url(row) + "?tab=maintenance"

@@ -15,7 +15,7 @@ from unfold.contrib.filters.admin import TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from catalog import access
-from catalog.admin import cells
+from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
 from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button, sent
 from catalog.admin.recovery.protection import ReasonForm
@@ -176,7 +176,7 @@ class TrashAdmin(ReadOnlyAdmin):
             ("Dropped", cells.moment(row.dropped_at)),
             ("Purged at", self.purged(row)),
             ("Job", cells.link(row.job)),
-            ("Transaction", cells.link(row.transaction)),
+            ("Transaction", transaction_links.link(request, row.transaction)),
             ("Object", cells.link(row.target)),
         ]
         if row.table is not None:

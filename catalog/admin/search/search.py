@@ -100,6 +100,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     text = word(request, "q").strip()
     context: dict[str, Any] = {
         "title": "Search",
+        "opts": None,  # the path above the page would lead to the labels, which have the route
         "text": text,
         "url": url(),
         "examples": [(example, url(example), meaning) for example, meaning in _EXAMPLES],

@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib import admin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
@@ -62,7 +62,6 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Principals", "badge", models.Principal),
             ("API keys", "key", ApiKey),
             ("Users", "person", User),
-            ("Groups", "group", Group),
         ),
     ),
     ("System", (("Periodic tasks", "schedule", PeriodicTask),)),
@@ -88,6 +87,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             "items": [
                 {"title": "Overview", "icon": "ac_unit", "link": reverse("admin:index")},
                 {"title": "Search", "icon": "search", "link": search_search.url()},
+                {"title": "My access and keys", "icon": "vpn_key", "link": reverse("my-access")},
             ],
         }
     ]

@@ -150,7 +150,7 @@ def changes(request: HttpRequest) -> Panel:
                 _action(run[0], len(run)),
                 cells.code(run[0].target),
                 cells.who(run[0].actor),
-                cells.ago(run[0].at),
+                cells.when(run[0].at),
             )
             for run in runs[:_CHANGES]
         ],

@@ -35,7 +35,7 @@ def outcome(row: StorageTest | None, version: int) -> SafeString:
     """The last test of a profile for a list: its status, and whether the profile changed since."""
     if row is None:
         return cells.muted("never tested")
-    parts: list[object] = [badge(row.status), cells.ago(row.finished_at or row.created_at)]
+    parts: list[object] = [badge(row.status), cells.when(row.finished_at or row.created_at)]
     if row.profile_version != version:
         parts.append(cells.muted("before the last change"))
     return cells.spaced(parts)

@@ -9,7 +9,6 @@ from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
@@ -31,8 +30,9 @@ from catalog.admin.maintenance.policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
 from catalog.admin.paging import word
 from catalog.admin.recovery import protection
-from catalog.admin.tables import bulk, lineage
+from catalog.admin.tables import bulk, lineage, table_header
 from catalog.admin.tables.bulk import dependents_warning
+from catalog.admin.tables.list_columns import TableColumns
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.maintenance_actions import registered
@@ -105,8 +105,17 @@ class PurgeForm(forms.Form):
 
 
 @admin.register(Table)
-class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
-    list_display = ["table", "format", "kind", "state_badge", "created", "where"]
+class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
+    list_display = [
+        "table",
+        "kind_of",
+        "rows_of",
+        "size_of",
+        "committed",
+        "owned_by",
+        "health_of",
+        "labels_of",
+    ]
     list_display_links = ["table"]
     list_filter = [
         StateFilter,
@@ -140,22 +149,6 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
             "drop",
         ]
 
-    @admin.display(description="Table")
-    def table(self, row: Table) -> str:
-        return str(row)
-
-    @admin.display(description="State")
-    def state_badge(self, row: Table) -> SafeString:
-        return cells.badge(row.state)
-
-    @admin.display(description="Location")
-    def where(self, row: Table) -> SafeString:
-        return cells.code(row.location)
-
-    @admin.display(description="Created")
-    def created(self, row: Table) -> SafeString:
-        return cells.moment(row.created_at)
-
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Table], search_term: str
     ) -> tuple[QuerySet[Table], bool]:
@@ -180,8 +173,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         return row
 
     def get_list_display(self, request: HttpRequest) -> Sequence[str]:
-        # A location reveals where to read a table, which the user perhaps may only browse.
-        hidden = set() if reads_everything(request) else {"where"}
+        # Users who may only browse a table do not see its history.
+        hidden = set() if reads_everything(request) else {"committed"}
         return [name for name in self.list_display if name not in hidden]
 
     def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
@@ -198,22 +191,13 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
 
     def offered_actions(self, row: Table) -> Sequence[str | dict[str, Any]]:
         # A view has no data, so it cannot be maintained or deregistered.
-        if row.kind == TableKind.VIEW:
-            return [DESCRIBE_MENU, "grant", "protect", "rename", "drop"]
-        offered = maintenance_actions.offered(row)
-        menu = maintenance_actions.menu(offered, measures=row.state == TableState.LIVE)
-        of_lance = ["repair"] * (row.format == TableFormat.LANCE)
-        return [
-            menu,
-            DESCRIBE_MENU,
-            "grant",
-            "policy",
-            "protect",
-            *of_lance,
-            "rename",
-            "deregister",
-            "drop",
-        ]
+        items = ["describe", "label", "protect", "rename", "drop"]
+        if row.kind == TableKind.TABLE:
+            of_lance = ["repair"] * (row.format == TableFormat.LANCE)
+            more = ["policy", "protect", *of_lance, "rename", "deregister", "drop"]
+            items = ["describe", "label", *more]
+        # Maintenance is started on the tab "Health".
+        return ["grant", {"title": "More", "icon": "more_horiz", "items": items}]
 
     # -- a table's page
 
@@ -222,7 +206,8 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
         if row.kind == TableKind.TABLE:
             health = Tab("maintenance", "Maintenance", lambda: maintenance_health.tab(request, row))
             shared = (health, *shared)
-        if not access.holds(actor(request), Privilege.READ, row):
+        reads = access.holds(actor(request), Privilege.READ, row)
+        if not reads:
             page = _browsed(row)
         elif row.kind == TableKind.VIEW:
             page = iceberg_tabs.view_page(request, row)
@@ -230,11 +215,16 @@ class TableAdmin(MaintainActions, RepairAction, ReadOnlyAdmin):
             page = iceberg_tabs.table_page(request, row)
         else:
             page = lance_tabs.table_page(request, row)
-        page = replace(page, tabs=(*page.tabs, *shared))
+        page = replace(page, tabs=(*page.tabs, *shared), groups=table_header.GROUPS)
         tab = word(request, "tab")
         if tab != "schema" and annotation_actions.has_tab(page, tab):
-            return page  # this tab shows neither details nor schema
-        return annotation_actions.with_annotations(page, for_page(row))
+            # This tab shows neither details nor schema.
+            return replace(page, header=table_header.header(row, None))
+        shown = for_page(row)
+        page = replace(page, header=table_header.header(row, shown))
+        if tab != "schema" and row.kind == TableKind.TABLE and reads:
+            page = replace(page, tiles=table_header.tiles(row))
+        return annotation_actions.with_annotations(page, shown)
 
     # -- actions
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
 
 from catalog import access
 from catalog.access import On
-from catalog.errors import PermissionDenied, PrincipalNotFound
+from catalog.errors import InvalidInput, PermissionDenied, PrincipalNotFound
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Grant, Namespace, Principal, Table
 from catalog.privileges import NOTHING, Privilege, closure, essence, words
@@ -27,10 +31,15 @@ class SetGrant(Operation):
     on: On
     principal: str
     privileges: Privilege
+    expires_at: datetime | None = None
+    """The time from which the grant permits nothing; None: it does not expire."""
 
     def prepare(self) -> "SetGrant":
         if self.on.is_table:
             check_table(self.on.identifier)
+        if self.expires_at is not None and self.expires_at <= timezone.now():
+            end = self.expires_at.isoformat(timespec="seconds")
+            raise InvalidInput(f"The end {end} of the grant is in the past: choose a later one")
         return replace(self, privileges=closure(self.privileges))
 
     def namespaces(self) -> Iterable[Identifier]:
@@ -48,11 +57,14 @@ class SetGrant(Operation):
         if principal is None:
             raise PrincipalNotFound(self.principal)
         of_this = Grant.objects.filter(principal=principal, namespace=namespace, table=table)
-        before = Privilege(of_this.values_list("mask", flat=True).first() or NOTHING)
+        present = of_this.values_list("mask", "expires_at").first()
+        before = NOTHING if present is None else Privilege(present[0])
+        old_end = None if present is None else present[1]
         after = self.privileges
-        if after == before:
+        if (after, self.expires_at if after else None) == (before, old_end):
             return after
-        self._require_held(batch, table or namespace, before ^ after)
+        changed = before ^ after if self.expires_at == old_end else before | after
+        self._require_held(batch, table or namespace, changed)
         if not after:
             of_this.delete()
         else:
@@ -60,13 +72,22 @@ class SetGrant(Operation):
                 principal=principal,
                 namespace=namespace,
                 table=table,
-                defaults={"mask": after.value, "granted_by": batch.actor.name},
+                defaults={
+                    "mask": after.value,
+                    "granted_by": batch.actor.name,
+                    "granted_at": batch.now,
+                    "expires_at": self.expires_at,
+                },
             )
         batch.record(
             label(self.on.identifier),
             table=table,
-            before={"principal": principal.name, "privileges": words(before)},
-            after={"principal": principal.name, "privileges": words(after)},
+            before={"principal": principal.name, "privileges": words(before), **_end(old_end)},
+            after={
+                "principal": principal.name,
+                "privileges": words(after),
+                **_end(self.expires_at),
+            },
         )
         return after
 
@@ -86,3 +107,7 @@ class SetGrant(Operation):
                 f"'{batch.actor.name}' does not hold {', '.join(essence(lacking))} on"
                 f" '{label(self.on.identifier)}', so it can neither grant nor revoke it"
             )
+
+
+def _end(expires_at: datetime | None) -> dict[str, Any]:
+    return {} if expires_at is None else {"expires_at": expires_at.isoformat()}

@@ -8,6 +8,7 @@ what_if        the privileges that a change of a grant would revoke: applied and
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 from django.db import transaction
@@ -55,10 +56,14 @@ class Source:
     """True if that is the requested namespace or table, False if it is a namespace above it."""
     through: str = ""
     """The group that holds the privileges; empty: the principal itself."""
+    expires_at: datetime | None = None
+    """The end of a grant; None: no end."""
 
     def __str__(self) -> str:
         where = f" of {self.on}" if self.because == "owner" else f" on {self.on}" if self.on else ""
-        return f"{self.because}{where}" + (f", through {self.through}" if self.through else "")
+        through = f", through {self.through}" if self.through else ""
+        until = f", until {self.expires_at:%Y-%m-%d %H:%M} UTC" if self.expires_at else ""
+        return f"{self.because}{where}{through}{until}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +112,23 @@ class Loss:
 
 
 def set_grant(
-    *, actor: access.Principal, on: On, principal: str, privileges: Privilege
+    *,
+    actor: access.Principal,
+    on: On,
+    principal: str,
+    privileges: Privilege,
+    expires_at: datetime | None = None,
 ) -> Privilege:
     """Replace a principal's grant by these privileges and those that they include.
 
-    Without privileges the grant is revoked. Returns the new grant. Raises NamespaceNotFound,
-    TableNotFound, PrincipalNotFound, and PermissionDenied for an actor that lacks GRANT or a
+    Without privileges the grant is revoked. From ``expires_at`` on it permits nothing. Returns the new
+    grant. Raises NamespaceNotFound, TableNotFound, PrincipalNotFound, InvalidInput for an end in the
+    past, and PermissionDenied for an actor that lacks GRANT or a
     privilege that would change.
     """
-    operation = grant_operations.SetGrant(on=on, principal=principal, privileges=privileges)
+    operation = grant_operations.SetGrant(
+        on=on, principal=principal, privileges=privileges, expires_at=expires_at
+    )
     granted: Privilege = commit([operation], actor=actor).results[0]
     return granted
 
@@ -129,7 +142,7 @@ def list_grants(
     """
     scope = _scope(actor, on)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
-    rows = Grant.objects.on(scope.row).filter(principal__name__gt=page_token or "")
+    rows = Grant.objects.valid().on(scope.row).filter(principal__name__gt=page_token or "")
     page = list(rows.select_related("principal").order_by("principal__name")[: size + 1])
     return page[:size], page[size - 1].principal.name if len(page) > size else None
 
@@ -192,7 +205,7 @@ def _direct_holders(scope: _Scope) -> QuerySet[Principal, Principal]:
     """The principals that hold privileges here themselves, not through a group."""
     owners = {row.owner for row in scope.owned if row.owner}
     return Principal.objects.filter(
-        Q(pk__in=Grant.objects.filter(scope.granted).values("principal"))
+        Q(pk__in=Grant.objects.valid().filter(scope.granted).values("principal"))
         | Q(name__in=owners)
         | ~Q(level=PrincipalLevel.GRANTED)
         | Q(user__is_superuser=True)
@@ -231,7 +244,7 @@ def _holders(scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
         group.pk: group for members_groups in groups.values() for group in members_groups
     }
     granted: dict[int, list[Grant]] = {}
-    grants = Grant.objects.filter(scope.granted, principal__in=everybody)
+    grants = Grant.objects.valid().filter(scope.granted, principal__in=everybody)
     for grant in grants.select_related("namespace", "table__namespace").order_by("pk"):
         granted.setdefault(grant.principal_id, []).append(grant)
     moment = timezone.now()
@@ -285,7 +298,14 @@ def _sources(
         if owned.owner == row.name
     ]
     sources += [
-        Source("grant", grant.privileges, str(grant.target), grant.target == scope.row, through)
+        Source(
+            "grant",
+            grant.privileges,
+            str(grant.target),
+            grant.target == scope.row,
+            through,
+            grant.expires_at,
+        )
         for grant in granted.get(row.pk, [])
     ]
     return sources
@@ -337,10 +357,11 @@ def what_if(
     with transaction.atomic():
         before = [_view(scope, holder) for holder in rows]
         grant = Grant.objects.on(scope.row).filter(principal=row)
+        grant.delete()
         if privileges:
-            grant.update(mask=(closure(privileges)).value)
-        else:
-            grant.delete()
+            namespace = None if scope.table is not None else scope.above[-1]
+            mask = closure(privileges).value
+            Grant.objects.create(principal=row, namespace=namespace, table=scope.table, mask=mask)
         after = [_view(scope, holder) for holder in rows]
         transaction.set_rollback(True)
     return [
@@ -348,8 +369,8 @@ def what_if(
             holder,
             old.held,
             new.held,
-            old.namespaces - new.namespaces,
-            old.tables - new.tables,
+            max(old.namespaces - new.namespaces, 0),
+            max(old.tables - new.tables, 0),
         )
         for holder, old, new in zip(rows, before, after, strict=True)
     ], next_page

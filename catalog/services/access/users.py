@@ -25,7 +25,11 @@ from catalog.services.audit import refusals
 from catalog.services.engine import audit_records
 
 PASSWORD, SIGN_ON = "password", "sign-on"
-_WATCHED = {"username", "is_active", "is_superuser"}
+_WATCHED = {"username", "is_active", "is_staff", "is_superuser"}
+_AUDITED = ("is_staff", "is_superuser", "first_name", "last_name", "email", "password")
+"""Fields whose changes the audit trail records; passwords without their values. A change of ``is_active``
+is recorded as one of the principal."""
+_BEFORE = "_monodon_before"
 _RETIRED = (
     "The principal is inactive, for example because its user was deleted. A new user of this name"
     " would get everything that it owns. Activate the principal first."
@@ -125,6 +129,8 @@ def before_save(instance: User, raw: bool, update_fields: Any, **_: Any) -> None
     if instance._state.adding:
         check_new_name(instance.get_username())
         return
+    before = get_user_model().objects.filter(pk=instance.pk).values(*_AUDITED).first()
+    setattr(instance, _BEFORE, before)
     row = Principal.objects.select_related("user").filter(user=instance.pk).first()
     if row is None or row.user is None:
         return
@@ -142,6 +148,7 @@ def after_save(instance: User, created: bool, raw: bool, update_fields: Any, **_
     if raw or (update_fields is not None and _WATCHED.isdisjoint(update_fields)):
         return
     row = ensure_principal(instance)
+    _record_changes(instance, row)
     if not created and row.is_active != instance.is_active:
         with transaction.atomic():
             row.is_active = instance.is_active
@@ -154,6 +161,15 @@ def after_save(instance: User, created: bool, raw: bool, update_fields: Any, **_
                 after={"is_active": instance.is_active},
             )
     known_keys.forget_keys()
+
+
+def _record_changes(instance: User, row: Principal) -> None:
+    before = instance.__dict__.pop(_BEFORE, None) or {}
+    changed = {name: value for name, value in before.items() if getattr(instance, name) != value}
+    if changed:
+        after = {name: getattr(instance, name) for name in changed}
+        # Digests of passwords, which the trail masks as it does any password.
+        audit_records.record(_acting.get(), "user.update", row.name, before=changed, after=after)
 
 
 def before_delete(instance: User, **_: Any) -> None:

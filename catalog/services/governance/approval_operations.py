@@ -1,4 +1,5 @@
-"""Approval of a request by a second person: run the stored operation as the requester."""
+"""Approval of a request by a second person: run the stored operation as the requester, or a request for
+access as the approver."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,13 +14,15 @@ from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
+from catalog.services.governance.access_requests import GrantAccess
 from catalog.services.recovery.purge_operations import PurgeNow
 from catalog.services.recovery.rule_operations import SetApprovalRule, SetProtection
 from catalog.services.tables.approval_gate import GatedOperation
 from catalog.services.tables.namespace_operations import DropNamespace
 
 _KINDS: dict[str, type[GatedOperation]] = {
-    kind.name: kind for kind in (DropNamespace, PurgeNow, SetApprovalRule, SetProtection)
+    kind.name: kind
+    for kind in (DropNamespace, GrantAccess, PurgeNow, SetApprovalRule, SetProtection)
 }
 
 
@@ -37,6 +40,8 @@ class ApproveRequest(Operation):
 
     request: int
     reason: str = ""
+    days: int | None = None
+    """For a request for access: the days for which it is granted, instead of the requested ones."""
     stored: Operation | None = None
     """The requested operation, from ``prepare``."""
 
@@ -46,6 +51,8 @@ class ApproveRequest(Operation):
             raise ApprovalNotFound(self.request)
         kind = _KINDS[row.operation["operation"]]
         restored = replace(kind.restored(row.operation, row.expected), reason=row.reason)
+        if isinstance(restored, GrantAccess) and self.days is not None:
+            restored = replace(restored, days=self.days)
         return replace(self, stored=restored.prepare())
 
     @property
@@ -86,6 +93,14 @@ class ApproveRequest(Operation):
         row = find(self.request)
         require_pending(row, "approved")
         approver = batch.actor
+        if isinstance(self.stored_operation, GrantAccess):
+            # The requester could not grant this, so the privileges of the approver count.
+            batch.current = self.stored_operation
+            try:
+                self.stored_operation.apply(batch)
+            finally:
+                batch.current = self
+            return {"requester": row.requester, "action": row.action}
         requester = replace(
             access.on_behalf_of(row.requester),
             request_id=approver.request_id,
@@ -104,7 +119,11 @@ class ApproveRequest(Operation):
 
 def find(request: int) -> ApprovalRequest:
     """The request of this number. Raises ApprovalNotFound."""
-    row = ApprovalRequest.objects.select_related("namespace").filter(pk=request).first()
+    row = (
+        ApprovalRequest.objects.select_related("namespace", "table__namespace")
+        .filter(pk=request)
+        .first()
+    )
     if row is None:
         raise ApprovalNotFound(request)
     return row
@@ -116,15 +135,15 @@ def require_decider(actor: Principal, row: ApprovalRequest) -> None:
     Raises ApprovalNotFound for actors without BROWSE on the target, and PermissionDenied.
     """
     # The row itself, dropped or not: the owner of a new object of that name does not manage it.
-    namespace = row.namespace
-    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, namespace):
+    subject = row.subject
+    if row.requester != actor.name and not access.holds(actor, Privilege.BROWSE, subject):
         raise ApprovalNotFound(row.pk)
     if row.requester == actor.name:
         raise PermissionDenied(
             f"'{actor.name}' made request {row.pk}, so another principal must decide it",
             detail="You can withdraw your own request.",
         )
-    access.require(actor, Privilege.MANAGE, namespace)
+    access.require(actor, Privilege.MANAGE, subject)
 
 
 def require_pending(row: ApprovalRequest, decision: str) -> None:

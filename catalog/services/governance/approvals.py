@@ -11,7 +11,7 @@ from django.utils import timezone
 from catalog import access
 from catalog.access import Principal
 from catalog.errors import ApprovalNotFound, InvalidInput, PermissionDenied
-from catalog.models import ApprovalRequest, ApprovalStatus
+from catalog.models import ApprovalRequest, ApprovalStatus, Grant
 from catalog.privileges import Privilege
 from catalog.services.engine import audit_records, locks
 from catalog.services.engine.commit import commit
@@ -65,7 +65,7 @@ def find_approval(*, actor: Principal, request: int) -> ApprovalRequest:
 
 def waiting_for(actor: Principal) -> "QuerySet[ApprovalRequest]":
     """Requests that the actor may decide now."""
-    rows = ApprovalRequest.objects.select_related("namespace").filter(
+    rows = ApprovalRequest.objects.select_related("namespace", "table__namespace").filter(
         status=ApprovalStatus.PENDING, expires_at__gt=timezone.now()
     )
     rows = rows.exclude(requester=actor.name)
@@ -82,29 +82,40 @@ def waiting_for(actor: Principal) -> "QuerySet[ApprovalRequest]":
         function="monodon_held",
         output_field=IntegerField(),
     )
+    managed = Q(table__owner__in=actor.names) | Q(
+        table__in=Grant.objects.valid()
+        .filter(principal__in=actor.ids, table__isnull=False)
+        .annotate(part=F("mask").bitand(int(Privilege.MANAGE)))
+        .filter(part__gt=0)
+        .values("table")
+    )
     manage = F("held").bitand(int(Privilege.MANAGE))
-    return rows.annotate(held=held).annotate(manage=manage).filter(manage__gt=0)
+    return rows.annotate(held=held).annotate(manage=manage).filter(Q(manage__gt=0) | managed)
 
 
 def visible(actor: Principal) -> "QuerySet[ApprovalRequest]":
     """Requests that the actor made, and requests on targets that they may browse."""
-    rows = ApprovalRequest.objects.select_related("namespace")
+    rows = ApprovalRequest.objects.select_related("namespace", "table__namespace")
     if actor.holds_everywhere(Privilege.BROWSE):
         return rows
     # Not of namespaces that are only traversable, of which only the name is visible.
-    return rows.filter(Q(requester=actor.name) | access.visible_contents(actor))
+    is_own_table = Q(table__owner__in=actor.names)
+    return rows.filter(Q(requester=actor.name) | is_own_table | access.visible_contents(actor))
 
 
-def approve(*, actor: Principal, request: int, reason: str = "") -> ApprovalRequest:
+def approve(
+    *, actor: Principal, request: int, reason: str = "", days: int | None = None
+) -> ApprovalRequest:
     """Approve a request and run its operation as the requester, with all checks repeated.
 
+    A request for access is granted with the privileges of the approver, for ``days`` days if given.
     Returns the request. Raises ApprovalNotFound, PermissionDenied (also for the requester),
     InvalidApprovalState if the request is closed, ApprovalOutdated if the target changed, and the
     errors of the operation.
     """
     find_approval(actor=actor, request=request)
     committed = commit(
-        [approval_operations.ApproveRequest(request=request, reason=reason)], actor=actor
+        [approval_operations.ApproveRequest(request=request, reason=reason, days=days)], actor=actor
     )
     return cast(ApprovalRequest, committed.results[0])
 

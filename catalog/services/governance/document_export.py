@@ -141,7 +141,9 @@ class GovernanceState:
         for assignment in assignments.order_by("definition__key", "value"):
             of_column = self._labels.setdefault((*_key(assignment), assignment.column), {})
             of_column.setdefault(assignment.definition.key, []).append(assignment.value)
-        for grant in Grant.objects.filter(**targets).select_related("principal"):
+        # Documents describe a lasting state, and applying one leaves grants that expire as they are.
+        lasting = Grant.objects.filter(**targets, expires_at=None)
+        for grant in lasting.select_related("principal"):
             words = essence(grant.privileges)
             self._grants.setdefault(_key(grant), {})[grant.principal.name] = words
         for policy in MaintenancePolicy.objects.filter(**targets):

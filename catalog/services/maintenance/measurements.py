@@ -22,7 +22,7 @@ from catalog.errors import (
     TableHasNoData,
     TableNotFound,
 )
-from catalog.identifiers import Identifier
+from catalog.identifiers import Identifier, label
 from catalog.models import (
     Job,
     JobStatus,
@@ -38,7 +38,7 @@ from catalog.planning import Planned, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
 from catalog.read_costs import Cost
-from catalog.services.engine import locks
+from catalog.services.engine import audit_records, locks
 from catalog.services.maintenance import (
     iceberg_statistics,
     lance_actions,
@@ -111,9 +111,12 @@ def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     """Measure a table now and record the measurement. Raises TableNotFound, TableHasNoData."""
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
-    health = _record(plan(actor=actor, table=table), now)
-    if health is None:
-        raise TableNotFound(table)
+    planned = plan(actor=actor, table=table)
+    with transaction.atomic():
+        health = _record(planned, now)
+        if health is None:
+            raise TableNotFound(table)
+        audit_records.record(actor, "table.measure", label(table), table=health.table)
     return health
 
 

@@ -150,6 +150,7 @@ _REACH = """
             FROM unnest(monodon_passages(%s::bigint[], %s::text[], %s::bigint[])) passage
         UNION SELECT ':d:' || table_id FROM catalog_grant
             WHERE principal_id = ANY(%s::bigint[]) AND table_id IS NOT NULL
+                AND (expires_at IS NULL OR expires_at > now())
         UNION SELECT ':d:' || pk FROM unnest(%s::bigint[]) pk
         UNION SELECT unnest(%s::text[])
     ) AS reach (mark)

@@ -90,7 +90,7 @@ class GatedOperation(Operation):
             digest=self._digest(draft, actor),
             expires_at=timezone.now() + timedelta(days=settings.MONODON_APPROVAL_DAYS),
         )
-        error.ask(_save(request, actor))
+        error.ask(save(request, actor))
 
     def stored(self) -> dict[str, Any]:
         """Return the operation as JSON, from which ``restored`` creates it again."""
@@ -112,7 +112,7 @@ class GatedOperation(Operation):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _save(request: ApprovalRequest, actor: Principal) -> int:
+def save(request: ApprovalRequest, actor: Principal) -> int:
     """Save a request; return its number, or that of a pending request for the same operation."""
     same = ApprovalRequest.objects.filter(digest=request.digest, status=ApprovalStatus.PENDING)
     same.filter(expires_at__lte=timezone.now()).update(status=ApprovalStatus.EXPIRED)

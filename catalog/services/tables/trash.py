@@ -331,6 +331,6 @@ def _held(actor: Principal, namespace: Namespace, table: Table | None) -> Privil
     if table is not None and table.owner in actor.names:
         held = Privilege.ALL
     elif table is not None:
-        for grant in Grant.objects.on(table).filter(principal__in=actor.ids):
+        for grant in Grant.objects.valid().on(table).filter(principal__in=actor.ids):
             held |= grant.privileges
     return held & actor.ceiling

@@ -1,0 +1,78 @@
+"""Suggestions for fields in which users type names of principals, namespaces or tables."""
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import Http404, HttpRequest, JsonResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+
+from catalog import access
+from catalog.admin.actor import actor
+from catalog.admin.paging import word
+from catalog.identifiers import digest
+from catalog.models import Namespace, Principal, PrincipalKind, Table
+from catalog.privileges import Privilege
+
+_MOST = 12
+
+
+def urls() -> list[URLPattern]:
+    return [path("<slug:kind>/", admin.site.admin_view(_view), name="suggest")]
+
+
+def may_name_principals(request: HttpRequest) -> bool:
+    """True for users who grant privileges or set owners somewhere, and so have to name principals."""
+    principal = actor(request)
+    return access.holds_somewhere(principal, Privilege.GRANT) or access.holds_somewhere(
+        principal, Privilege.MANAGE
+    )
+
+
+def _view(request: HttpRequest, kind: str) -> HttpResponseBase:
+    text = word(request, "q").strip()
+    if kind in {"principals", "groups"}:
+        if not may_name_principals(request):
+            raise PermissionDenied
+        names = _principals(text, kind == "groups")
+    elif kind == "namespaces":
+        names = _namespaces(request, text)
+    elif kind == "objects":
+        names = [*_namespaces(request, text), *_tables(request, text)]
+    else:
+        raise Http404
+    return JsonResponse({"names": names[:_MOST]})
+
+
+def _principals(text: str, only_groups: bool) -> list[str]:
+    rows = Principal.objects.filter(is_active=True)
+    if only_groups:
+        rows = rows.filter(kind=PrincipalKind.GROUP)
+    if text:
+        # A name is suggested with and without the prefix of its kind.
+        bare = Q(name__startswith=f"user:{text}") | Q(name__startswith=f"group:{text}")
+        rows = rows.filter(Q(name__startswith=text) | bare)
+    return list(rows.order_by("name").values_list("name", flat=True)[:_MOST])
+
+
+def _split(text: str) -> tuple[tuple[str, ...], str]:
+    """The namespace that is already typed, and the beginning of the next name."""
+    *path, start = text.replace("$", ".").split(".")
+    return tuple(path), start
+
+
+def _namespaces(request: HttpRequest, text: str) -> list[str]:
+    above, start = _split(text)
+    rows = Namespace.objects.live().filter(
+        access.visible_namespaces(actor(request)), parent__digest=digest(above)
+    )
+    return [str(row) for row in rows.filter(name__startswith=start).order_by("name")[:_MOST]]
+
+
+def _tables(request: HttpRequest, text: str) -> list[str]:
+    above, start = _split(text)
+    rows = Table.objects.present().filter(
+        access.visible_tables(actor(request)), namespace__digest=digest(above)
+    )
+    rows = rows.filter(name__startswith=start).select_related("namespace")
+    return [str(row) for row in rows.order_by("name")[:_MOST]]

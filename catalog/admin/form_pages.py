@@ -1,0 +1,69 @@
+"""Pages of the admin outside a model, and pages with one form that calls a service."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+
+from catalog.errors import CatalogError
+
+
+def sent(request: HttpRequest) -> QueryDict | None:
+    """The submitted form data; None for a GET request."""
+    return request.POST if request.method == "POST" else None
+
+
+def refuse(request: HttpRequest, error: CatalogError) -> None:
+    """Show the message of an error, and its detail, to the user."""
+    text = error.message
+    messages.error(request, f"{text}. {error.detail}" if error.detail else text)
+
+
+def render(
+    request: HttpRequest, template: str, context: dict[str, Any], status: int = 200
+) -> HttpResponse:
+    """A page with the sidebar and the header of the admin."""
+    request.current_app = admin.site.name
+    shared = admin.site.each_context(request)
+    return TemplateResponse(request, template, shared | context, status=status)
+
+
+def ask(
+    request: HttpRequest,
+    *,
+    title: str,
+    submit: str,
+    call: Callable[[Any], HttpResponseBase],
+    back: str,
+    form: forms.Form | None = None,
+    text: str = "",
+    danger: bool = False,
+    original: Model | None = None,
+    opts: Any = None,
+) -> HttpResponseBase:
+    """Show the form until it is valid and ``call`` succeeds. A CatalogError becomes a message.
+
+    ``back`` is the URL of the button that leaves the form.
+    """
+    form = form or forms.Form(sent(request))
+    if form.is_valid():
+        try:
+            return call(form.cleaned_data)
+        except CatalogError as error:
+            refuse(request, error)
+    context = {
+        "title": title,
+        "form": form,
+        "text": text,
+        "submit_text": submit,
+        "danger": danger,
+        "back": back,
+        "original": original,
+        "opts": opts,
+    }
+    return render(request, "admin/catalog/form.html", context)

@@ -1,0 +1,140 @@
+"""Clients of LanceDB's remote protocol that the tests install: TypeScript, older Python, LangChain."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import pytest
+
+from tests.engines import toolkit
+from tests.engines.toolkit import Missing
+from tests.live import LiveServer
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
+PROGRAMS = Path(__file__).with_name("program")
+OLDEST = ("lancedb==0.20.0", "pandas")
+NODE = ("@lancedb/lancedb@0.39.0", "apache-arrow@18.1.0")
+LANGCHAIN = ("langchain-community==0.4.2", "langchain-core==1.7.2", "lancedb==0.40.0", "pandas")
+_INSTALL_SECONDS = 900
+COMMON = {
+    "create": 4,
+    "empty": 0,
+    "names": ["animals", "empty"],
+    "search": [3, 4],
+    "filter": [4],
+    "alias": [6],
+    "stats": 5,
+    "text": [3],
+    "columns": ["id", "name", "vector"],
+    "checkout": 4,
+    "drop": ["animals"],
+}
+
+
+def python_packages(*requirements: str) -> Path:
+    """A directory with packages for this Python, which is kept."""
+    target = toolkit.cache(requirements[0].replace("==", "-")) / "packages"
+    if not target.exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", f"{target}.new"]
+        _install([*command, *requirements])
+        Path(f"{target}.new").rename(target)
+    return target
+
+
+def node_packages() -> Path:
+    """A directory with the packages for Node.js, which is kept."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        raise Missing("Node.js is not installed")
+    target = toolkit.cache("lancedb-node")
+    if not (target / "done").exists():
+        _install(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(target), *NODE])
+        (target / "done").touch()
+    return target
+
+
+def _install(command: list[str]) -> None:
+    try:
+        subprocess.run(
+            toolkit.polite(command), check=True, timeout=_INSTALL_SECONDS, capture_output=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Missing(f"{command[0]} cannot install {command[-1]}: {error}") from None
+
+
+def run(server: LiveServer, database: str, *command: str, **options: Any) -> str:
+    """The output of a program that gets the server, the key, and the name of a new database."""
+    lancedb.connect_catalog(server.url, api_key=server.key).create_database(database)
+    arguments = [*command, server.url, server.key, database]
+    ended = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=300, check=False, **options
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def steps(output: str) -> dict[str, Any]:
+    return dict(json.loads(line) for line in output.splitlines())
+
+
+def test_typescript(server: LiveServer) -> None:
+    toolkit.require(node_packages)
+    program = node_packages() / "walk.mjs"
+    shutil.copy(PROGRAMS / "walk.mjs", program)
+    results = steps(run(server, "typescript", "node", str(program)))
+    assert "already exists" in results.pop("exists")["error"]
+    assert "was not found" in results.pop("missing")["error"]
+    assert results == COMMON | {
+        "exist_ok": 4,
+        "schema": ["id: Float64", "name: Utf8", "vector: FixedSizeList[2]<Float32>"],
+        "add": 2,
+        "update": 1,
+        "delete": 4,
+        "merge": 1,
+        "count": 3,
+        "scan": [1, 3, 4, 5, 6],
+        "plan": True,
+        "fts index": None,
+        "btree": None,
+        "wait": None,
+        "indices": ["id_idx", "name_idx"],
+        "drop index": None,
+        "tags": [2, []],
+        "versions": 11,
+        "restore": 4,
+    }
+
+
+@pytest.mark.parametrize("requirements", [OLDEST], ids=lambda names: names[0])
+def test_older_python_clients(server: LiveServer, requirements: tuple[str, ...]) -> None:
+    toolkit.require(lambda: python_packages(*requirements))
+    environment = {"PYTHONPATH": str(python_packages(*requirements)), "PATH": ""}
+    program = PROGRAMS / "walk.py"
+    results = steps(run(server, "older", sys.executable, str(program), env=environment))
+    assert "already exists" in results.pop("exists")["error"]
+    assert "was not found" in results.pop("missing")["error"]
+    assert results == COMMON | {
+        "open": ["id", "name", "vector"],
+        "rows": 5,
+        "several": [1, 3],
+        "scan": [4, 5, 6],
+        "indexes": ["id_idx", "name_idx"],
+        "hybrid": [3],
+        "versions": 10,
+    }
+
+
+def test_langchain(server: LiveServer) -> None:
+    toolkit.require(lambda: python_packages(*LANGCHAIN))
+    environment = {"PYTHONPATH": str(python_packages(*LANGCHAIN)), "PATH": ""}
+    program = PROGRAMS / "texts.py"
+    output = run(server, "texts", sys.executable, str(program), env=environment)
+    assert output.splitlines() == [
+        "3 a zebra at the zoo",
+        "2 an orca in the ocean",
+        "1 a narwhal in the sea",
+        "3",
+    ]
