@@ -23,20 +23,8 @@ from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells, contacts, form_pages
 from catalog.admin.actor import actor, is_administrator
-from catalog.admin.form_pages import refuse, sent
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
-
-__all__ = [
-    "Page",
-    "Panel",
-    "ReadOnlyAdmin",
-    "SingleChoiceFilter",
-    "Tab",
-    "button",
-    "refuse",
-    "sent",
-]
 
 
 def button(
