@@ -28,12 +28,12 @@ class _OrdinaryWay(Exception):
 class _Request:
     """The parts of a request that authentication and logging use."""
 
-    __slots__ = ("META", "actor_name", "method", "operation", "path", "request_id")
+    __slots__ = ("META", "actor_name", "method", "operation", "path", "path_info", "request_id")
 
     def __init__(self, environ: dict[str, Any]) -> None:
         self.META = environ
         self.method = "GET"
-        self.path = environ["PATH_INFO"]
+        self.path = self.path_info = environ["PATH_INFO"]
         self.operation = LoadTable.__name__
 
 
