@@ -1,17 +1,24 @@
 """Metrics of jobs, workers and beat, read from the database, and of queues, read from the broker."""
 
+from collections import defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
 
 from celery import current_app
 from django.conf import settings
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Max
 from django.db.models.functions import Extract, Now
+from django.utils import timezone
 from kombu.exceptions import OperationalError
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from catalog.models import Heartbeat
 from catalog.services.engine import processes
 from catalog.services.maintenance import job_control
+from catalog.services.maintenance.job_control import Tally
+
+_MAX_JUDGED = 20_000
+"""The newest jobs whose plans are counted."""
 
 
 def jobs() -> Iterator[Metric]:
@@ -34,6 +41,24 @@ def jobs() -> Iterator[Metric]:
         "Time for which the oldest job that is due has waited for a worker.",
         value=job_control.oldest_due_seconds(),
     )
+
+
+def plans() -> Iterator[Metric]:
+    activity = job_control.count_activity(
+        since=timezone.now() - timedelta(days=1), limit=_MAX_JUDGED
+    )
+    totals: dict[str, Tally] = defaultdict(Tally)
+    for (_, kind), tally in activity.tallies.items():
+        totals[kind].add(tally)
+    family = GaugeMetricFamily(
+        "monodon_maintenance_plans_last_day",
+        "Maintenance jobs of the last day whose files and bytes were within 10 % of the plan, or not.",
+        labels=["kind", "result"],
+    )
+    for kind, tally in sorted(totals.items()):
+        family.add_metric([kind, "kept"], tally.plans_kept)
+        family.add_metric([kind, "broken"], tally.plans_broken)
+    yield family
 
 
 def workers() -> Iterator[Metric]:

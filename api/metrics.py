@@ -125,6 +125,7 @@ STATE = (
     _webhooks,
     _health,
     background_metrics.jobs,
+    background_metrics.plans,
     background_metrics.workers,
     background_metrics.queues,
 )

@@ -16,6 +16,8 @@ from api.iceberg.views.tables import LoadTable, known_tags, tag_of
 from api.middleware import RequestMiddleware
 from catalog.errors import CatalogError
 from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.tables import usage
+from catalog.services.tables.usage import Read
 
 _WANTED = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
 """The parameter ``snapshots`` in the form of the clients."""
@@ -28,7 +30,10 @@ class _OrdinaryWay(Exception):
 class _Request:
     """The parts of a request that authentication and logging use."""
 
-    __slots__ = ("META", "actor_name", "method", "operation", "path", "path_info", "request_id")
+    __slots__ = (
+        *("META", "actor_name", "method", "operation", "path", "path_info", "request_id"),
+        "urlconf",
+    )
 
     def __init__(self, environ: dict[str, Any]) -> None:
         self.META = environ
@@ -75,6 +80,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
     tags = known_tags(meta["HTTP_IF_NONE_MATCH"], snapshots)
     if etag is None or not ("*" in tags or etag in tags):
         raise _OrdinaryWay
+    usage.count(actor, identifier, Read.LOAD)
     return cast(HttpResponse, _NotModified(tag_of(etag, snapshots)))
 
 

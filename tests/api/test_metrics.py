@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from api import metrics, middleware
 from api.iceberg import urls as iceberg_urls
 from api.lance import urls as lance_urls
-from catalog.models import DeliveryStatus, TableHealth, Webhook, WebhookDelivery
+from catalog.models import DeliveryStatus, Job, TableHealth, Webhook, WebhookDelivery
 from catalog.services.audit import chain
 from monodon.client.operations import ManagementOperations
 from tests.factories import make_namespace, make_root, make_table
@@ -138,3 +138,20 @@ def test_liveness_needs_no_database():
     """Without the mark django_db, a query would fail."""
     response = Client().get("/health/live")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.django_db
+def test_kept_and_broken_plans_are_counted(warehouse):
+    make_root()
+    table = make_table("ws", "t")
+    for is_plan_kept in (True, True, False):
+        Job.objects.create(
+            kind="compact",
+            table=table,
+            status="succeeded",
+            finished_at=timezone.now(),
+            result={"promise": {"kept": is_plan_kept}},
+        )
+    name = "monodon_maintenance_plans_last_day"
+    assert value(f'{name}{{kind="compact",result="kept"}}') == 2
+    assert value(f'{name}{{kind="compact",result="broken"}}') == 1

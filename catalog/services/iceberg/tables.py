@@ -122,10 +122,7 @@ def find_etag(*, actor: Principal, table: Identifier) -> str | None:
     cursor = hot_cursor()
     cursor.execute(_ETAG, [str(digest(table))])
     row = cursor.fetchone()
-    if row is None:
-        return None
-    usage.count(actor, table, Read.LOAD)
-    return str(row[0])
+    return None if row is None else row[0]
 
 
 _HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <> 'dropped'"

@@ -16,6 +16,7 @@ from catalog.errors import InvalidInput, InvalidJobState, JobNotFound
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobEvent, JobStatus, TransactionStatus
 from catalog.privileges import Privilege
+from catalog.services.engine.database_clock import database_now
 from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.maintenance import scheduler
 from catalog.services.tables import tables
@@ -256,7 +257,7 @@ def _counted(rows: "QuerySet[Job]") -> _Counts:
 def oldest_due_seconds() -> float:
     """Time for which the oldest job that is due has waited; 0 if there is none."""
     due = Job.objects.filter(
-        Q(lease_until=None) | Q(lease_until__lt=timezone.now()), status=JobStatus.QUEUED
+        Q(lease_until=None) | Q(lease_until__lt=database_now()), status=JobStatus.QUEUED
     )
     oldest = due.aggregate(oldest=Min(Coalesce("lease_until", "created_at")))["oldest"]
     return 0.0 if oldest is None else (timezone.now() - oldest).total_seconds()

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
-from prometheus_client import Counter
 
 from catalog import maintenance_actions
 from catalog.errors import (
@@ -41,11 +40,6 @@ from catalog.storage import locations, stores
 from catalog.storage.outages import availability
 
 log = logging.getLogger("monodon.jobs")
-PLANS = Counter(
-    "monodon_maintenance_plans",
-    "Maintenance jobs whose files and bytes were within 10 % of the plan, or not.",
-    ["kind", "result"],
-)
 
 _RENEW_EVERY = 500  # files between two renewals of the lease
 _RETRYABLE = (CommitConflict, OutcomeUnknown, ServiceUnavailable)
@@ -108,7 +102,6 @@ def _judge_plan(job: Job, result: dict[str, Any]) -> None:
     if promise is None:
         return
     result["promise"] = promise
-    PLANS.labels(kind=job.kind, result="kept" if promise["kept"] else "broken").inc()
     if not promise["kept"]:
         text = f"the result differs from the plan: {promises.describe(promise)}"
         jobs.log_event(job, text, JobEvent.Level.WARNING, promise["figures"])

@@ -110,10 +110,10 @@ def reads_per_day(table: Table) -> float | None:
         return None
     since = max(first, table.created_at.astimezone(UTC).date())
     days = min((today - since).days + 1, DAYS)
-    reads = max(totals["loads"] or 0, (totals["scans"] or 0) + (totals["queries"] or 0))
+    reads = int(max(totals["loads"] or 0, (totals["scans"] or 0) + (totals["queries"] or 0)))
     if not reads and days < DAYS:
         return None
-    return round(float(reads) / days, 2)
+    return round(reads / days, 2)
 
 
 def delete_old() -> int:

@@ -45,8 +45,7 @@ def test_reads_of_a_lance_table_are_counted():
 def test_loads_and_scan_reports_of_an_iceberg_table_are_counted():
     make_iceberg_table("ws", "t")
     for _ in range(2):
-        loaded = iceberg_tables.load_table(actor=ADA, table=("ws", "t"))
-    assert iceberg_tables.find_etag(actor=ADA, table=("ws", "t")) == loaded.etag
+        iceberg_tables.load_table(actor=ADA, table=("ws", "t"))
     report = {"table-name": "ws.t", "snapshot-id": -1, "metrics": {}}
     scan = {"report-type": "scan-report", "schema-id": 0, "filter": True}
     scan |= {"projected-field-ids": [], "projected-field-names": []}
@@ -54,7 +53,7 @@ def test_loads_and_scan_reports_of_an_iceberg_table_are_counted():
     for more in (scan, commit):
         metrics_reports.report_metrics(actor=ADA, table=("ws", "t"), report=report | more)
     usage.flush()
-    assert stored() == [(3, 1, 0)]
+    assert stored() == [(2, 1, 0)]
 
 
 def test_counts_of_processes_are_added():
