@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -44,7 +45,7 @@ class Reporter:
     def _run(self) -> None:
         is_first = True
         while not self._ended.is_set():
-            is_first = not self._try(lambda first=is_first: self._report(first)) and is_first
+            is_first = not self._try(partial(self._report, is_first)) and is_first
             self._ended.wait(processes.SECONDS)
         self._try(lambda: processes.forget(self._name))
 

@@ -87,9 +87,9 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=inherited
-            | environment
-            | {
+            env={
+                **inherited,
+                **environment,
                 "PYSPARK_SUBMIT_ARGS": shlex.join(submit),
                 "MONODON_SPARK_DIRECTORY": str(self._directory),
             },

@@ -225,7 +225,7 @@ class Upkeep:
                 environment = process.environ()
             except psutil.Error:
                 continue
-            if environment.get("MONODON_JOB") and environment.get("MONODON_HOME") == str(
+            if "MONODON_SPARK_DIRECTORY" in environment and environment.get("MONODON_HOME") == str(
                 self.server.home
             ):
                 pids.append(process)

@@ -20,9 +20,9 @@ def has_room(pk: int) -> bool:
     place.
     """
     row = Job.objects.filter(pk=pk).exclude(limit_key="").values_list("limit_key", "limit").first()
-    if row is None or row[1] is None:
+    key, limit = row or ("", None)
+    if limit is None:
         return True
-    key, limit = row
     locks.lock_key(f"jobs of {key}")
     return Job.objects.filter(limit_key=key, status=JobStatus.RUNNING).count() < limit
 

@@ -6,26 +6,29 @@ from typing import Any
 import pytest
 from django.contrib.messages import get_messages
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog.access import SYSTEM, Principal
 from catalog.models import (
+    Heartbeat,
     Job,
     JobEvent,
     JobKind,
     JobStatus,
+    ProcessRole,
     Table,
     TransactionStatus,
     TrashItem,
 )
 from catalog.privileges import Privilege
-from catalog.services.engine import jobs
+from catalog.services.engine import jobs, processes
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import table_operations
-from tests.factories import make_table, make_version, unchanged
+from tests.factories import make_iceberg_table, make_table, make_version, unchanged
 
 LIST = "/admin/catalog/job/"
 
@@ -429,3 +432,67 @@ def test_buttons_require_privileges(sign_in, browser, table, action):
     assert url(row, action) not in text(bob.get(url(row)))
     with unchanged():
         assert bob.post(url(row, action)).status_code == 403
+
+
+# --- stages and engines --------------------------------------------------------------------------
+
+
+def test_the_page_shows_stages_with_their_durations_and_the_engine(table, browser):
+    job = end(
+        start(),
+        JobStatus.SUCCEEDED,
+        engine="spark",
+        engine_reason="2.0 GB must be rewritten, more than 'spark_above' (1.0 GB)",
+        spark_ui="http://127.0.0.1:4040",
+    )
+    began = job.finished_at - timedelta(seconds=20)
+    Job.objects.filter(pk=job.pk).update(
+        stages=[
+            {"name": "planning", "began_at": (began - timedelta(seconds=5)).isoformat()},
+            {"name": "rewriting", "began_at": began.isoformat(), "bytes": 3 * 1024**2},
+        ]
+    )
+    page = browser.get(f"{LIST}{job.pk}/change/").content.decode()
+    stages = page.partition("Stages")[2].partition("Log")[0]
+    assert stages.index("planning") < stages.index("rewriting")
+    assert "5.0 s" in stages
+    assert "20.0 s" in stages
+    assert "3.0" in stages
+    assert "more than &#x27;spark_above&#x27; (1.0 GB)" in page
+    assert 'href="http://127.0.0.1:4040"' in page
+
+
+def test_a_url_of_spark_that_is_no_web_page_is_not_a_link(table, browser):
+    job = end(start(), JobStatus.SUCCEEDED, engine="spark", spark_ui="javascript:alert(1)")
+    assert "javascript:" not in browser.get(f"{LIST}{job.pk}/change/").content.decode()
+
+
+def test_the_progress_of_a_running_job_names_its_stage(table, browser):
+    job = start(
+        status=JobStatus.RUNNING,
+        started_at=timezone.now(),
+        stages=[
+            {"name": "rewriting", "began_at": timezone.now().isoformat(), "bytes": 5 * 1024**2}
+        ],
+    )
+    fragment = browser.get(f"{LIST}{job.pk}/progress/").content.decode()
+    assert "rewriting, 5.0" in fragment
+
+
+def test_kinds_that_no_worker_can_run_have_no_buttons(browser):
+    row = make_iceberg_table("prod", "ice")
+    url = f"/admin/catalog/table/{row.pk}/change/?tab=maintenance"
+    assert "/compact/" in browser.get(url).content.decode()
+    processes.report(
+        Heartbeat(
+            name="jobs@a",
+            role=ProcessRole.JOB_WORKER,
+            seen_at=Now(),
+            started_at=Now(),
+            missing_for_iceberg="Spark needs Java 17 to 23, and none is installed",
+        )
+    )
+    page = browser.get(url).content.decode()
+    assert "/compact/" not in page
+    assert "Spark needs Java 17 to 23, and none is installed" in page
+    assert "/measure/" in page
