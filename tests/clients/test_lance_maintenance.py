@@ -21,7 +21,7 @@ from tests.live import LiveServer
 from tests.stores.fixtures import MakeLiveProfile, bind
 from tests.stores.s3 import Moto
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 SCRIPT = Path("tasks/jobs/lance_compact.py").resolve()
 CONF = "spark.driver.memory=1g 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1'"
 ROWS = 20 * 1024
@@ -140,7 +140,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
