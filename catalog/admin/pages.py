@@ -23,20 +23,8 @@ from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells, contacts, form_pages
 from catalog.admin.actor import actor, is_administrator
-from catalog.admin.form_pages import refuse, sent
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
-
-__all__ = [
-    "Page",
-    "Panel",
-    "ReadOnlyAdmin",
-    "SingleChoiceFilter",
-    "Tab",
-    "button",
-    "refuse",
-    "sent",
-]
 
 
 def button(
@@ -310,10 +298,9 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
-        rows = self.only_visible(request, rows)
-        field = self.opts.pk
         try:
-            return rows.get(pk=field.to_python(unquote(object_id)))
+            key = self.opts.pk.to_python(unquote(object_id))
+            return self.only_visible(request, rows).get(pk=key)
         except (self.model.DoesNotExist, forms.ValidationError, ValueError, OverflowError):
             return None
 

@@ -98,7 +98,7 @@ def test_content_tree_and_menus_are_reachable_by_keyboard(
     page.get_by_role("link", name="nyc.airports").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="nyc.airports")).to_be_visible()
-    menu = page.get_by_role("button", name="Annotate", exact=True)
+    menu = page.get_by_role("button", name="More", exact=True)
     menu.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="Description and owner", exact=True)).to_be_visible()

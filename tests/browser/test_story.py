@@ -114,7 +114,7 @@ def drop_and_bring_back(page: Page, screen: Callable[..., None]) -> None:
 
 def purge_with_two_people(ada: Page, sign_in: SignIn, screen: Callable[..., None]) -> None:
     ada.goto("/admin/catalog/namespace/")
-    ada.get_by_role("link", name="nyc", exact=True).click()
+    ada.locator("#content").get_by_role("link", name="nyc", exact=True).click()
     press(ada, "Retention and approvals")
     ada.get_by_text(re.compile("Require approval for purg", re.IGNORECASE)).click()
     ada.get_by_role("button", name="Save").click()

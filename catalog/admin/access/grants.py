@@ -21,7 +21,8 @@ from catalog import access
 from catalog.access import On
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab, refuse, sent
+from catalog.admin.form_pages import refuse, sent
+from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab
 from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState

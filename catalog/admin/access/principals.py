@@ -13,7 +13,8 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from catalog.admin import cells
 from catalog.admin.access import api_keys
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.admin.paging import PANEL_SIZE
 from catalog.models import Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import Privilege

@@ -17,7 +17,8 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from catalog.admin.actor import AdministratorsOnly, actor
-from catalog.admin.pages import InfinitePaginator, refuse
+from catalog.admin.form_pages import refuse
+from catalog.admin.pages import InfinitePaginator
 from catalog.errors import CatalogError
 from catalog.services.access import users
 

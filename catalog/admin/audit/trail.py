@@ -29,7 +29,8 @@ from catalog.admin.audit.filters import (
     TransactionFilter,
     search,
 )
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, refuse
+from catalog.admin.form_pages import refuse
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction

@@ -16,8 +16,9 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.form_pages import sent
 from catalog.admin.governance import annotations as governance_annotations
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab
 from catalog.errors import NamespaceNotFound, TableNotFound
 from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
 from catalog.services.governance import annotations

@@ -15,7 +15,8 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from catalog import access
 from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, ReadOnlyAdmin, button, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.models import ApprovalRequest, ApprovalStatus
 from catalog.privileges import Privilege, essence
 from catalog.services.governance import access_requests, approvals

@@ -18,8 +18,9 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.form_pages import sent
 from catalog.admin.governance.annotations import LABEL_COLOURS
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.admin.search import search
 from catalog.models import LabelAssignment, LabelColour, LabelDefinition, LabelTarget
 from catalog.privileges import Privilege

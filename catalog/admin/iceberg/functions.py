@@ -17,8 +17,9 @@ from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.audit import trail as audit_trail
+from catalog.admin.form_pages import sent
 from catalog.admin.iceberg.function_forms import AddForm, ChangeForm
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.formats.iceberg import functions as format_
 from catalog.identifiers import digest, label
 from catalog.models import AuditEvent, Function, Namespace

@@ -19,7 +19,8 @@ from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import ReadOnlyAdmin, button, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import ReadOnlyAdmin, button
 from catalog.errors import CatalogError, TableNotFound
 from catalog.maintenance_actions import MaintenanceAction
 from catalog.models import Job, Table, TableHealth, TableState

@@ -14,7 +14,8 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from catalog import maintenance_actions
 from catalog.admin import cells, units
 from catalog.admin.actor import actor
-from catalog.admin.pages import Panel, ReadOnlyAdmin, refuse, sent
+from catalog.admin.form_pages import refuse, sent
+from catalog.admin.pages import Panel, ReadOnlyAdmin
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table, TableState

@@ -11,7 +11,8 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from catalog.admin import cells, units
 from catalog.admin.actor import actor
-from catalog.admin.pages import ReadOnlyAdmin, refuse, sent
+from catalog.admin.form_pages import refuse, sent
+from catalog.admin.pages import ReadOnlyAdmin
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import label
 from catalog.models import GuardedAction, Namespace, Table, TableState

@@ -11,7 +11,8 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from catalog.admin import cells
 from catalog.admin.actor import actor, is_administrator
-from catalog.admin.pages import ReadOnlyAdmin, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import ReadOnlyAdmin
 from catalog.errors import NamespaceNotFound
 from catalog.models import Namespace, StorageProfile
 from catalog.services.storage import profile_bindings

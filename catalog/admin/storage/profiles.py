@@ -14,7 +14,8 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button, sent
+from catalog.admin.form_pages import sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.admin.paging import number
 from catalog.admin.storage import presets, results
 from catalog.admin.storage.profile_forms import (

@@ -23,11 +23,12 @@ from catalog.admin.access import grants
 from catalog.admin.actor import actor, is_administrator
 from catalog.admin.audit import history
 from catalog.admin.audit import trail as audit_trail
+from catalog.admin.form_pages import sent
 from catalog.admin.governance import annotation_actions
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
 from catalog.admin.storage import namespace_storage

@@ -17,6 +17,7 @@ from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
+from catalog.admin.form_pages import sent
 from catalog.admin.governance import annotation_actions
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
@@ -27,7 +28,7 @@ from catalog.admin.maintenance import actions as maintenance_actions
 from catalog.admin.maintenance import health as maintenance_health
 from catalog.admin.maintenance.actions import MaintainActions
 from catalog.admin.maintenance.policies import table_policy
-from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button, sent
+from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import word
 from catalog.admin.recovery import protection
 from catalog.admin.tables import bulk, lineage, table_header
