@@ -43,7 +43,7 @@ def live(live_template: None, java: str) -> Iterator[LiveServer]:
 
 @pytest.fixture(params=["local", pytest.param("sts", marks=pytest.mark.engines)])
 def place(request: pytest.FixtureRequest, live: LiveServer) -> Callable[[str], None]:
-    """Creates a namespace: in local files, or in a store whose clients get credentials for 10 s."""
+    """Creates a namespace: in local files, or in a store whose clients get temporary credentials."""
 
     def create(namespace: str) -> None:
         live.client().create_namespace(m.CreateNamespaceRequest(id=[namespace]))
@@ -148,6 +148,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_the_script_commits_through_the_catalog(
     live: LiveServer, java: str, place: Callable[[str], None]
 ) -> None:
