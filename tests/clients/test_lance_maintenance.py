@@ -21,7 +21,7 @@ from tests.live import LiveServer
 from tests.stores.fixtures import MakeLiveProfile, bind
 from tests.stores.s3 import Moto
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 SCRIPT = Path("tasks/jobs/lance_compact.py").resolve()
 CONF = "spark.driver.memory=1g 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1'"
 ROWS = 20 * 1024
@@ -41,16 +41,19 @@ def live(live_template: None, java: str) -> Iterator[LiveServer]:
         yield server
 
 
-@pytest.fixture(params=["local", pytest.param("sts", marks=pytest.mark.engines)])
+LOCAL = pytest.param(0, id="local")
+
+
+@pytest.fixture(params=[LOCAL, pytest.param(10, id="sts", marks=pytest.mark.engines)])
 def place(request: pytest.FixtureRequest, live: LiveServer) -> Callable[[str], None]:
-    """Creates a namespace: in local files, or in a store whose clients get credentials for 10 s."""
+    """Creates a namespace: in local files, or in a store whose clients get credentials for so many seconds."""
 
     def create(namespace: str) -> None:
         live.client().create_namespace(m.CreateNamespaceRequest(id=[namespace]))
-        if request.param == "sts":
+        if request.param:
             store: Moto = request.getfixturevalue("moto_s3")
             make_live_profile: MakeLiveProfile = request.getfixturevalue("make_live_profile")
-            fields = {"client_access": "sts", "role": store.role, "lifetime_seconds": 10}
+            fields = {"client_access": "sts", "role": store.role, "lifetime_seconds": request.param}
             profile, _ = make_live_profile(live, store, **fields)
             bind(live, [namespace], profile)
             time.sleep(1.1)  # the server reads its profiles once a second
@@ -140,7 +143,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
@@ -148,6 +151,10 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
     return [json.loads(line) for line in lines]
 
 
+# Executors cannot renew credentials: those of a group must be valid until it ends.
+@pytest.mark.parametrize(
+    "place", [LOCAL, pytest.param(3600, id="sts", marks=pytest.mark.engines)], indirect=True
+)
 def test_the_script_commits_through_the_catalog(
     live: LiveServer, java: str, place: Callable[[str], None]
 ) -> None:
