@@ -26,7 +26,7 @@ from catalog.services.maintenance import measurements
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series of times for each counter
 _SECONDS = 10.0
-"""How long figures of the database are reused: several servers may scrape this one."""
+"""Seconds for which figures of the installation are reused: several servers may scrape this one."""
 
 
 def metrics(_: HttpRequest) -> HttpResponse:
@@ -39,33 +39,35 @@ def content() -> bytes:
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         processes = CollectorRegistry()
         MultiProcessCollector(processes)  # type: ignore[no-untyped-call]
-    state = CollectorRegistry()
-    state.register(_state)
-    text: bytes = generate_latest(processes) + generate_latest(state)
-    return text + background_metrics.export()
+    text: bytes = generate_latest(processes) + _installation.text()
+    return text
 
 
-class State(Collector):
-    """Figures of the database. Without a database, there is only ``monodon_database_up``."""
+class Installation:
+    """Figures of the whole installation, read at most once in some seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._figures: list[Metric] = []
+        self._text = b""
         self._until = 0.0
 
-    def collect(self) -> Iterator[Metric]:
+    def text(self) -> bytes:
         with self._lock:
             if time.monotonic() >= self._until:
-                self._figures = list(self._read())
+                registry = CollectorRegistry()
+                registry.register(_State())
+                self._text = generate_latest(registry)
                 self._until = time.monotonic() + _SECONDS
-            yield from self._figures
+            return self._text
 
     def forget(self) -> None:
-        """Read the figures again at the next request."""
         self._until = 0.0
 
-    @staticmethod
-    def _read() -> Iterator[Metric]:
+
+class _State(Collector):
+    """Figures of the database. Without a database, there is only ``monodon_database_up``."""
+
+    def collect(self) -> Iterator[Metric]:
         figures: list[Metric] = []
         try:
             with limits.fail_fast():
@@ -127,4 +129,9 @@ STATE = (
     background_metrics.queues,
 )
 """Functions that read figures of the database and the broker."""
-_state = State()
+_installation = Installation()
+
+
+def forget() -> None:
+    """Read the figures of the installation again at the next request."""
+    _installation.forget()

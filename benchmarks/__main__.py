@@ -1,15 +1,17 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects|lancedb]`."""
 
 import argparse
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks import (
     batches,
     compare,
     data,
     iceberg,
+    lancedb_remote,
     maintenance,
     object_stores,
     report,
@@ -19,22 +21,22 @@ from benchmarks import (
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
+MODULES: dict[str, Any] = {
+    "maintenance": maintenance,
+    "search": search,
+    "batches": batches,
+    "objects": object_stores,
+    "lancedb": lancedb_remote,
+}
+"""Sets that measure by themselves, with a short and a full size."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "set",
         nargs="?",
-        choices=[
-            "compare",
-            "data",
-            "scale",
-            "iceberg",
-            "maintenance",
-            "search",
-            "batches",
-            "objects",
-        ],
+        choices=["compare", "data", "scale", "iceberg", *MODULES],
         default="compare",
     )
     parser.add_argument(
@@ -53,19 +55,9 @@ def main() -> int:
         if arguments.set == "scale":
             scale.scale(arguments.directory, rounds=2 if arguments.quick else 5, connections=8)
             return 0
-        if arguments.set == "search":
-            search.measure(search.QUICK if arguments.quick else search.FULL, arguments.directory)
-            return 0
-        if arguments.set == "batches":
-            batches.measure(batches.QUICK if arguments.quick else batches.FULL, arguments.directory)
-            return 0
-        if arguments.set == "objects":
-            size = object_stores.QUICK if arguments.quick else object_stores.FULL
-            object_stores.measure(size, arguments.directory)
-            return 0
-        if arguments.set == "maintenance":
-            size = maintenance.QUICK if arguments.quick else maintenance.FULL
-            maintenance.measure(size, arguments.directory)
+        if arguments.set in MODULES:
+            module = MODULES[arguments.set]
+            module.measure(module.QUICK if arguments.quick else module.FULL, arguments.directory)
             return 0
         plan = (
             compare.Plan(operations, (8,), rounds=3, seconds=1)

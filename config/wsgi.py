@@ -75,7 +75,8 @@ class Handler(WSGIHandler):
     def resolve_request(self, request: HttpRequest) -> Any:
         path = request.path_info
         if database_header.selects_dialect(request):
-            return lancedb_urls.find(path) or super().resolve_request(request)
+            # Django would make these the routes of the thread, and only get_response resets that.
+            return lancedb_urls.find(path) or get_resolver(database_header.ROUTES).resolve(path)
         return lance_urls.find(path) or iceberg_urls.find(path) or super().resolve_request(request)
 
 
@@ -96,7 +97,8 @@ from catalog.storage import object_store  # noqa: E402, F401 -- before the first
 
 application = Handler()
 # Load every view now. Otherwise the first request would wait seconds.
-get_resolver().url_patterns  # noqa: B018
+for routes in (None, database_header.ROUTES):
+    get_resolver(routes).url_patterns  # noqa: B018
 # Loaded objects are permanent, so the collector need not traverse them again. Requests leave few
 # cycles.
 gc.collect()

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _DESCRIPTORS = Path("/dev/fd")
 _SCAN_SECONDS = 1.0
+_CALM_SECONDS = 3.0
+"""Seconds between scans while no limit of connections can be exceeded: only readers are checked then."""
 _SCAN_SHARE = 20
 """A scan may use one part in this number of the time."""
 _FULL = 0.8
@@ -111,10 +113,13 @@ class Guard:
         threading.Thread(target=self._run, name="connections", daemon=True).start()
 
     def _run(self) -> None:
+        scanned_at = float("-inf")
         while True:
             began = time.monotonic()
             try:
-                self.scan(began)
+                if began - scanned_at >= _CALM_SECONDS or _is_crowded():
+                    scanned_at = began
+                    self.scan(began)
             except OSError:
                 log.exception("The connections cannot be looked at")
             taken = time.monotonic() - began
@@ -175,6 +180,15 @@ class Guard:
                 log.warning("closed a connection of %s, which did not read its answer", address)
                 abort(connection)
         self._writes = writes
+
+
+def _is_crowded() -> bool:
+    """True if so many files are open that the connections may exceed a limit."""
+    limit = int(settings.MONODON_MAX_CONNECTIONS * _FULL)
+    most = settings.MONODON_CONNECTIONS_PER_ADDRESS
+    if most and not settings.MONODON_PROXIES:
+        limit = min(limit, most)
+    return sum(1 for _ in _DESCRIPTORS.iterdir()) > limit
 
 
 def _progress(connection: socket.socket) -> int | None:

@@ -28,6 +28,8 @@ _SINGLE = frozenset(
         "HTTP_IDEMPOTENCY_KEY",
         "HTTP_TRANSFER_ENCODING",
         "HTTP_X_API_KEY",
+        "HTTP_X_LANCEDB_DATABASE",
+        "HTTP_X_LANCEDB_DATABASE_PREFIX",
     }
 )
 """Headers that may occur only once, because a proxy might use another occurrence than this server."""

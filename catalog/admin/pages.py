@@ -298,10 +298,9 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def find(self, request: HttpRequest, object_id: str) -> Any:
         """The row of a page, or None."""
         rows = self.model._default_manager.select_related(*self.page_related)
-        rows = self.only_visible(request, rows)
-        field = self.opts.pk
         try:
-            return rows.get(pk=field.to_python(unquote(object_id)))
+            key = self.opts.pk.to_python(unquote(object_id))
+            return self.only_visible(request, rows).get(pk=key)
         except (self.model.DoesNotExist, forms.ValidationError, ValueError, OverflowError):
             return None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from django.db import connection
+from psycopg.conninfo import make_conninfo
 
 from catalog.errors import InvalidInput
 
@@ -19,28 +20,16 @@ def run(name: str, *arguments: str, stdin: IO[bytes] | None = None) -> None:
     connection.ensure_connection()
     assert connection.connection is not None  # noqa: S101 -- ensured above
     info = connection.connection.info
-    parameters = info.get_parameters() | {"options": ""}
-    environment = os.environ | {"PGPASSWORD": info.password} if info.password else os.environ
-    # Variables, not arguments: other users can read the arguments of a process.
-    variables = {
-        "host": "PGHOST",
-        "port": "PGPORT",
-        "user": "PGUSER",
-        "dbname": "PGDATABASE",
-        "passfile": "PGPASSFILE",
-        "sslmode": "PGSSLMODE",
-        "sslrootcert": "PGSSLROOTCERT",
-        "sslcert": "PGSSLCERT",
-        "sslkey": "PGSSLKEY",
-    }
-    environment = {**environment, "LC_ALL": "C"}
-    environment |= {
-        variables[key]: value for key, value in parameters.items() if value and key in variables
-    }
+    # Not the options, which limit the statements of requests. The password is in a variable, because other
+    # users can read the arguments of a process.
+    parameters = {key: value for key, value in info.get_parameters().items() if key != "options"}
+    environment = {**os.environ, "LC_ALL": "C"}
     environment.pop("PGOPTIONS", None)
+    if info.password:
+        environment["PGPASSWORD"] = info.password
     program = find(name, at_least=connection.pg_version // 10_000)  # type: ignore[attr-defined]
     result = subprocess.run(  # noqa: S603
-        [str(program), *arguments],
+        [str(program), *arguments, f"--dbname={make_conninfo(**parameters)}"],
         stdin=stdin if stdin is not None else subprocess.DEVNULL,
         capture_output=True,
         env=environment,

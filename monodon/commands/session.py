@@ -2,6 +2,7 @@
 
 import os
 import sys
+from urllib.parse import urlsplit
 
 import click
 
@@ -24,6 +25,11 @@ def login(app: App, *, url: str | None, name: str | None) -> None:
     address = (url or app.url or os.environ.get("MONODON_URL") or stored).rstrip("/")
     if "://" not in address:
         fail(f"'{address}' is not a URL such as https://catalog.example.com", 2)
+    parts = urlsplit(address)
+    if parts.scheme == "http" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        click.echo(
+            "The connection is not encrypted: others on the network can read the key.", err=True
+        )
     if sys.stdin.isatty():
         key = click.prompt("API key", hide_input=True, err=True)
     else:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
+from api import metrics
 from catalog.access import SYSTEM
 from catalog.models import PrincipalLevel
 from catalog.services.access import api_keys
@@ -38,3 +39,9 @@ def reader(db) -> Lance:
     """A client with the privilege to read, and no other."""
     _, key = api_keys.create_api_key(actor=SYSTEM, name="reader", level=PrincipalLevel.READ)
     return Lance(key)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_metrics() -> None:
+    """Figures in /metrics are reused for some seconds, and each test has another database."""
+    metrics.forget()

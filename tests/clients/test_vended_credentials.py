@@ -105,6 +105,41 @@ def test_pylance_renews_credentials(live: LiveServer, lake: tuple[str, str]) -> 
     assert reads > 20
 
 
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_a_thousand_reads_of_pylance_across_expiries(
+    live: LiveServer, lake: tuple[str, str]
+) -> None:
+    """Credentials are valid for 10 s; each read opens files, and half of them the table anew."""
+    namespace, profile = lake
+    live.manage(_SET_LIFETIME.format(name=profile, seconds=10))
+    time.sleep(_FRESH_SECONDS)
+    client, table = live.client(), [namespace, "t"]
+    lance.write_dataset(rows(1, 2), namespace_client=client, table_id=table, mode="create")
+    dataset = lance.dataset(namespace_client=client, table_id=table)
+    began = time.monotonic()
+    for number in range(1000):
+        if number % 2:
+            assert read_lance(client, table) == [1, 2]
+        else:
+            assert dataset.to_table()["n"].to_pylist() == [1, 2]
+        time.sleep(max(0.0, began + number * 0.06 - time.monotonic()))
+    assert time.monotonic() - began > 50, "there were fewer than five expiries"
+    assert _issued(live, table) >= 5
+
+
+def _issued(live: LiveServer, table: list[str]) -> int:
+    """How often the server has issued credentials for a table."""
+    with live.database() as database:
+        row = database.execute(
+            "SELECT count(*) FROM catalog_auditevent"
+            " WHERE action = 'credentials.issue' AND target = %s",
+            [".".join(table)],
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def connect(live: LiveServer, token: str, **properties: Any) -> RestCatalog:
     return pyice.connect(live.url, token=token, **properties)
 

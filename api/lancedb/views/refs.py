@@ -47,7 +47,7 @@ class ListTableTags(DatabaseOperation, lance.ListTableTags):
 class ListTableVersions(DatabaseOperation, lance_versions.ListTableVersions):
     """List the versions of a table.
 
-    The answer has the time of each version.
+    The answer has the time of each version. A request for a page gets the answer of the Lance protocol.
     """
 
     response_model = None  # type: ignore[assignment]
@@ -55,7 +55,9 @@ class ListTableVersions(DatabaseOperation, lance_versions.ListTableVersions):
 
     def handle(  # type: ignore[override]
         self, actor: Principal, body: m.ListTableVersionsRequest, *, id: Identifier
-    ) -> dict[str, list[dict[str, Any]]]:
+    ) -> dict[str, list[dict[str, Any]]] | m.ListTableVersionsResponse:
+        if self.query_values.keys() & {"limit", "page_token", "descending"}:
+            return super().handle(actor, body, id=id)
         branch = branch_name(self.query_values.get("branch", body.branch))
         answer: list[dict[str, Any]] = []
         token = None

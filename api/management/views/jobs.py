@@ -7,7 +7,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.management.serializers import maintenance as s
+from api.management.serializers import jobs as s
 from api.management.serializers.base import PageQuery
 from api.management.viewsets import ManagementViewSet
 from catalog import maintenance_actions

@@ -28,7 +28,6 @@ from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.tables import usage
-from catalog.services.tables.usage import Read
 
 Query = m.QueryTableRequest | m.AnalyzeTableQueryPlanRequest
 
@@ -59,10 +58,9 @@ class Rows:
 
 def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Snapshot:
     """Find the version to query. Raises the errors of ``datasets.find_snapshot``."""
-    snapshot = datasets.find_snapshot(
-        actor=actor, table=table, version=query.version, branch=branch
-    )
-    usage.count(actor, table, Read.QUERY)
+    version = query.version
+    snapshot = datasets.find_snapshot(actor=actor, table=table, version=version, branch=branch)
+    usage.count(actor, table, usage.Read.QUERY)
     return snapshot
 
 
@@ -92,7 +90,7 @@ def count_rows(
     """
     lance_sql.check(predicate or "")
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
-    usage.count(actor, table, Read.QUERY)
+    usage.count(actor, table, usage.Read.QUERY)
     with refusing(table):
         return int(dataset.count_rows(predicate or None))
 

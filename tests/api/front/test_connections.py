@@ -128,3 +128,15 @@ def test_clients_that_do_not_read_are_disconnected(listener: Listener, settings)
     with pytest.raises(BrokenPipeError):
         listener.accepted[1].send(b"more")
     del silent
+
+
+def test_many_connections_are_checked_more_often(settings):
+    settings.MONODON_MAX_CONNECTIONS = 100_000
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = 100_000
+    assert not connections._is_crowded()
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = 1
+    assert connections._is_crowded()
+    settings.MONODON_PROXIES = 1  # then the addresses are those of proxies
+    assert not connections._is_crowded()
+    settings.MONODON_MAX_CONNECTIONS = 1
+    assert connections._is_crowded()

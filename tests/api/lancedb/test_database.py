@@ -5,6 +5,8 @@ import uuid
 
 import pyarrow as pa
 import pytest
+from django.test import RequestFactory
+from django.urls import reverse
 
 from api.lance import urls as lance_urls
 from api.lancedb import urls
@@ -203,3 +205,19 @@ def test_the_same_request_in_two_dialects(client):
     for sender in (client, database):
         response = sender.call("POST", "/v1/table/ws$data/query", query)
         assert pa.ipc.open_file(response.content).read_all().schema.names == ["id"]
+
+
+def test_routes_of_the_dialect_are_not_those_of_later_requests(client):
+    """The live server resolves paths itself; its threads answer requests of all protocols."""
+    from config.wsgi import application
+
+    for path in ("/v1/table/t/index/a/stats", "/v1/nothing", "/v1/table/t/describe"):
+        request = RequestFactory().post(path, headers={"x-lancedb-database": "ws"})
+        view = application.resolve_request(request)[0]
+        assert issubclass(view.view_class, DatabaseOperation)
+        assert reverse("admin:index") == "/admin/"
+    request = RequestFactory().post("/v1/table/t/describe")
+    assert (
+        application.resolve_request(request)[0].view_class
+        is lance_urls.ROUTES["table/{id}/describe"]
+    )

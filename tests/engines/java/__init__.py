@@ -15,6 +15,7 @@ from tests.engines import toolkit
 DIRECTORY = Path(__file__).parent
 PROGRAM = DIRECTORY / "Orders.java"
 SIGNED_PROGRAM = DIRECTORY / "Signed.java"
+READS_PROGRAM = DIRECTORY / "Reads.java"
 VERSION = "1.11.0"
 COMPILER = Jar(
     "org.eclipse.jdt",
@@ -74,7 +75,7 @@ _OF_PYSPARK = (
     *("parquet-", "snappy-java-", "zstd-jni-", "commons-compress-", "jts-core-", "orc-"),
     *("log4j-api-", "log4j-core-", "log4j-slf4j2-impl-"),
 )
-_SECONDS = 180
+_SECONDS = 400
 
 
 def prepare(libraries: Sequence[Jar] = (*CORE, *_DATA)) -> None:
