@@ -45,7 +45,10 @@ def _open(tabs: Locator, name: str) -> None:
 
 
 def fill(page: Page, name: str, text: str) -> None:
-    page.get_by_role("textbox", name=re.compile(rf"^{name}\*?$")).fill(text)
+    label = re.compile(rf"^{name}\*?$")
+    # A field with suggestions is a combobox.
+    field = page.get_by_role("textbox", name=label).or_(page.get_by_role("combobox", name=label))
+    field.fill(text)
 
 
 def says(page: Page, text: str) -> None:

@@ -27,7 +27,13 @@ PAGES = (
     "/admin/catalog/materializedview/",
     "/admin/catalog/auditevent/",
     "/admin/catalog/job/",
+    "/admin/my-access/",
+    "/admin/my-access/keys/add/",
+    "/admin/my-access/request/",
+    "/admin/nothing-here/",
 )
+NARROW = ("/admin/my-access/", "/admin/my-access/request/", "/admin/nothing-here/")
+"""Pages that have no column that scrolls."""
 
 
 def test_axe_reports_no_violations(server: LiveServer, sign_in: SignIn) -> None:
@@ -41,6 +47,12 @@ def test_axe_reports_no_violations(server: LiveServer, sign_in: SignIn) -> None:
         expect(page.locator("h1")).to_have_count(1)
         if lines := violations(page):
             failures[path] = lines
+    page.set_viewport_size({"width": 390, "height": 800})
+    for path in (*NARROW, table):
+        page.goto(path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > 390:
+            failures[path] = [f"is {width} pixels wide on a screen of 390"]
     assert not failures, "\n".join(
         f"{path}: {line}" for path, lines in failures.items() for line in lines
     )
