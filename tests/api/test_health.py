@@ -75,7 +75,7 @@ def test_metrics_have_jobs_processes_and_queues():
             finished_at=now if number else None,
         )
     report("jobs@a", ProcessRole.JOB_WORKER)
-    metrics._state.forget()
+    metrics.forget()
     text = Client().get("/metrics").content.decode()
     values = dict(re.findall(r"^(monodon_\S+) (\S+)$", text, re.MULTILINE))
     assert values['monodon_jobs{engine="",kind="compact",status="queued"}'] == "1.0"

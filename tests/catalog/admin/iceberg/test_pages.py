@@ -361,13 +361,18 @@ def test_the_page_of_a_view_shows_its_facts(browser):
 
 
 def test_a_view_has_no_buttons_for_data(browser):
-    table = browser.get(url(make_full_table("nyc", "t"))).content.decode()
-    view = browser.get(url(make_view("nyc", "v"))).content.decode()
+    pages = {
+        row: "".join(
+            browser.get(url(row, tab)).content.decode() for tab in ("overview", "maintenance")
+        )
+        for row in (make_full_table("nyc", "t"), make_view("nyc", "v"))
+    }
+    table, view = pages.values()
     of_data = {"deregister", "policy", "measure", "compact", "clean_up", "remove_orphans"}
     of_data |= {"rewrite_manifests", "rewrite_position_deletes", "compute_statistics"}
     of_both = {"rename", "drop", "describe", "label", "grant", "protect"}
     for page, actions in ((table, of_both | of_data), (view, of_both)):
-        buttons = set(re.findall(r'href="/admin/catalog/table/\d+/(\w+)/"', page))
+        buttons = set(re.findall(r'(?:href|action)="/admin/catalog/table/\d+/(\w+)/"', page))
         assert buttons - {"change"} == actions
 
 

@@ -91,13 +91,3 @@ def test_a_failed_attempt_waits_its_pause():
     assert 10 < remaining(job) <= 30
     with unchanged():
         assert jobs.take(job.pk) is None
-
-
-@pytest.mark.usefixtures("skewed")
-def test_jobs_that_wait_for_a_retry_do_not_count_as_running():
-    make(lease_until=None)
-    assert sum(scheduler._running_by_policy().values()) == 1
-    Job.objects.update(lease_until=Now() + timedelta(seconds=60))
-    assert sum(scheduler._running_by_policy().values()) == 0
-    Job.objects.update(lease_until=Now() - timedelta(seconds=60))
-    assert sum(scheduler._running_by_policy().values()) == 1
