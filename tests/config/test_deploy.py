@@ -30,6 +30,7 @@ def documented() -> dict[str, set[str]]:
 
 
 @pytest.mark.django_db
+@pytest.mark.filterwarnings("ignore:No directory at")  # the static files are not collected
 def test_the_documentation_lists_every_metric():
     text = Client().get("/metrics").content.decode()
     types = set(re.findall(r"^# TYPE (monodon_\w+) \w+$", text, re.MULTILINE))

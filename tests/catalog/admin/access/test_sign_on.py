@@ -210,12 +210,12 @@ def test_sign_on_with_the_name_of_another_user_is_refused(client, issuer: Issuer
 
 
 def test_a_name_that_django_would_normalize_is_refused(client, issuer: Issuer):
-    """Django would replace the full-width letter by an a, which is the name of another principal."""
+    """Its normal form, in which Django stores names of users, is the name of another principal."""
     waiting = principals.create_principal(
         actor=SYSTEM, name="user:ada", kind=PrincipalKind.USER, level=PrincipalLevel.ADMIN
     )
     issuer.claims = {"preferred_username": "\uff41da", "groups": ["staff"]}
-    is_refused(client, go(client, issuer), "is not a valid user name")
+    is_refused(client, go(client, issuer), "normal form NFKC")
     assert not User.objects.exists()
     waiting.refresh_from_db()
     assert (waiting.user, waiting.issuer) == (None, "")

@@ -54,9 +54,9 @@ def test_effective_values_are_shown_with_their_source(browser):
     policies.set_table_policy(actor=SYSTEM, table=row.identifier, values={"small_ratio": 0.3})
     page = text(browser.get(url(row)))
     assert line(page, "keep_for") == "Effective: 2 days · prod"
-    assert f'href="{url(prod)}"' in page
+    assert f'href="{url(prod, "change")}?tab=maintenance"' in page
     assert line(page, "compaction") == "Effective: On · (root)"
-    assert f'href="{url(root())}"' in page
+    assert f'href="{url(root(), "change")}?tab=maintenance"' in page
     assert line(page, "small_ratio") == "Effective: 30 % · set here (inherited: 50 %)"
     assert line(page, "keep_versions") == "Effective: 10 · default"
     assert 'placeholder="inherited: 2 days"' in page
@@ -64,7 +64,7 @@ def test_effective_values_are_shown_with_their_source(browser):
     assert "Inherit (on)" in page
     content = text(browser.get(f"{url(row, 'change')}?tab=maintenance"))
     assert "Effective policy" in content
-    assert f'href="{url(prod)}"' in content
+    assert f'href="{url(prod, "change")}?tab=maintenance"' in content
     of_namespace = text(browser.get(f"{url(row.namespace, 'change')}?tab=maintenance"))
     assert "2 days" in of_namespace
 

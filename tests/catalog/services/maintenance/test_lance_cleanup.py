@@ -336,7 +336,7 @@ def test_a_version_tagged_during_a_failed_attempt_is_restored(monkeypatch, kille
 
     with monkeypatch.context() as patched:
         patched.setattr(lance_cleanup, "LanceDataset", tag_and_fail)
-        patched.setattr(lance_cleanup._Cleaner, "_explain", lambda *_: ([1, 2, 3, 4], 12, 0))
+        patched.setattr(lance_cleanup, "explain", lambda *_: ([1, 2, 3, 4], 12, 0))
         with pytest.raises(Killed if killed else ServiceUnavailable):
             clean_up()
     assert in_ledger() == ([5, 6] if killed else [3, 5, 6])
