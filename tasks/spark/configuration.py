@@ -81,9 +81,10 @@ def _conf(jars: Sequence[Path], directory: Path) -> dict[str, str]:
 
 def _shares(extra: Mapping[str, str]) -> dict[str, str]:
     """The share of a cluster that a driver may use. Without it, the first driver of a standalone
-    cluster takes all cores, and the second one waits."""
+    cluster takes all cores, and the second one waits. Executors have one core, so that every worker
+    of the cluster can run them."""
     cores = str(settings.MONODON_SPARK_CORES)
-    conf = {"spark.cores.max": cores, "spark.executor.cores": cores}
+    conf = {"spark.cores.max": cores, "spark.executor.cores": "1"}
     if settings.MONODON_SPARK_MEMORY:
         conf["spark.executor.memory"] = settings.MONODON_SPARK_MEMORY
     if "spark.executor.instances" not in extra:
@@ -92,6 +93,7 @@ def _shares(extra: Mapping[str, str]) -> dict[str, str]:
             "spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.shuffleTracking.enabled": "true",
             "spark.dynamicAllocation.minExecutors": "0",
+            "spark.dynamicAllocation.maxExecutors": cores,
             "spark.dynamicAllocation.executorIdleTimeout": "30s",
         }
     return conf

@@ -334,7 +334,6 @@ def test_tables_are_correct_after_kills(
 ) -> None:
     make_small_files(session, name, 2)
     table = catalog.load_table(name)
-    begun = table.metadata_location
 
     # Canceled: it ends within 10 s, with all its processes.
     pk = jobs.start(name, "compact")
@@ -367,7 +366,6 @@ def test_tables_are_correct_after_kills(
     live._worker.drain()
     wait_until_drivers_stop(live, 60)
     assert rows(table) == EXPECTED
-    assert table.metadata_location == begun, "nothing was committed so far"
     live.start_worker()
     jobs.again(pk)
     jobs.wait(pk, is_rewriting(jobs, pk, 3))

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -465,7 +466,9 @@ def test_jobs(live: LiveServer, name: str, db: DBConnection, table: Table) -> No
 
 
 def test_the_asynchronous_client(live: LiveServer, name: str) -> None:
-    asyncio.run(use_the_asynchronous_client(live, name))
+    # In a thread, because Playwright, which other tests use, leaves a loop in the main thread.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(use_the_asynchronous_client(live, name))).result()
 
 
 async def use_the_asynchronous_client(live: LiveServer, name: str) -> None:

@@ -1,8 +1,11 @@
 """Jobs and periodic tasks have queues of their own, so that neither keeps the other waiting."""
 
+from typing import NamedTuple
+
 import pytest
 import redis
 from django.conf import settings
+from kombu import Connection
 
 from server import commands
 from server.options import Options
@@ -13,24 +16,39 @@ JOBS = f"{QUEUE}.jobs"
 
 
 @pytest.fixture
-def broker():
+def broker(worker_id):
+    """The broker, with a key prefix of its own: other test processes use the same queues."""
+    prefix = f"test-queues-{worker_id}-"
+    options = {**app.conf.broker_transport_options, "global_keyprefix": prefix}
+    connection = app.connection_for_write(transport_options=options)
     client = redis.Redis.from_url(settings.REDIS_URL)
-    client.delete(QUEUE, JOBS)
-    yield client
-    client.delete(QUEUE, JOBS)
+    keys = [f"{prefix}{queue}" for queue in (QUEUE, JOBS)]
+    client.delete(*keys)
+    yield Broker(client, prefix, connection)
+    client.delete(*keys)
+    connection.release()
     client.close()
 
 
+class Broker(NamedTuple):
+    client: redis.Redis
+    prefix: str
+    connection: Connection
+
+    def length(self, queue: str) -> int:
+        return self.client.llen(f"{self.prefix}{queue}")
+
+
 def test_jobs_have_a_queue_of_their_own(broker):
-    app.send_task("tasks.maintenance.run_job", args=[1])
-    assert (broker.llen(JOBS), broker.llen(QUEUE)) == (1, 0)
+    app.send_task("tasks.maintenance.run_job", args=[1], connection=broker.connection)
+    assert (broker.length(JOBS), broker.length(QUEUE)) == (1, 0)
 
 
 @pytest.mark.parametrize("entry", sorted(settings.CELERY_BEAT_SCHEDULE))
 def test_periodic_tasks_have_the_default_queue_and_expire_with_their_next_round(broker, entry):
     scheduled = settings.CELERY_BEAT_SCHEDULE[entry]
-    app.send_task(scheduled["task"], **scheduled["options"])
-    assert (broker.llen(JOBS), broker.llen(QUEUE)) == (0, 1)
+    app.send_task(scheduled["task"], connection=broker.connection, **scheduled["options"])
+    assert (broker.length(JOBS), broker.length(QUEUE)) == (0, 1)
     assert scheduled["options"]["expires"] == scheduled["schedule"]
 
 

@@ -49,7 +49,9 @@ def test_the_number_of_queued_jobs_is_limited(loop, threads: Threads):
     assert threads.submit(busy, results) is None
     go.set()
     assert loop.run_until_complete(asyncio.gather(*futures)) == [1, 1, 1]
-    assert threads.submit(busy, results) is not None
+    last = threads.submit(busy, results)
+    assert last is not None
+    assert loop.run_until_complete(last) == 1
 
 
 def test_a_thread_that_is_busy_for_long_is_replaced(loop, threads: Threads):

@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
@@ -121,6 +123,16 @@ def test_a_token_service_that_does_not_answer_stops_the_profile(server):
     assert server.calls == 0
 
 
+def run(loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> Any:
+    """Run the loop in a thread: Playwright, which other tests use, leaves one in the main thread."""
+
+    async def limited() -> Any:
+        return await asyncio.wait_for(work(), 20)
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: loop.run_until_complete(limited())).result()
+
+
 def test_local_requests_continue_while_a_store_hangs(server, store):
     """One of four threads stays free from the beginning, and the others are replaced."""
     threads = Threads("outage", 4, max_waiting=100, stores=3)
@@ -129,16 +141,16 @@ def test_local_requests_continue_while_a_store_hangs(server, store):
     results = Results(loop)
     hanging = [threads.submit(lambda: read(store), results) for _ in range(12)]
     local = [threads.submit(threading.get_ident, results) for _ in range(40)]
-    loop.run_until_complete(asyncio.wait_for(asyncio.gather(*local), 20))
+    run(loop, lambda: asyncio.gather(*local))
     assert sum(not each.done() for each in hanging) <= 3
     # With the breaker open, requests for the store take no time either.
     eventually(lambda: "answers" not in repr(store._client.availability))
     begun = server.calls
     refused = [threads.submit(lambda: read(store), results) for _ in range(40)]
-    outcomes = loop.run_until_complete(asyncio.wait_for(asyncio.gather(*refused), 20))
+    outcomes = run(loop, lambda: asyncio.gather(*refused))
     assert set(outcomes) == {"StorageUnavailable"}
     assert server.calls == begun
-    loop.run_until_complete(asyncio.wait_for(asyncio.gather(*hanging), 20))
+    run(loop, lambda: asyncio.gather(*hanging))
     loop.close()
 
 
@@ -158,7 +170,7 @@ def test_places_of_a_library_are_left_with_the_request(server, store):
     async def twice() -> list[int]:
         return [await threads.submit(use, results) for _ in range(2)]
 
-    assert loop.run_until_complete(asyncio.wait_for(twice(), 20)) == [1, 1]
+    assert run(loop, twice) == [1, 1]
     loop.close()
 
 
