@@ -1047,7 +1047,7 @@ class Stage(TypedDict):
 
     name: str
     began_at: str
-    bytes: NotRequired[int]
+    bytes: int | None
 
 
 class StartMaintenance(TypedDict):

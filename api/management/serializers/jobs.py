@@ -89,9 +89,13 @@ class StageSerializer(Serializer):
 
     name = serializers.CharField()
     began_at = serializers.DateTimeField()
-    bytes = serializers.IntegerField(
-        required=False, help_text="Bytes that the stage has processed so far, if known."
+    bytes = serializers.SerializerMethodField(
+        help_text="Bytes that the stage has processed so far, if known."
     )
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_bytes(self, stage: Any) -> int | None:
+        return getattr(stage, "bytes", None)
 
 
 class JobSerializer(Serializer):

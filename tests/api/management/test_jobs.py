@@ -415,3 +415,15 @@ def test_the_summary_adds_up_the_results(reader: Management):
         "bytes_reclaimed": 500,
     }
     assert reader.get("summary?days=32")["total"]["files_removed"] == 1046
+
+
+def test_stages_state_their_bytes_if_they_are_known(management):
+    table = make_table("ws", "staged")
+    began = "2027-01-31T12:00:00Z"
+    stages = [{"name": "planning", "began_at": began}]
+    stages.append({"name": "rewriting", "began_at": began, "bytes": 5})
+    job = Job.objects.create(kind="compact", table=table, stages=stages)
+    expected = [{**stages[0], "bytes": None}, stages[1]]
+    assert management.get(f"jobs/{job.pk}")["stages"] == expected
+    (listed,) = [row for row in management.get("jobs")["jobs"] if row["id"] == job.pk]
+    assert listed["stages"] == expected
