@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo stores test check lint fmt client wheel screens chaos engines mutants bench install install-dev migrate-check compose-check clean
+.PHONY: help up demo stores test check lint fmt client docs wheel screens chaos engines mutants bench budget simulate install install-dev install-docs migrate-check compose-check clean
 
 PY := .venv/bin/python
 DEPTRY := .venv/bin/deptry --config .ci/deptry.toml
@@ -17,6 +17,10 @@ KILLS ?= 0
 OPERATIONS ?= 0
 REPLICA ?=
 ENGINE ?=
+TABLES ?= 1000000
+DAYS ?=
+WORKERS ?=
+WRITE ?=
 MUTANTS ?=
 STORES ?=
 PYTEST ?=
@@ -52,6 +56,7 @@ lint: install-dev ## the static part of the gate
 	$(DEPTRY) $(PACKAGES) --requirements-files requirements.txt
 	$(DEPTRY) . --requirements-files requirements-dev.txt
 	$(PY) -m mypy catalog api tasks server monodon
+	$(PY) .ci/docs
 	@$(MAKE) --no-print-directory migrate-check compose-check
 
 migrate-check: install-dev
@@ -71,7 +76,11 @@ fmt: install-dev ## format the code and fix what can be fixed
 client: install-dev ## generate monodon/client from the OpenAPI document of the management API
 	@MONODON_HOME=$$(mktemp -d) exec $(PY) .ci/client.py
 
+docs: install-docs ## build the documentation into site/, which the server shows at /help
+	@exec $(PY) .ci/docs
+
 wheel: install-dev ## build the wheel and the source distribution into dist/
+	@$(PY) .ci/docs
 	@exec $(PY) -m hatchling build
 
 screens: install-dev ## take the screenshots of the docs again, in Chromium
@@ -82,8 +91,8 @@ chaos: install-dev ## inject faults into a separate server and check every answe
 		$(PY) -m tests.chaos.harness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 			--kills $(KILLS) --operations $(OPERATIONS) $(if $(REPLICA),--replica))
 
-engines: install-dev ## run Trino, Flink, Iceberg's Java, Go and Rust libraries, and the longest tests of Spark (ENGINE=trino)
-	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests/engines tests/clients tests/chaos) -m engines $(PYTEST)
+engines: install-dev ## run Trino, Flink, Iceberg's Java, Go and Rust libraries, and longer variants of other tests (ENGINE=trino)
+	@exec $(PY) -m pytest $(if $(ENGINE),tests/engines/$(ENGINE),tests) -m engines $(PYTEST)
 
 mutants: install-dev ## change the code in SAMPLE places and check that tests fail (SAMPLE=200 SEED=7)
 	@exec $(PY) .ci/mutants --sample $(SAMPLE) $(if $(SEED),--seed $(SEED)) $(MUTANTS)
@@ -91,12 +100,22 @@ mutants: install-dev ## change the code in SAMPLE places and check that tests fa
 bench: install-dev ## measure against the reference server and plain PostgreSQL
 	@exec $(PY) -m benchmarks
 
+budget: install-dev ## measure the CPU time of frequent requests against their budgets (benchmarks/budget.toml)
+	@exec $(PY) -m benchmarks budget
+
+simulate: install-dev ## simulate the maintenance scheduler (TABLES=100000 SEED=7 DAYS=3; WRITE=1 puts the figures into the docs)
+	@exec $(PY) -m benchmarks.simulation --tables $(TABLES) $(if $(SEED),--seed $(SEED)) \
+		$(if $(DAYS),--days $(DAYS)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(WRITE),--write)
+
 install:
 	@PYTHON="$(PYTHON)" sh .ci/venv requirements.txt
 
 install-dev:
 	@PYTHON="$(PYTHON)" sh .ci/venv requirements-dev.txt
 
-clean: ## remove the virtual environment and caches (the data in .monodon stays)
-	rm -rf .venv .mutants.json .mypy_cache .pytest_cache .ruff_cache .import_linter_cache staticfiles
+install-docs:
+	@PYTHON="$(PYTHON)" sh .ci/venv requirements-docs.txt
+
+clean: ## remove the virtual environment, the built documentation and caches (the data in .monodon stays)
+	rm -rf .venv .cache site .mutants.json .mypy_cache .pytest_cache .ruff_cache .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

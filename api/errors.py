@@ -15,10 +15,11 @@ class MethodNotAllowed(CatalogError):
 
 
 class BodyTooLarge(CatalogError):
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, is_setting: bool = True) -> None:
+        """``is_setting``: the limit is MONODON_MAX_BODY_BYTES, not a smaller one of some paths."""
         super().__init__(
             f"The request body is larger than {limit} bytes",
-            detail="MONODON_MAX_BODY_BYTES sets the limit.",
+            detail="MONODON_MAX_BODY_BYTES sets the limit." if is_setting else None,
         )
 
 
@@ -38,8 +39,8 @@ class BodyTooSlow(CatalogError):
 
 
 class TooManyRequests(CatalogError):
-    """``seconds``: the time to wait, rounded up."""
+    """``seconds``: the time to wait, rounded up. ``noun``: what there is too much of."""
 
-    def __init__(self, who: str, most: int, seconds: int) -> None:
-        super().__init__(f"More than {most} requests at once from {who}; try again later")
+    def __init__(self, who: str, most: int, seconds: int, noun: str = "requests") -> None:
+        super().__init__(f"More than {most} {noun} at once from {who}; try again later")
         self.seconds = seconds

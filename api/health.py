@@ -3,14 +3,19 @@
 from functools import cache
 
 from celery import current_app
+from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, ProgrammingError, connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError
 
+from api.front import draining
 from catalog.postgresql import limits
 from catalog.services.engine import processes
+
+_BROKER_SECONDS = {"socket_connect_timeout": 1, "socket_timeout": 1}
+"""A broker that hangs must not let probes of the server's readiness time out."""
 
 
 def live(_: HttpRequest) -> JsonResponse:
@@ -19,15 +24,17 @@ def live(_: HttpRequest) -> JsonResponse:
 
 
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 if database, migrations and broker are ready; otherwise 503 with those that are not.
+    """200 if database and migrations are ready; otherwise, and while draining, 503 with the reason.
 
-    ``background`` reports workers and beat, which requests do not need: without them, the server is
-    ready, and jobs and periodic tasks wait.
+    ``background`` reports the broker, workers and beat, which requests do not need: without them, the
+    server is ready, and jobs and periodic tasks wait.
     """
-    checks = {"database": _database, "migrations": _migrations, "broker": _broker}
+    checks = {"database": _database, "migrations": _migrations, "draining": _draining}
     with limits.fail_fast():
         faults = {name: check() for name, check in checks.items()}
-        background = _background() if faults["database"] is faults["migrations"] is None else {}
+        background = {"broker": _broker() or "ok"}
+        if faults["database"] is faults["migrations"] is None:
+            background |= _background()
     failed = any(fault is not None for fault in faults.values())
     return JsonResponse(
         {
@@ -74,6 +81,10 @@ def _last_migrations() -> frozenset[tuple[str, str]]:
     return frozenset(MigrationLoader(None).graph.leaf_nodes())
 
 
+def _draining() -> str | None:
+    return "the server is about to stop" if draining.is_requested() else None
+
+
 def _background() -> dict[str, str]:
     try:
         return processes.background()
@@ -83,9 +94,10 @@ def _background() -> dict[str, str]:
 
 
 def _broker() -> str | None:
+    options = {**settings.CELERY_BROKER_TRANSPORT_OPTIONS, **_BROKER_SECONDS}
     try:
-        with current_app.connection_for_write(connect_timeout=2) as broker:
-            broker.ensure_connection(max_retries=0, timeout=2)
+        with current_app.connection_for_write(transport_options=options) as broker:
+            broker.ensure_connection(max_retries=0)
     except (OperationalError, OSError):
         return "the broker does not answer"
     return None

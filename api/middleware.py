@@ -1,7 +1,6 @@
 """What every request passes: an id, one log line, the figures. And what only the admin passes."""
 
 import logging
-import os
 import re
 import time
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from prometheus_client import Counter, Histogram, Summary
 from api import aliases, database_header
 from api.hosts import check_host
 from api.request_id import request_id
+from api.request_spans import traced
+from catalog import tracing
 from catalog.errors import InvalidInput
 
 log = logging.getLogger("monodon.request")
@@ -45,7 +46,7 @@ REQUESTS = Counter(
 )
 
 _SLOW_SECONDS = 1.0
-_GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
+GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
 class RequestMiddleware:
@@ -57,13 +58,16 @@ class RequestMiddleware:
     """
 
     def __init__(self, get_response: _Handler) -> None:
-        self.get_response = get_response
+        self.get_response = traced(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         started = time.perf_counter()
         request.path_info = aliases.path_of(request.path_info)
         sent = request.META.get("HTTP_X_REQUEST_ID", "")
-        current = sent if _GIVEN_ID.fullmatch(sent) else os.urandom(16).hex()
+        if GIVEN_ID.fullmatch(sent):
+            current = sent
+        else:
+            current = tracing.new_request_id(request.META.get("HTTP_TRACEPARENT", ""))
         token = request_id.set(current)
         request.request_id = current  # type: ignore[attr-defined]  # for the admin, which knows no api
         if settings.MONODON_PROXIES:

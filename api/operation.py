@@ -269,7 +269,7 @@ def announce_dependents(response: HttpResponse, dropped: Table) -> HttpResponse:
     The drop is committed, so its response is sent without the header if the database fails now.
     """
     try:
-        number = file_references.dependents(dropped).count()
+        number = file_references.count_dependents(dropped)
     except Error as error:
         log.warning("The dependents of '%s' cannot be counted: %s", dropped, error)
         return response

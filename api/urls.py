@@ -26,7 +26,9 @@ def _document(
         path(f"schema/{protocol}", document, name=name),
         path(
             page,
-            SpectacularSwaggerSplitView.as_view(url_name=name),
+            SpectacularSwaggerSplitView.as_view(
+                url_name=name, template_name="help/api_document.html"
+            ),
             name=page.replace("/", "-"),
         ),
     ]

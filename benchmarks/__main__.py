@@ -1,13 +1,15 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects|lancedb]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects|lancedb|budget|counts]`."""
 
 import argparse
 import dataclasses
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import (
     batches,
+    budget,
     compare,
     data,
     iceberg,
@@ -36,7 +38,7 @@ def main() -> int:
     parser.add_argument(
         "set",
         nargs="?",
-        choices=["compare", "data", "scale", "iceberg", *MODULES],
+        choices=["compare", "data", "scale", "iceberg", "budget", "counts", *MODULES],
         default="compare",
     )
     parser.add_argument(
@@ -45,9 +47,12 @@ def main() -> int:
     parser.add_argument("--only", help="operations to measure, such as describe,exists")
     parser.add_argument("--directory", type=Path, help="where the temporary home goes (/var/tmp)")
     arguments = parser.parse_args()
-    all_operations = {"data": data.OPERATIONS, "iceberg": iceberg.OPERATIONS}.get(
-        arguments.set, compare.OPERATIONS
-    )
+    all_operations: Mapping[str, object] = {
+        "data": data.OPERATIONS,
+        "iceberg": iceberg.OPERATIONS,
+        "budget": budget.OPERATIONS,
+        "counts": budget.OPERATIONS,
+    }.get(arguments.set, compare.OPERATIONS)
     operations = tuple(arguments.only.split(",")) if arguments.only else tuple(all_operations)
     if unknown := [name for name in operations if name not in all_operations]:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join(all_operations)}")
@@ -55,6 +60,11 @@ def main() -> int:
         if arguments.set == "scale":
             scale.scale(arguments.directory, rounds=2 if arguments.quick else 5, connections=8)
             return 0
+        if arguments.set == "budget":
+            size = budget.QUICK if arguments.quick else budget.FULL
+            return 0 if budget.measure(size, arguments.directory, operations) else 1
+        if arguments.set == "counts":
+            return 0 if budget.count(arguments.directory, operations) else 1
         if arguments.set in MODULES:
             module = MODULES[arguments.set]
             module.measure(module.QUICK if arguments.quick else module.FULL, arguments.directory)
@@ -69,14 +79,12 @@ def main() -> int:
             if arguments.quick:
                 plan = dataclasses.replace(plan, rounds=2)
             outcome = data.measure(plan, arguments.directory)
-            report.show(outcome, "data", data.OPERATIONS, data.goals(outcome))
-            return 0
+            return show(outcome, "data", data.OPERATIONS, data.goals(outcome))
         if arguments.set == "iceberg":
             outcome = iceberg.measure(plan, arguments.directory)
-            report.show(outcome, "iceberg", iceberg.OPERATIONS, iceberg.goals(outcome))
-            return 0
+            return show(outcome, "iceberg", iceberg.OPERATIONS, iceberg.goals(outcome))
         outcome = compare.compare(plan, arguments.directory)
-        report.show(outcome, "compare", compare.OPERATIONS, report.goals(outcome))
+        return show(outcome, "compare", compare.OPERATIONS, report.goals(outcome))
     except (BenchmarkError, ServerError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -84,6 +92,13 @@ def main() -> int:
         print("interrupted; everything was stopped and removed", file=sys.stderr)
         return 130
     return 0
+
+
+def show(
+    outcome: compare.Outcome, name: str, names: Mapping[str, str], goals: Sequence[report.Goal]
+) -> int:
+    """Print the outcome; returns the exit status."""
+    return 0 if report.show(outcome, name, names, goals) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Monodon, Lance's reference server and PostgreSQL, taking turns."""
 
-import os
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ OPERATIONS = {
     "batch": "batch of 10 such versions",
 }
 SIZE = Size(namespaces=100, tables=100, versions=100)
+MAX_FOREIGN_SHARE = 0.15
 REFERENCE_SIZE = Size(namespaces=1, tables=100, versions=100)
 
 Key = tuple[str, str, int]
@@ -43,9 +43,14 @@ class Outcome:
     samples: dict[Key, list[Sample]]
     web_megabytes: list[float]
     load: str
-    load_before: float
-    """The machine's load average before anything was started."""
+    foreign_share: float = 0.0
+    """The share of the processors' time that other programs took during the measurement."""
     seconds: float = 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if other programs took so much time that ratios would be wrong."""
+        return self.foreign_share > MAX_FOREIGN_SHARE
 
     def median(self, operation: str, side: str, connections: int, figure: str) -> float | None:
         samples = self.samples.get((operation, side, connections))
@@ -54,7 +59,12 @@ class Outcome:
     def ratio(
         self, operation: str, connections: int, other: str, other_operation: str = ""
     ) -> float | None:
-        """The median of the rounds' ratios: both sides of each stood in the same weather."""
+        """The median of the rounds' ratios, since both sides of a round have the same conditions.
+
+        None if a side was not measured, or the measurement was disturbed.
+        """
+        if self.is_disturbed:
+            return None
         ours = self.samples.get((operation, "monodon", connections))
         theirs = self.samples.get((other_operation or operation, other, connections))
         if not ours or not theirs:
@@ -67,7 +77,7 @@ class Outcome:
 
 def compare(plan: Plan, directory: Path | None) -> Outcome:
     wrk.require()
-    began, load_before = time.monotonic(), os.getloadavg()[0]
+    began = time.monotonic()
     with running(directory) as stack:
         url = stack.postgres.url
         report_progress("migrations")
@@ -87,22 +97,30 @@ def compare(plan: Plan, directory: Path | None) -> Outcome:
         sides: list[Side] = [ours, reference]
         sides += [PostgreSQL(stack, url, protocol) for protocol in ("simple", "prepared")]
         described = f"{SIZE}; RestAdapter: {REFERENCE_SIZE}"
-        outcome = Outcome(plan, {}, [], described, load_before)
+        outcome = Outcome(plan, {}, [], described)
         report_progress("warming up")
         for operation in plan.operations:
             ours.measure(operation, connections=16, seconds=1)
-        outcome.samples = take_turns(sides, plan)
+        take_turns(outcome, sides)
         outcome.web_megabytes = processes.resident_megabytes(web.pid)
     outcome.seconds = time.monotonic() - began
     return outcome
 
 
 def take_turns(
+    outcome: Outcome,
     sides: Sequence[Side],
-    plan: Plan,
     suits: Callable[[str, int], bool] = lambda operation, connections: True,
-) -> dict[Key, list[Sample]]:
+) -> None:
     """Compare the sides. ``suits`` is true if an operation is measured with that many connections."""
+    with processes.ForeignLoad() as foreign:
+        outcome.samples = _samples(sides, outcome.plan, suits)
+    outcome.foreign_share = foreign.share
+
+
+def _samples(
+    sides: Sequence[Side], plan: Plan, suits: Callable[[str, int], bool]
+) -> dict[Key, list[Sample]]:
     samples: dict[Key, list[Sample]] = {}
     for connections in plan.connections:
         for number in range(plan.rounds):

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import random
 import shutil
 import time
@@ -299,18 +298,18 @@ def check(ours: DataServer, reference: DataServer) -> None:
 
 def measure(plan: Plan, directory: Path | None) -> Outcome:
     wrk.require()
-    began, load_before = time.monotonic(), os.getloadavg()[0]
+    began = time.monotonic()
     with running(directory) as stack:
         ours, reference, web = start(stack)
         described = (
             f"read {ROWS:,} rows × {DIMENSIONS} float32; inserted rows have {INSERTED_DIMENSIONS}, "
             f"{len(stream(rows(INSERTED['insert-1m']))) / 1e6:.0f} MB for a million"
         )
-        outcome = Outcome(plan, {}, [], described, load_before)
+        outcome = Outcome(plan, {}, [], described)
         report_progress("warming up")
         for operation in plan.operations:
             ours.measure(operation, connections=8 if suits(operation, 8) else 1, seconds=1)
-        outcome.samples = take_turns([ours, reference], plan, suits)
+        take_turns(outcome, [ours, reference], suits)
         outcome.web_megabytes = processes.resident_megabytes(web)
     outcome.seconds = time.monotonic() - began
     return outcome

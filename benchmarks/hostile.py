@@ -1,187 +1,50 @@
-"""Hostile clients against a server of its own: does it still live, and do honest clients get on?
+"""Measure the throughput of honest clients, and the latency of /health/live, under attack.
 
     python -m benchmarks.hostile [--sockets 2000] [--seconds 10] [--kinds slow_body,idle]
 
-Six kinds of sockets that want to cost the server more than they cost their owner, each from addresses of
-their own on the loopback network. Meanwhile wrk describes tables as an honest client does, and
-/health/live is asked 20 times a second.
+Kinds of sockets that want to cost the server more than they cost their owner (benchmarks/attackers.py), each
+from addresses of their own on the loopback network. Meanwhile wrk describes tables as an honest client does,
+and /health/live is asked 20 times a second.
+
+Real attackers use other machines. Here they share the processors of the server, so a row has several figures:
+
+capacity    what the server keeps: CPU of the web server and PostgreSQL per honest request without an attack,
+            divided by the same with it
+honest      requests of honest clients per second of the CPU time that attackers do not use, relative to the same
+            without an attack. Idle time counts as not used: a server that waits gains nothing.
+by clock    requests of honest clients per second, relative to the same without an attack
+dummy       the same while the attackers attack a dummy in another process instead (benchmarks/attack_sink.py),
+            which closes their connections as often: what attackers and network take from the processors
+alone       CPU of the web server and PostgreSQL for the attack, without honest clients
 """
 
-# ruff: noqa: ARG001 -- all kinds are called alike
 import argparse
-import asyncio
-import contextlib
-import multiprocessing
-import os
 import resource
-import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from typing import Self
 
+from benchmarks.attack_sink import Sink, lifetimes
+from benchmarks.attackers import KINDS, Attack, Target
 from server.options import PROJECT
 
 GOAL_LIVE_MS, GOAL_SHARE = 100.0, 0.8
 _CONNECTIONS = 8
-_ADDRESSES = 50
-_NICENESS = 19
-_PAUSE = 3.0
-"""Before a socket that was closed is opened again: the cost of new connections is not the question."""
-
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+_NAMESPACES, _TABLES = 10, 20
+_BEFORE_SECONDS, _ALONE_SECONDS = 5.0, 3.0
+"""The times of an attack before and after the honest load."""
 
 
-@dataclass(frozen=True)
-class Target:
-    port: int
-    key: str
-    """Key of a principal, for the kinds that need one."""
-
-
-async def slow_header(target: Target, reader: Reader, writer: Writer) -> None:
-    """A head that never ends."""
-    writer.write(b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-    await _trickle(writer)
-
-
-async def slow_body(target: Target, reader: Reader, writer: Writer) -> None:
-    """A body that never ends, where no key is needed to send one."""
-    writer.write(_head("POST", "/oauth/token", "Content-Length: 10000"))
-    await _trickle(writer)
-
-
-async def slow_reader(target: Target, reader: Reader, writer: Writer) -> None:
-    """Asks for a large answer again and again, and reads none of it."""
-    writer.write(_head("GET", "/schema/lance") * 8)
-    await asyncio.sleep(3600)
-
-
-async def idle(target: Target, reader: Reader, writer: Writer) -> None:
-    """Send nothing."""
-    await reader.read(1)
-
-
-async def many_streams(target: Target, reader: Reader, writer: Writer) -> None:
-    """Streams of rows that never end, and streams of events, with a key that is good."""
-    key = f"x-api-key: {target.key}"
-    if id(writer) % 2:
-        writer.write(_head("GET", "/management/v1/events/stream", key))
-        await reader.read()
-    else:
-        arrow = "Content-Type: application/vnd.apache.arrow.stream"
-        path = "/v1/table/hostile$rows/insert"
-        writer.write(_head("POST", path, key, arrow, "Content-Length: 1000000"))
-        await _trickle(writer)
-
-
-async def half_closed(target: Target, reader: Reader, writer: Writer) -> None:
-    """Sends a part of a body, closes its own side and waits."""
-    writer.write(_head("POST", "/v1/namespaces", f"x-api-key: {target.key}", "Content-Length: 99"))
-    writer.write(b"{")
-    writer.write_eof()
-    await reader.read()
-
-
-Kind = Callable[[Target, Reader, Writer], Awaitable[None]]
-KINDS: dict[str, Kind] = {
-    kind.__name__: kind
-    for kind in (slow_header, slow_body, slow_reader, idle, many_streams, half_closed)
-}
-
-
-def _head(method: str, path: str, *lines: str) -> bytes:
-    text = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines])
-    return f"{text}\r\n\r\n".encode()
-
-
-async def _trickle(writer: Writer) -> None:
-    while True:
-        writer.write(b"a")
-        await writer.drain()
-        await asyncio.sleep(1)
-
-
-async def attack(target: Target, kinds: list[str], sockets: int, seconds: float) -> int:
-    """Keep so many sockets busy for so long; who is closed comes back. Returns how often."""
-    ends = time.monotonic() + seconds
-    opened = 0
-
-    async def connection(number: int) -> None:
-        nonlocal opened
-        kind = KINDS[kinds[number % len(kinds)]]
-        source = f"127.0.{1 + number % len(kinds)}.{2 + number % _ADDRESSES}"
-        await asyncio.sleep(number / sockets)  # not all in one moment
-        while time.monotonic() < ends:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                plain = socket.socket()
-                plain.setblocking(False)
-                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                plain.bind((source, 0))
-                try:
-                    await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", target.port))
-                    reader, writer = await asyncio.open_connection(sock=plain, limit=4096)
-                except BaseException:
-                    plain.close()
-                    raise
-                opened += 1
-                try:
-                    await kind(target, reader, writer)
-                finally:
-                    writer.transport.abort()
-            await asyncio.sleep(_PAUSE)
-
-    tasks = [asyncio.create_task(connection(number)) for number in range(sockets)]
-    await asyncio.sleep(max(0.0, ends - time.monotonic()))
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return opened
-
-
-class Attack:
-    """An attack in the background, as a context manager."""
-
-    def __init__(
-        self, target: Target, kinds: list[str], sockets: int, seconds: float, *, niceness: int = 0
-    ) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._process = context.Process(
-            target=_run, args=(target, kinds, sockets, seconds, niceness), daemon=True
-        )
-
-    def __enter__(self) -> Self:
-        self._process.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._process.kill()
-        self._process.join()
-
-
-def _run(target: Target, kinds: list[str], sockets: int, seconds: float, niceness: int) -> None:
-    _lower_priority(niceness)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    asyncio.run(attack(target, kinds, sockets, seconds))
-
-
-def _lower_priority(niceness: int) -> None:
-    """Lower the priority of this process below that of the server, which may be in another session.
-
-    Where Linux groups processes by session (autogroup), a process's niceness counts only inside its
-    session, so the session itself is given the same niceness.
-    """
-    os.nice(niceness)
-    os.setsid()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(niceness))
+def _own_cpu_seconds() -> float:
+    """CPU of this process and of wrk."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class Pulse:
@@ -239,41 +102,130 @@ print(api_keys.create_api_key(actor=SYSTEM, name="hostile")[1])
 """
 
 
+@dataclass(frozen=True)
+class Round:
+    """Honest requests without an attack, with it, and while a dummy is attacked."""
+
+    calm: "Measurement"
+    hostile: "Measurement"
+    dummy: "Measurement"
+    alone: float
+    """CPU seconds of the web server and PostgreSQL per second of the attack, without honest clients."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Honest requests during some seconds."""
+
+    per_second: float
+    per_cpu_second: float
+    """Requests per second of CPU that the server, PostgreSQL and the honest clients used, or that was
+    idle: the attackers and other programs have left it."""
+    server_microseconds: float
+    """CPU of the web server and PostgreSQL per request, including what the attackers cost them."""
+    attackers: float
+    """CPU seconds of the attackers per second."""
+    live_ms: float
+    """The 99th percentile of /health/live."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """The attacked server."""
+
+    target: Target
+    processes: list[int]
+    """The web server and PostgreSQL."""
+    sockets: int
+    """Number of hostile sockets."""
+    seconds: int
+    """Duration of a measurement."""
+
+    def measure(self, seed: int, attackers: list[int]) -> Measurement:
+        """Load the server with honest requests. ``attackers``: the processes of the attack, if there is one."""
+        from benchmarks import processes, wrk
+
+        began = time.monotonic()
+        served = processes.cpu_seconds(self.processes)
+        attacked = processes.cpu_seconds(attackers)
+        idle, own = processes.idle_seconds(), _own_cpu_seconds()
+        with Pulse(self.target.port) as pulse:
+            run = wrk.run(
+                "describe",
+                port=self.target.port,
+                connections=_CONNECTIONS,
+                seconds=self.seconds,
+                namespaces=_NAMESPACES,
+                tables=_TABLES,
+                seed=seed,
+            )
+        seconds = time.monotonic() - began
+        served = processes.cpu_seconds(self.processes) - served
+        attacked = processes.cpu_seconds(attackers) - attacked
+        idle, own = processes.idle_seconds() - idle, _own_cpu_seconds() - own
+        return Measurement(
+            run.requests / run.seconds,
+            run.requests / (served + own + idle),
+            served / run.requests * 1e6,
+            attacked / seconds,
+            pulse.percentile(0.99),
+        )
+
+    def measure_round(self, kinds: list[str], seed: int) -> Round:
+        """Measure during an attack, during one against a dummy, and without one before and after."""
+        from benchmarks import processes
+
+        before = self.measure(seed, [])
+        seconds = _BEFORE_SECONDS + self.seconds + _ALONE_SECONDS + 2
+        with Attack(self.target, kinds, self.sockets, seconds) as attack:
+            time.sleep(_BEFORE_SECONDS)
+            began, opened = time.monotonic(), list(attack.opened)
+            hostile = self.measure(seed, [attack.pid])
+            taken = time.monotonic() - began
+            rates = [
+                (after - before) / taken
+                for before, after in zip(opened, attack.opened, strict=True)
+            ]
+            alone = processes.cpu_seconds(self.processes)
+            time.sleep(_ALONE_SECONDS)
+            alone = (processes.cpu_seconds(self.processes) - alone) / _ALONE_SECONDS
+        time.sleep(1)
+        with Sink(lifetimes(kinds, self.sockets, rates)) as sink:
+            aimed = Target(sink.port, self.target.key)
+            with Attack(aimed, kinds, self.sockets, seconds) as attack:
+                time.sleep(_BEFORE_SECONDS)
+                dummy = self.measure(seed, [attack.pid])
+        time.sleep(1)
+        return Round(_mean(before, self.measure(seed, [])), hostile, dummy, alone)
+
+
+def _mean(first: Measurement, second: Measurement) -> Measurement:
+    pairs = zip(astuple(first), astuple(second), strict=True)
+    return Measurement(*(statistics.mean(pair) for pair in pairs))
+
+
 def main() -> None:
     from benchmarks import load, wrk
-    from benchmarks.load import Size
     from benchmarks.stack import running
 
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sockets", type=int, default=2000)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", default="each,all")
     options = parser.parse_args()
-    size = Size(namespaces=10, tables=20, versions=5)
     wrk.require()
     with running(None) as stack:
         url = stack.postgres.url
         stack.bootstrap(url)
-        load.seed(url, size, stack.warehouse)
-        _, port = stack.start_web(url)
+        load.seed(url, load.Size(_NAMESPACES, _TABLES, versions=5), stack.warehouse)
+        web, port = stack.start_web(url)
         target = Target(port, _second_key(stack.environment(url)))
         urllib.request.urlopen(f"http://127.0.0.1:{port}/schema/lance", timeout=60).read()
-
-        def measure(seed: int) -> tuple[float, Pulse]:
-            with Pulse(port) as pulse:
-                run = wrk.run(
-                    "describe",
-                    port=port,
-                    connections=_CONNECTIONS,
-                    seconds=options.seconds,
-                    namespaces=size.namespaces,
-                    tables=size.tables,
-                    seed=seed,
-                )
-            return run.requests / run.seconds, pulse
-
-        measure(0)
+        server = Server(target, [web.pid, stack.postgres_pid], options.sockets, options.seconds)
+        server.measure(0, [])
         groups = []
         for word in options.kinds.split(","):
             if word == "each":
@@ -282,30 +234,44 @@ def main() -> None:
                 groups.append(list(KINDS) if word == "all" else [word])
         failed = False
         print(f"{options.sockets} sockets, {options.rounds} rounds of {options.seconds} s")
+        print(_HEADING)
         for kinds in groups:
-            shares, calm_ms, hostile_ms = [], [], []
-            for number in range(options.rounds):
-                calm, pulse = measure(number)
-                calm_ms.append(pulse.percentile(0.99))
-                # Attackers would have their own processors; here they use what the server leaves idle.
-                with Attack(
-                    target, kinds, options.sockets, options.seconds + 6.0, niceness=_NICENESS
-                ):
-                    time.sleep(5)
-                    hostile, pulse = measure(number)
-                shares.append(hostile / calm)
-                hostile_ms.append(pulse.percentile(0.99))
-                time.sleep(1)
-            share, live = statistics.median(shares), statistics.median(hostile_ms)
-            is_good = share >= GOAL_SHARE and live < GOAL_LIVE_MS
-            failed = failed or not is_good
-            print(
-                f"{' + '.join(kinds) if len(kinds) < len(KINDS) else 'all':14} honest"
-                f" {share:5.0%}  live p99 {live:6.1f} ms (calm {statistics.median(calm_ms):.1f})"
-                f"  {'' if is_good else 'MISSED'}",
-                flush=True,
-            )
+            rounds = [server.measure_round(kinds, number) for number in range(options.rounds)]
+            name = kinds[0] if len(kinds) < len(KINDS) else "all"
+            failed = not _show(name, rounds) or failed
     sys.exit(failed)
+
+
+_HEADING = (
+    f"{'':14}{'capacity':>9}{'honest':>8}{'by clock':>10}{'dummy':>7}{'server µs/request':>19}"
+    f"{'alone ms/s':>12}{'attackers ms/s (dummy)':>24}{'live p99 ms':>14}"
+)
+
+
+def _show(name: str, rounds: list[Round]) -> bool:
+    """Print the medians of the rounds; True if the goals are reached."""
+
+    def median(value: Callable[[Round], float]) -> float:
+        return statistics.median(map(value, rounds))
+
+    capacity = median(lambda r: r.calm.server_microseconds / r.hostile.server_microseconds)
+    share = median(lambda r: r.hostile.per_cpu_second / r.calm.per_cpu_second)
+    by_clock = median(lambda r: r.hostile.per_second / r.calm.per_second)
+    dummy = median(lambda r: r.dummy.per_second / r.calm.per_second)
+    before = median(lambda r: r.calm.server_microseconds)
+    after = median(lambda r: r.hostile.server_microseconds)
+    alone = median(lambda r: r.alone * 1000)
+    attackers = median(lambda r: r.hostile.attackers * 1000)
+    of_dummy = median(lambda r: r.dummy.attackers * 1000)
+    calm_ms, live_ms = median(lambda r: r.calm.live_ms), median(lambda r: r.hostile.live_ms)
+    is_good = min(capacity, share) >= GOAL_SHARE and live_ms < GOAL_LIVE_MS
+    print(
+        f"{name:14}{capacity:9.0%}{share:8.0%}{by_clock:10.0%}{dummy:7.0%}"
+        f"{f'{before:.0f} -> {after:.0f}':>19}{alone:12.0f}{f'{attackers:.0f} ({of_dummy:.0f})':>24}"
+        f"{f'{calm_ms:.1f} -> {live_ms:.1f}':>14}{'' if is_good else '  MISSED'}",
+        flush=True,
+    )
+    return is_good
 
 
 if __name__ == "__main__":

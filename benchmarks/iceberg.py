@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import random
 import time
 from pathlib import Path
@@ -24,11 +23,15 @@ OPERATIONS = {
     "load-1m-plain": "load table, 1 MB, plain",
     "unchanged": "load table, 1 MB, unchanged (304)",
     "exists": "does a table exist",
+    "namespace": "does a namespace exist",
     "list": "list of 100 tables",
     "commit": "commit, each to its own table",
     "commit-one": "commit, all to one table",
     "commit-1000": "commit, 1,000 snapshots",
+    "create": "create a table",
 }
+NEW = "new"
+"""The namespace of created tables."""
 _READ = {
     "load": SMALL,
     "load-1m": LARGE,
@@ -39,6 +42,17 @@ _READ = {
 _COMMITTED = {"commit": MANY, "commit-one": ONE, "commit-1000": THOUSAND}
 _COMMIT = json.dumps(
     {"requirements": [], "updates": [{"action": "set-properties", "updates": {"turn": "@"}}]}
+)
+
+
+_CREATE = json.dumps(
+    {
+        "name": "n@",
+        "schema": {
+            "type": "struct",
+            "fields": [{"id": 1, "name": "id", "required": True, "type": "long"}],
+        },
+    }
 )
 
 
@@ -70,6 +84,9 @@ class Monodon(Side):
                 [f"{method}\t{p}\t{encoding}\t{t}\t" for p, t in zip(paths, tags, strict=True)],
             )
         self._write("list", [f"GET\t/v1/namespaces/{SMALL.namespace}/tables\tgzip\t\t"])
+        self._write("namespace", [f"HEAD\t/v1/namespaces/{SMALL.namespace}\tgzip\t\t"])
+        self._write("create", [f"POST\t/v1/namespaces/{NEW}/tables\tgzip\t\t{_CREATE}"])
+        client.call("POST", "/v1/namespaces", {"namespace": [NEW]})
         for operation, tables in _COMMITTED.items():
             self._write(operation, [f"POST\t{path}\tgzip\t\t{_COMMIT}" for path in tables.paths()])
 
@@ -132,7 +149,7 @@ def _check(client: Client) -> None:
 
 def measure(plan: Plan, directory: Path | None) -> Outcome:
     wrk.require()
-    began, load_before = time.monotonic(), os.getloadavg()[0]
+    began = time.monotonic()
     with running(directory) as stack:
         url = stack.postgres.url
         report_progress("migrations")
@@ -151,11 +168,11 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
             Naive(naive_port, requests, naive.pid, stack.postgres_pid),
             Plain(stack, url, "simple"),
         ]
-        outcome = Outcome(plan, {}, [], _described(sizes), load_before)
+        outcome = Outcome(plan, {}, [], _described(sizes))
         report_progress("warming up")
         for operation in plan.operations:
             ours.measure(operation, connections=16, seconds=1)
-        outcome.samples = take_turns(sides, plan)
+        take_turns(outcome, sides)
         outcome.web_megabytes = processes.resident_megabytes(web.pid)
     outcome.seconds = time.monotonic() - began
     return outcome
@@ -195,6 +212,16 @@ def goals(outcome: Outcome) -> list[Goal]:
             ratio("unchanged", "monodon", "load-1m-plain"),
         ),
         Goal("load table of 1 MB, gzip / parse and render", 30, ratio("load-1m", "naive")),
+        Goal(
+            "does a namespace exist / does a table exist",
+            0.8,
+            ratio("namespace", "monodon", "exists"),
+        ),
+        Goal(
+            "create a table / commit, each to its own table",
+            0.5,
+            ratio("create", "monodon", "commit"),
+        ),
         Goal(
             "commits to one table / pgbench transaction",
             0.08,

@@ -118,12 +118,12 @@ def _compare(
             counted = _round(operation, table, servers if side == "remote" else [], size.seconds)
             if number:
                 rounds[side].append(counted)
-    for side, done in rounds.items():
-        latencies = sorted(latency for each in done for latency in each.latencies)
+    for side, measured in rounds.items():
+        latencies = sorted(latency for round_ in measured for latency in round_.latencies)
         print(
-            f"{name:8}{side:8}{statistics.median(each.rate for each in done):10.1f} ops/s"
+            f"{name:8}{side:8}{statistics.median(round_.rate for round_ in measured):10.1f} ops/s"
             f"  p50 {_percentile(latencies, 0.5):8.1f} ms  p99 {_percentile(latencies, 0.99):8.1f} ms"
-            f"  {statistics.median(each.cpu_ms for each in done):8.2f} ms CPU"
+            f"  {statistics.median(round_.cpu_ms for round_ in measured):8.2f} ms CPU"
         )
     ratio = statistics.median(
         remote.rate / local.rate
@@ -150,7 +150,7 @@ def _round(operation: _Operation, table: Table, servers: list[int], seconds: flo
         return latencies
 
     with ThreadPoolExecutor(CLIENTS) as threads:
-        latencies = [one for many in threads.map(client, range(CLIENTS)) for one in many]
+        latencies = list(itertools.chain.from_iterable(threads.map(client, range(CLIENTS))))
     return Round(time.perf_counter() - started, latencies, _cpu(servers) - before)
 
 

@@ -150,23 +150,35 @@ def _commits(size: Size, root: str) -> bool:
 
 def _planning(size: Size) -> bool:
     from catalog.access import SYSTEM
-    from catalog.services.iceberg import scans
+    from catalog.services.iceberg import manifest_cache, scans
 
-    figures = {}
-    for namespace, label in (("local", "local"), ("objects", "versitygw")):
-        table = (namespace, "t")
-        _add_manifests(table, size.manifests)
+    def plan(table: tuple[str, ...]) -> None:
+        planned = scans.plan_scan(actor=SYSTEM, table=table, request={})
+        for task in planned.plan_tasks:
+            scans.fetch_tasks(actor=SYSTEM, table=table, plan_task=task)
 
-        def plan(table: tuple[str, ...] = table) -> None:
-            planned = scans.plan_scan(actor=SYSTEM, table=table, request={})
-            for task in planned.plan_tasks:
-                scans.fetch_tasks(actor=SYSTEM, table=table, plan_task=task)
+    def plan_first() -> None:
+        manifest_cache.cache.clear()
+        plan(("objects", "t"))
 
-        figures[namespace] = _timed(plan, size.plans)
-        _show(f"scan planning, {size.manifests:,} manifests, {label}", figures[namespace])
-    ratio = figures["objects"].wall / figures["local"].wall
-    text = f"planning takes {ratio:.1f} times as long as locally, at most {MAX_PLANNING_RATIO}"
-    return _goal(ratio <= MAX_PLANNING_RATIO, text)
+    for namespace in ("local", "objects"):
+        _add_manifests((namespace, "t"), size.manifests)
+    subject = f"scan planning, {size.manifests:,} manifests"
+    local = _timed(lambda: plan(("local", "t")), size.plans)
+    first = _timed(plan_first, size.plans)
+    again = _timed(lambda: plan(("objects", "t")), size.plans)
+    _show(f"{subject}, local", local)
+    _show(f"{subject}, versitygw, first", first)
+    _show(f"{subject}, versitygw, repeated", again)
+    is_reached = True
+    for label, figure in (("first", first), ("repeated", again)):
+        ratio = figure.wall / local.wall
+        text = (
+            f"the {label} planning takes {ratio:.1f} times as long as locally, at most"
+            f" {MAX_PLANNING_RATIO}"
+        )
+        is_reached &= _goal(ratio <= MAX_PLANNING_RATIO, text)
+    return is_reached
 
 
 def _add_manifests(table: tuple[str, ...], count: int) -> None:

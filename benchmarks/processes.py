@@ -1,8 +1,10 @@
 """CPU and memory of a server's processes, read from /proc."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -28,6 +30,38 @@ def cpu_seconds(roots: list[int]) -> float:
         sum(int(value) for value in fields[11:15]) for pid, fields in _all() if pid in members
     )
     return ticks / _TICKS
+
+
+def idle_seconds() -> float:
+    """Time in which the processors had nothing to do so far, added over all of them."""
+    # The line of all processors: its name, user, nice, system, idle, iowait.
+    fields = Path("/proc/stat").read_text().split(maxsplit=6)
+    return (int(fields[4]) + int(fields[5])) / _TICKS
+
+
+class ForeignLoad:
+    """The share of the processors' time that other programs take while it is entered."""
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        """From 0 to 1; known after the end."""
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self._foreign = _foreign_seconds()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        available = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        self.share = max(0.0, _foreign_seconds() - self._foreign) / available
+
+
+def _foreign_seconds() -> float:
+    """CPU time so far of all programs but this one and those that it started."""
+    # The line of all processors: its name, user, nice, system, idle …
+    fields = Path("/proc/stat").read_text().split(maxsplit=5)
+    busy = sum(int(value) for value in fields[1:4]) / _TICKS
+    return busy - cpu_seconds([os.getpid()])
 
 
 def resident_megabytes(root: int) -> list[float]:

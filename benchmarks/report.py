@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from benchmarks.compare import Outcome
+from benchmarks.compare import MAX_FOREIGN_SHARE, Outcome
 
 RESULTS = Path(__file__).with_name("results")
 GOAL_CONNECTIONS = 8
@@ -88,7 +88,9 @@ def table(outcome: Outcome) -> str:
                         f"{median('p99_ms'):.2f}",
                         f"{median('cpu_us'):,.0f}",
                         "" if side == "monodon" or ratio is None else f"{ratio:.2f}",
-                        "" if side == "monodon" else f"{median('cpu_us') / own_cpu:.2f}",
+                        ""
+                        if ratio is None or side == "monodon"
+                        else f"{median('cpu_us') / own_cpu:.2f}",
                     ]
                 )
     return columns(head, rows, left_aligned={0, 2})
@@ -170,7 +172,7 @@ def write(
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
         "load": outcome.load,
-        "load_average_before": outcome.load_before,
+        "foreign_share": outcome.foreign_share,
         "plan": dataclasses.asdict(outcome.plan),
         "web_megabytes": outcome.web_megabytes,
         "goals": [dataclasses.asdict(g) | {"reached": g.reached} for g in wanted],
@@ -188,8 +190,11 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
 
 
-def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence[Goal]) -> None:
-    """Print the outcome and write it to files. ``names`` are the labels of the operations."""
+def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence[Goal]) -> bool:
+    """Print the outcome and write it to files. ``names`` are the labels of the operations.
+
+    False if other programs disturbed the measurement: then there are no ratios, goals and files.
+    """
     connections = (
         GOAL_CONNECTIONS
         if GOAL_CONNECTIONS in outcome.plan.connections
@@ -203,10 +208,14 @@ def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence
         "`ops/s ×` is Monodon's rate over this side's, round by round; `CPU ×` is this side's CPU over"
     )
     print("Monodon's, and the steadier of the two where other programs run.")
-    if outcome.load_before > 0.5:
-        print(f"WARNING: the load average was {outcome.load_before:.1f} before the start.")
     print()
     print(table(outcome))
+    if outcome.is_disturbed:
+        print(
+            f"\nOther programs took {outcome.foreign_share:.0%} of the processors' time, more than"
+            f" {MAX_FOREIGN_SHARE:.0%}: no ratios, no goals. Repeat on an idle machine."
+        )
+        return False
     print(f"\nOperations a second, {connections} connections (each group to its own scale)\n")
     print(bars(outcome, connections, names))
     megabytes = ", ".join(f"{size:.0f}" for size in outcome.web_megabytes)
@@ -217,6 +226,7 @@ def show(outcome: Outcome, name: str, names: Mapping[str, str], wanted: Sequence
         print(f"  {verdict:<8} {goal.text}: {goal.measured:.2f} (goal {relation} {goal.target:g})")
     written = write(outcome, name, connections, names, wanted)
     print(f"\n{outcome.seconds:.0f} s; wrote {', '.join(_short(path) for path in written)}")
+    return True
 
 
 def _short(path: Path) -> str:

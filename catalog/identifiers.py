@@ -56,7 +56,9 @@ def check_name(name: str) -> str:
 
 def check(parts: Sequence[str]) -> Identifier:
     """The parts as an identifier. Raises InvalidIdentifier for the first invalid name."""
-    return tuple(check_name(name) for name in parts)
+    for name in parts:
+        check_name(name)
+    return tuple(parts)
 
 
 def check_table(parts: Sequence[str]) -> Identifier:

@@ -49,6 +49,8 @@ class LastRun:
     """True if the job changed nothing."""
     version: int | None
     """Version of the table when the job ended."""
+    attempts: int = 1
+    """The largest number of attempts of the last jobs; more than one if they conflicted with writers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,11 @@ def _defects(action: MaintenanceAction) -> list[str]:
     texts |= {f"help for {fmt}": work.help for fmt, work in action.implementations.items()}
     texts |= {f"help of rule '{rule.name}'": rule.help for rule in action.rules}
     defects = [f"{name} is empty" for name, text in texts.items() if not text.strip()]
+    defects += [
+        f"rule '{rule.name}' allows more than {policies.HIGHEST[rule.unit]}"
+        for rule in action.rules
+        if rule.unit in policies.HIGHEST and rule.highest > policies.HIGHEST[rule.unit]
+    ]
     if action.key in _actions:
         defects.append("the key is taken")
     if not action.rules or action.rules[0].unit is not Unit.MODE:

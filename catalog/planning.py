@@ -88,6 +88,9 @@ class Statistics:
     dangling_vectors: int = 0
     reads_per_day: float | None = None
     """Reads on an average day of the last week; None if not known yet."""
+    unsorted_files: int = 0
+    """Data files that do not have the sort order of the policy; 0 if it requires none."""
+    unsorted_bytes: int = 0
     min_rows: int | None = None
     """The least number of rows, if equality deletes make ``rows`` an upper bound; None if ``rows`` is
     exact."""
@@ -174,6 +177,14 @@ def has_many_equality_deletes(*, files: int, keys: int, rows: int, policy: Effec
     return bool(files) and (
         files >= policy["min_delete_files"] or keys > policy["deleted_ratio"] * max(rows, 1)
     )
+
+
+def must_sort_all(*, files: int, unsorted_bytes: int, size: int, policy: EffectivePolicy) -> bool:
+    """True if compaction should rewrite all data files, because too many of them are not sorted.
+
+    A single file is not worth it: readers skip whole files.
+    """
+    return files > 1 and unsorted_bytes > policy["unsorted_ratio"] * size
 
 
 def degraded_indexes(statistics: Statistics, policy: EffectivePolicy) -> Mapping[str, BuiltIndex]:

@@ -130,12 +130,32 @@ def is_special(path: str) -> bool:
         return False
 
 
+def is_free_of_links(path: str) -> bool:
+    """True if no symbolic link is on the path of a directory, which may be missing."""
+    try:
+        os.close(open_directory(path))
+    except NotRegular:
+        return False
+    except OSError:
+        return os.path.realpath(path) == path
+    return True
+
+
 def find_link(root: str) -> str | None:
     """A symbolic link below a directory, relative to it; None if there is none.
 
     The empty path if a link is on the path of the directory itself. Raises OSError for a directory
     that cannot be listed.
     """
+    return _find(root, lambda entry: entry.is_symlink())
+
+
+def find_linked_directory(root: str) -> str | None:
+    """The same for a link that leads to a directory."""
+    return _find(root, lambda entry: entry.is_symlink() and entry.is_dir())
+
+
+def _find(root: str, is_sought: "Callable[[os.DirEntry[str]], bool]") -> str | None:
     if os.path.realpath(root) != root:
         return ""
     waiting = [""]
@@ -145,7 +165,7 @@ def find_link(root: str) -> str | None:
             with os.scandir(f"{root}/{below}") as entries:
                 for entry in entries:
                     path = f"{below}{entry.name}"
-                    if entry.is_symlink():
+                    if is_sought(entry):
                         return path
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{path}/")

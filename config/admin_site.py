@@ -8,6 +8,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SUBHEADER": "Lance and Iceberg catalog",
     "SITE_URL": "/admin/",
     "SITE_DROPDOWN": [
+        {"icon": "help", "title": "Documentation", "link": "/help/"},
         {"icon": "api", "title": "Management API", "link": "/docs/management"},
     ],
     "SITE_ICON": "catalog.admin.site.navigation.sign",
@@ -18,7 +19,6 @@ UNFOLD: dict[str, Any] = {
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "8px",
     "DASHBOARD_CALLBACK": "catalog.admin.site.dashboard.dashboard",
-    "COMMAND": {"search_callback": "catalog.admin.site.navigation.search"},
     "SIDEBAR": {
         "command_search": True,
         "navigation": "catalog.admin.site.navigation.navigation",

@@ -85,6 +85,25 @@ def spark_conf(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def spark_masters(text: str) -> list[str]:
+    """Masters of clusters, separated by spaces: spark://host:7077 yarn k8s://https://host:6443."""
+    masters = text.split()
+    for master in masters:
+        if master != "yarn" and not master.startswith(("spark://", "k8s://")):
+            allowed = "masters such as spark://host:7077, yarn and k8s://https://host:6443"
+            raise wrong("MONODON_SPARK_MASTERS", text, f"{allowed}, with spaces between")
+    return masters
+
+
+def spark_names(text: str) -> list[str]:
+    """Names of settings of Spark, separated by spaces."""
+    names = text.split()
+    if not all(name.startswith("spark.") and "=" not in name for name in names):
+        allowed = "names such as spark.kubernetes.container.image, with spaces between"
+        raise wrong("MONODON_SPARK_PROFILE_CONF", text, allowed)
+    return names
+
+
 def maven_url(text: str) -> str:
     """The URL of a Maven repository, by default that of Maven Central; empty for ``off``."""
     url = text.strip().rstrip("/") or "https://repo1.maven.org/maven2"

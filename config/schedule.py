@@ -15,6 +15,7 @@ _SECONDS = {
     "delete_expired_scan_plans": 600.0,
     "refresh_views": 30.0,
     "read_unread_snapshots": 60.0,
+    "read_view_sources": 15.0,
     "sweep_metadata_files": 60.0,
     "measure_due": 60.0,
     "start_due": 60.0,
@@ -25,6 +26,7 @@ _SECONDS = {
     "delete_expired_deliveries": 3600.0,
     "empty_trash": 60.0,
     "update_search_documents": 5.0,
+    "update_table_summaries": 5.0,
     "delete_old_health": 86_400.0,
 }
 

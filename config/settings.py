@@ -24,6 +24,8 @@ from config.environment import (
     redis_url,
     secret_key,
     spark_conf,
+    spark_masters,
+    spark_names,
     web_url,
     wrong,
 )
@@ -51,6 +53,11 @@ MONODON_BODY_MEMORY_BYTES = number("MONODON_BODY_MEMORY_BYTES", 256 * 1024**2)
 """The memory for request bodies of one web process."""
 MONODON_MAX_DATA_BYTES = number("MONODON_MAX_DATA_BYTES", 16 * 1024**3)
 """The most data that one request may carry as an Arrow stream."""
+MONODON_MAX_MERGE_BYTES = number("MONODON_MAX_MERGE_BYTES", 1024**3)
+"""The most data in memory that one request may merge into a Lance table. Lance joins it in memory, which takes
+about four times as much."""
+MONODON_LANCE_SECONDS = number("MONODON_LANCE_SECONDS", 600, least=0)
+"""Seconds for which a request waits for Lance to merge rows, or for the next rows of a large table; 0: no limit."""
 MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """Size of the cache of each process for open Lance tables, their metadata and their indexes."""
 MONODON_INDEX_IN_REQUEST_ROWS = number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
@@ -66,8 +73,8 @@ MONODON_APPROVAL_DAYS = number("MONODON_APPROVAL_DAYS", 7)
 MONODON_AUDIT_KEEP_MONTHS = number("MONODON_AUDIT_KEEP_MONTHS", 0, least=0)
 MONODON_WEBHOOK_HOSTS = {host.lower() for host in items("MONODON_WEBHOOK_HOSTS")}
 """Receivers of webhooks that are allowed without a public address and without https."""
-MONODON_EVENT_STREAMS = number("MONODON_EVENT_STREAMS", 2, least=0)
-"""Maximum number of open event streams of a web process. Each uses a thread."""
+MONODON_EVENT_STREAMS = number("MONODON_EVENT_STREAMS", 4, least=0)
+"""Maximum number of open event streams of a web process; one principal gets half of them. Each uses a thread."""
 MONODON_ADMIN_USER = os.environ.get("MONODON_ADMIN_USER", "admin")
 MONODON_ADMIN_PASSWORD = os.environ.get("MONODON_ADMIN_PASSWORD", "")
 MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
@@ -76,8 +83,10 @@ MONODON_ADMIN_API_KEY = os.environ.get("MONODON_ADMIN_API_KEY", "")
 
 MONODON_WEB_THREADS = number("MONODON_WEB_THREADS", 4)
 """Number of requests that are processed concurrently."""
-MONODON_DATA_THREADS = number("MONODON_DATA_THREADS", 2)
+MONODON_DATA_THREADS = number("MONODON_DATA_THREADS", 3)
 """Number of streamed Arrow bodies that are read concurrently."""
+# While this file exists, the server is draining (api/front/draining.py).
+MONODON_DRAIN_FILE = os.environ.get("MONODON_DRAIN_FILE", "")
 MONODON_ANSWER_STREAMS = number("MONODON_ANSWER_STREAMS", 8)
 """Maximum number of large answers that are streamed concurrently. Each uses a thread."""
 MONODON_BODY_SECONDS = number("MONODON_BODY_SECONDS", 10)
@@ -120,6 +129,11 @@ MONODON_OIDC_SCOPES = os.environ.get("MONODON_OIDC_SCOPES") or "openid profile e
 MONODON_OIDC_BUTTON = os.environ.get("MONODON_OIDC_BUTTON") or "Single sign-on"
 MONODON_OIDC_SIGN_OUT = flag("MONODON_OIDC_SIGN_OUT", default=True)
 """If true, a log-out after a single sign-on also signs out at the issuer."""
+MONODON_OIDC_CLI_CLIENT_ID = os.environ.get("MONODON_OIDC_CLI_CLIENT_ID", "")
+"""The public client of the command line at the first issuer. If set, `monodon login` offers single sign-on."""
+MONODON_OIDC_CLI_SCOPES = (
+    os.environ.get("MONODON_OIDC_CLI_SCOPES") or "openid profile offline_access"
+)
 MONODON_OIDC_STAFF_GROUPS = items("MONODON_OIDC_STAFF_GROUPS")
 """Members of one of these groups of the issuer may enter the admin."""
 MONODON_OIDC_ADMIN_GROUPS = items("MONODON_OIDC_ADMIN_GROUPS")
@@ -144,6 +158,11 @@ if MONODON_OIDC_ISSUERS and not (MONODON_OIDC_AUDIENCES or MONODON_OIDC_CLIENT_I
     raise ImproperlyConfigured(
         "MONODON_OIDC_ISSUERS needs MONODON_OIDC_AUDIENCES: a token that is for any service must not"
         " open this one"
+    )
+if MONODON_OIDC_CLI_CLIENT_ID and not (MONODON_OIDC_ISSUERS and MONODON_OIDC_AUDIENCES):
+    # The command line sends access tokens, whose audience is not the client.
+    raise ImproperlyConfigured(
+        "MONODON_OIDC_CLI_CLIENT_ID needs MONODON_OIDC_ISSUERS and MONODON_OIDC_AUDIENCES"
     )
 
 # --- Django ------------------------------------------------------------------------------------
@@ -214,6 +233,7 @@ ADMIN_MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
+    "api.pages.help.HelpMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "catalog.admin.access.sessions.SlidingSessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -251,13 +271,16 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "builtins": ["catalog.admin.site.glossary"],  # the tag of the "?" beside headings
         },
     }
 ]
 
 STATIC_URL = "/static/"
 STATIC_ROOT = MONODON_HOME / "static"
+HELP_ROOT = BASE_DIR / "site"
+"""The built documentation (api.pages.help), which may be missing."""
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
@@ -296,7 +319,11 @@ CELERY_BROKER_URL = (
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # A web request that starts a job must not wait for an unreachable broker: the job is a row, and
 # beat sends it again.
-CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 2, "socket_timeout": 5}
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_connect_timeout": 2,
+    "socket_timeout": 5,
+    "max_retries": 0,  # without it, kombu tries for six seconds to connect for a message
+}
 # Installations that share a broker must not take each other's jobs, which are in another database.
 CELERY_TASK_DEFAULT_QUEUE = os.environ.get("MONODON_QUEUE") or "monodon"
 # Jobs may take hours. In a queue of their own, with workers of their own, they do not keep short
@@ -330,6 +357,10 @@ MONODON_SPARK_CORES = number("MONODON_SPARK_CORES", 2)
 """Cores that a driver uses of a cluster; those of a local master are in SPARK_MASTER."""
 MONODON_SPARK_MEMORY = os.environ.get("MONODON_SPARK_MEMORY", "").strip()
 """Memory of the driver and of each executor, such as 4g; empty: Spark's default."""
+MONODON_SPARK_MASTERS = spark_masters(os.environ.get("MONODON_SPARK_MASTERS", ""))
+"""Clusters that engine profiles may name, besides SPARK_MASTER."""
+MONODON_SPARK_PROFILE_CONF = spark_names(os.environ.get("MONODON_SPARK_PROFILE_CONF", ""))
+"""Settings of Spark that engine profiles may have, besides those that are always allowed."""
 MONODON_SPARK_JOBS = number("MONODON_SPARK_JOBS", 200)
 """Jobs that a driver runs before it is replaced. With 1, each job has a driver of its own."""
 MONODON_SPARK_IDLE_SECONDS = number("MONODON_SPARK_IDLE_SECONDS", 300)
@@ -348,7 +379,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Monodon",
     "DESCRIPTION": "One catalog for Lance and Iceberg tables.",
-    "VERSION": "1.0.0",
+    "VERSION": "0.1.0",  # of the product: monodon.__version__
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -6,7 +6,7 @@ from api.iceberg.views.oauth import GetToken
 from api.lance.views.fallback import NoRoute
 from api.management.views.fallback import NoRoute as NoManagementRoute
 from catalog.admin.access import my_access, sign_on, suggestions, users
-from catalog.admin.site import errors
+from catalog.admin.site import command_bar, errors, glossary
 from catalog.admin.tables import explorer
 
 admin.autodiscover()
@@ -29,6 +29,8 @@ urlpatterns = [
     path("admin/my-access/", include(my_access.urls())),
     path("admin/explorer/", include(explorer.urls())),
     path("admin/suggest/", include(suggestions.urls())),
+    path("admin/glossary/", include(glossary.urls())),
+    path("admin/search/", include(command_bar.urls())),
     path("admin/", admin.site.urls),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),

@@ -62,16 +62,12 @@ class Handler(WSGIHandler):
             *response.items(),
             *(("Set-Cookie", cookie.OutputString()) for cookie in response.cookies.values()),
         ]
+        principal = getattr(request, "actor_name", "")
         if response.streaming:
-            return Answer(response.status_code, headers, stream=response)
+            return Answer(response.status_code, headers, stream=response, principal=principal)
         request.close()
         close_old_connections()
-        return Answer(
-            response.status_code,
-            headers,
-            response.content,
-            principal=getattr(request, "actor_name", ""),
-        )
+        return Answer(response.status_code, headers, response.content, principal=principal)
 
     def resolve_request(self, request: HttpRequest) -> Any:
         path = request.path_info

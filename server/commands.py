@@ -10,17 +10,9 @@ _TASK_PROCESSES = 4
 
 def web(options: Options) -> list[str]:
     return [
-        *("-m", "granian", "--interface", "rsgi", "--loop", "uvloop"),
-        *("--host", options.host, "--port", str(options.port)),
+        *("-m", "config.web", "--host", options.host, "--port", str(options.port)),
         *("--workers", str(options.web_workers)),
-        # Maximum number of open connections of one worker, including idle ones; others wait in the
-        # backlog.
-        *("--backlog", "2048", "--backpressure", str(options.max_connections)),
-        # Also the time after which an idle connection is closed.
-        *("--http1-header-read-timeout", "30000"),
-        *("--no-ws", "--http", "1", "--log-level", "warning"),
-        *("--respawn-failed-workers", "--workers-kill-timeout", "3"),
-        "config.rsgi:application",
+        *("--max-connections", str(options.max_connections)),
     ]
 
 

@@ -29,6 +29,7 @@ CRASHES, CRASH_WINDOW = 10, 60.0
 BACKOFF_FIRST, BACKOFF_LAST = 0.2, 5.0
 TICK = 0.1
 WEB_FIRST = 15.0
+_READY_SECONDS = 3.0
 
 # In total less than the 10 s for a stop, with SIGKILL at the end of each.
 SERVICES_PATIENCE, VALKEY_PATIENCE, POSTGRES_PATIENCE = 4.5, 1.0, 2.5
@@ -128,6 +129,8 @@ class Supervisor:
             "PYTHONUNBUFFERED": "1",
             processes.MARK: self._mark,
         }
+        # Otherwise every process would compile the modules again at each start.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["DATABASE_URL"], environment["REDIS_URL"] = self._start_stores()
         self._bootstrap(environment)
         metrics = {"PROMETHEUS_MULTIPROC_DIR": str(self._home.fresh_metrics())}
@@ -381,10 +384,14 @@ class Supervisor:
         return sink
 
 
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Uses no proxy of the environment, which could not reach this machine."""
+
+
 def _get(url: str) -> tuple[int, str]:
     """The status and the body of a GET request. The status is 0 if there is no answer."""
     try:
-        with urllib.request.urlopen(url, timeout=1.0) as answer:  # noqa: S310
+        with _DIRECT.open(url, timeout=_READY_SECONDS) as answer:
             return answer.status, answer.read(2000).decode("utf-8", "replace")
     except urllib.error.HTTPError as exc:
         return exc.code, exc.read(2000).decode("utf-8", "replace")

@@ -1,5 +1,6 @@
 """The Celery application: ``celery -A tasks worker``, ``celery -A tasks beat``."""
 
+import gc
 import os
 import warnings
 from typing import Any
@@ -21,7 +22,14 @@ class TaskModules(bootsteps.Step):  # type: ignore[misc]
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
-        worker.app.loader.import_task_module("tasks.maintenance")
+        # Imports create no garbage, so collections would only take time. Frozen objects stay in memory
+        # that the processes of the pool share.
+        gc.disable()
+        try:
+            worker.app.loader.import_task_module("tasks.maintenance")
+        finally:
+            gc.freeze()
+            gc.enable()
 
 
 app.steps["worker"].add(TaskModules)

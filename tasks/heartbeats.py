@@ -81,11 +81,13 @@ class _Libraries:
         self._is_downloading = False
 
     def facts(self) -> dict[str, Any]:
+        from catalog.services.maintenance.engine_profiles import engines
         from tasks.spark import requirements
 
         return {
             "missing_for_spark": requirements.missing(),
             "missing_for_iceberg": requirements.missing_for_iceberg() or self._error,
+            "missing_for_profiles": engines.problems(),
             "is_downloading": self._is_downloading,
         }
 

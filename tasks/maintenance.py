@@ -10,7 +10,7 @@ from catalog.services.audit import partitions as audit_partitions
 from catalog.services.engine import idempotency, jobs
 from catalog.services.events import webhook_dispatch
 from catalog.services.governance import approvals
-from catalog.services.iceberg import metadata_files, references, scans
+from catalog.services.iceberg import metadata_files, references, scans, view_sources
 from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.materialized_views import refreshes
@@ -19,6 +19,7 @@ from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import undrop
 from catalog.services.search import documents as search_documents
 from catalog.services.storage.profile_checks import tests as profile_tests
+from catalog.services.tables import summaries as table_summaries
 from catalog.storage import object_store  # noqa: F401 -- before the pool's processes start
 from tasks import spark
 
@@ -61,6 +62,11 @@ def sweep_metadata_files() -> int:
 @shared_task(name="tasks.maintenance.read_unread_snapshots", time_limit=1800)
 def read_unread_snapshots() -> int:
     return references.read_unread()
+
+
+@shared_task(name="tasks.maintenance.read_view_sources", time_limit=300)
+def read_view_sources() -> int:
+    return view_sources.read_due()
 
 
 @shared_task(name="tasks.maintenance.delete_expired_idempotency_records", time_limit=300)
@@ -111,6 +117,11 @@ def empty_trash() -> int:
 @shared_task(name="tasks.maintenance.update_search_documents", time_limit=120)
 def update_search_documents() -> int:
     return search_documents.update()
+
+
+@shared_task(name="tasks.maintenance.update_table_summaries", time_limit=120)
+def update_table_summaries() -> int:
+    return table_summaries.update()
 
 
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)

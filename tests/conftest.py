@@ -1,13 +1,14 @@
 """Fixtures for every test. tests/embedded.py starts the database and the broker."""
 
 import gc
+import re
+import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.db import connections
-from psycopg.pq import TransactionStatus
 
+from tests import templates
 from tests.stores.fixtures import (
     Storage,
     azurite,
@@ -58,22 +59,66 @@ def _admin_pages() -> None:
     admin.autodiscover()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _connection_is_kept() -> Iterator[None]:
-    """Keep the connection to the database between tests: a new one must load the descriptions of
-    all tables again, and plan all statements."""
-    from django.test import TestCase
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, django_db_keepdb: bool
+) -> None:
+    """Make the test database of each process a copy of one migrated database."""
+    if not django_db_keepdb:
+        connections["default"].settings_dict["TEST"]["TEMPLATE"] = templates.migrated()
 
-    def roll_back(cls: type[TestCase]) -> None:
-        if cls._databases_support_transactions():
-            cls._rollback_atomics(cls.cls_atomics)
-            for connection in connections.all(initialized_only=True):
-                if not _is_reusable(connection):
-                    connection.close()
-        super(TestCase, cls).tearDownClass()
+
+@pytest.fixture(scope="session", autouse=True)
+def _passwords_are_hashed_quickly() -> Iterator[None]:
+    """Hash passwords once. The hundreds of thousands of rounds for users of a server take 0.3 s."""
+    from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TestCase, "tearDownClass", classmethod(roll_back))
+        patch.setattr(PBKDF2PasswordHasher, "iterations", 1)
+        yield
+
+
+_EMPTY = """
+DO $$
+DECLARE
+    name text;
+    has_rows boolean;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    FOR name IN
+        SELECT relname FROM pg_class
+        WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+        AND relname NOT IN ('auth_permission', 'django_content_type', 'django_migrations')
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO has_rows;
+        IF has_rows THEN
+            -- Triggers of the audit trail and its seals refuse DELETE.
+            EXECUTE format(
+                CASE WHEN name LIKE 'catalog_audit%' THEN 'TRUNCATE %I' ELSE 'DELETE FROM %I' END,
+                name
+            );
+        END IF;
+    END LOOP;
+END $$
+"""
+"""Without triggers, which check foreign keys. Content types and permissions describe the models: to
+create them again takes longer than most tests."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _whole_pages_are_recorded(django_test_environment: None) -> Iterator[None]:
+    """Record the context of a page for its test, without those of all templates that it includes."""
+    from django.template import Context, Template
+    from django.test.signals import template_rendered
+    from django.utils.safestring import SafeString
+
+    def render(self: Template, context: Context) -> SafeString:
+        if context.template is self:
+            template_rendered.send(sender=self, template=self, context=context)
+        return self.nodelist.render(context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Template, "_render", render)
         yield
 
 
@@ -81,39 +126,45 @@ def _connection_is_kept() -> Iterator[None]:
 def _rows_are_deleted() -> Iterator[None]:
     """Empty the tables after tests with transactions by DELETE: TRUNCATE makes new files for each
     table and index, which takes half a second."""
-    from django.db.backends.postgresql.operations import DatabaseOperations
+    from django.test import TransactionTestCase
 
-    def sql_flush(self: Any, style: Any, tables: list[str], **options: bool) -> list[str]:
-        if not tables or options.get("reset_sequences"):
-            return truncate(self, style, tables, **options)
-        names = [self.quote_name(table) for table in tables]
-        # Triggers of the audit trail and its seals refuse DELETE.
-        emptied = " ".join(
-            f"{'TRUNCATE' if table.startswith('catalog_audit') else 'DELETE FROM'} {name};"
-            for table, name in zip(tables, names, strict=True)
-        )
-        statement = (
-            "DO $$ BEGIN"
-            " IF has_parameter_privilege('session_replication_role', 'SET') THEN"
-            f" SET LOCAL session_replication_role = replica; {emptied}"
-            f" ELSE TRUNCATE {', '.join(names)}; END IF;"
-            " END $$"
-        )
-        return [statement]
+    def empty(self: TransactionTestCase) -> None:
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT has_parameter_privilege('session_replication_role', 'SET')")
+            (may_skip_triggers,) = cursor.fetchone()
+            if may_skip_triggers:
+                cursor.execute(_EMPTY)
+        if not may_skip_triggers:
+            flush(self)
 
-    truncate = DatabaseOperations.sql_flush
+    flush = TransactionTestCase._fixture_teardown
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DatabaseOperations, "sql_flush", sql_flush)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", empty)
         yield
 
 
-def _is_reusable(connection: Any) -> bool:
-    raw = connection.connection
-    return (
-        raw is not None
-        and not connection.in_atomic_block
-        and raw.info.transaction_status is TransactionStatus.IDLE
-    )
+_LONG = ("tests/chaos/", "tests/clients/", "tests/server/", "tests/browser/", "tests/security/")
+_DATABASE = {"db", "transactional_db"}
+# Processes that collect in different seconds would not agree on such a name.
+_THIS_MONTH = re.compile(rf"{int(time.time()) // 1_000_000}[0-9]{{6}}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that start servers: the longest would otherwise run alone at the end.
+
+    Tests with the database of this process stay behind in the order of pytest-django: those that
+    empty the database are the last.
+    """
+    if changing := [item.nodeid for item in items if _THIS_MONTH.search(item.nodeid)]:
+        raise pytest.UsageError(f"The names of these tests contain the current time: {changing}")
+    items.sort(key=lambda item: not _is_long(item))
+
+
+def _is_long(item: pytest.Item) -> bool:
+    uses_database = item.get_closest_marker("django_db") is not None
+    fixtures = getattr(item, "fixturenames", ())
+    return item.nodeid.startswith(_LONG) and not uses_database and _DATABASE.isdisjoint(fixtures)
 
 
 @pytest.hookimpl(trylast=True)
@@ -122,6 +173,19 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def _leases_last(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renew no lease of a job in a test whose transaction is rolled back.
+
+    The thread that renews it does not see the job of that transaction, and would end it as taken over.
+    """
+    marker = request.node.get_closest_marker("django_db")
+    if marker is not None and not marker.kwargs.get("transaction"):
+        from catalog.services.engine import jobs
+
+        monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True)

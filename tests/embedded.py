@@ -7,6 +7,7 @@ process that the user started gets here with nothing set; pytest-xdist's workers
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import pytest
 
 from server.postgres import Postgres
 from server.valkey import Valkey
+from tests import templates
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    _keep_bytecode()
     if "PYTEST_XDIST_WORKER" in os.environ or {"-h", "--help", "-V", "--version"} & set(args):
         return
     if home := os.environ.get("MONODON_TEST_HOME"):  # of sessions that share their settings
@@ -35,18 +38,28 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     os.environ["MONODON_MAVEN_URL"] = "off"
     # Versions at these paths need no manifest file, for tests that are not about files.
     os.environ["MONODON_MANIFEST_PATHS"] = "elsewhere/,x/"
+    templates.choose_name()
     with contextlib.ExitStack() as stack:
         if not os.environ.get("DATABASE_URL"):
             database = Postgres(root / "postgres", root / "run", durable=False)
             stack.callback(database.stop)
             database.start()
             os.environ["DATABASE_URL"] = database.url
+        else:
+            stack.callback(templates.drop)
         if not os.environ.get("REDIS_URL"):
             broker = Valkey(root / "valkey", root / "run", durable=False)
             stack.callback(broker.stop)
             broker.start()
             os.environ["REDIS_URL"] = broker.url
         early_config.add_cleanup(stack.pop_all().close)  # also after Ctrl-C and failed imports
+
+
+def _keep_bytecode() -> None:
+    """Let Python store compiled modules, for this process and those that tests start: to compile the
+    project again takes each of them more than a second."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 # Settings of the tests.

@@ -16,6 +16,8 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 CLIENT, SECRET = "monodon-admin", "canary-client-secret"
+CLI = "monodon-cli"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 AUDIENCE = "monodon"
 
 
@@ -34,6 +36,12 @@ class Issuer:
         self.codes: dict[str, dict[str, str]] = {}
         self.issued_secrets: list[str] = []
         """Every secret in its answers."""
+        self.devices: dict[str, dict[str, Any]] = {}
+        """Answers to polls by device code; a device that has signed in has the claims of its token."""
+        self.refresh_tokens: dict[str, dict[str, Any]] = {}
+        """The claims of the next token, by refresh token. Each is valid once."""
+        self.lifetime = 600
+        """Seconds for which access tokens of devices are valid."""
 
     # -- tokens
 
@@ -73,14 +81,76 @@ class Issuer:
                 "authorization_endpoint": f"{self.url}/authorize",
                 "token_endpoint": f"{self.url}/token",
                 "jwks_uri": f"{self.url}/jwks",
+                "device_authorization_endpoint": f"{self.url}/device",
+                "revocation_endpoint": f"{self.url}/revoke",
                 "id_token_signing_alg_values_supported": ["none", "HS256", "RS256"],
                 **self.document,
             }
         if path == "/jwks":
             return 200, {"keys": [key.as_dict(private=False) for key in self.keys]}
+        if path == "/device":
+            return self._start_device(form)
+        if path == "/revoke":
+            return (400 if self.refresh_tokens.pop(form["token"], None) is None else 200), {}
+        if path == "/token" and form["grant_type"] == DEVICE_GRANT:
+            return self._poll(form)
+        if path == "/token" and form["grant_type"] == "refresh_token":
+            return self._renew(form)
         if path == "/token":
             return self._exchange(form, header)
         return 404, {}
+
+    # -- devices (RFC 8628)
+
+    def sign_in(self, **claims: Any) -> None:
+        """Let a person sign in with every pending code."""
+        for state in self.devices.values():
+            state.update(error=None, claims=claims)
+
+    def refuse(self, error: str) -> None:
+        for state in self.devices.values():
+            state.update(error=error)
+
+    def _start_device(self, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        if form["client_id"] != CLI:
+            return 401, {"error": "invalid_client"}
+        assert {"openid", "offline_access"} <= set(form["scope"].split())
+        code = secrets.token_urlsafe(16)
+        self.issued_secrets.append(code)
+        self.devices[code] = {"error": "authorization_pending"}
+        return 200, {
+            "device_code": code,
+            "user_code": "WDJB-MJHT",
+            "verification_uri": f"{self.url}/activate",
+            "verification_uri_complete": f"{self.url}/activate?user_code=WDJB-MJHT",
+            "expires_in": 300,
+            "interval": 5,
+        }
+
+    def _poll(self, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        state = self.devices[form["device_code"]]
+        if state["error"] is not None:
+            return 400, {"error": state["error"], "error_description": "of the person"}
+        del self.devices[form["device_code"]]
+        return self._granted(state["claims"])
+
+    def _renew(self, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        assert form["client_id"] == CLI
+        claims = self.refresh_tokens.pop(form["refresh_token"], None)
+        if claims is None:
+            return 400, {"error": "invalid_grant", "error_description": "Token is not active"}
+        return self._granted(claims)
+
+    def _granted(self, claims: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        refresh_token = secrets.token_urlsafe(16)
+        self.issued_secrets.append(refresh_token)
+        self.refresh_tokens[refresh_token] = claims
+        return 200, {
+            "access_token": self.token(**{"jti": secrets.token_hex(4), **claims}),
+            "refresh_token": refresh_token,
+            "token_type": "Bearer",
+            "expires_in": self.lifetime,
+        }
 
     def authorize(self, url: str) -> str:
         """The URL to which the browser of a person who consents is redirected."""

@@ -4,17 +4,15 @@
 conftest.py imports from here.
 """
 
-import functools
 import itertools
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -24,21 +22,15 @@ import psutil
 import psycopg
 import pytest
 import urllib3
-from psycopg import sql
 
 from server import commands, processes
 from server.options import PROJECT, Options
 from server.processes import Child
+from tests import templates
+from tests.django_process import DjangoProcess
+from tests.templates import KEY
 
-KEY = "live-server-key-of-the-tests"
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
-_MIGRATE = """
-from django.core.management import call_command
-from catalog.access import SYSTEM
-from catalog.services.access import api_keys
-call_command("migrate", interactive=False, verbosity=0)
-api_keys.create_api_key(actor=SYSTEM, name="tests", key={key!r})
-"""
 _numbers = itertools.count(1)
 
 
@@ -49,19 +41,29 @@ class Lost(Exception):
 class LiveServer:
     """Starts on entry or by `start`, on the same port each time; start it from the main thread.
 
-    `settings` are further environment variables of the server.
+    `settings` are further environment variables of the server. With `beside`, it is a second web
+    server of the same installation; close it first.
     """
 
-    def __init__(self, *, workers: int = 2, threads: int = 4, **settings: str) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int = 2,
+        threads: int = 4,
+        beside: "LiveServer | None" = None,
+        **settings: str,
+    ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="monodon live ")
-        self.home = Path(self._temporary.name) / "a home"
+        self._beside = beside
+        self.home = beside.home if beside else Path(self._temporary.name) / "a home"
         self.warehouse = self.home / "ware house"
-        self.warehouse.mkdir(parents=True)
-        (self.home / "static").mkdir()
+        if not beside:
+            self.warehouse.mkdir(parents=True)
+            (self.home / "static").mkdir()
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = KEY
-        self.database_url = _create_database()
+        self.database_url = beside.database_url if beside else _create_database()
         self._log = (self.home / "server.log").open("a", encoding="utf-8")
         self._environment = {
             **{n: v for n, v in os.environ.items() if not n.startswith(_NOT_INHERITED)},
@@ -79,12 +81,15 @@ class LiveServer:
             "DATABASE_URL": self.database_url,
             "MONODON_QUEUE": urlsplit(self.database_url).path.lstrip("/"),
             "PYTHONUNBUFFERED": "1",
+            # Spark's drivers inherit it, and none of the settings.
+            "TESTS_SERVER": str(self.home),
             **settings,
         }
         self._options = Options.from_environment(self._environment)
         self._web: Child | None = None
         self._worker: Child | None = None
         self._beat: Child | None = None
+        self._django = DjangoProcess(self._environment)
         self._http = urllib3.PoolManager(maxsize=64, retries=False)
 
     # -- start and stop
@@ -151,20 +156,23 @@ class LiveServer:
 
     def stop(self) -> None:
         """Stop all processes gracefully, and kill those that do not stop in time."""
-        for child in (self._beat, self._worker, self._web):
-            if child is not None:
-                child.signal(child.polite)
-                child.wait(10)
-                child.kill_group()
-                child.wait(5)
-                child.drain()
+        children = [child for child in (self._beat, self._worker, self._web) if child is not None]
+        for child in children:
+            child.signal(child.polite)
+        for child in children:
+            child.wait(10)
+            child.kill_group()
+            child.wait(5)
+            child.drain()
         self._beat = self._worker = self._web = None
 
     def close(self) -> None:
         """Stop the server, and remove its database and home."""
         self.stop()
+        self._django.close()
         self._http.clear()
-        _drop_database(self.database_url)
+        if not self._beside:
+            _drop_database(self.database_url)
         self._log.close()
         self._temporary.cleanup()
 
@@ -231,7 +239,7 @@ class LiveServer:
 
     def manage(self, code: str) -> None:
         """Run Python code with Django set up for this server's database."""
-        _run_django(code, self._environment)
+        self._django.run(code)
 
     def resident(self) -> list[int]:
         """Resident memory of each web process, in bytes."""
@@ -253,6 +261,19 @@ class LiveServer:
         except OSError:
             return False
 
+    def drivers(self) -> list[psutil.Process]:
+        """The running processes of Spark's drivers of this server's workers."""
+        drivers = []
+        for process in psutil.process_iter():
+            try:
+                environment = process.environ()
+            except psutil.Error:
+                continue
+            is_own = environment.get("TESTS_SERVER") == str(self.home)
+            if is_own and "MONODON_SPARK_DIRECTORY" in environment:
+                drivers.append(process)
+        return drivers
+
     def _child(self, name: str, environment: dict[str, str], arguments: list[str]) -> Child:
         return Child(
             name,
@@ -267,13 +288,9 @@ class LiveServer:
 
 
 @pytest.fixture(scope="session")
-def live_template() -> Iterator[None]:
-    """The template database. Tests that create a LiveServer use this fixture, so that no database
-    outlives the session."""
-    yield
-    if _template.cache_info().currsize:
-        _drop_database(_url_of(_template()))
-        _template.cache_clear()
+def live_template() -> None:
+    """The database that those of live servers are copies of, made before the first of them starts."""
+    templates.with_key()
 
 
 @pytest.fixture(scope="session")
@@ -305,43 +322,12 @@ def _unique() -> str:
     return f"monodon_live_{worker}_{os.getpid()}_{next(_numbers)}"
 
 
-def _url_of(database: str) -> str:
-    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}").geturl()
-
-
-def _execute(statement: str, *names: str) -> None:
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
-
-
-@functools.cache
-def _template() -> str:
-    """A migrated database with the tests' API key, created once per process."""
-    name = _unique()
-    _execute("CREATE DATABASE {}", name)
-    with tempfile.TemporaryDirectory(prefix="monodon-live-") as home:
-        _run_django(
-            _MIGRATE.format(key=KEY),
-            os.environ | {"DATABASE_URL": _url_of(name), "MONODON_HOME": home},
-        )
-    return name
-
-
 def _create_database() -> str:
     name = _unique()
-    _execute("CREATE DATABASE {} TEMPLATE {}", name, _template())
-    return _url_of(name)
+    templates.execute("CREATE DATABASE {} TEMPLATE {}", name, templates.with_key())
+    return templates.url_of(name)
 
 
 def _drop_database(url: str) -> None:
-    _execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.lstrip("/"))
-
-
-def _run_django(code: str, environment: Mapping[str, str]) -> None:
-    subprocess.run(
-        [sys.executable, "-c", f"import django\ndjango.setup()\n{code}"],
-        cwd=PROJECT,
-        env={**environment, "DJANGO_SETTINGS_MODULE": "config.settings"},
-        check=True,
-        timeout=120,
-    )
+    name = urlsplit(url).path.lstrip("/")
+    templates.execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)

@@ -8,23 +8,32 @@ from pathlib import Path
 
 from django.db import transaction
 
+from catalog import message_broker
 from catalog.services.access import known_keys
 from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
 from catalog.services.engine import table_cache
-from catalog.services.storage import credentials, profiles, s3_sessions
+from catalog.services.iceberg import manifest_cache
+from catalog.services.storage import credentials, profiles
+from catalog.services.storage.client_sessions import token_services
+from catalog.storage import stores
 
 
 def empty_caches() -> None:
-    """Clear the caches of keys and tables, which describe rows that no longer exist."""
+    """Clear the caches of keys, namespaces and tables, which describe rows that no longer exist."""
     known_keys.forget_keys()
     throttle.reset()
+    table_cache.namespaces.clear()
+    table_cache.unplaced_namespaces.clear()
     table_cache.tables.clear()
     table_cache.documents.clear()
     refusals.ledger.forget()
     profiles.discard_cache()
+    stores.rereads.refill()
     credentials.discard_cache()
-    s3_sessions.forget()
+    token_services.forget()
+    manifest_cache.cache.clear()
+    message_broker.resume()
 
 
 @contextmanager

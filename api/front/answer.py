@@ -11,7 +11,7 @@ class Answer:
     headers: list[tuple[str, str]]
     content: bytes = b""
     stream: Iterable[bytes] | None = None
-    """The content in pieces, instead; it has ``close``."""
+    """The content in pieces, instead; it has ``close`` and ``closed``."""
     principal: str = ""
     """The authenticated principal."""
 

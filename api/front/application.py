@@ -3,18 +3,20 @@
 import asyncio
 import resource
 from collections.abc import Callable
-from threading import BoundedSemaphore
 from typing import Any
 
 from django.conf import settings
 
-from api.front import bodies, environ, marker
+from api.front import bodies, environ
 from api.front.answer import Answer
 from api.front.connections import Guard
-from api.front.exchange import OPERATIONS, TOKEN_PATHS, Exchange
+from api.front.draining import Draining
+from api.front.exchange import Exchange
 from api.front.limits import Limits, network
+from api.front.lingering import Lingering
+from api.front.refusals import Refusals
+from api.front.shares import Slots, Turns
 from api.front.threads import Results, Threads
-from api.management import errors
 from api.middleware import client_address
 from catalog.errors import CatalogError
 
@@ -22,6 +24,7 @@ _LIVE = "/health/live"
 _MAX_WAITING = 2048
 _MAX_WAITING_FOR_ONE = 32
 _WAITING_PER_DATA_THREAD = 4
+_BETWEEN_REFUSALS_SECONDS = 0.001
 
 
 class Front:
@@ -36,29 +39,40 @@ class Front:
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_start`` is called once, when the process begins to serve."""
-        self.handler = handler
+        self._handler = handler
+        self.draining = Draining()
         self._on_start = on_start
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
         # The last quarter never waits for object stores, so that other requests continue.
         stores = max(1, count - max(1, count // 4))
         self.ordinary = Threads("web", count, max_waiting=_MAX_WAITING, stores=stores)
-        self.data = Threads("data", data, max_waiting=_WAITING_PER_DATA_THREAD * data)
+        # The turns let no job wait for a thread.
+        self.data = Threads("data", data, max_waiting=data)
+        self.turns = Turns(data, max_waiting=_WAITING_PER_DATA_THREAD * data)
         self.monitoring = Threads("monitoring", 1, max_waiting=_MAX_WAITING_FOR_ONE)
         self.documents = Threads("documents", 1, max_waiting=_MAX_WAITING_FOR_ONE)
         self.limits = Limits()
         self.budget = bodies.Budget(settings.MONODON_BODY_MEMORY_BYTES)
-        self.streams = BoundedSemaphore(settings.MONODON_ANSWER_STREAMS)
+        self.streams = Slots(settings.MONODON_ANSWER_STREAMS)
         self.guard = Guard()
+        self.refusals = Refusals(handler)
+        self._turn = asyncio.Lock()
+        self._refused_at = float("-inf")
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         _raise_file_limit()
         self.loop, self.results = loop, Results(loop)
-        self._turn = asyncio.Lock()
+        self.lingering = Lingering(loop)
         for threads in (self.ordinary, self.data, self.monitoring, self.documents):
             threads.start()
         self.guard.start()
+        self.draining.start(loop)
         self._on_start()
+
+    def handler(self, request: dict[str, Any]) -> Answer:
+        """Return Django's answer to a request."""
+        return self.draining.closing(self._handler(request))
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         request, error = environ.build(scope)
@@ -83,23 +97,22 @@ class Front:
             self.limits.leave(address, principal)
 
     async def refuse(self, protocol: Any, request: dict[str, Any], error: CatalogError) -> None:
-        """Send a refusal, one per turn of the event loop.
+        """Send a refusal, many at the same moment only one per turn of the event loop.
 
-        At the end of an attack, or when its time limits expire, thousands must be sent at the same
-        moment, and other requests must not wait for all of them.
+        At the end of an attack, or when its time limits expire, thousands must be sent, and other
+        requests must not wait for all of them.
         """
-        async with self._turn:
-            await asyncio.sleep(0)
-            self.refusal(request, error).send(protocol)
+        if self.loop.time() - self._refused_at >= _BETWEEN_REFUSALS_SECONDS:
+            self._send_refusal(protocol, request, error)
+        else:
+            async with self._turn:
+                await asyncio.sleep(0)
+                self._send_refusal(protocol, request, error)
         bodies.release(error)
 
-    def refusal(self, request: dict[str, Any], error: CatalogError) -> Answer:
-        """Render a refusal in the form of the protocol, without the database."""
-        path = request["PATH_INFO"]
-        if path.startswith(OPERATIONS) or path in TOKEN_PATHS:
-            return self.handler(environ.set_body({**request, marker.KEY: error}, b""))
-        status, content, headers = errors.answer(error, path)
-        return Answer(status, [("Content-Type", errors.MEDIA), *headers.items()], content)
+    def _send_refusal(self, protocol: Any, request: dict[str, Any], error: CatalogError) -> None:
+        self._refused_at = self.loop.time()
+        self.draining.closing(self.refusals.answer(request, error)).send(protocol)
 
 
 def _raise_file_limit() -> None:

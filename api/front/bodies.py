@@ -7,14 +7,14 @@ proper end, and two after an error or after trailers. A body of known length is 
 import asyncio
 import io
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 
-from api.errors import BodyTooSlow
+from api.errors import BodyTooSlow, TooManyRequests
+from api.front.limits import RETRY_SECONDS, Owner, spell
 from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
 
 SMALL_BYTES = 16 << 10
@@ -22,6 +22,8 @@ SMALL_BYTES = 16 << 10
 _WINDOW_BYTES = 4 << 20
 """Maximum number of bytes of a streamed body that are read ahead."""
 DRAIN_BYTES, DRAIN_SECONDS = 64 << 20, 10.0
+_DRAIN_SILENCE_SECONDS = 1.0
+"""The time for a body that is discarded, in addition to that for the bytes that it brings."""
 
 
 def broken(length: int | None) -> InvalidInput:
@@ -41,32 +43,53 @@ def release(error: CatalogError) -> None:
 
 
 class Budget:
-    """The memory for bodies of one process."""
+    """The memory for bodies of one process.
+
+    One owner gets at most half of it, but enough for one body. An owner is a principal; all clients without
+    valid credentials are one.
+    """
 
     def __init__(self, most: int) -> None:
         self._free = most
+        self._share = max(most // 2, settings.MONODON_MAX_BODY_BYTES)
+        self._taken = Counter[Owner]()
 
-    def take(self, count: int) -> None:
-        """Reserve memory. Raises ServiceUnavailable if the current requests leave too little."""
+    def take(self, count: int, owner: Owner) -> None:
+        """Reserve memory. Raises ServiceUnavailable if the current requests leave too little, and
+        TooManyRequests if those of the owner have its share."""
         if count > self._free:
             raise ServiceUnavailable("The server holds too many large request bodies")
+        if self._taken[owner] + count > self._share:
+            noun = "bytes of request bodies"
+            raise TooManyRequests(spell(owner), self._share, RETRY_SECONDS, noun)
         self._free -= count
+        self._taken[owner] += count
 
-    def give(self, count: int) -> None:
+    def give(self, count: int, owner: Owner) -> None:
+        """Release memory that was reserved for the same owner."""
         self._free += count
+        self._taken[owner] -= count
+        if not self._taken[owner]:
+            del self._taken[owner]
 
 
 class Stream:
     """The chunks of a body, from a client that sends them fast enough.
 
     The time limit of a client grows with the bytes that it has sent. Time that the server uses does not count.
+    A client that ``may_pause`` can save time by sending faster. Others, whose bytes use memory until the
+    body is complete, must go on within MONODON_BODY_SECONDS.
     """
 
-    def __init__(self, protocol: Any, length: int | None) -> None:
+    def __init__(self, protocol: Any, length: int | None, *, may_pause: bool = False) -> None:
         self._next: Callable[[], Any] | None = aiter(protocol).__anext__
         self._length = length
         self._loop = asyncio.get_running_loop()
-        self._waited = 0.0
+        self._seconds_left: float | None = settings.MONODON_BODY_SECONDS
+        """None: no limit."""
+        self._most_seconds = float("inf") if may_pause else settings.MONODON_BODY_SECONDS
+        self._read: asyncio.Task[bool] | None = None
+        """The wait for a chunk that nobody needs."""
         self._empties = 0
         self.received = 0
         self.has_ended = False
@@ -76,16 +99,17 @@ class Stream:
         BodyTooSlow."""
         while not self.has_ended and self._next is not None:
             began = self._loop.time()
-            allowed = settings.MONODON_BODY_SECONDS + self.received / settings.MONODON_BODY_MIN_RATE
             try:
-                async with asyncio.timeout(allowed - self._waited):
+                async with asyncio.timeout(self._seconds_left):
                     chunk: bytes = await self._next()
             except TimeoutError:
                 raise too_slow() from None
             except StopAsyncIteration:
                 self.has_ended = True
                 break
-            self._waited += self._loop.time() - began
+            if self._seconds_left is not None:
+                seconds = len(chunk) / settings.MONODON_BODY_MIN_RATE - (self._loop.time() - began)
+                self._seconds_left = min(self._seconds_left + seconds, self._most_seconds)
             if chunk:
                 self.received += len(chunk)
                 return chunk
@@ -94,20 +118,44 @@ class Stream:
             raise broken(self._length)
         return b""
 
-    async def drain(self) -> None:
-        """Discard the remaining body, within limits.
+    async def drain(self) -> bool:
+        """Discard the remaining body, within limits. Return True if the client sends it too slowly.
 
-        A client that sends its whole body before it reads gets the answer only if its writes succeed.
+        A client that sends its whole body before it reads gets the answer only if its writes succeed. A
+        slow client reads the answer earlier than it could send the body. Its connection stays open until
+        ``close``.
         """
-        with suppress(TimeoutError, CatalogError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                enough = self.received + DRAIN_BYTES
-                while self.received < enough and await self.next():
-                    pass
+        already, began = self.received, self._loop.time()
+        self._seconds_left = None
+        while (count := self.received - already) < DRAIN_BYTES:
+            seconds = self._loop.time() - began
+            if seconds >= DRAIN_SECONDS:
+                break
+            allowed = _DRAIN_SILENCE_SECONDS + count / settings.MONODON_BODY_MIN_RATE
+            if seconds >= allowed:
+                return True
+            # granian closes the connection when the wait for a chunk is cancelled.
+            self._read = self._loop.create_task(self._discard_next())
+            await asyncio.wait({self._read}, timeout=min(allowed, DRAIN_SECONDS) - seconds)
+            if not self._read.done():
+                return True
+            if not self._read.result():
+                break
+        return False
+
+    async def _discard_next(self) -> bool:
+        """Wait for the next chunk. Return False if there is none."""
+        try:
+            return bool(await self.next())
+        except CatalogError:
+            return False
 
     def close(self) -> None:
         """Release the connection, which the server closes if a part of the body is unread."""
         self._next = None
+        if self._read is not None:
+            self._read.cancel()
+            self._read = None
 
 
 def too_slow() -> BodyTooSlow:

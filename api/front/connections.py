@@ -28,7 +28,7 @@ _DESCRIPTORS = Path("/dev/fd")
 _SCAN_SECONDS = 1.0
 _CALM_SECONDS = 3.0
 """Seconds between scans while no limit of connections can be exceeded: only readers are checked then."""
-_SCAN_SHARE = 20
+_SCAN_SHARE = 100
 """A scan may use one part in this number of the time."""
 _FULL = 0.8
 """Share of the possible connections from which idle ones are closed."""

@@ -51,13 +51,15 @@ def build(scope: Any) -> tuple[dict[str, Any], InvalidInput | None]:
     environ["wsgi.url_scheme"] = scope.scheme
     error = None
     for name, value in scope.headers.items():
-        key = _keys.get(name) or _key(name)
-        if key not in environ:
-            environ[key] = value
+        key = _keys.get(name)
+        if key is None:
             if "_" in name:
                 # A proxy that filters X-Api-Key may let x_api_key pass; WSGI makes them one key.
-                del environ[key]
                 error = InvalidInput(f"The name of the header '{name}' contains an underscore")
+                continue
+            key = _key(name)
+        if key not in environ:
+            environ[key] = value
         elif key in _SINGLE:
             error = InvalidInput(f"The header '{name}' occurs more than once")
         else:
@@ -71,7 +73,7 @@ def build(scope: Any) -> tuple[dict[str, Any], InvalidInput | None]:
 
 def _key(name: str) -> str:
     key = "HTTP_" + name.upper().replace("-", "_")
-    if "_" not in name and len(_keys) < _MAX_KEYS:
+    if len(_keys) < _MAX_KEYS:
         _keys[name] = key
     return key
 

@@ -15,6 +15,7 @@ from api.front.answer import Answer
 from api.front.bodies import Feed, Stream
 from api.front.sending import send_stream
 from api.front.threads import Threads
+from api.management import event_slots
 from catalog.errors import CatalogError, ServiceUnavailable
 
 if TYPE_CHECKING:
@@ -26,9 +27,12 @@ OPERATIONS = ("/v1/", "/management/")
 """Paths of operations, which check the credentials before the body is read."""
 TOKEN_PATHS = frozenset({"/oauth/token", "/v1/oauth/tokens"})
 """Paths whose credentials are in the body, which is therefore read without them."""
-_TOKEN_BODY_BYTES = 64 << 10
+_SMALL_FORM_BYTES, _ADMIN_FORM_BYTES = 64 << 10, 1 << 20
+"""Limits of bodies that are read without valid credentials: of tokens and other forms, and of the admin."""
+_ADMIN, _LOGIN = "/admin/", "/admin/login/"
 _MONITORING = frozenset({"/health/ready", "/metrics"})
-_DOCUMENTS = "/schema/"
+_DOCUMENTS = ("/schema/", "/help/")
+"""Paths of static documents, which need no database and have a thread of their own."""
 _ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _EVENT_STREAM = "text/event-stream"
 _PROMPT_SECONDS = 0.25
@@ -142,11 +146,12 @@ class Exchange:
     async def _read_large(self, length: int | None) -> None:
         """Check the credentials, read the body, and answer; also for small bodies without
         credentials."""
-        stream = Stream(self._protocol, length)
+        is_rows = self._is_operation and self._request.get("CONTENT_TYPE") == _ARROW_STREAM
+        stream = Stream(self._protocol, length, may_pause=is_rows)
         try:
             if self._is_operation:
                 await self._check_credentials()
-            if self._is_operation and self._request.get("CONTENT_TYPE") == _ARROW_STREAM:
+            if is_rows:
                 await self._answer_from_stream(stream)
             else:
                 await self._answer_from_memory(stream, length)
@@ -154,18 +159,22 @@ class Exchange:
             await self._front.refuse(self._protocol, self._request, error)
         except _Answered:
             pass
+        is_slow = False
         try:
             if not stream.has_ended:
-                await stream.drain()
+                is_slow = await stream.drain()
         finally:
-            stream.close()
+            if is_slow:
+                self._front.lingering.add(stream)
+            else:
+                stream.close()
 
     async def _check_credentials(self) -> None:
         """Let the operation check the credentials without the body. Raises _Answered after a
         refusal."""
-        credential = self._credential
-        if credential is not None and self._front.limits.is_proven(credential):
+        if self._is_proven():
             return
+        credential = self._credential
         request = environ.set_body({**self._request, marker.KEY: marker.BodyState.AWAITED}, b"")
         answer: Answer | None = await self._in_thread(
             self._front.ordinary, partial(self._guarded, partial(self._front.handler, request))
@@ -177,39 +186,56 @@ class Exchange:
         if credential is not None and answer.principal:
             self._front.limits.prove(credential, answer.principal)
 
+    def _is_proven(self) -> bool:
+        return self._credential is not None and self._front.limits.is_proven(self._credential)
+
     async def _answer_from_memory(self, stream: Stream, length: int | None) -> None:
-        limit = settings.MONODON_MAX_BODY_BYTES
-        if self._path in TOKEN_PATHS:
-            limit = min(limit, _TOKEN_BODY_BYTES)
+        limit = self._body_limit()
+        # Elsewhere than in operations, nobody has checked the credentials.
+        owner = None
+        if self._is_operation:
+            owner = self._front.limits.principal(self._credential)
         if length is not None and length > limit:
-            raise BodyTooLarge(limit)
+            raise self._too_large(limit)
         chunks = []
         taken = 0
         try:
             while chunk := await stream.next():
                 if stream.received > limit:
-                    raise BodyTooLarge(limit)
-                self._front.budget.take(len(chunk))
+                    raise self._too_large(limit)
+                self._front.budget.take(len(chunk), owner)
                 taken += len(chunk)
                 chunks.append(chunk)
             body = b"".join(chunks)
             chunks.clear()
             await self._answer(body)
         finally:
-            self._front.budget.give(taken)
+            self._front.budget.give(taken, owner)
+
+    def _too_large(self, limit: int) -> BodyTooLarge:
+        return BodyTooLarge(limit, is_setting=limit == settings.MONODON_MAX_BODY_BYTES)
+
+    def _body_limit(self) -> int:
+        limit = settings.MONODON_MAX_BODY_BYTES
+        if self._is_operation:
+            return limit
+        is_admin = self._path.startswith(_ADMIN) and self._path != _LOGIN
+        return min(limit, _ADMIN_FORM_BYTES if is_admin else _SMALL_FORM_BYTES)
 
     async def _answer_from_stream(self, stream: Stream) -> None:
-        """Answer in a thread for data, which reads the body while it is received."""
-        feed = Feed(self._front.loop)
-        self._request["wsgi.input"] = feed
-        pump = self._front.loop.create_task(feed.pump(stream))
-        try:
-            await self._in_thread(self._front.data, self._work)
-        finally:
-            feed.discard()
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
-            feed.close()
+        """Answer in a thread for data, which reads the body while it is received. Raises
+        ServiceUnavailable and TooManyRequests if too many requests wait for these threads."""
+        async with self._front.turns.turn(self._front.limits.principal(self._credential)):
+            feed = Feed(self._front.loop)
+            self._request["wsgi.input"] = feed
+            pump = self._front.loop.create_task(feed.pump(stream))
+            try:
+                await self._in_thread(self._front.data, self._work)
+            finally:
+                feed.discard()
+                pump.cancel()
+                await asyncio.gather(pump, return_exceptions=True)
+                feed.close()
 
     # -- threads
 
@@ -217,6 +243,10 @@ class Exchange:
         """Answer a request with a complete body in a thread."""
         environ.set_body(self._request, body)
         front, path = self._front, self._path
+        is_stream = path == event_slots.PATH and self._request["REQUEST_METHOD"] == "GET"
+        if is_stream and self._is_proven():
+            principal = front.limits.principal(self._credential)
+            event_slots.require_free(str(principal))  # a refusal needs no thread
         threads = front.ordinary
         if path in _MONITORING:
             threads = front.monitoring
@@ -239,28 +269,37 @@ class Exchange:
         answer = self._guarded(partial(self._front.handler, self._request))
         if answer is None:
             return ""
-        if answer.stream is None:
+        stream: Any = answer.stream
+        if stream is None:
             answer.send(self._protocol)
-        else:
+            return answer.principal
+        try:
             self._guarded(partial(self._stream, answer, threads or self._front.data))
-        return answer.principal
+        finally:
+            if not stream.closed:  # the sending has not begun
+                stream.close()
+        return ""
 
     def _stream(self, answer: Answer, threads: Threads) -> None:
         """Send an answer in pieces, while another thread replaces this one."""
         streams = self._front.streams
         media = dict(answer.headers).get("Content-Type", "")
         is_counted = not media.startswith(_EVENT_STREAM)  # the operation limits their number
-        if is_counted and not streams.acquire(blocking=False):
-            answer.stream.close()  # type: ignore[union-attr]
-            error = ServiceUnavailable("The server sends too many large answers")
-            self._front.refusal(self._request, error).send(self._protocol)
-            return
+        if is_counted:
+            try:
+                streams.acquire(answer.principal)
+            except CatalogError as error:
+                answer.stream.close()  # type: ignore[union-attr]
+                refusal = self._front.refusals.render(self._request, error)
+                self._front.draining.closing(refusal).send(self._protocol)
+                bodies.release(error)
+                return
         try:
             with threads.replaced():
                 send_stream(self._protocol, self._scope, answer)
         finally:
             if is_counted:
-                streams.release()
+                streams.release(answer.principal)
 
     def _guarded(self, work: Callable[[], Answer | None]) -> Answer | None:
         """Return the result of ``work``. An exception, which would end the thread, becomes a plain
@@ -269,5 +308,6 @@ class Exchange:
             return work()
         except Exception:
             log.exception("%s %s failed", self._scope.method, self._scope.path)
-            Answer(500, [("Content-Type", "text/plain")], b"Server error").send(self._protocol)
+            answer = Answer(500, [("Content-Type", "text/plain")], b"Server error")
+            self._front.draining.closing(answer).send(self._protocol)
             return None

@@ -15,6 +15,8 @@ from api.errors import TooManyRequests
 from catalog.errors import CatalogError
 
 RETRY_SECONDS = 1
+Owner = str | int | None
+"""The name of a principal, or a credential whose principal is not known; None: no credential, or not checked."""
 _PROVEN_SECONDS = 30.0
 _MAX_PROVEN = 10_000
 _IPV6_NETWORK = 64
@@ -29,7 +31,7 @@ class Limits:
         self._by_principal: Counter[str | int] = Counter()
         self._proven: OrderedDict[int, tuple[str, float]] = OrderedDict()
 
-    def enter(self, address: str, principal: str | int | None) -> CatalogError | None:
+    def enter(self, address: str, principal: Owner) -> CatalogError | None:
         """Count a request. If it exceeds a limit, return the refusal instead."""
         most = settings.MONODON_REQUESTS_PER_ADDRESS
         if most and self._by_address[address] >= most:
@@ -42,14 +44,14 @@ class Limits:
         self._by_address[address] += 1
         return None
 
-    def leave(self, address: str, principal: str | int | None) -> None:
+    def leave(self, address: str, principal: Owner) -> None:
         _decrement(self._by_address, address)
         if principal is not None:
             _decrement(self._by_principal, principal)
 
     # -- credentials
 
-    def principal(self, credential: int | None) -> str | int | None:
+    def principal(self, credential: int | None) -> Owner:
         """The principal to which a credential belonged when it was last used, otherwise the
         credential."""
         if credential is None:
@@ -70,6 +72,11 @@ class Limits:
         self._proven.move_to_end(credential)
         if len(self._proven) > _MAX_PROVEN:
             self._proven.popitem(last=False)
+
+
+def spell(owner: Owner) -> str:
+    """Name an owner in a message."""
+    return f"'{owner}'" if isinstance(owner, str) else "clients without credentials"
 
 
 def _decrement(counter: Counter[Any], key: Any) -> None:

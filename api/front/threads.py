@@ -126,7 +126,7 @@ class Threads:
         else:
             results.put(future, result)
         finally:
-            pools.leave_all()
+            pools.release_all()
 
     def _is_superfluous(self) -> bool:
         if not self._surplus:

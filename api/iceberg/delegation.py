@@ -161,14 +161,41 @@ def _config(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> d
             config["s3.signer"] = "S3V4RestSigner"  # PyIceberg's
         if key is not None:
             config |= _key_of_s3(key)
-        if issued.expires_at_millis is not None:
-            config["s3.session-token-expires-at-ms"] = str(issued.expires_at_millis)
-            if table.pk:  # a staged table has no credentials of its own yet
-                path = _path(table.identifier, warehouse)
-                config["client.refresh-credentials-endpoint"] = f"{path}/credentials"
-    elif configuration.kind is StoreKind.ADLS and key is not None:
-        config |= _key_of_azure(key)
+    elif key is not None:
+        host = object_locations.bucket_of(issued.location).rpartition("@")[2]
+        is_azure = configuration.kind is StoreKind.ADLS
+        config |= _key_of_azure(key, host) if is_azure else {"gcs.oauth2.token": key.token}
+    if issued.expires_at_millis is not None:
+        for name in _expiry_of(configuration, issued):
+            config[name] = str(issued.expires_at_millis)
+        if table.pk:  # a staged table has no credentials of its own yet
+            path = _path(table.identifier, warehouse)
+            config[_REFRESH_ENDPOINTS[configuration.kind]] = f"{path}/credentials"
     return config
+
+
+_REFRESH_ENDPOINTS = {
+    StoreKind.S3: "client.refresh-credentials-endpoint",
+    StoreKind.GCS: "gcs.oauth2.refresh-credentials-endpoint",
+    StoreKind.ADLS: "adls.refresh-credentials-endpoint",
+}
+
+
+def _expiry_of(configuration: StoreConfiguration, issued: Credentials) -> list[str]:
+    """The names of the fields with the expiry, in milliseconds since 1970."""
+    match configuration.kind:
+        case StoreKind.S3:
+            return ["s3.session-token-expires-at-ms"]
+        case StoreKind.GCS:
+            return ["gcs.oauth2.token-expires-at"]
+        case _:
+            host = object_locations.bucket_of(issued.location).rpartition("@")[2]
+            return [f"adls.sas-token-expires-at-ms.{name}" for name in _names_of_account(host)]
+
+
+def _names_of_account(host: str) -> list[str]:
+    """Clients look an account up by its host, or by its name."""
+    return [host, host.partition(".")[0]]
 
 
 def _address_of_s3(configuration: StoreConfiguration, location: str) -> dict[str, str]:
@@ -193,7 +220,9 @@ def _key_of_s3(key: Key) -> dict[str, str]:
     return {**config, "s3.session-token": key.token} if key.token else config
 
 
-def _key_of_azure(key: Key) -> dict[str, str]:
+def _key_of_azure(key: Key, host: str) -> dict[str, str]:
+    if key.token:
+        return {f"adls.sas-token.{name}": key.token for name in _names_of_account(host)}
     return {
         "adls.auth.shared-key.account.name": key.id,
         "adls.auth.shared-key.account.key": key.secret,

@@ -38,6 +38,7 @@ class IcebergSchemaGenerator(ProtocolSchemaGenerator):
     document_description = (
         "The Iceberg REST catalog protocol, as this server speaks it. The levels of a namespace in a path are joined"
         " by the separator that `/v1/config` returns (0x1F). Clients decide by the status and type of an error."
+        " The version of this document is that of Monodon."
     )
     security_schemes: ClassVar = {
         "OAuth2": {

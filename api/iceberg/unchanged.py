@@ -67,7 +67,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
     meta = request.META
     snapshots = _WANTED.get(meta.get("QUERY_STRING", ""))
     route = urls.find(request.path)
-    if snapshots is None or route is None:
+    if snapshots is None or route is None or "table" not in route[2]:
         raise _OrdinaryWay
     path = route[2]
     operation = LoadTable()

@@ -39,7 +39,9 @@ _GROUPS = {
     "{function}": r"(?P<function>[\s\S]+)",
     "{plan-id}": r"(?P<plan_id>[^/]+)",
 }
-_TABLE = "{prefix}/namespaces/{namespace}/tables/{table}"
+_NAMESPACE = "{prefix}/namespaces/{namespace}"
+_TABLES = f"{_NAMESPACE}/tables"
+_TABLE = f"{_TABLES}/{{table}}"
 
 ROUTES: dict[str, dict[str, type[IcebergOperation]]] = {}
 """The operations by the specification's path and the method, without ``/v1/``."""
@@ -93,9 +95,7 @@ urlpatterns = [
         POST=tables.UpdateTable,
         DELETE=tables.DropTable,
     ),
-    _route(
-        "{prefix}/namespaces/{namespace}/tables", GET=tables.ListTables, POST=tables.CreateTable
-    ),
+    _route(_TABLES, GET=tables.ListTables, POST=tables.CreateTable),
     _route("{prefix}/namespaces/{namespace}/register", POST=tables.RegisterTable),
     # -- views
     _route("{prefix}/views/rename", POST=views.RenameView),
@@ -114,7 +114,7 @@ urlpatterns = [
     # -- namespaces
     _route("{prefix}/namespaces/{namespace}/properties", POST=namespaces.UpdateProperties),
     _route(
-        "{prefix}/namespaces/{namespace}",
+        _NAMESPACE,
         GET=namespaces.LoadNamespaceMetadata,
         HEAD=namespaces.NamespaceExists,
         DELETE=namespaces.DropNamespace,
@@ -133,12 +133,11 @@ config.GetConfig.endpoints = [
 
 
 def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
-    """The view of ``/v1/[prefix/]namespaces/{namespace}/tables/{table}`` and its arguments.
+    """The view and the arguments of frequent paths: a namespace, its tables, and one of its tables.
 
     The result is that of the patterns, without a search through them. None: use the patterns.
     """
-    view = _VIEWS.get(_TABLE)
-    if view is None or not path.startswith("/v1/"):
+    if not path.startswith("/v1/"):
         return None
     prefix, _, remainder = path[4:].partition("/")
     arguments: dict[str, str] = {}
@@ -147,7 +146,16 @@ def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
             return None
         arguments["prefix"] = prefix
         remainder = remainder[len("namespaces/") :]
-    namespace, _, table = remainder.partition("/tables/")
-    if not namespace or not table or "/" in table or "/" in namespace:
-        return None  # a slash in a name, or a longer route
-    return view, (), arguments | {"namespace": namespace, "table": table}
+    namespace, *suffix = remainder.split("/")
+    if not namespace or (suffix and suffix[0] != "tables"):
+        return None
+    arguments["namespace"] = namespace
+    match suffix:
+        case []:
+            return _VIEWS[_NAMESPACE], (), arguments
+        case [_]:
+            return _VIEWS[_TABLES], (), arguments
+        case [_, table] if table:
+            return _VIEWS[_TABLE], (), arguments | {"table": table}
+        case _:  # a slash in a name, or a longer route
+            return None

@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from api import encodings
 from api.front.bodies import Feed
-from api.lance.arrow_messages import Bomb, Messages
+from api.lance.arrow_messages import MOST_EXPANDED, Bomb, Messages
 from api.lance.operation import LanceOperation
 from catalog.access import Principal
 from catalog.errors import CatalogError, DataTooLarge, InvalidInput
@@ -35,6 +36,8 @@ _ALIGNED_TO_8 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataType
 _ALIGNED_TO_64 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 _WIDE = ("decimal128", "decimal256", "interval", "string_view", "binary_view")
 
+_VIEWS = (pa.string_view(), pa.binary_view())
+
 _MOST_WEIGHTLESS, _WEIGHTLESS_BY_BYTE = 1 << 24, 256
 """Maximum number of values without bytes, and of further ones for each byte of other values. Lance
 needs a second for some millions of them, and a body could declare trillions."""
@@ -47,14 +50,23 @@ class ArrowOperation(LanceOperation):
     """An operation whose body is an Arrow IPC stream. ``handle`` gets a table or a reader."""
 
     body_type: ClassVar[str] = STREAM_TYPE
+    accepts_json: ClassVar[bool] = False
+    """True if a body of another content type is JSON, as in other operations."""
+    is_held_in_memory: ClassVar[bool] = False
+    """True if the data is not processed batch by batch: MONODON_MAX_MERGE_BYTES bounds it."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: str) -> HttpResponse:
-        self._body = _Body(request)
+        if not self._has_stream(request):
+            return super().dispatch(request, *args, **kwargs)
+        self._body = _Body(request, is_held_in_memory=self.is_held_in_memory)
         response = super().dispatch(request, *args, **kwargs)
         if response.status_code != HTTPStatus.OK:
             # A client that is still sending would find a closed connection, and not read the reason.
             self._body.drain()
         return response
+
+    def _has_stream(self, request: HttpRequest) -> bool:
+        return not self.accepts_json or request.META.get("CONTENT_TYPE") == STREAM_TYPE
 
     def digested_body(self) -> Callable[[], bytes]:
         return self._body.digested()
@@ -64,6 +76,8 @@ class ArrowOperation(LanceOperation):
         return self._body.failure is not None
 
     def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
+        if not self._has_stream(self.request):
+            return super().perform(actor, path)
         body = self._body
         try:
             return self._render(self.handle(actor, body.data(), **self._path(path, None)))
@@ -76,11 +90,14 @@ class ArrowOperation(LanceOperation):
 class _Body(io.RawIOBase):
     """The body of a request as a file, up to the limit."""
 
-    def __init__(self, request: HttpRequest) -> None:
+    def __init__(self, request: HttpRequest, *, is_held_in_memory: bool) -> None:
+        self._is_held_in_memory = is_held_in_memory
         self.failure: CatalogError | None = None
         self._input = self._source = request.META["wsgi.input"]
         self._left = settings.MONODON_MAX_DATA_BYTES
         self._tail = b""
+        self._ahead = b""
+        """The beginning of a body, which Arrow has not read yet."""
         self._digest: Any = None
         length = request.META.get("CONTENT_LENGTH") or "0"
         is_chunked = "HTTP_TRANSFER_ENCODING" in request.META
@@ -114,12 +131,13 @@ class _Body(io.RawIOBase):
             raise self.failure
         if self._told is not None and self._told > self._left:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
-        is_small = self._told is not None and self._told <= _SMALL_BYTES
         try:
+            is_small, content = self._begin()
             if is_small:
-                content = self._whole()
-                _read_through(Messages(io.BytesIO(content)))
-                stream = pa.ipc.open_stream(content, options=_options(content))
+                Messages(io.BytesIO(content)).check()
+                stream = pa.ipc.open_stream(content, options=_ALIGNED_TO_8)
+                if _has_wide_values(stream.schema):
+                    stream = pa.ipc.open_stream(content, options=_ALIGNED_TO_64)
             else:
                 messages = Messages(io.BufferedReader(self, 1 << 20))
                 source = io.BufferedReader(messages, 1 << 20)
@@ -140,18 +158,36 @@ class _Body(io.RawIOBase):
             batches = chain(first, batches)
         return pa.RecordBatchReader.from_batches(stream.schema, batches)
 
-    def _whole(self) -> bytes:
-        """The complete body."""
-        content = b""
-        while self._told and (piece := self._take(self._told)):
-            content = content + piece if content else piece
-        return content
+    def _begin(self) -> tuple[bool, bytes]:
+        """Return whether the body is small, and then all of it.
+
+        The length of a chunked body is unknown, so its beginning is read to find out.
+        """
+        if self._told is not None:
+            is_small = self._told <= _SMALL_BYTES
+            return is_small, self._read_up_to(self._told) if is_small else b""
+        content = self._read_up_to(_SMALL_BYTES + 1)
+        if len(content) <= _SMALL_BYTES:
+            return True, content
+        self._ahead = content
+        return False, b""
+
+    def _read_up_to(self, most: int) -> bytes:
+        parts: list[bytes] = []
+        while most and (part := self._take(most)):
+            parts.append(part)
+            most -= len(part)
+        return b"".join(parts)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         size = len(buffer)
+        if self._ahead:
+            content, self._ahead = self._ahead[:size], self._ahead[size:]
+            buffer[: len(content)] = content
+            return len(content)
         if self._told is not None:
             # Not more bytes than declared, for which some servers would wait.
             size = min(size, self._told)
@@ -187,13 +223,21 @@ class _Body(io.RawIOBase):
                 pass
 
     def _batches(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        weightless, size = 0, 0
+        weightless, size, held = 0, 0, 0
         try:
             for batch in stream:
                 # Batches are not validated yet; their offsets may be arbitrary.
                 batch.validate(full=True)
                 weightless += sum(map(_weightless, batch.columns)) if batch.columns else len(batch)
                 size += batch.get_total_buffer_size()
+                held += batch.nbytes
+                if self._is_held_in_memory and held > settings.MONODON_MAX_MERGE_BYTES:
+                    limit = settings.MONODON_MAX_MERGE_BYTES
+                    raise self._fail(DataTooLarge(limit, "MONODON_MAX_MERGE_BYTES"))
+                if sum(map(_viewed, batch.columns)) > MOST_EXPANDED:
+                    raise Bomb(
+                        f"the views of a batch refer to more than {MOST_EXPANDED >> 20} MiB; send smaller ones"
+                    )
                 if weightless > _MOST_WEIGHTLESS + _WEIGHTLESS_BY_BYTE * size:
                     raise Bomb(f"{weightless} values that take no bytes")
                 yield batch
@@ -212,22 +256,18 @@ class _Body(io.RawIOBase):
         return self.failure
 
 
-def _read_through(messages: Messages) -> None:
-    scratch = bytearray(1 << 20)
-    while messages.readinto(scratch):
-        pass
-
-
 def _options(start: bytes) -> pa.ipc.IpcReadOptions:
     """The read options for a stream with this beginning."""
     try:
-        kinds = pa.ipc.read_schema(pa.py_buffer(start)).to_string(
-            show_field_metadata=False, show_schema_metadata=False
-        )
+        is_wide = _has_wide_values(pa.ipc.read_schema(pa.py_buffer(start)))
     except _SPOILED:
         return _ALIGNED_TO_64
-    has_long = any(name in kinds for name in _WIDE)
-    return _ALIGNED_TO_64 if has_long else _ALIGNED_TO_8
+    return _ALIGNED_TO_64 if is_wide else _ALIGNED_TO_8
+
+
+def _has_wide_values(schema: pa.Schema) -> bool:
+    kinds = schema.to_string(show_field_metadata=False, show_schema_metadata=False)
+    return any(name in kinds for name in _WIDE)
 
 
 def _weightless(array: pa.Array) -> int:
@@ -240,18 +280,45 @@ def _weightless(array: pa.Array) -> int:
         return len(array)
     if isinstance(array, pa.ExtensionArray):
         return _weightless(array.storage)
-    if pa.types.is_struct(kind) or pa.types.is_union(kind):
-        inner = [array.field(n) for n in range(kind.num_fields)]
-        return sum(map(_weightless, inner)) if inner else len(array)
-    if pa.types.is_map(kind):
-        return _weightless(array.keys) + _weightless(array.items)
     if pa.types.is_dictionary(kind):
         return _weightless(array.dictionary)
-    if pa.types.is_run_end_encoded(kind):
-        return _weightless(array.values) + len(array)
-    if kind.num_fields:  # some type of list
-        return _weightless(array.values)
-    return 0
+    inner = _children(array)
+    if (pa.types.is_struct(kind) or pa.types.is_union(kind)) and not inner:
+        return len(array)
+    runs = len(array) if pa.types.is_run_end_encoded(kind) else 0
+    return runs + sum(map(_weightless, inner))
+
+
+def _viewed(array: pa.Array) -> int:
+    """Number of bytes of the values in an array that views refer to.
+
+    Views of 16 bytes may all refer to the same megabytes, which Lance copies for each of them.
+    """
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return _viewed(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _viewed(array.dictionary)
+    if kind in _VIEWS:
+        if not len(array):
+            return 0  # it may have no buffers
+        views = np.frombuffer(array.buffers()[1], np.int32)  # each begins with its length
+        start = 4 * array.offset
+        lengths = views[start : start + 4 * len(array) : 4]
+        if array.null_count:
+            lengths = lengths[array.is_valid().to_numpy(zero_copy_only=False)]
+        return int(lengths.sum(dtype=np.int64))
+    return sum(map(_viewed, _children(array)))
+
+
+def _children(array: pa.Array) -> list[pa.Array]:
+    """The arrays inside an array of a nested type."""
+    kind = array.type
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        return [array.field(n) for n in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        return [array.keys, array.items]
+    return [array.values] if kind.num_fields else []  # some type of list, or runs
 
 
 def _look_at(schema: pa.Schema) -> None:
@@ -275,21 +342,22 @@ def file_response(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> HttpR
 
     The first two are read immediately, so that early errors become refusals and small answers have a length.
     """
+    first = list(islice(batches, 2))
+    if len(first) < 2:
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_file(buffer, schema) as file:
+            for batch in first:
+                file.write_batch(batch)
+        return HttpResponse(buffer.getvalue().to_pybytes(), content_type=FILE_TYPE)
     sink = _Sink()
     writer = pa.ipc.new_file(sink, schema)
-    for _ in range(2):
-        batch = next(batches, None)
-        if batch is None:
-            writer.close()
-            return HttpResponse(sink.take(), content_type=FILE_TYPE)
-        writer.write_batch(batch)
-    return StreamingHttpResponse(_rest(sink, writer, batches), content_type=FILE_TYPE)
+    remaining = _rest(sink, writer, chain(first, batches))
+    return StreamingHttpResponse(remaining, content_type=FILE_TYPE)
 
 
 def _rest(
     sink: "_Sink", writer: pa.RecordBatchFileWriter, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[bytes]:
-    yield sink.take()
     for batch in batches:
         writer.write_batch(batch)
         yield sink.take()

@@ -1,24 +1,40 @@
 """The messages of an Arrow IPC stream, checked before Arrow reads them.
 
 A compressed buffer declares its uncompressed length, and Arrow trusts it: some kilobytes may become
-gigabytes. So the memory of a message is added up first. See "Encapsulated message format" and
+gigabytes. So the memory of a message is added up first. Dictionaries stay in memory until the end of the
+stream, so their sizes are added up too. See "Encapsulated message format", "Dictionary messages" and
 "Compression" in the Arrow columnar format; offsets are those of Message.fbs and its flatbuffers.
 """
 
 import io
 import struct
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 MOST_EXPANDED = 512 << 20
-"""Maximum uncompressed size of one message, in bytes."""
+"""Maximum uncompressed size of one batch, and of all dictionaries together, in bytes."""
 _MOST_METADATA = 64 << 20
 _CONTINUES = b"\xff\xff\xff\xff"
 _DICTIONARY, _BATCH = 2, 3  # MessageHeader
 _PIECE = 1 << 20
+_SIZE = struct.Struct("<q")
 
 
 class Bomb(ValueError):
     """A message that would use too much memory."""
+
+
+class _Message(NamedTuple):
+    """The facts of a message that decide about its memory."""
+
+    length: int
+    """The length of its body."""
+    buffers: list[tuple[int, int]] | None = None
+    """The offset and the length of each buffer in the body if they are compressed, otherwise None."""
+    dictionary: int | None = None
+    """The id of the dictionary; None: not a dictionary."""
+    is_delta: bool = False
+    """True if it extends the dictionary, false if it replaces it."""
 
 
 class Messages(io.RawIOBase):
@@ -28,27 +44,47 @@ class Messages(io.RawIOBase):
     def __init__(self, source: io.BufferedIOBase) -> None:
         self._source = source
         self._ready = memoryview(b"")
-        self._plain = 0
-        """Bytes of a body that are not checked."""
+        self._remaining = 0
+        """Bytes of the current body that are not read yet."""
+        self._sizes: _Sizes | None = None
+        """The uncompressed sizes of its buffers; None: it is not compressed."""
+        self._dictionaries: Counter[int] = Counter()
+        """The size of each dictionary in memory."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not (self._ready or self._plain):
+        if not (self._ready or self._remaining):
             self._ready = memoryview(self._next())
         if self._ready:
             count = min(len(buffer), len(self._ready))
             buffer[:count] = self._ready[:count]
             self._ready = self._ready[count:]
             return count
-        content = self._source.read1(min(len(buffer), self._plain))
+        content = self._read_body(min(len(buffer), self._remaining))
         buffer[: len(content)] = content
-        self._plain = self._plain - len(content) if content else 0
         return len(content)
 
+    def check(self) -> None:
+        """Read and check the remaining messages."""
+        while self._next():
+            while self._remaining:
+                self._read_body(self._remaining)
+
+    def _read_body(self, size: int) -> bytes:
+        """Read up to ``size`` bytes of the body, and none if it ends early."""
+        content = self._source.read1(size)
+        self._remaining = self._remaining - len(content) if content else 0
+        if self._sizes is not None and content:
+            # Arrow uncompresses a body once it has all of it, so it never does if this raises.
+            self._sizes.read(content)
+            if not self._remaining:
+                self._count(self._sizes.message, self._sizes.total)
+        return content
+
     def _next(self) -> bytes:
-        """The head of the next message, and its body if it is compressed; empty at the end."""
+        """The head of the next message; empty at the end."""
         head = self._read(4)
         if head == _CONTINUES:
             head += self._read(4)
@@ -60,21 +96,21 @@ class Messages(io.RawIOBase):
         metadata = self._read(size)
         if size == 0 or len(metadata) < size:
             return head + metadata
-        length, buffers = _look_at(metadata)
-        if buffers is None:
-            self._plain = length
-            return head + metadata
-        if length > MOST_EXPANDED:
-            raise _too_much()
-        body = self._read(length)
-        expanded = 0
-        for offset, extent in buffers:
-            if extent >= 8 and 0 <= offset <= len(body) - 8:
-                (claim,) = struct.unpack_from("<q", body, offset)
-                expanded += max(claim, 0)  # -1: uncompressed
-        if expanded > MOST_EXPANDED:
-            raise _too_much()
-        return head + metadata + body
+        message = _look_at(metadata)
+        self._remaining = message.length
+        self._sizes = None if message.buffers is None else _Sizes(message, message.buffers)
+        if self._sizes is None or not message.length:
+            self._count(message, message.length)
+        return head + metadata
+
+    def _count(self, message: _Message, size: int) -> None:
+        """Add the size of a dictionary to those in memory. Raises Bomb."""
+        number = message.dictionary
+        if number is None:
+            return
+        self._dictionaries[number] = size + self._dictionaries[number] * message.is_delta
+        if self._dictionaries.total() > MOST_EXPANDED:
+            raise _too_much("the dictionaries take")
 
     def _read(self, size: int) -> bytes:
         """Read ``size`` bytes, or fewer at the end, without allocating memory for bytes that are
@@ -86,36 +122,74 @@ class Messages(io.RawIOBase):
         return b"".join(parts)
 
 
-def _too_much() -> Bomb:
-    return Bomb(
-        f"a compressed batch becomes more than {MOST_EXPANDED >> 20} MiB; send smaller ones"
-    )
+class _Sizes:
+    """The uncompressed sizes of a body's buffers, which precede their contents. Raises Bomb."""
+
+    def __init__(self, message: _Message, buffers: list[tuple[int, int]]) -> None:
+        if message.length > MOST_EXPANDED:
+            raise _too_much("a compressed batch becomes")
+        self.message = message
+        last = message.length - _SIZE.size
+        starts = [start for start, extent in buffers if extent >= _SIZE.size and 0 <= start <= last]
+        self._starts = sorted(starts, reverse=True)
+        self._position = 0
+        self._end = b""
+        """The last bytes that were read, in which a size may begin."""
+        self._expanded = 0
+
+    @property
+    def total(self) -> int:
+        """The memory for the body."""
+        return max(self._expanded, self.message.length)
+
+    def read(self, content: bytes) -> None:
+        """Add up the sizes in the next bytes of the body."""
+        begin = self._position - len(self._end)
+        self._position += len(content)
+        if self._starts and self._starts[-1] + _SIZE.size <= self._position:
+            window = self._end + content if self._end else content
+            while self._starts and self._starts[-1] + _SIZE.size <= self._position:
+                (size,) = _SIZE.unpack_from(window, self._starts.pop() - begin)
+                self._expanded += max(size, 0)  # -1: uncompressed
+            if self._expanded > MOST_EXPANDED:
+                raise _too_much("a compressed batch becomes")
+        self._end = (self._end + content[-_SIZE.size :])[1 - _SIZE.size :]
 
 
-def _look_at(metadata: bytes) -> tuple[int, list[tuple[int, int]] | None]:
-    """The length of the body, and the positions of its buffers if they are compressed; otherwise
-    None."""
+def _too_much(use: str) -> Bomb:
+    return Bomb(f"{use} more than {MOST_EXPANDED >> 20} MiB; send smaller ones")
+
+
+def _look_at(metadata: bytes) -> _Message:
+    """Read the metadata of a message. Raises ValueError."""
     try:
         message = _Table(metadata, *struct.unpack_from("<I", metadata))
         length = message.number(3, "<q")
         kind = message.number(1, "<B")
         header = message.table(2) if kind in {_DICTIONARY, _BATCH} else None
+        dictionary, is_delta = None, False
         if kind == _DICTIONARY and header is not None:
+            dictionary, is_delta = header.number(0, "<q"), header.number(2, "<?") != 0
             header = header.table(1)
         if length < 0:
             raise ValueError("the body of a message has a negative length")
-        if header is None or header.table(3) is None:
-            return length, None
-        start = header.follow(2)
-        if start is None:
-            return length, []
-        (count,) = struct.unpack_from("<I", metadata, start)
-        if start + 4 + 16 * count > len(metadata):
-            raise ValueError("the buffers of a message are not in it")
-        pairs = struct.iter_unpack("<qq", metadata[start + 4 : start + 4 + 16 * count])
-        return length, [(offset, extent) for offset, extent in pairs]
+        buffers = None
+        if header is not None and header.table(3) is not None:
+            buffers = _buffers(metadata, header.follow(2))
+        return _Message(length, buffers, dictionary, is_delta)
     except struct.error as error:
         raise ValueError(f"the metadata of a message is broken: {error}") from None
+
+
+def _buffers(metadata: bytes, start: int | None) -> list[tuple[int, int]]:
+    """Read the vector of a batch's buffers. Raises ValueError, struct.error."""
+    if start is None:
+        return []
+    (count,) = struct.unpack_from("<I", metadata, start)
+    if start + 4 + 16 * count > len(metadata):
+        raise ValueError("the buffers of a message are not in it")
+    pairs = struct.iter_unpack("<qq", metadata[start + 4 : start + 4 + 16 * count])
+    return [(offset, extent) for offset, extent in pairs]
 
 
 class _Table:

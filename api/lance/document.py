@@ -38,7 +38,8 @@ class LanceSchemaGenerator(ProtocolSchemaGenerator):
     document_description = (
         "The Lance Namespace REST protocol, as this server speaks it. Identifiers in paths are the names from the"
         " root namespace down, joined by the delimiter: `sales$orders` is table `orders` of namespace `sales`, and"
-        " `$` alone is the root. Errors carry the numeric codes of the specification."
+        " `$` alone is the root. Errors carry the numeric codes of the specification. The version of this document is"
+        " that of Monodon."
     )
     security_schemes: ClassVar = {"ApiKeyAuth": API_KEY, "BearerAuth": BEARER}
     security: ClassVar = [{"ApiKeyAuth": []}, {"BearerAuth": []}]

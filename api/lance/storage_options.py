@@ -12,7 +12,7 @@ from catalog.identifiers import Identifier
 from catalog.privileges import Privilege
 from catalog.services.storage import credentials
 from catalog.services.storage.credentials import Credentials
-from catalog.services.storage.table_files import Holder
+from catalog.services.storage.file_owners import Holder
 from catalog.services.tables import tables
 from catalog.storage import object_clients, object_locations
 from catalog.storage.configuration import Key, StoreConfiguration, StoreKind
@@ -83,9 +83,10 @@ def render(access_: Credentials) -> dict[str, str]:
         options |= _key_of_s3(key) if key else {}
     elif configuration.kind is StoreKind.ADLS:
         options |= _address_of_azure(configuration, access_.location)
-        options |= {"azure_storage_account_key": key.secret} if key else {}
-    elif key:
-        options["google_service_account_key"] = key.secret
+        options |= _key_of_azure(key) if key else {}
+    else:
+        options |= _address_of_gcs(configuration)
+        options |= {"google_storage_token": key.token} if key else {}
     if access_.expires_at_millis is not None:
         options["expires_at_millis"] = str(access_.expires_at_millis)
         options["refresh_offset_millis"] = str(access_.refresh_offset_millis)
@@ -93,7 +94,10 @@ def render(access_: Credentials) -> dict[str, str]:
 
 
 _SECRETS = frozenset(
-    ("aws_secret_access_key", "azure_storage_account_key", "google_service_account_key")
+    (
+        *("aws_secret_access_key", "google_storage_token"),
+        *("azure_storage_account_key", "azure_storage_sas_token"),
+    )
 )
 
 
@@ -117,6 +121,21 @@ def _address_of_s3(configuration: StoreConfiguration, location: str) -> dict[str
 def _key_of_s3(key: Key) -> dict[str, str]:
     options = {"aws_access_key_id": key.id, "aws_secret_access_key": key.secret}
     return {**options, "aws_session_token": key.token} if key.token else options
+
+
+def _address_of_gcs(configuration: StoreConfiguration) -> dict[str, str]:
+    if not configuration.endpoint:
+        return {}
+    return {
+        "google_base_url": configuration.endpoint,
+        "allow_http": "true" if configuration.allow_http else "false",
+    }
+
+
+def _key_of_azure(key: Key) -> dict[str, str]:
+    if key.token:
+        return {"azure_storage_sas_token": key.token}
+    return {"azure_storage_account_key": key.secret}
 
 
 def _address_of_azure(configuration: StoreConfiguration, location: str) -> dict[str, str]:

@@ -16,13 +16,13 @@ _PREFIX = "HTTP_X_LANCEDB_DATABASE_PREFIX"
 def of_request(request: HttpRequest) -> Identifier:
     """Return the namespace of the database, which may not exist. Raises InvalidIdentifier.
 
-    The database is one name, whatever characters it has. Each segment of the prefix is the name of a
-    namespace inside the previous one.
+    The database is one name, whatever characters it has; an empty one (``db://``) is the root namespace.
+    Each segment of the prefix is the name of a namespace inside the previous one.
     """
+    database = request.META[KEY]
     prefix = request.META.get(_PREFIX, "").strip("/")
-    return identifiers.check(
-        [_decoded(request.META[KEY]), *(_decoded(name) for name in prefix.split("/") if prefix)]
-    )
+    names = ([database] if database else []) + (prefix.split("/") if prefix else [])
+    return identifiers.check([_decoded(name) for name in names])
 
 
 def _decoded(text: str) -> str:

@@ -13,10 +13,10 @@ _DATABASE = {
     "in": "header",
     "required": True,
     "description": (
-        "The namespace that all names in the request are relative to, percent-encoded. This header selects the"
-        " dialect; without it, the same path is an operation of the Lance protocol."
+        "The namespace that all names in the request are relative to, percent-encoded; empty for the root. This"
+        " header selects the dialect; without it, the same path is an operation of the Lance protocol."
     ),
-    "schema": {"type": "string", "minLength": 1},
+    "schema": {"type": "string"},
 }
 _PREFIX = {
     "name": "x-lancedb-database-prefix",

@@ -2,27 +2,29 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-import orjson
 from django.http import HttpRequest, HttpResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from api import database_header
 from api.lance.operation import LanceOperation
 from api.lancedb import database
-from api.operation import parse_object
+from api.operation import complaint, parse_object
 from catalog import identifiers
 from catalog.errors import (
     BranchAlreadyExists,
     CatalogError,
     ColumnNotFound,
     CommitConflict,
+    InvalidIdentifier,
+    InvalidInput,
     TableAlreadyExists,
     TagNotFound,
 )
 from catalog.identifiers import Identifier
 
+_M = TypeVar("_M", bound=BaseModel)
 _VERSION_HEADER = "phalanx-version"
 _VERSION = "0.3.0"
 """The version of LanceDB's server whose requests this dialect understands. Clients send several vectors
@@ -57,8 +59,11 @@ class DatabaseOperation(LanceOperation):
         return identifier[len(self.database) :]
 
     def target(self) -> str:
-        name = self.request.META[database_header.KEY][: identifiers.MAX_NAME_LENGTH]
-        return f"{name}.{super().target()}".strip(".")
+        try:
+            names = self.database
+        except InvalidIdentifier:
+            names = (self.request.META[database_header.KEY][: identifiers.MAX_NAME_LENGTH],)
+        return ".".join((*names, super().target())).strip(".")
 
     def request_head(self) -> tuple[bytes, ...]:
         names = "\0".join(self.database)
@@ -70,20 +75,20 @@ class DatabaseOperation(LanceOperation):
     """True if the body has another form than in the Lance protocol: ``translate``."""
     sent_schema: ClassVar[dict[str, Any] | None] = None
     """The JSON schema of such a body, for the document."""
-    _content: bytes | None = None
 
     def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
         """Return a body of this dialect as a body of the Lance protocol."""
         return body
 
-    def content(self) -> bytes:
-        if self._content is None:
-            content = super().content()
-            if self.translates:
-                body = {} if content in {b"", b"null"} else parse_object(content)
-                content = orjson.dumps(self.translate(body))
-            self._content = content
-        return self._content
+    def read(self, model: type[_M]) -> _M:
+        if not self.translates:
+            return super().read(model)
+        content = self.content()
+        body = {} if content in {b"", b"null"} else parse_object(content)
+        try:
+            return model.model_validate(self.translate(body))
+        except ValidationError as error:
+            raise InvalidInput(complaint(error)) from None
 
     # -- answers
 

@@ -43,7 +43,7 @@ def _columns(value: Any) -> Any:
     if not value:
         return None
     if isinstance(value, list):
-        if all(isinstance(column, list) and len(column) == 2 for column in value):
+        if all(_is_pair(column) for column in value):
             return {"column_aliases": dict(value)}  # clients before 0.30
         return {"column_names": value}
     if isinstance(value, dict) and not _is_lance_form(value):
@@ -51,8 +51,13 @@ def _columns(value: Any) -> Any:
     return value
 
 
+def _is_pair(column: Any) -> bool:
+    """True if this is a name with its expression."""
+    return isinstance(column, list) and len(column) == 2 and isinstance(column[0], str)
+
+
 def _is_lance_form(columns: dict[str, Any]) -> bool:
-    """Whether columns have the form of the Lance protocol, rather than being expressions by their names."""
+    """True if columns have the form of the Lance protocol, instead of expressions by name."""
     return columns.keys() <= _LANCE_COLUMNS and not any(
         isinstance(value, str) for value in columns.values()
     )

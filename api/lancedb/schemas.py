@@ -38,6 +38,8 @@ QUERY: Schema = {
         **dict.fromkeys(("offset", "version", "nprobes", "refine_factor", "ef"), _COUNT),
         **dict.fromkeys(("minimum_nprobes", "maximum_nprobes"), _COUNT),
         **dict.fromkeys(("lower_bound", "upper_bound"), _BOUND),
+        "search_effort": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "approx_mode": {"enum": ["fast", "normal", "accurate", None]},
     },
 }
 EXPLAIN: Schema = {

@@ -30,7 +30,8 @@ from api.management.views import (
 # Any character: a line break is for the identifier to refuse, not for the router.
 _NAMESPACE = r"namespaces/(?P<id>[\s\S]+)"
 _TABLE = r"tables/(?P<id>[\s\S]+)"
-_MEMBER = r"principals/(?P<principal>[^/]+)/members/(?P<member>[^/]+)"
+_MEMBERS = r"principals/(?P<principal>[^/]+)/members"
+_MEMBER = rf"{_MEMBERS}/(?P<member>[^/]+)"
 
 _resources = ResourceRouter()
 _singletons = SingletonRouter()
@@ -49,6 +50,7 @@ for _router, _prefix, _viewset in (
     (_resources, "storage-profiles", storage.StorageProfileViewSet),
     (_resources, r"storage-profiles/(?P<profile>[^/]+)/tests", storage.StorageTestViewSet),
     (_singletons, f"{_NAMESPACE}/storage-profile", storage.NamespaceStorageViewSet),
+    (_resources, "engine-profiles", policies.EngineProfileViewSet),
     (_resources, "trash", recovery.TrashViewSet),
     (_resources, "approvals", approvals.ApprovalViewSet),
     (_resources, "health", health.HealthViewSet),
@@ -64,6 +66,7 @@ for _router, _prefix, _viewset in (
     (_singletons, f"{_NAMESPACE}/annotations", annotations.NamespaceAnnotationsViewSet),
     (_singletons, f"{_TABLE}/annotations", annotations.TableAnnotationsViewSet),
     (_singletons, f"{_TABLE}/dependents", annotations.DependentsViewSet),
+    (_singletons, f"{_TABLE}/lineage", annotations.LineageViewSet),
     (_resources, "labels", labels.LabelViewSet),
     (_singletons, "search", search.SearchViewSet),
     (_singletons, "governance", governance.GovernanceViewSet),
@@ -72,8 +75,10 @@ for _router, _prefix, _viewset in (
     (_resources, r"webhooks/(?P<webhook>[^/]+)/deliveries", webhooks.DeliveryViewSet),
     (_resources, "audit", audit.AuditViewSet),
     (_resources, "principals", principals.PrincipalViewSet),
+    (_singletons, _MEMBERS, principals.MembersViewSet),
     (_singletons, _MEMBER, principals.MemberViewSet),
     (_resources, "keys", principals.KeyViewSet),
+    (_singletons, "sign-on", principals.SignOnViewSet),
 ):
     _router.register(_prefix, _viewset, basename=_viewset.__name__)
 

@@ -48,7 +48,7 @@ class ManagementView(GenericAPIView[Any]):
     operation: str = "other"
     """The operationId of the request; metrics, logs and the audit trail of refusals name it."""
     changes: bool = False
-    """Whether the operation writes."""
+    """True if the operation writes."""
     actor: Principal | None = None
     """The principal, after authentication."""
     query_values: Mapping[str, str] = MappingProxyType({})

@@ -20,9 +20,19 @@ from catalog.access.authorization import (
     require,
     sees_all_in,
 )
-from catalog.access.identity import anonymous, committer, named, of_row, of_user, on_behalf_of
+from catalog.access.identity import (
+    anonymous,
+    committer,
+    current,
+    named,
+    of_row,
+    of_user,
+    on_behalf_of,
+)
+from catalog.access.job_details import limit_jobs
 from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
 from catalog.access.visibility import (
+    few_visible_tables,
     readable_namespaces,
     readable_tables,
     visible_contents,
@@ -40,10 +50,13 @@ __all__ = [
     "Target",
     "anonymous",
     "committer",
+    "current",
+    "few_visible_tables",
     "held_on",
     "holds",
     "holds_somewhere",
     "is_visible",
+    "limit_jobs",
     "named",
     "of_row",
     "of_user",

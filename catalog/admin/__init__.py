@@ -7,7 +7,7 @@ from catalog.admin.events import webhooks
 from catalog.admin.governance import approvals, labels
 from catalog.admin.iceberg import functions
 from catalog.admin.lance import materialized_views
-from catalog.admin.maintenance import jobs, schedules
+from catalog.admin.maintenance import engine_profiles, jobs, schedules
 from catalog.admin.maintenance import overview as maintenance_overview
 from catalog.admin.recovery import trash
 from catalog.admin.storage import profiles as storage_profiles
@@ -17,6 +17,7 @@ __all__ = [
     "api_keys",
     "approvals",
     "audit_trail",
+    "engine_profiles",
     "functions",
     "jobs",
     "labels",

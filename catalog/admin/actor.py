@@ -14,6 +14,7 @@ from catalog.access import Principal
 from catalog.privileges import Privilege
 
 _ATTRIBUTE = "_monodon_principal"
+_SOMEWHERE = "_monodon_holds_somewhere"
 
 
 def actor(request: HttpRequest, _permission: str = "") -> Principal:
@@ -27,6 +28,17 @@ def actor(request: HttpRequest, _permission: str = "") -> Principal:
         principal = replace(access.of_user(request.user), request_id=request_id, interface="admin")
         setattr(request, _ATTRIBUTE, principal)
     return cast(Principal, principal)
+
+
+def holds_somewhere(request: HttpRequest, privilege: Privilege) -> bool:
+    """True if the user holds the privilege on anything, cached in the request: each button of a list asks."""
+    answers: dict[Privilege, bool] | None = getattr(request, _SOMEWHERE, None)
+    if answers is None:
+        answers = {}
+        setattr(request, _SOMEWHERE, answers)
+    if privilege not in answers:
+        answers[privilege] = access.holds_somewhere(actor(request), privilege)
+    return answers[privilege]
 
 
 def is_administrator(request: HttpRequest) -> bool:

@@ -14,6 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.timesince import timesince
 
+from catalog import writing_systems
 from catalog.models import JobStatus, TableState, TransactionStatus
 
 _LONGEST = 20_000  # characters of an expandable text
@@ -69,7 +70,12 @@ def exact(text: object) -> SafeString:
 
 
 def who(actor: str) -> SafeString:
-    return format_html('<span class="m-who">{}</span>', actor) if actor else NOTHING
+    """The name of a principal. It names a script whose letters look like Latin ones."""
+    if not actor:
+        return NOTHING
+    shown = format_html('<span class="m-who">{}</span>', actor)
+    script = writing_systems.describe(actor)
+    return spaced([shown, muted(f"({script} letters)")]) if script else shown
 
 
 def muted(text: object) -> SafeString:
@@ -119,6 +125,16 @@ def size(value: int | None) -> SafeString:
 def badge(text: str, colour: str | None = None) -> SafeString:
     colour = colour or BADGES.get(text, "plain")
     return format_html('<span class="m-badge m-{}">{}</span>', colour, text)
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, such as "1 table" and "2 tables"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def not_changed(count: int) -> str:
+    """The end of a list of tables that an action did not change."""
+    return f"and {counted(count, 'more table')} {'was' if count == 1 else 'were'} not changed"
 
 
 def bounded(count: int, limit: int) -> str:

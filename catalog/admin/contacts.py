@@ -1,7 +1,11 @@
-"""The people whom a page names for questions about access."""
+"""Whom a page names for questions about access, and where it leads to request access."""
+
+from urllib.parse import urlencode
 
 from django.db.models import Q
+from django.urls import reverse
 
+from catalog.identifiers import DEFAULT_DELIMITER
 from catalog.models import Namespace, Principal, PrincipalKind, PrincipalLevel, Table
 
 _NAMED = 3
@@ -21,3 +25,11 @@ def administrators() -> list[str]:
 def of(target: Namespace | Table) -> list[str]:
     """The owner of a namespace or table, or else the first administrators."""
     return [target.owner] if target.owner else administrators()
+
+
+def request_url(target: Namespace | Table) -> str:
+    """The form that requests access to a namespace or table."""
+    kind = "table" if isinstance(target, Table) else "namespace"
+    has_dots = any("." in name for name in target.identifier)
+    name = (DEFAULT_DELIMITER if has_dots else ".").join(target.identifier)
+    return f"{reverse('my-access-request')}?{urlencode({'on': name or '.', 'kind': kind})}"

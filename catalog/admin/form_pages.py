@@ -1,6 +1,7 @@
 """Pages of the admin outside a model, and pages with one form that calls a service."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django import forms
@@ -16,6 +17,11 @@ from catalog.errors import CatalogError
 def sent(request: HttpRequest) -> QueryDict | None:
     """The submitted form data; None for a GET request."""
     return request.POST if request.method == "POST" else None
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """A digest of the texts of a page, which the form repeats: only what the user saw is confirmed."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def refuse(request: HttpRequest, error: CatalogError) -> None:

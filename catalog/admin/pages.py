@@ -22,7 +22,7 @@ from unfold.enums import ActionVariant
 from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells, contacts, form_pages
-from catalog.admin.actor import actor, is_administrator
+from catalog.admin.actor import actor, holds_somewhere, is_administrator
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
 
@@ -220,7 +220,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         if self.visibility(principal) is None:
             return False
         if object_id is None:
-            return access.holds_somewhere(principal, privilege)
+            return holds_somewhere(request, privilege)
         row = self.find(request, object_id)
         target = None if row is None else self.target(row)
         return target is not None and access.holds(principal, privilege, target)
@@ -236,7 +236,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """True for the filters of the list, and for every column if the user is an administrator.
 
-        Django also allows all columns of the model, and some are hidden from users who see the row.
+        Django also allows all columns and annotations of the rows, and some are hidden from users who
+        see the row.
         """
         if not super().lookup_allowed(lookup, value, request):
             return False
@@ -248,7 +249,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
                 filtered.add(item if isinstance(item, str) else item[0])
             elif lookup == getattr(item, "parameter_name", None):
                 return True
-        columns = {"pk"}
+        columns = {"pk", *self.get_queryset(request).query.annotations}
         for column in self.opts.get_fields():
             columns |= {column.name, getattr(column, "attname", column.name)}
         name = lookup.partition(LOOKUP_SEP)[0]

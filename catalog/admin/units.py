@@ -5,11 +5,11 @@ from decimal import Decimal
 from typing import Any
 
 from catalog.errors import InvalidInput
+from catalog.layouts import Strategy
 from catalog.policies import TEXT_UNITS, Mode, Rule, Unit
 
 ANY_TIME = "any time"
-_MOST = 2**53
-"""Upper bound of rules that declare none."""
+TABLE_ORDER = "sort order of the table"
 MODE_TEXTS = {Mode.OFF: "Off", Mode.DRY_RUN: "Dry run", Mode.ON: "On"}
 _SECONDS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _BYTES = (("TB", 1024**4), ("GB", 1024**3), ("MB", 1024**2), ("KB", 1024))
@@ -25,6 +25,9 @@ _EXAMPLES = {
     Unit.RATIO: "50 %",
     Unit.TIME: f"22:30 (UTC), or {ANY_TIME}",
     Unit.ENGINE: "auto, worker or spark",
+    Unit.ENGINE_PROFILE: "default",
+    Unit.STRATEGY: ", ".join(Strategy),
+    Unit.SORT_ORDER: "country, created_at desc nulls last",
 }
 
 
@@ -55,13 +58,16 @@ def show(rule: Rule, value: Any) -> str:
             return f"{(Decimal(str(value)) * 100).normalize():f} %"
         case Unit.TIME:
             return value or ANY_TIME
-        case Unit.ENGINE:
+        case Unit.SORT_ORDER:
+            return value or TABLE_ORDER
+        case Unit.ENGINE | Unit.ENGINE_PROFILE | Unit.STRATEGY:
             return str(value)
 
 
 def parse(rule: Rule, text: str) -> Any:
     """The value of a text. Raises InvalidInput, which names the expected form."""
-    value = _parse(rule, text.strip().lower())
+    is_name = rule.unit in {Unit.ENGINE_PROFILE, Unit.SORT_ORDER}
+    value = _parse(rule, text.strip() if is_name else text.strip().lower())
     if value is None:
         raise InvalidInput(f"Enter a value such as {example(rule)}.")
     try:
@@ -69,7 +75,8 @@ def parse(rule: Rule, text: str) -> Any:
     except InvalidInput as error:
         if rule.unit in TEXT_UNITS:
             raise
-        text = "The value is too large." if value > _MOST else f"The value must be {_bounds(rule)}."
+        is_too_large = rule.high is None and value > rule.highest
+        text = "The value is too large." if is_too_large else f"The value must be {_bounds(rule)}."
         raise InvalidInput(text) from error
 
 
@@ -91,7 +98,9 @@ def _parse(rule: Rule, text: str) -> Any:
             if text == ANY_TIME:
                 return ""
             return text.zfill(5) if _TIME.fullmatch(text) else None
-        case Unit.MODE | Unit.ENGINE:
+        case Unit.SORT_ORDER:
+            return "" if text == TABLE_ORDER else text
+        case Unit.MODE | Unit.ENGINE | Unit.ENGINE_PROFILE | Unit.STRATEGY:
             return text
 
 
@@ -133,7 +142,7 @@ def _span(value: int) -> str:
 
 def _bounds(rule: Rule) -> str:
     low = _bound(rule, rule.low)
-    if rule.high >= _MOST:
+    if rule.high is None:
         return f"at least {low}"
     return f"from {low} to {_bound(rule, rule.high)}"
 

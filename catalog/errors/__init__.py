@@ -34,6 +34,7 @@ families: ``base``, ``inputs``, ``not_found``, ``conflicts``, ``access``, ``avai
     │   ├── LabelNotFound
     │   ├── WebhookNotFound
     │   ├── StorageProfileNotFound
+    │   ├── EngineProfileNotFound
     │   ├── StorageTestNotFound
     │   ├── PrincipalNotFound
     │   ├── KeyNotFound
@@ -52,6 +53,8 @@ families: ``base``, ``inputs``, ``not_found``, ``conflicts``, ``access``, ``avai
     │   ├── LabelInUse
     │   ├── StorageProfileAlreadyExists
     │   ├── StorageProfileInUse     tables or namespaces need it as it is
+    │   ├── EngineProfileAlreadyExists
+    │   ├── EngineProfileInUse      policies or jobs need it
     │   ├── PrincipalAlreadyExists
     │   ├── LastAdministrator       the change would leave no administrator
     │   ├── VersionAlreadyExists
@@ -97,6 +100,8 @@ from catalog.errors.conflicts import (
     CannotRename,
     CommitConflict,
     Conflict,
+    EngineProfileAlreadyExists,
+    EngineProfileInUse,
     FunctionAlreadyExists,
     IndexAlreadyExists,
     InvalidTableState,
@@ -138,6 +143,7 @@ from catalog.errors.not_found import (
     ApprovalNotFound,
     BranchNotFound,
     ColumnNotFound,
+    EngineProfileNotFound,
     FunctionNotFound,
     IndexNotFound,
     JobNotFound,
@@ -175,6 +181,9 @@ __all__ = [
     "Conflict",
     "ContradictoryInput",
     "DataTooLarge",
+    "EngineProfileAlreadyExists",
+    "EngineProfileInUse",
+    "EngineProfileNotFound",
     "ForeignFile",
     "FunctionAlreadyExists",
     "FunctionNotFound",

@@ -35,7 +35,7 @@ class Protected(CatalogError):
         self.things = tuple((kind, tuple(identifier)) for kind, identifier in things)
         super().__init__(
             "{things} protected",
-            detail="Who may manage it has to take the protection off first.",
+            detail="Remove the protection first, which requires the privilege manage.",
         )
 
     def worded(self, name: Name, template: str | None = None) -> str:

@@ -101,6 +101,25 @@ class StorageProfileInUse(Conflict):
         self.name = name
 
 
+class EngineProfileAlreadyExists(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Engine profile '{name}' exists already")
+        self.name = name
+
+
+class EngineProfileInUse(Conflict):
+    """Policies or active jobs need the profile."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(
+            "Engine profile '{name}' is in use: {cause}",
+            detail="Choose another profile in these policies, and wait for these jobs or cancel them.",
+            name=name,
+            cause=cause,
+        )
+        self.name = name
+
+
 class PrincipalAlreadyExists(Conflict):
     def __init__(self, name: str, *, detail: str | None = None) -> None:
         text = f"Principal '{name}' exists already, or another has its subject"

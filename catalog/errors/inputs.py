@@ -92,10 +92,10 @@ class SchemaMismatch(InvalidInput):
 
 
 class DataTooLarge(InvalidInput):
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, setting: str = "MONODON_MAX_DATA_BYTES") -> None:
         super().__init__(
             f"The request carries more than {limit} bytes of data",
-            detail="MONODON_MAX_DATA_BYTES sets the limit; insert in several requests.",
+            detail=f"{setting} sets the limit; send the data in several requests.",
         )
 
 

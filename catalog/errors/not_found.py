@@ -131,6 +131,12 @@ class StorageProfileNotFound(NotFound):
         self.name = name
 
 
+class EngineProfileNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Engine profile '{name}' does not exist")
+        self.name = name
+
+
 class StorageTestNotFound(NotFound):
     def __init__(self, test: object) -> None:
         super().__init__(f"Test {test} of the storage profile does not exist")

@@ -13,6 +13,7 @@ from catalog.models.annotations import (
     Sensitivity,
 )
 from catalog.models.audit import AuditEvent
+from catalog.models.engine_profiles import EngineProfile
 from catalog.models.events import DeliveryStatus, Webhook, WebhookDelivery
 from catalog.models.files import FileReference, FreeDirectory, UnreadSnapshot
 from catalog.models.iceberg import (
@@ -23,6 +24,8 @@ from catalog.models.iceberg import (
     MetricsReport,
     ScanPlan,
     StagedFile,
+    ViewQuery,
+    ViewSource,
 )
 from catalog.models.maintenance import (
     Engine,
@@ -48,6 +51,7 @@ from catalog.models.protection import (
 from catalog.models.refs import Branch
 from catalog.models.storage import StorageProfile
 from catalog.models.storage_tests import StorageTest, StorageTestStatus
+from catalog.models.summaries import TableSummary, TableSummaryCursor
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
 from catalog.models.versions import LedgerCheck, TableVersion
@@ -60,6 +64,7 @@ __all__ = [
     "Branch",
     "DeliveryStatus",
     "Engine",
+    "EngineProfile",
     "Facts",
     "FileReference",
     "FreeDirectory",
@@ -101,6 +106,8 @@ __all__ = [
     "TableHealth",
     "TableKind",
     "TableState",
+    "TableSummary",
+    "TableSummaryCursor",
     "TableUse",
     "TableVersion",
     "Transaction",
@@ -108,6 +115,8 @@ __all__ = [
     "TrashItem",
     "TrashState",
     "UnreadSnapshot",
+    "ViewQuery",
+    "ViewSource",
     "Webhook",
     "WebhookDelivery",
     "job_kinds",

@@ -57,6 +57,11 @@ class Principal(models.Model):
     subject = models.TextField(
         blank=True, help_text="The principal's subject in that issuer's tokens (the sub claim)."
     )
+    groups_issued_at = models.DateTimeField(
+        null=True,
+        editable=False,
+        help_text="When the newest token was issued that has set the memberships; older ones do not change them.",
+    )
     groups = models.ManyToManyField(
         "self",
         symmetrical=False,
@@ -88,7 +93,7 @@ class GrantQuerySet(models.QuerySet["Grant"]):
         return self.filter(table=target)
 
     def valid(self) -> Self:
-        """The grants that have not expired, by the clock of PostgreSQL."""
+        """The grants that have not expired. PostgreSQL's clock decides."""
         return self.filter(Q(expires_at=None) | Q(expires_at__gt=Now()))
 
 

@@ -1,4 +1,6 @@
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Value
 from django.db.models.functions import Now
 
 from catalog.models.tables import Table
@@ -7,8 +9,8 @@ from catalog.models.tables import Table
 class FileReference(models.Model):
     """A reference of a table to files of another table, and the principal that committed it.
 
-    Readers of the table may read those files through it while that principal may read the source.
-    Clean-up and removal of the source check such references first.
+    Readers of the table may read files in the recorded directories through it, while that principal may
+    read the source. Clean-up and removal of the source check such references first.
     """
 
     table = models.ForeignKey(
@@ -24,6 +26,12 @@ class FileReference(models.Model):
         help_text="The table that owns the files.",
     )
     principal = models.TextField(help_text="Name of the principal that committed the reference.")
+    directories = ArrayField(
+        models.TextField(),
+        default=list,
+        db_default=Value([], output_field=ArrayField(models.TextField())),
+        help_text="The directories of the source, with those below them, whose files may be read.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

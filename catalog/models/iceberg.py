@@ -99,6 +99,60 @@ class IcebergPath(models.Model):
         return self.path
 
 
+class ViewQuery(models.Model):
+    """The state in which the SQL of an Iceberg view was parsed for its sources.
+
+    A periodic task parses views whose metadata or namespace differs from it.
+    """
+
+    view = models.OneToOneField(Table, models.CASCADE, primary_key=True, related_name="view_query")
+    metadata_location = models.TextField(help_text="The metadata file whose SQL was taken.")
+    within = models.BigIntegerField(help_text="Primary key of the namespace of the view then.")
+    taken_at = models.DateTimeField(
+        db_default=Now(), editable=False, help_text="When the parser was started."
+    )
+    parsed_at = models.DateTimeField(
+        null=True, help_text="When the sources were stored; null: the parser has not ended."
+    )
+    problem = models.TextField(
+        blank=True, help_text="Which SQL was not parsed, and why; empty: the sources are complete."
+    )
+
+    class Meta:
+        verbose_name_plural = "view queries"
+
+    def __str__(self) -> str:
+        return str(self.view)
+
+
+class ViewSource(models.Model):
+    """A name in the SQL of an Iceberg view, with the digest of an identifier that it may stand for.
+
+    A name may stand for several identifiers. Those with a table or a view count, so a view reads
+    whatever has the name at the time.
+    """
+
+    view = models.ForeignKey(
+        Table,
+        models.CASCADE,
+        related_name="view_sources",
+        db_index=False,  # view_source_unique serves
+    )
+    digest = models.UUIDField(help_text="catalog.identifiers.digest of the identifier.")
+    name = models.TextField(
+        help_text="The name as in the SQL, with unprintable characters replaced."
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["view", "digest"], name="view_source_unique"),
+        ]
+        indexes = [models.Index(fields=["digest"], name="view_source_digest")]
+
+    def __str__(self) -> str:
+        return f"{self.view} → {self.name}"
+
+
 class IdempotencyRecord(models.Model):
     """The outcome of a request with an Idempotency-Key, of either protocol.
 

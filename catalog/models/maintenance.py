@@ -58,6 +58,9 @@ class Job(models.Model):
     jobs and asks a running job to stop; the purge waits until it has stopped.
     """
 
+    has_details = True
+    """False for a copy without parameters, result, error and log (``access.limit_jobs``)."""
+
     # Without choices: a new maintenance action must not require a migration.
     kind = models.TextField()
     status = models.TextField(choices=JobStatus, default=JobStatus.QUEUED)
@@ -88,6 +91,12 @@ class Job(models.Model):
         help_text="Empty until the job has chosen one.",
     )
     engine_reason = models.TextField(blank=True, default="", db_default="")
+    engine_profile = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Name of the engine profile, for jobs that may use Spark.",
+    )
     stages = models.JSONField(
         db_default=[],
         default=list,
@@ -105,6 +114,11 @@ class Job(models.Model):
     )
     limit = models.PositiveIntegerField(
         null=True, blank=True, help_text="Maximum number of running jobs with the same key."
+    )
+    planned_bytes = models.BigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Bytes that the plan of a scheduled job reads and writes.",
     )
     cancel_requested = models.BooleanField(default=False)
     lease_until = models.DateTimeField(
@@ -220,6 +234,21 @@ class TableHealth(models.Model):
         default=0, help_text="Number of bytes that the plan would read."
     )
 
+    namespace = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Top-level namespace of the table when it was measured; empty for the root.",
+    )
+    due_since = models.DateTimeField(
+        null=True, blank=True, help_text="Since when the table has needed a job."
+    )
+    turn = models.DateTimeField(
+        db_default=Now(),
+        editable=False,
+        help_text="Tables of a namespace get jobs in this order (catalog.scheduling.turns).",
+    )
+
     objects = TableHealthQuerySet.as_manager()
 
     class Meta:
@@ -233,6 +262,11 @@ class TableHealth(models.Model):
             models.Index(fields=["table", "measured_at"], name="health_series"),
             models.Index(
                 fields=["score", "table"], condition=Q(is_newest=True), name="health_worst"
+            ),
+            models.Index(
+                fields=["namespace", "turn", "table"],
+                condition=Q(is_newest=True),
+                name="health_turns",
             ),
         ]
 

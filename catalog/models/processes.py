@@ -12,7 +12,7 @@ class ProcessRole(models.TextChoices):
 
 
 class Heartbeat(models.Model):
-    """A worker or beat. It updates its row every few seconds, by the clock of the database."""
+    """A running worker or beat, which updates its row every few seconds. Times are the database's."""
 
     name = models.TextField(primary_key=True, help_text="Unique among the processes that run.")
     role = models.TextField(choices=ProcessRole)
@@ -24,6 +24,12 @@ class Heartbeat(models.Model):
     )
     missing_for_iceberg = models.TextField(
         blank=True, help_text="Why the worker cannot maintain Iceberg tables; empty if it can."
+    )
+    missing_for_profiles = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Engine profiles on which the worker cannot run jobs, each with the reason.",
     )
     is_downloading = models.BooleanField(
         default=False, help_text="Whether libraries of Spark are being fetched."

@@ -124,6 +124,12 @@ class Table(models.Model):
                 condition=models.Q(state=TableState.DROPPED),
                 name="table_dropped_listing",
             ),
+            # Finds the views whose SQL changed since it was parsed.
+            models.Index(
+                fields=["id"],
+                condition=models.Q(kind="view") & ~models.Q(state=TableState.DROPPED),
+                name="table_views",
+            ),
             # Finds the tables below a location that is being declared.
             models.Index(
                 fields=["location"],
@@ -134,6 +140,12 @@ class Table(models.Model):
                 fields=["owner", "namespace"],
                 condition=~models.Q(state=TableState.DROPPED),
                 name="table_of_owner",
+            ),
+            # Sorts lists of all tables.
+            models.Index(
+                fields=["owner", "id"],
+                condition=~models.Q(state=TableState.DROPPED),
+                name="table_by_owner",
             ),
         ]
 

@@ -13,6 +13,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -20,9 +21,11 @@ from django.db import InterfaceError, OperationalError
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
 
+from catalog import tracing
 from catalog.postgresql import limits
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 
+_UNTRACED = nullcontext()
 _LOST = (OperationalError, InterfaceError)
 _MOST_PARAMETERS = 65_535
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
@@ -73,7 +76,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     raise
 
     def make_cursor(self, cursor: Any) -> CursorWrapper:
-        return _Cursor(cursor, self)
+        return _TracedCursor(cursor, self) if tracing.is_on() else _Cursor(cursor, self)
 
     def make_debug_cursor(self, cursor: Any) -> CursorDebugWrapper:
         return _DebugCursor(cursor, self)
@@ -91,7 +94,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _commit(self) -> None:
         try:
-            super()._commit()  # type: ignore[misc]  # absent from the stubs
+            with tracing.statement("COMMIT") if tracing.is_on() else _UNTRACED:
+                super()._commit()  # type: ignore[misc]  # absent from the stubs
         except _LOST as error:
             if not self.is_lost():
                 raise
@@ -136,8 +140,30 @@ class _Cursor(CursorWrapper):
             kind = TransactionLost if self._is_in_transaction() else OutcomeLost
             raise kind(*error.args) from error.__cause__
 
+    # Django looks up these methods at each call and wraps them.
+
+    def fetchone(self) -> Any:
+        with self.db.wrap_database_errors:
+            return self.cursor.fetchone()
+
+    def fetchall(self) -> Any:
+        with self.db.wrap_database_errors:
+            return self.cursor.fetchall()
+
     def _is_in_transaction(self) -> bool:
         return self.db.in_atomic_block or not self.db.get_autocommit()
+
+
+class _TracedCursor(_Cursor):
+    """The cursor that records a span for each statement of a traced request or job."""
+
+    def _execute(self, sql: Any, params: Any, *ignored: Any) -> Any:
+        with tracing.statement(sql):
+            return super()._execute(sql, params, *ignored)
+
+    def _executemany(self, sql: Any, param_list: Any, *ignored: Any) -> Any:
+        with tracing.statement(sql):
+            return super()._executemany(sql, param_list, *ignored)
 
 
 class _DebugCursor(CursorDebugWrapper, _Cursor):

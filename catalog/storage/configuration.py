@@ -7,6 +7,9 @@ plain data: ``services.storage.profiles`` reads them from the database.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+MAX_PROFILES = 4096
+"""The most profiles whose sessions and states a process keeps. Each takes a few kilobytes."""
+
 
 class StoreKind(StrEnum):
     """The kind of a store, which decides its protocol and the scheme of its locations."""
@@ -75,6 +78,8 @@ class StoreConfiguration:
     """S3: encrypt new objects with this key of the provider's key management."""
     identity: ServerIdentity = ServerIdentity.ENVIRONMENT
     key: Key | None = None
+    key_error: str = ""
+    """Why the secret of ``key`` cannot be read; it is empty then. ``stores.require_key`` refuses such a key."""
     role: str = ""
     """S3: ARN of the role that the server assumes, for itself or for clients."""
     external_id: str = field(default="", repr=False)

@@ -1,7 +1,7 @@
 """The options with which the server's own Lance opens a location.
 
-They hold the server's secrets: they never leave this process. ``services.storage.credentials`` makes
-those for clients.
+They hold the server's secrets: they leave this process only for the executors of a job (``lance_compaction``).
+``services.storage.credentials`` makes those for clients.
 """
 
 import os

@@ -5,12 +5,23 @@ import errno
 import os
 from collections.abc import Iterator
 
+from catalog import regular_files
 from catalog.storage.locations import allowed_roots, is_below
 
 
 def make_directory(path: str) -> None:
-    """Create a directory and its missing parents. Raises OSError."""
-    os.makedirs(path, exist_ok=True)
+    """Create a directory and its missing parents, by its canonical path.
+
+    Raises NotRegular if a link is on the path, and OSError.
+    """
+    existing, missing = path, list[str]()
+    while not os.path.lexists(existing):
+        existing, _, name = existing.rpartition("/")
+        missing.insert(0, name)
+    if missing:
+        regular_files.make_directories(existing or "/", "/".join(missing))
+    else:
+        os.close(regular_files.open_directory(path))
 
 
 def can_see(location: str) -> bool:

@@ -6,24 +6,28 @@ import stat
 import uuid
 
 from catalog import regular_files
+from catalog.storage.local_directories import make_directory
 from catalog.storage.stores import Move, is_missing
 
 
 def write_new_file(path: str, content: bytes) -> None:
-    """Write a file that must not exist, and flush it to disk. Raises OSError.
+    """Write a file that must not exist, by its canonical path, and flush it to disk.
+
+    Missing directories are created. Raises NotRegular if a link is on the path, and OSError.
 
     The directory is not flushed: ext4, XFS and Btrfs write a new file's name with the file. A flush
     would add 0.1 to 0.15 ms to the 1.2 ms of a commit, and far more on disks with a slow flush.
     """
+    parent, _, name = path.rpartition("/")
     try:
-        handle = open(path, "xb")  # noqa: SIM115 -- closed below, after the second way to open it
+        above = regular_files.open_directory(parent)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        handle = open(path, "xb")  # noqa: SIM115
-    with handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
+        make_directory(parent)
+        above = regular_files.open_directory(parent)
+    try:
+        regular_files.write_at(name, above, content)
+    finally:
+        os.close(above)
 
 
 def remove_file_in_place(path: str) -> bool:

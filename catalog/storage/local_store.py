@@ -81,6 +81,9 @@ class LocalStore(Store):
     def is_link(self, path: str) -> bool:
         return regular_files.is_link(path)
 
+    def is_free_of_links(self, directory: str) -> bool:
+        return regular_files.is_free_of_links(directory)
+
     def is_plain(self, directory: str) -> bool:
         return local_links.is_plain(directory)
 

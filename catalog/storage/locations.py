@@ -7,9 +7,10 @@ normalised and checked here before anything is opened.
 
 import os
 import re
+import stat
 import unicodedata
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote, unquote, urlsplit
 
 from django.conf import settings
@@ -17,7 +18,10 @@ from django.conf import settings
 from catalog.errors import InvalidLocation, InvalidManifestPath, LocationFault
 from catalog.storage import object_locations, stores
 
+TEST_PREFIX = ".monodon-test-"
+"""Begins the name of the directory that holds the objects of a test of a profile, which tests remove."""
 _TRAVERSAL = "holds '..'"
+_RESERVED = "is a name that the server uses itself"
 _MAX_PATH_BYTES = 2000  # PostgreSQL indexes locations, and an index entry ends at 2,704 bytes
 _NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
 
@@ -25,9 +29,23 @@ _NEEDS_CARE = re.compile(r"[%:]|\.\.|//|(?:^|/)\.(?:/|$)|/$|^$|^ +$")
 def allowed_roots() -> list[str]:
     """The local directories that may hold tables, the warehouse first."""
     return [
-        os.path.realpath(root)
+        _resolved_root(root)
         for root in (settings.MONODON_WAREHOUSE, *settings.MONODON_ALLOWED_ROOTS)
     ]
+
+
+_resolved_roots: dict[str, str] = {}
+
+
+def _resolved_root(root: str | os.PathLike[str]) -> str:
+    """The canonical path of a directory of the settings, resolved once for the process."""
+    name = os.fspath(root)
+    resolved = _resolved_roots.get(name)
+    if resolved is None:
+        resolved = os.path.realpath(name)
+        if os.path.isdir(resolved):  # a link may still take the place of a missing directory
+            _resolved_roots[name] = resolved
+    return resolved
 
 
 def new_location(stem: str, base: str | None = None) -> str:
@@ -104,7 +122,7 @@ def iceberg_uri(path: str) -> str:
 
 def home() -> str:
     """The directory of the server's own files."""
-    return os.path.realpath(settings.MONODON_HOME)
+    return _resolved_root(settings.MONODON_HOME)
 
 
 def path_fault(path: str) -> str | None:
@@ -145,11 +163,10 @@ def is_below_any(path: str, directories: Iterable[str]) -> bool:
 def _allowed(location: str, path: str) -> str:
     """The canonical form of an absolute path. Raises InvalidLocation if it may not hold tables."""
     roots = allowed_roots()
-    # realpath, because a symbolic link below a root may lead out of it.
-    canonical = os.path.realpath(path)
-    home = os.path.realpath(settings.MONODON_HOME)
-    if any(canonical == root or is_below(root, canonical) for root in (*roots, home)) or (
-        is_below(canonical, home) and not is_below(canonical, roots[0])
+    canonical = _resolved(path, roots)
+    own = home()
+    if any(canonical == root or is_below(root, canonical) for root in (*roots, own)) or (
+        is_below(canonical, own) and not is_below(canonical, roots[0])
     ):
         raise InvalidLocation(location, "holds what belongs to the server itself")
     if not any(is_below(canonical, root) for root in roots):
@@ -162,10 +179,35 @@ def _allowed(location: str, path: str) -> str:
     return canonical
 
 
+def _resolved(path: str, roots: Sequence[str]) -> str:
+    """The canonical form of an absolute path: a symbolic link below a root may lead out of it.
+
+    The paths of the roots have no links, so only what is below the outermost root is looked at.
+    """
+    root = min((root for root in roots if is_below(path, root)), key=len, default=None)
+    if root is None or os.path.normpath(path) != path:
+        return os.path.realpath(path)
+    end = len(root)
+    while end != -1:
+        end = path.find("/", end + 1)
+        try:
+            status = os.lstat(path if end == -1 else path[:end])
+        except FileNotFoundError:
+            return path  # nothing is below it either
+        except OSError:
+            return os.path.realpath(path)
+        if stat.S_ISLNK(status.st_mode):
+            return os.path.realpath(path)
+    return path
+
+
 def _allowed_object(location: str, path: str) -> str:
     """A canonical path in an object store. Raises InvalidLocation if it may not hold tables."""
-    if not any(is_below(path, root) for root in stores.object_roots()):
+    configuration = stores.configuration_of(path)
+    if configuration is None or path in configuration.roots:
         raise outside_profiles(location)
+    if f"/{TEST_PREFIX}" in path:
+        raise InvalidLocation(location, _RESERVED)
     return path
 
 
@@ -272,7 +314,7 @@ def _fault(path: str) -> str | None:
         if ".." in spelling.split("/"):
             return _TRAVERSAL
     if re.search(r"\.purged-\d+(/|$)", path):
-        return "is a name that the server uses itself"
+        return _RESERVED
     if len(path.encode()) > _MAX_PATH_BYTES:
         return f"is longer than {_MAX_PATH_BYTES} bytes"
     return None

@@ -19,14 +19,21 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from catalog.storage import object_errors, object_locations, role_sessions
-from catalog.storage.configuration import ServerIdentity, StoreConfiguration, StoreKind
+from catalog.storage.configuration import (
+    MAX_PROFILES,
+    ServerIdentity,
+    StoreConfiguration,
+    StoreKind,
+)
 from catalog.storage.outages.availability import Availability, serves_requests
-from catalog.storage.stores import AccessDenied, StorageUnavailable
+from catalog.storage.stores import AccessDenied, StorageUnavailable, require_key
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 T = TypeVar("T")
+FAILURES = (exceptions.BaseError, FileNotFoundError, ValueError)
+"""What obstore raises."""
 CONNECT_SECONDS = 3
 READ_SECONDS = 15
 """The store may be silent for this time while it answers; half of it in a process that serves requests."""
@@ -66,6 +73,7 @@ class ObjectClient:
         self.bucket = bucket
         """With its scheme: ``s3://bucket``."""
         self.profile = configuration.profile
+        require_key(configuration)
         if object_locations.SCHEMES.get(bucket.partition("://")[0]) != configuration.kind:
             raise StorageUnavailable(self.profile, f"it is not for locations such as {bucket}")
         self.credentials: role_sessions.CredentialSource | None = None
@@ -112,18 +120,13 @@ class ObjectClient:
             return self._call(operation, key, of_file=of_file, attempts=attempts)
 
     def _call(self, operation: Callable[[], T], key: str, *, of_file: bool, attempts: int) -> T:
-        if self.credentials is not None:
-            try:
-                self.credentials.current()  # raises its own errors, which obstore would turn into texts
-            except StorageUnavailable:
-                self.availability.suspect()
-                raise
+        self.require_credentials()
         begin = time.monotonic()
         for attempt in range(1, attempts + 1):
             failure: Exception
             try:
                 return operation()
-            except (exceptions.BaseError, FileNotFoundError, ValueError) as error:
+            except FAILURES as error:
                 failure = error
             if (
                 attempt == attempts
@@ -132,20 +135,36 @@ class ObjectClient:
             ):
                 break
             time.sleep(random.uniform(0.05, 0.2) * attempt)  # noqa: S311 -- jitter
+        # Not in the handler: the error of obstore, with its URLs, must not become the context.
+        raise self.translated(failure, key, of_file=of_file)
+
+    def require_credentials(self) -> None:
+        """Get credentials before a request: obstore would turn the errors into texts.
+
+        Raises AccessDenied and StorageUnavailable.
+        """
+        try:
+            if self.credentials is not None:
+                self.credentials.current()
+        except StorageUnavailable:
+            self.availability.suspect()
+            raise
+
+    def translated(self, failure: Exception, key: str, *, of_file: bool = True) -> OSError:
+        """The error for a request that failed in obstore. The store is probed if that may be an outage."""
         if object_errors.is_outage(failure, key):
             self.availability.suspect()
-        # Not in the handler: the error of obstore, with its URLs, must not become the context.
-        raise object_errors.translate(failure, self.profile, key, of_file=of_file)
+        return object_errors.translate(failure, self.profile, key, of_file=of_file)
 
     def call_once(self, operation: Callable[[], T], key: str = "", *, of_file: bool = True) -> T:
         """As ``call``, for an operation that must not be repeated here."""
         return self.call(operation, key, of_file=of_file, attempts=1)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=MAX_PROFILES)
 def availability_of(configuration: StoreConfiguration) -> Availability:
     """The availability of a profile's store, which all its buckets and libraries share in this process."""
-    return Availability(configuration.profile, _Probe(configuration))
+    return Availability(configuration.profile, _Probe(configuration), configuration)
 
 
 class _Probe:
@@ -164,7 +183,7 @@ class _Probe:
             return error.cause
         except AccessDenied:
             pass
-        except (exceptions.BaseError, FileNotFoundError, ValueError) as error:
+        except FAILURES as error:
             if object_errors.is_outage(error, PROBE_KEY):
                 return object_errors.outage_cause(error, PROBE_KEY)
         return None
@@ -312,8 +331,12 @@ def _azure(configuration: StoreConfiguration, bucket: str, waiting: "_Waiting") 
 
 
 def secret_of(configuration: StoreConfiguration, overriding: Iterable[str] = ()) -> str:
-    """The secret of a profile's key. Raises AccessDenied if a variable of the environment overrides it."""
+    """The secret of a profile's key.
+
+    Raises AccessDenied if a variable of the environment overrides it, StorageUnavailable if the key cannot be read.
+    """
     _refuse_variables(configuration, overriding, "would replace its key")
+    require_key(configuration)
     if configuration.key is None or not configuration.key.secret:
         raise AccessDenied(configuration.profile, "it has no key")
     return configuration.key.secret

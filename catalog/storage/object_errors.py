@@ -38,7 +38,7 @@ _TRANSPORT: Mapping[str, str] = {
     "kind: decode": "its answer is incomplete",
 }
 _ANSWERED = "without location"
-"""An answer all the same."""
+"""A redirect that names no location: the store answered, although no status is in the message."""
 _OUTAGES = {429, 500, 502, 503, 504}
 _NOT_PARTIAL = re.compile(
     r"source: (?:NotPartial|NoContentRange|ParseContentRange|UnexpectedRange)\b"

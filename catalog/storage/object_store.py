@@ -4,7 +4,7 @@ Objects have no links and no directories, and cannot be renamed. A request reads
 object as a whole, so a reader never sees half a file.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,14 @@ import obstore
 from obstore import exceptions
 
 from catalog.regular_files import TooLarge
-from catalog.storage import object_errors, object_listing, object_removal
+from catalog.storage import object_batches, object_errors, object_listing, object_removal
 from catalog.storage.configuration import StoreConfiguration, StoreKind
 from catalog.storage.object_clients import ObjectClient
 from catalog.storage.outages.availability import Availability
 from catalog.storage.stores import (
     FileStatus,
     Move,
+    Pending,
     StorageUnavailable,
     Store,
     StoredFile,
@@ -163,6 +164,16 @@ class ObjectStore(Store):
 
     def _head(self, key: str) -> "ObjectMeta":
         return self._client.call(lambda: obstore.head(self._client.store, key), key)
+
+    def read_ahead(
+        self, paths: Sequence[str], limit: int, sizes: Mapping[str, int]
+    ) -> Pending[bytes]:
+        return object_batches.contents(
+            self._client, paths, limit, sizes, lambda path: self.read(path, limit)[0]
+        )
+
+    def sizes_ahead(self, paths: Sequence[str]) -> Pending[int | None]:
+        return object_batches.sizes(self._client, paths, self.size)
 
     # -- writing
 

@@ -18,8 +18,8 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from catalog.storage.configuration import ServerIdentity, StoreConfiguration
-from catalog.storage.stores import AccessDenied, StorageUnavailable
+from catalog.storage.configuration import MAX_PROFILES, ServerIdentity, StoreConfiguration
+from catalog.storage.stores import AccessDenied, StorageUnavailable, require_key
 
 # At its debug level botocore logs answers, and with them the credentials.
 logging.getLogger("botocore").setLevel(logging.WARNING)
@@ -152,6 +152,13 @@ class CredentialSource:
         self._failure: tuple[float, OSError] | None = None
         self._environment: Any = None
 
+    @property
+    def is_fresh(self) -> bool:
+        """True if ``current`` returns at once, without a call of a token service."""
+        if self._configuration.identity == ServerIdentity.KEY:
+            return True
+        return self._credentials is not None and time.time() < self._renew_at
+
     def current(self) -> SessionCredentials:
         """Credentials that are valid for a while. Raises AccessDenied and StorageUnavailable."""
         credentials = self._credentials
@@ -278,7 +285,11 @@ def _failure(profile: str, cause: str, error: Exception) -> OSError:
     return StorageUnavailable(profile, f"{cause} ({type(error).__name__})")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=MAX_PROFILES)
 def credential_source(configuration: StoreConfiguration) -> CredentialSource:
-    """The source of a profile's credentials, shared by all its buckets and libraries."""
+    """The source of a profile's credentials, shared by all its buckets and libraries.
+
+    Raises StorageUnavailable if the profile's key cannot be read.
+    """
+    require_key(configuration)
     return CredentialSource(configuration)

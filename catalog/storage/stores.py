@@ -10,15 +10,20 @@ Stores raise OSError and its subclasses: FileNotFoundError, FileExistsError, ``N
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from typing import Generic, ParamSpec, TypeVar
 
 from django.utils.module_loading import import_string
 
 from catalog.storage import object_locations
 from catalog.storage.configuration import StoreConfiguration, StoreKind
+from catalog.token_bucket import TokenBucket
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,15 @@ class Move(Enum):
     DONE = "done"
     MISSING = "missing"
     OCCUPIED = "occupied"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending(Generic[T]):
+    """Results for several files, which the store may already be fetching."""
+
+    results: Callable[[], list[T | OSError]]
+    """Wait for the result of each file, or the error that occurred instead."""
+    cancel: Callable[[], None] = lambda: None
 
 
 class AccessDenied(PermissionError):
@@ -105,6 +119,26 @@ class Store(ABC):
             if is_missing(error):
                 return None
             raise
+
+    def read_ahead(
+        self,
+        paths: Sequence[str],
+        limit: int,
+        sizes: Mapping[str, int],
+    ) -> Pending[bytes]:
+        """Begin to read whole files, each as ``read``. Raises OSError if none can be read.
+
+        ``sizes`` are those that the caller expects of some of the files, which may have others.
+        """
+        return Pending(lambda: [attempt(self.content, path, limit) for path in paths])
+
+    def content(self, path: str, limit: int) -> bytes:
+        """The content of a file, as ``read``."""
+        return self.read(path, limit)[0]
+
+    def sizes_ahead(self, paths: Sequence[str]) -> Pending[int | None]:
+        """Begin to find the sizes of files, each as ``size``. Raises OSError if none can be found."""
+        return Pending(lambda: [attempt(self.size, path) for path in paths])
 
     # -- writing
 
@@ -210,6 +244,10 @@ class Store(ABC):
         """True if the path itself is a symbolic link."""
         return False
 
+    def is_free_of_links(self, directory: str) -> bool:
+        """True if no symbolic link is on the path of a directory, which may be missing; cheap."""
+        return True
+
     def is_plain(self, directory: str) -> bool:
         """True if a directory and those below it hold only regular files; cheap, for frequent calls."""
         return True
@@ -230,6 +268,14 @@ class Store(ABC):
         self.write_new(path, content)
 
 
+def attempt(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T | OSError:
+    """The result of a call, or its OSError."""
+    try:
+        return call(*args, **options)
+    except OSError as error:
+        return error
+
+
 def is_missing(error: OSError) -> bool:
     """True if an error means that a file does not exist."""
     return error.errno in _MISSING
@@ -242,6 +288,11 @@ def retry_seconds(error: OSError) -> int:
 
 IMPOSSIBLE = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
 """Errors that mean that no file can exist at the path."""
+_UNREADABLE_SECONDS = 60
+"""When to try again after a key could not be read: an administrator has to act first."""
+REREADS_A_SECOND = 20
+rereads = TokenBucket(REREADS_A_SECOND, REREADS_A_SECOND)
+"""How often this process reads the profiles again for a path below none of them."""
 _MISSING = {errno.ENOENT, *IMPOSSIBLE}
 
 
@@ -267,28 +318,49 @@ def store_of(path: str) -> Store:
 
 
 def configuration_of(path: str) -> StoreConfiguration | None:
-    """The configuration of the object store below whose roots a canonical path is."""
-    for configuration in _configurations():
+    """The configuration of the object store below whose roots a canonical path is.
+
+    If none is known, the profiles are read again: another process may just have created one. A process
+    does this at most REREADS_A_SECOND times a second, because clients may name any number of such paths;
+    otherwise it decides by the profiles that it read last.
+    """
+    configuration = _configuration_above(path, fresh=False)
+    if configuration is None and rereads.take():
+        configuration = _configuration_above(path, fresh=True)
+    return configuration
+
+
+def _configuration_above(path: str, *, fresh: bool) -> StoreConfiguration | None:
+    for configuration in _source(fresh):
         for root in configuration.roots:
             if path == root or path.startswith(root + "/"):
                 return configuration
     return None
 
 
-def object_roots() -> list[str]:
-    """The roots of all profiles of object stores."""
+def require_key(configuration: StoreConfiguration) -> None:
+    """Refuse a profile whose key cannot be read. Raises StorageUnavailable, which names the profile."""
+    if configuration.key_error:
+        raise StorageUnavailable(
+            configuration.profile, configuration.key_error, retry_seconds=_UNREADABLE_SECONDS
+        )
+
+
+def object_roots(*, fresh: bool = False) -> list[str]:
+    """The roots of all profiles of object stores; ``fresh`` reads them again."""
     return [
         root
-        for configuration in _configurations()
+        for configuration in _source(fresh)
         if configuration.kind != StoreKind.FILE
         for root in configuration.roots
     ]
 
 
-Source = Callable[[], Iterable[StoreConfiguration]]
+Source = Callable[[bool], Iterable[StoreConfiguration]]
+"""Returns the present configurations; True reads them again instead of returning what is cached."""
 
 
-def _no_configurations() -> Iterable[StoreConfiguration]:
+def _no_configurations(fresh: bool) -> Iterable[StoreConfiguration]:  # noqa: ARG001
     return ()
 
 
@@ -301,17 +373,13 @@ def connect(source: Source) -> None:
     _source = source
 
 
-def _configurations() -> Iterable[StoreConfiguration]:
-    return _source()
-
-
 @lru_cache(maxsize=1)
 def _local() -> Store:
     store: Store = import_string(_LOCAL)()
     return store
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)  # 0.1 MB each, and 7 ms to make one
 def _open(configuration: StoreConfiguration, bucket: str) -> Store:
     store: Store = import_string(_OBJECT)(configuration, bucket)
     return store

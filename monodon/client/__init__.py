@@ -17,7 +17,7 @@ from monodon.client.errors import ClientError, InvalidName, RequestFailed, Unrea
 from monodon.client.names import Name
 from monodon.client.operations import ManagementOperations
 from monodon.client.protocols import ProtocolOperations
-from monodon.client.transport import UNSET
+from monodon.client.transport import UNSET, next_token
 
 
 class Client(ManagementOperations, ProtocolOperations):
@@ -33,7 +33,7 @@ def pages(operation: Callable[..., Any], *arguments: Any, **parameters: Any) -> 
     while True:
         page = operation(*arguments, **parameters, page_token=token)
         yield from next(value for value in page.values() if isinstance(value, list))
-        token = page["next_page_token"]
+        token = next_token(page, "next_page_token", token)
         if token is None:
             return
 

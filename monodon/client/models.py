@@ -186,6 +186,18 @@ class Cost(TypedDict):
     points: float
 
 
+class CreateEngineProfile(TypedDict):
+    """An engine profile to create."""
+
+    name: str
+    kind: Literal["local", "standalone", "yarn", "kubernetes"]
+    master: NotRequired[str]
+    cores: NotRequired[int]
+    memory: NotRequired[str]
+    concurrency: NotRequired[int]
+    conf: NotRequired[dict[str, str]]
+
+
 class CreateKey(TypedDict):
     """An API key to create."""
 
@@ -269,6 +281,14 @@ class Dependents(TypedDict):
     others: int
 
 
+class DeviceClient(TypedDict):
+    """A public client at an OpenID Connect issuer."""
+
+    issuer: str
+    client_id: str
+    scope: str
+
+
 class Document(TypedDict):
     version: Literal[1]
     principals: NotRequired[list[PrincipalPart]]
@@ -276,6 +296,24 @@ class Document(TypedDict):
     storage_profiles: NotRequired[list[StorageProfilePart]]
     namespaces: NotRequired[list[NamespacePart]]
     tables: NotRequired[list[TablePart]]
+
+
+class EngineProfile(TypedDict):
+    """A Spark on which jobs run. The profile `default` is that of the server's settings."""
+
+    name: str
+    kind: str
+    master: str
+    cores: int
+    memory: str
+    concurrency: int | None
+    conf: dict[str, str]
+    is_built_in: bool
+    problem: str
+    version: int
+    created_by: str
+    created_at: str | None
+    updated_at: str | None
 
 
 class Entry(TypedDict):
@@ -318,6 +356,7 @@ class Granted(TypedDict):
 
     principal: str
     privileges: list[str]
+    remaining: RemainingAccess
 
 
 class Health(TypedDict):
@@ -400,9 +439,11 @@ class Job(TypedDict):
     total: int | None
     unit: str
     engine: str
+    engine_profile: str
     engine_reason: str
     stages: list[Stage]
     spark_ui: str
+    has_details: bool
     message: str
     cancel_requested: bool
     actor: str
@@ -448,9 +489,11 @@ class JobWithLog(TypedDict):
     total: int | None
     unit: str
     engine: str
+    engine_profile: str
     engine_reason: str
     stages: list[Stage]
     spark_ui: str
+    has_details: bool
     message: str
     cancel_requested: bool
     actor: str
@@ -525,6 +568,35 @@ class Labels(TypedDict):
     """All labels, by key."""
 
     labels: list[Label]
+
+
+class Lineage(TypedDict):
+    """The lineage of a table or view, as far as the caller may browse it."""
+
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
+    is_complete: bool
+    unresolved: list[str]
+
+
+class LineageEdge(TypedDict):
+    """A dependency between two nodes."""
+
+    source: int
+    dependent: int
+    kind: Literal["materialized_view", "view", "files"]
+
+
+class LineageNode(TypedDict):
+    """A table or view in the graph."""
+
+    id: int
+    name: list[str]
+    format: Literal["lance", "iceberg"]
+    kind: str
+    state: Literal["declared", "live", "dropped"]
+    distance: int
+    problem: str
 
 
 class Link(TypedDict):
@@ -610,6 +682,11 @@ class PaginatedAuditEventList(TypedDict):
 
 class PaginatedDeliveryList(TypedDict):
     deliveries: list[Delivery]
+    next_page_token: str | None
+
+
+class PaginatedEngineProfileList(TypedDict):
+    engine_profiles: list[EngineProfile]
     next_page_token: str | None
 
 
@@ -895,6 +972,16 @@ class RegistrationResults(TypedDict):
     results: list[RegistrationResult]
 
 
+class RemainingAccess(TypedDict):
+    """The access to files that clients keep after a withdrawal."""
+
+    until: str | None
+    profiles: list[str]
+    has_hidden_profiles: bool
+    is_complete: bool
+    text: str
+
+
 class RepairReport(TypedDict):
     """The state of a Lance table, and what the repair did."""
 
@@ -932,6 +1019,23 @@ class Retention(TypedDict):
     source: str
 
 
+class RevokedKey(TypedDict):
+    """A revoked API key. The context has ``remaining``."""
+
+    name: str
+    principal: str
+    prefix: str
+    scopes: list[str] | None
+    namespace: list[str] | None
+    created_by: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    replaced_by: str | None
+    remaining: RemainingAccess
+
+
 class RotateKey(TypedDict):
     """How to replace an API key."""
 
@@ -944,7 +1048,18 @@ class Rule(TypedDict):
     """A setting of policies."""
 
     name: str
-    unit: Literal["mode", "count", "bytes", "seconds", "ratio", "time", "engine"]
+    unit: Literal[
+        "mode",
+        "count",
+        "bytes",
+        "seconds",
+        "ratio",
+        "time",
+        "engine",
+        "engine profile",
+        "strategy",
+        "sort order",
+    ]
     default: Any
     help: str
     formats: list[Literal["lance", "iceberg"]]
@@ -1032,6 +1147,12 @@ class SetRetention(TypedDict):
     seconds: int | None
 
 
+class SignOn(TypedDict):
+    """How people sign in on the command line."""
+
+    device: DeviceClient | None
+
+
 class Source(TypedDict):
     """A source of privileges."""
 
@@ -1056,6 +1177,9 @@ class StartMaintenance(TypedDict):
     kind: str
     dry_run: NotRequired[bool]
     indexes: NotRequired[list[str] | None]
+    engine_profile: NotRequired[str | None]
+    strategy: NotRequired[Literal["binpack", "sort", "zorder"] | None]
+    sort_order: NotRequired[str | None]
 
 
 class State(TypedDict):
@@ -1201,6 +1325,14 @@ class TableChange(TypedDict):
     actor: str
 
 
+class TableDependents(TypedDict):
+    """Tables that refer to files of a table, and views that read it."""
+
+    tables: list[list[str]]
+    others: int
+    views: list[list[str]]
+
+
 class TableHealth(TypedDict):
     """The health of a table now and in the past."""
 
@@ -1276,6 +1408,19 @@ class UpdateColumn(TypedDict):
     description: NotRequired[str | None]
     sensitivity: NotRequired[Literal["public", "internal", "confidential", "restricted"] | None]
     labels: NotRequired[dict[str, list[str]]]
+
+
+class UpdateEngineProfile(TypedDict):
+    """Changes of an engine profile. Omitted fields keep their values; ``conf`` replaces all
+    settings.
+    """
+
+    kind: NotRequired[Literal["local", "standalone", "yarn", "kubernetes"] | None]
+    master: NotRequired[str | None]
+    cores: NotRequired[int | None]
+    memory: NotRequired[str | None]
+    concurrency: NotRequired[int | None]
+    conf: NotRequired[dict[str, str] | None]
 
 
 class UpdateLabel(TypedDict):

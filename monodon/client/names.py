@@ -58,19 +58,19 @@ def display(name: Sequence[str]) -> str:
         return "$"
     special = set('."$')
     return ".".join(
-        '"' + part.replace('"', '""') + '"' if special & set(part) else part for part in name
+        '"' + level.replace('"', '""') + '"' if special & set(level) else level for level in name
     )
 
 
 def delimiter_of(*names: Name | None) -> str:
-    """A delimiter that no part of these names contains; ``$`` if one of them is text."""
+    """A delimiter that no level of these names contains; ``$`` if one of them is text."""
     if any(isinstance(name, str) for name in names):
         return "$"
-    parts = [part for name in names if name is not None for part in name]
+    levels = [level for name in names if name is not None for level in name]
     for delimiter in _DELIMITERS:
-        if not any(delimiter in part for part in parts):
+        if not any(delimiter in level for level in levels):
             return delimiter
-    raise InvalidName(f"The name {display(parts)} cannot be sent")
+    raise InvalidName(f"The name {display(levels)} cannot be sent")
 
 
 def join(name: Name, delimiter: str = "$") -> str:
@@ -79,4 +79,13 @@ def join(name: Name, delimiter: str = "$") -> str:
 
 
 def path_segment(name: Name, delimiter: str = "$") -> str:
-    return quote(join(name, delimiter), safe="")
+    return segment(join(name, delimiter))
+
+
+def segment(value: object) -> str:
+    """A value as one segment of a path.
+
+    The dots of ``.`` and ``..`` are encoded, because these segments would lead to another path.
+    """
+    text = str(value)
+    return text.replace(".", "%2E") if text in {".", ".."} else quote(text, safe="")

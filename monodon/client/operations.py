@@ -149,6 +149,85 @@ class ManagementOperations(Sender):
         )
         return answer
 
+    def list_engine_profiles(
+        self, *, limit: int | None = None, page_token: str | None = None
+    ) -> models.PaginatedEngineProfileList:
+        """List engine profiles by name, the built-in one first."""
+        answer: models.PaginatedEngineProfileList = self.send(
+            "GET",
+            "/management/v1/engine-profiles",
+            query={"limit": limit, "page_token": page_token},
+        )
+        return answer
+
+    def create_engine_profile(
+        self,
+        *,
+        name: str,
+        kind: Literal["local", "standalone", "yarn", "kubernetes"],
+        master: str | Unset = UNSET,
+        cores: int | Unset = UNSET,
+        memory: str | Unset = UNSET,
+        concurrency: int | Unset = UNSET,
+        conf: dict[str, str] | Unset = UNSET,
+    ) -> models.EngineProfile:
+        """Create an engine profile."""
+        answer: models.EngineProfile = self.send(
+            "POST",
+            "/management/v1/engine-profiles",
+            body=fields(
+                {
+                    "name": name,
+                    "kind": kind,
+                    "master": master,
+                    "cores": cores,
+                    "memory": memory,
+                    "concurrency": concurrency,
+                    "conf": conf,
+                }
+            ),
+        )
+        return answer
+
+    def get_engine_profile(self, profile: str) -> models.EngineProfile:
+        """Get an engine profile."""
+        answer: models.EngineProfile = self.send(
+            "GET", f"/management/v1/engine-profiles/{segment(profile)}"
+        )
+        return answer
+
+    def update_engine_profile(
+        self,
+        profile: str,
+        *,
+        kind: Literal["local", "standalone", "yarn", "kubernetes"] | Unset | None = UNSET,
+        master: str | Unset | None = UNSET,
+        cores: int | Unset | None = UNSET,
+        memory: str | Unset | None = UNSET,
+        concurrency: int | Unset | None = UNSET,
+        conf: dict[str, str] | Unset | None = UNSET,
+    ) -> models.EngineProfile:
+        """Change an engine profile."""
+        answer: models.EngineProfile = self.send(
+            "PATCH",
+            f"/management/v1/engine-profiles/{segment(profile)}",
+            body=fields(
+                {
+                    "kind": kind,
+                    "master": master,
+                    "cores": cores,
+                    "memory": memory,
+                    "concurrency": concurrency,
+                    "conf": conf,
+                }
+            ),
+        )
+        return answer
+
+    def delete_engine_profile(self, profile: str) -> None:
+        """Delete an engine profile that no policy and no active job uses."""
+        self.send("DELETE", f"/management/v1/engine-profiles/{segment(profile)}")
+
     def list_events(
         self,
         *,
@@ -430,9 +509,9 @@ class ManagementOperations(Sender):
         answer: models.Key = self.send("GET", f"/management/v1/keys/{segment(key)}")
         return answer
 
-    def revoke_key(self, key: str) -> models.Key:
+    def revoke_key(self, key: str) -> models.RevokedKey:
         """Revoke an API key at once."""
-        answer: models.Key = self.send("POST", f"/management/v1/keys/{segment(key)}/revoke")
+        answer: models.RevokedKey = self.send("POST", f"/management/v1/keys/{segment(key)}/revoke")
         return answer
 
     def rotate_key(
@@ -641,12 +720,18 @@ class ManagementOperations(Sender):
         delimiter: str | None = None,
         limit: int | None = None,
         page_token: str | None = None,
+        principal: str | None = None,
     ) -> models.PaginatedGrantList:
         """List direct grants."""
         answer: models.PaginatedGrantList = self.send(
             "GET",
             "/management/v1/namespaces/{}/grants",
-            query={"delimiter": delimiter, "limit": limit, "page_token": page_token},
+            query={
+                "delimiter": delimiter,
+                "limit": limit,
+                "page_token": page_token,
+                "principal": principal,
+            },
             name=id,
         )
         return answer
@@ -856,6 +941,22 @@ class ManagementOperations(Sender):
         )
         return answer
 
+    def list_members(
+        self,
+        principal: str,
+        *,
+        limit: int | None = None,
+        member: str | None = None,
+        page_token: str | None = None,
+    ) -> models.PaginatedPrincipalList:
+        """List the members of a group by name."""
+        answer: models.PaginatedPrincipalList = self.send(
+            "GET",
+            f"/management/v1/principals/{segment(principal)}/members",
+            query={"limit": limit, "member": member, "page_token": page_token},
+        )
+        return answer
+
     def add_member(self, principal: str, member: str) -> None:
         """Add a person or a service account to a group."""
         self.send(
@@ -902,6 +1003,11 @@ class ManagementOperations(Sender):
         answer: models.SearchPage = self.send(
             "GET", "/management/v1/search", query={"limit": limit, "page_token": page_token, "q": q}
         )
+        return answer
+
+    def get_sign_on(self) -> models.SignOn:
+        """Get the client with which the command line signs people in."""
+        answer: models.SignOn = self.send("GET", "/management/v1/sign-on")
         return answer
 
     def list_storage_profiles(
@@ -1189,9 +1295,11 @@ class ManagementOperations(Sender):
         )
         return answer
 
-    def get_table_dependents(self, id: Name, *, delimiter: str | None = None) -> models.Dependents:
-        """List the tables that refer to files of a table."""
-        answer: models.Dependents = self.send(
+    def get_table_dependents(
+        self, id: Name, *, delimiter: str | None = None
+    ) -> models.TableDependents:
+        """List the tables that refer to files of a table, and the views that read it."""
+        answer: models.TableDependents = self.send(
             "GET", "/management/v1/tables/{}/dependents", query={"delimiter": delimiter}, name=id
         )
         return answer
@@ -1203,12 +1311,18 @@ class ManagementOperations(Sender):
         delimiter: str | None = None,
         limit: int | None = None,
         page_token: str | None = None,
+        principal: str | None = None,
     ) -> models.PaginatedGrantList:
         """List direct grants."""
         answer: models.PaginatedGrantList = self.send(
             "GET",
             "/management/v1/tables/{}/grants",
-            query={"delimiter": delimiter, "limit": limit, "page_token": page_token},
+            query={
+                "delimiter": delimiter,
+                "limit": limit,
+                "page_token": page_token,
+                "principal": principal,
+            },
             name=id,
         )
         return answer
@@ -1252,6 +1366,23 @@ class ManagementOperations(Sender):
         )
         return answer
 
+    def get_table_lineage(
+        self,
+        id: Name,
+        *,
+        delimiter: str | None = None,
+        direction: Literal["upstream", "downstream", "both"] | None = None,
+        hops: int | None = None,
+    ) -> models.Lineage:
+        """Get the graph of sources and dependents of a table or view."""
+        answer: models.Lineage = self.send(
+            "GET",
+            "/management/v1/tables/{}/lineage",
+            query={"delimiter": delimiter, "direction": direction, "hops": hops},
+            name=id,
+        )
+        return answer
+
     def start_maintenance(
         self,
         id: Name,
@@ -1259,6 +1390,9 @@ class ManagementOperations(Sender):
         kind: str,
         dry_run: bool | Unset = UNSET,
         indexes: list[str] | Unset | None = UNSET,
+        engine_profile: str | Unset | None = UNSET,
+        strategy: Literal["binpack", "sort", "zorder"] | Unset | None = UNSET,
+        sort_order: str | Unset | None = UNSET,
         delimiter: str | None = None,
     ) -> models.Job:
         """Start maintenance of a table as a job."""
@@ -1266,7 +1400,16 @@ class ManagementOperations(Sender):
             "POST",
             "/management/v1/tables/{}/maintenance",
             query={"delimiter": delimiter},
-            body=fields({"kind": kind, "dry_run": dry_run, "indexes": indexes}),
+            body=fields(
+                {
+                    "kind": kind,
+                    "dry_run": dry_run,
+                    "indexes": indexes,
+                    "engine_profile": engine_profile,
+                    "strategy": strategy,
+                    "sort_order": sort_order,
+                }
+            ),
             name=id,
         )
         return answer

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
-from urllib.parse import quote
 
-from monodon.client.transport import Sender
+from monodon.client.transport import Sender, next_token, segment
 
 _SEPARATOR = "\x1f"
 """Between the levels of a namespace in a path of the Iceberg protocol."""
@@ -78,25 +77,24 @@ class ProtocolOperations(Sender):
                 "GET", path, query={"page_token": token, "limit": 1000}, name=namespace
             )
             yield from page[field]
-            token = page.get("page_token")
-            if not token:
+            token = next_token(page, "page_token", token)
+            if token is None:
                 return
 
     def _iceberg_pages(self, namespace: Parts, kind: str) -> Iterator[str]:
         if not namespace:  # the root namespace has no Iceberg tables
             return
-        token = ""
+        token: str | None = None
         while True:
-            path = f"/v1/namespaces/{quote(_SEPARATOR.join(namespace), safe='')}/{kind}"
-            page = self.send("GET", path, query={"pageToken": token, "pageSize": 1000})
+            path = f"/v1/namespaces/{segment(_SEPARATOR.join(namespace))}/{kind}"
+            page = self.send("GET", path, query={"pageToken": token or "", "pageSize": 1000})
             for identifier in page["identifiers"]:
                 yield identifier["name"]
-            token = page.get("next-page-token") or ""
-            if not token:
+            token = next_token(page, "next-page-token", token)
+            if token is None:
                 return
 
 
 def _iceberg_path(name: Parts, kind: str) -> str:
     *namespace, last = name
-    levels = quote(_SEPARATOR.join(namespace), safe="")
-    return f"/v1/namespaces/{levels}/{kind}/{quote(last, safe='')}"
+    return f"/v1/namespaces/{segment(_SEPARATOR.join(namespace))}/{kind}/{segment(last)}"

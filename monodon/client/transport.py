@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from monodon.client.errors import RequestFailed, Unreachable
-from monodon.client.names import Name, delimiter_of, join, path_segment
+from monodon.client.names import Name, delimiter_of, join, path_segment, segment
 
 if TYPE_CHECKING:
     import httpx
@@ -32,15 +33,21 @@ def fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not UNSET}
 
 
-def segment(value: object) -> str:
-    """A value as one segment of a path."""
-    return quote(str(value), safe="")
+def is_loopback(url: str) -> bool:
+    """True for the URL of a server on this machine."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # not a URL, or not an address
+        return False
 
 
 class Sender:
-    """Sends requests with an API key. Use it as a context manager, or call ``close``.
+    """Sends requests with an API key or a token. Use it as a context manager, or call ``close``.
 
-    ``timeout``: seconds for connecting, and between two parts of an answer.
+    ``token``: a function that returns the bearer token of a request, such as the access token of an issuer.
+    ``timeout``: seconds for connecting, and between two parts of an answer. Redirects are not followed, because
+    the key belongs to the URL. The proxies of the environment, such as HTTPS_PROXY, do not apply to this machine.
     """
 
     def __init__(
@@ -48,11 +55,15 @@ class Sender:
         url: str = "http://127.0.0.1:2333",
         api_key: str | None = None,
         *,
+        token: Callable[[], str] | None = None,
         timeout: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        if api_key and token:
+            raise ValueError("Use an API key or a token, not both")
         self._api_key = api_key
+        self._token = token
         self._timeout = timeout
         self._transport = transport
         self._client: httpx.Client | None = None
@@ -83,12 +94,10 @@ class Sender:
         Raises RequestFailed, Unreachable.
         """
         path, parameters = _address(path, query, name)
+        sent = {**(headers or {}), **self._authorization()}
         with self._errors():
-            response = self._http().request(
-                verb, path, params=parameters, json=body, headers=headers
-            )
-        if response.is_error:
-            raise failure(response)
+            response = self._http().request(verb, path, params=parameters, json=body, headers=sent)
+        self._check(response)
         if not response.content:
             return None
         try:
@@ -106,14 +115,25 @@ class Sender:
     ) -> Iterator[str]:
         """The lines of a streamed answer. Raises RequestFailed, Unreachable."""
         path, parameters = _address(path, query, name)
+        headers = self._authorization()
         with (
             self._errors(),
-            self._http().stream(verb, path, params=parameters) as response,
+            self._http().stream(verb, path, params=parameters, headers=headers) as response,
         ):
-            if response.is_error:
-                response.read()
-                raise failure(response)
+            self._check(response)
             yield from response.iter_lines()
+
+    def _authorization(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self._token()}"} if self._token is not None else {}
+
+    def _check(self, response: httpx.Response) -> None:
+        """Raises RequestFailed for an error, and Unreachable for a redirect."""
+        if response.is_error:
+            response.read()
+            raise failure(response)
+        if response.is_redirect:
+            target = response.headers.get("location", "another URL")
+            raise Unreachable(f"{self.url} redirects to {target}: use the URL of the server itself")
 
     def _http(self) -> httpx.Client:
         import httpx
@@ -127,6 +147,7 @@ class Sender:
                 headers=headers,
                 timeout=self._timeout,
                 transport=self._transport,
+                mounts={"http://": None, "https://": None} if is_loopback(self.url) else None,
             )
         return self._client
 
@@ -195,4 +216,25 @@ def failure(response: httpx.Response) -> RequestFailed:
     )
 
 
-__all__ = ["UNSET", "Name", "Sender", "Unset", "failure", "fields", "segment"]
+def next_token(page: Mapping[str, Any], field: str, current: str | None) -> str | None:
+    """The token of the next page; None: this is the last one.
+
+    Raises Unreachable if it is the current token, because the pages would never end.
+    """
+    token: str | None = page.get(field) or None
+    if token is not None and token == current:
+        raise Unreachable("The server answered with the same page twice")
+    return token
+
+
+__all__ = [
+    "UNSET",
+    "Name",
+    "Sender",
+    "Unset",
+    "failure",
+    "fields",
+    "is_loopback",
+    "next_token",
+    "segment",
+]

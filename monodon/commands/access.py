@@ -1,22 +1,26 @@
 """Commands for access: grant, revoke, explain, keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
 from monodon.client import UNSET, pages
-from monodon.commands.app import NAME, App, command, confirm, display, fail, root
+from monodon.commands.app import NAME, App, command, confirm, display, fail, root, yes_option
 from monodon.commands.catalog import annotations_of
 
 Parts = tuple[str, ...]
+_dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Print what the principal would lose; no change."
+)
 
 
 @command(root, "grant")
 @click.argument("principal")
 @click.argument("privileges")
 @click.argument("name", type=NAME)
-@click.option("--dry-run", is_flag=True, help="Print what the principal would lose; no change.")
+@_dry_run_option
 def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bool) -> None:
     """Set the direct grant of PRINCIPAL on a table or namespace.
 
@@ -37,18 +41,19 @@ def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bo
 @command(root, "revoke")
 @click.argument("principal")
 @click.argument("name", type=NAME)
-@click.option("--dry-run", is_flag=True, help="Print what the principal would lose; no change.")
+@_dry_run_option
 def revoke(app: App, *, principal: str, name: Parts, dry_run: bool) -> None:
     """Remove the direct grant of PRINCIPAL on a table or namespace."""
     client, is_namespace = app.client, _is_namespace(app, name)
     if dry_run:
         _what_if(app, principal, [], name)
         return
-    operation = client.delete_namespace_grant if is_namespace else client.delete_table_grant
-    operation(name, principal=principal)
+    operation = client.set_namespace_grant if is_namespace else client.set_table_grant
+    answer = operation(name, principal=principal, privileges=[])
     if app.as_json:
-        app.json({"principal": principal, "name": name})
+        app.json({"principal": principal, "name": name, "remaining": answer.get("remaining")})
     app.say(f"Removed the direct grant of {principal} on {display(name)}.")
+    _say_remaining(app, answer)
 
 
 @command(root, "explain")
@@ -61,10 +66,8 @@ def explain(app: App, *, name: Parts, principal: str | None) -> None:
         client.explain_namespace_access if _is_namespace(app, name) else client.explain_table_access
     )
     holders = list(pages(operation, name, principal=principal))
-    if app.as_json:
-        app.json(holders)
-        return
-    app.table(
+    app.rows(
+        holders,
         ["principal", "privileges", "because", "on", "through"],
         [
             (
@@ -91,10 +94,8 @@ def keys() -> None:
 def ls(app: App, *, principal: str | None) -> None:
     """List API keys."""
     rows = list(pages(app.client.list_keys, principal=principal))
-    if app.as_json:
-        app.json(rows)
-        return
-    app.table(
+    app.rows(
+        rows,
         ["name", "principal", "prefix", "expires at", "last used at", "revoked at"],
         [
             (
@@ -156,7 +157,7 @@ def rotate(app: App, *, name: str, overlap: int) -> None:
 
 @command(keys, "revoke")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def revoke_key(app: App, *, name: str, yes: bool) -> None:
     """Revoke an API key. This cannot be undone."""
     confirm(f"Revoke key '{name}'?", yes=yes)
@@ -164,6 +165,14 @@ def revoke_key(app: App, *, name: str, yes: bool) -> None:
     if app.as_json:
         app.json(answer)
     app.say(f"Revoked key '{answer['name']}'.")
+    _say_remaining(app, answer)
+
+
+def _say_remaining(app: App, answer: Mapping[str, Any]) -> None:
+    """Say until when clients keep access; an older server does not know."""
+    remaining = answer.get("remaining")
+    if remaining and remaining["text"]:
+        app.say(remaining["text"])
 
 
 def _show(app: App, key: str, answer: object) -> None:
@@ -187,10 +196,8 @@ def _what_if(app: App, principal: str, privileges: list[str], name: Parts) -> No
         client.what_if_namespace_grant if _is_namespace(app, name) else client.what_if_table_grant
     )
     losses = list(pages(operation, name, principal=principal, privileges=privileges))
-    if app.as_json:
-        app.json(losses)
-        return
-    app.table(
+    app.rows(
+        losses,
         ["principal", "before", "after", "lost", "namespaces", "tables"],
         [
             (

@@ -1,7 +1,7 @@
 """What all commands share: the connection, the output, and errors with their exit codes."""
 
 import functools
-import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,18 @@ import click
 
 from monodon import __version__
 from monodon.client import Client, ClientError, InvalidName, RequestFailed, Unreachable, names
+from monodon.commands.texts import echo, printable, to_json
 from monodon.local import NotInstalled
 from monodon.profiles import Connection, ProfileError, Profiles
+from monodon.sign_on.errors import SignOnRefused, SignOnUnavailable
+from monodon.sign_on.tokens import TokenSource
 
 if TYPE_CHECKING:
     import httpx
     from rich.console import Console
 
 OK, REFUSED, USAGE, DENIED, MISSING, CONFLICT, UNAVAILABLE, FAILED, DIFFERENT = range(9)
+INTERRUPTED = 130
 """Exit codes. docs/command-line.md lists them."""
 
 _BY_STATUS = {401: DENIED, 403: DENIED, 404: MISSING, 409: CONFLICT, 408: UNAVAILABLE}
@@ -45,8 +49,20 @@ class App:
     def client(self) -> Client:
         if self._client is None:
             connection = self.connection()
-            self._client = Client(connection.url, connection.api_key, transport=self.transport)
+            self._client = Client(
+                connection.url,
+                connection.api_key,
+                token=self._token_source(connection),
+                transport=self.transport,
+            )
         return self._client
+
+    def _token_source(self, connection: Connection) -> TokenSource | None:
+        if connection.sign_on is None:
+            return None
+        return TokenSource(
+            connection.profile, connection.url, connection.sign_on, transport=self.transport
+        )
 
     def connection(self) -> Connection:
         return Profiles.load().connection(profile=self.profile, url=self.url)
@@ -54,11 +70,21 @@ class App:
     # -- output
 
     def json(self, value: object) -> None:
-        """Print a value as JSON, on one line if it is one of many."""
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+        """Print a value as JSON."""
+        click.echo(to_json(value, indent=2))
 
     def json_line(self, value: object) -> None:
-        click.echo(json.dumps(value, ensure_ascii=False, default=str))
+        """Print one of many values as JSON, on one line."""
+        click.echo(to_json(value))
+
+    def rows(
+        self, value: object, headers: Sequence[str], rows: Iterable[Row], *, empty: str = ""
+    ) -> None:
+        """Print the value as JSON, or its rows as a table."""
+        if self.as_json:
+            self.json(value)
+        else:
+            self.table(headers, rows, empty=empty)
 
     def table(self, headers: Sequence[str], rows: Iterable[Row], *, empty: str = "") -> None:
         """Print rows: as a table on a terminal, otherwise as lines with tabs."""
@@ -68,7 +94,7 @@ class App:
                 click.echo("\t".join(row))
             return
         if not texts:
-            click.echo(empty or "Nothing.")
+            echo(empty or "Nothing.")
             return
         from rich.table import Table
         from rich.text import Text
@@ -82,9 +108,11 @@ class App:
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
         """Print names with their values, without those that are empty."""
-        shown = [(name, _cell(value)) for name, value in pairs if value not in (None, "", [])]
-        width = max((len(name) for name, _ in shown), default=0)
-        for name, text in shown:
+        filled = [
+            (printable(name), _cell(value)) for name, value in pairs if value not in (None, "", [])
+        ]
+        width = max((len(name) for name, _ in filled), default=0)
+        for name, text in filled:
             click.echo(f"{name:<{width}}  {text}")
 
     def console(self) -> "Console":
@@ -95,7 +123,7 @@ class App:
     def say(self, text: str) -> None:
         """Print a message for people, which programs do not read."""
         if not self.as_json:
-            click.echo(text)
+            echo(text)
 
 
 def _cell(value: object) -> str:
@@ -105,8 +133,7 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value)
-    # Control characters of stored texts must not reach the terminal.
-    return "".join(c if c.isprintable() else " " for c in str(value))
+    return printable(str(value))
 
 
 pass_app = click.make_pass_decorator(App)
@@ -116,6 +143,10 @@ if TYPE_CHECKING:
     _NameBase = click.ParamType[tuple[str, ...]]
 else:  # generic since click 8.4
     _NameBase = click.ParamType
+
+
+limit_option = click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 class NameType(_NameBase):
@@ -175,8 +206,14 @@ def handled(function: Callable[..., Any]) -> Callable[..., Any]:
             fail(f"{error}. Is the URL right? See `monodon profiles`.", UNAVAILABLE)
         except InvalidName as error:
             fail(str(error), USAGE)
+        except SignOnRefused as error:
+            fail(str(error), DENIED)
+        except SignOnUnavailable as error:
+            fail(str(error), UNAVAILABLE)
         except (ProfileError, NotInstalled, ClientError) as error:
             fail(str(error), REFUSED)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
 
     return run
 
@@ -204,7 +241,7 @@ def root(context: click.Context, profile: str | None, url: str | None) -> None:
 
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:
-    click.echo(f"monodon: {' '.join(message.split())}", err=True)
+    echo(f"monodon: {' '.join(message.split())}", err=True)
     sys.exit(code)
 
 
@@ -214,8 +251,13 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         fail(f"{question} Confirm with --yes.", USAGE)
-    if not click.confirm(question, err=True):
+    if not click.confirm(printable(question), err=True):
         fail("Nothing was changed.", REFUSED)
 
 
 display = names.display
+
+
+def shell_name(name: Sequence[str]) -> str:
+    """The name as an argument of a shell's command."""
+    return shlex.quote(display(name))

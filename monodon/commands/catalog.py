@@ -1,15 +1,27 @@
-"""Commands that read the catalog: ls, describe, search, history, diff."""
+"""Commands that read the catalog: ls, describe, search, lineage, history, diff."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from monodon.client import Client, RequestFailed, models
-from monodon.commands.app import DIFFERENT, NAME, App, command, display, fail, root
+from monodon.commands.app import (
+    DIFFERENT,
+    MISSING,
+    NAME,
+    App,
+    command,
+    display,
+    fail,
+    limit_option,
+    root,
+    shell_name,
+)
 from monodon.commands.schemas import Column, compare, iceberg_columns, lance_columns
+from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
 
@@ -56,7 +68,7 @@ def describe(app: App, *, name: Parts) -> None:
     columns = details.get("columns", [])
     if columns:
         texts = {column["path"]: column["description"] for column in annotations["columns"]}
-        click.echo()
+        echo()
         app.table(
             ["column", "type", "required", "description"],
             [
@@ -93,16 +105,61 @@ def search(app: App, *, query: Sequence[str], limit: int) -> None:
     )
 
 
+@command(root, "lineage")
+@click.argument("table", type=NAME)
+@click.option(
+    "--hops", type=click.IntRange(1, 10), default=3, show_default=True, help="Steps from TABLE."
+)
+@click.option(
+    "--direction",
+    type=click.Choice(["upstream", "downstream", "both"]),
+    default="both",
+    show_default=True,
+)
+def lineage(
+    app: App,
+    *,
+    table: Parts,
+    hops: int,
+    direction: Literal["upstream", "downstream", "both"],
+) -> None:
+    """Show what a table or view is made from, and what is made from it."""
+    graph = app.client.get_table_lineage(table, hops=hops, direction=direction)
+    if app.as_json:
+        app.json(graph)
+        return
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    app.table(
+        ["source", "dependent", "kind", "steps"],
+        [
+            (
+                display(source["name"]),
+                display(dependent["name"]),
+                edge["kind"],
+                max(abs(source["distance"]), abs(dependent["distance"])),
+            )
+            for edge in graph["edges"]
+            for source, dependent in [(nodes[edge["source"]], nodes[edge["dependent"]])]
+        ],
+        empty="No sources or dependents that you may browse.",
+    )
+    for node in graph["nodes"]:
+        if node["problem"]:
+            app.say(f"{display(node['name'])}: {node['problem']}")
+    if graph["unresolved"]:
+        app.say("Not an object that you may browse: " + ", ".join(graph["unresolved"]))
+    if not graph["is_complete"]:
+        app.say("There are more objects than the graph may have.")
+
+
 @command(root, "history")
 @click.argument("table", type=NAME)
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@limit_option
 def history(app: App, *, table: Parts, limit: int) -> None:
     """List the versions of a table, newest first."""
     versions = _versions(app.client, table, limit)
-    if app.as_json:
-        app.json(versions)
-        return
-    app.table(
+    app.rows(
+        versions,
         ["version", "committed at", "operation"],
         [(row["version"], row["committed_at"], row["operation"]) for row in versions],
     )
@@ -125,9 +182,9 @@ def diff(app: App, *, table: Parts, before: int, after: int | None, exit_code: b
         app.json(changes)
     else:
         for change in changes:
-            click.echo(change["text"])
+            echo(str(change["text"]))
         if not changes:
-            click.echo("The schemas are equal.")
+            echo("The schemas are equal.")
     if changes and exit_code:
         raise click.exceptions.Exit(DIFFERENT)
 
@@ -244,4 +301,6 @@ def _schema(client: Client, table: Parts, form: str, version: int | None) -> lis
     schemas = {row["snapshot-id"]: row.get("schema-id") for row in metadata.get("snapshots", [])}
     if version in schemas:
         return iceberg_columns(metadata, schemas[version])
-    return fail(f"{display(table)} has no snapshot {version}: monodon history {display(table)}", 4)
+    return fail(
+        f"{display(table)} has no snapshot {version}: monodon history {shell_name(table)}", MISSING
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from monodon.client import pages
+from monodon.client import Client, RequestFailed, pages
 from monodon.commands.app import (
     CONFLICT,
     FAILED,
@@ -20,6 +20,8 @@ from monodon.commands.app import (
     display,
     fail,
     root,
+    shell_name,
+    yes_option,
 )
 from monodon.commands.catalog import annotations_of
 
@@ -56,20 +58,20 @@ def label(
     elif changes:
         annotations = app.client.update_table_annotations(name, labels=changes)
     listed = [
-        *((("", given) for given in annotations["labels"]) if column is None else ()),
+        *((("", label) for label in annotations["labels"]) if column is None else ()),
         *(
-            (described["path"], given)
+            (described["path"], label)
             for described in annotations["columns"]
             if column in (None, described["path"])
-            for given in described["labels"]
+            for label in described["labels"]
         ),
     ]
     if app.as_json:
-        app.json([{"column": path, **given} for path, given in listed])
+        app.json([{"column": path, **label} for path, label in listed])
         return
     app.table(
         ["column", "label", "values", "from"],
-        [(path, given["key"], given["values"], given["source"]) for path, given in listed],
+        [(path, label["key"], label["values"], label["source"]) for path, label in listed],
         empty="No labels.",
     )
 
@@ -95,7 +97,7 @@ def protect(app: App, *, name: Parts, off: bool, reason: str) -> None:
 @command(root, "drop")
 @click.argument("name", type=NAME)
 @click.option("--cascade", is_flag=True, help="Also drop everything in a namespace.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
     """Drop a table, view or namespace. It stays in the trash for its retention time."""
     client = app.client
@@ -104,7 +106,8 @@ def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
     if cascade and kind != "namespace":
         fail(f"--cascade is for namespaces, and {display(name)} is a {kind}", 2)
     content = " and everything in it" if cascade else ""
-    confirm(f"Drop {kind} {display(name)}{content}?", yes=yes)
+    impact = "" if yes or kind == "namespace" else _dependent_views(client, name)
+    confirm(f"{impact}Drop {kind} {display(name)}{content}?", yes=yes)
     if kind == "namespace":
         client.drop_namespace(name, cascade=cascade)
     elif form == "lance":
@@ -113,7 +116,36 @@ def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
         client.drop_iceberg(name, "views" if kind == "view" else "tables")
     if app.as_json:
         app.json({"kind": kind, "name": name})
-    app.say(f"Dropped {kind} {display(name)}. To restore it: monodon undrop '{display(name)}'")
+    app.say(f"Dropped {kind} {display(name)}. To restore it: monodon undrop {shell_name(name)}")
+
+
+def _dependent_views(client: Client, name: Parts) -> str:
+    """A sentence about the views that read a table or view, directly or through others; or empty.
+
+    Tables that only refer to its files, and their views, are not affected by a drop.
+    """
+    try:
+        graph = client.get_table_lineage(name, direction="downstream", hops=10)
+    except RequestFailed as error:
+        if error.status in (404, 405):  # an older server
+            return ""
+        raise
+    dropped = [node["id"] for node in graph["nodes"] if node["distance"] == 0]
+    pending, affected = list(dropped), set(dropped)
+    while pending:
+        source = pending.pop()
+        for edge in graph["edges"]:
+            dependent = edge["dependent"]
+            is_read = edge["source"] == source and edge["kind"] != "files"
+            if is_read and dependent not in affected:
+                affected.add(dependent)
+                pending.append(dependent)
+    affected -= set(dropped)
+    views = [display(node["name"]) for node in graph["nodes"] if node["id"] in affected]
+    if not views:
+        return "" if graph["is_complete"] else "There may be dependent views. "
+    least = "" if graph["is_complete"] else "at least "
+    return f"Dependent views: {least}{', '.join(views)}. "
 
 
 @command(root, "trash")
@@ -121,10 +153,8 @@ def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
 def trash(app: App, *, namespace: Parts | None) -> None:
     """List dropped objects."""
     items = list(pages(app.client.list_trash, namespace=namespace))
-    if app.as_json:
-        app.json(items)
-        return
-    app.table(
+    app.rows(
+        items,
         ["item", "kind", "name", "dropped at", "by", "purged at", "state"],
         [
             (
@@ -174,7 +204,7 @@ def undrop(
 @click.option("--output", type=click.Path(path_type=Path), help="Write the plan, to be edited.")
 @click.option("--plan", type=click.Path(path_type=Path, exists=True), help="A written plan.")
 @click.option("--dry-run", is_flag=True, help="Only print the plan.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def register(
     app: App,
     *,
@@ -197,7 +227,10 @@ def register(
     else:
         entries = _planned(app, str(location), into, formats)
     if output is not None:
-        output.write_text(json.dumps({"tables": entries}, indent=2) + "\n")
+        try:
+            output.write_text(json.dumps({"tables": entries}, indent=2) + "\n")
+        except OSError as error:
+            fail(f"{output} cannot be written: {error.strerror}")
     if dry_run or output is not None or not entries:
         return
     confirm(f"Register {len(entries)} tables?", yes=yes)

@@ -2,25 +2,25 @@
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import click
 
 from monodon.client import models
+from monodon.client.transport import next_token
 from monodon.commands.app import FAILED, App, display
+from monodon.commands.texts import echo, printable
 
 ENDED = {"succeeded", "failed", "canceled"}
 PAUSE = 1.0
 
 
-def follow(app: App, job: int, *, with_log: bool) -> models.JobWithLog:
-    """Show the progress of a job until it ends, or its log.
+def follow(app: App, job: int) -> models.JobWithLog:
+    """Show the progress of a job until it ends.
 
     On a terminal, a progress bar; otherwise a line for each change.
     """
-    if with_log or app.as_json or not sys.stdout.isatty():
-        return _lines(app, job, with_log=with_log)
+    if app.as_json or not sys.stdout.isatty():
+        return _print_states(app, job)
     return _bar(app, job)
 
 
@@ -30,43 +30,42 @@ def finish(app: App, job: models.JobWithLog) -> None:
         app.json(job)
     else:
         text = job["summary"] or job["message"]
-        click.echo(f"Job {job['id']} {job['status']}{f': {text}' if text else '.'}")
+        echo(f"Job {job['id']} {job['status']}{f': {text}' if text else '.'}")
     if job["status"] != "succeeded":
         raise click.exceptions.Exit(FAILED)
 
 
-def log_line(event: models.JobEvent) -> str:
-    return f"{event['at']}  {event['level']:<7}  {event['message']}"
-
-
-def _read(app: App, job: int, show: Callable[[models.JobEvent], None], token: str | None) -> Any:
-    """The job, and the token with which its further log lines are read."""
+def print_log(app: App, job: int, *, until_end: bool) -> models.JobWithLog:
+    """Print the log of a job: what there is, or all until the job ends."""
+    token: str | None = None
+    printed = 0
     while True:
         page = app.client.get_job(job, page_token=token)
-        for event in page["log"]:
-            show(event)
-        if page["next_page_token"] is None:
+        for event in page["log"][printed:]:
+            if app.as_json:
+                app.json_line(event)
+            else:
+                echo(f"{event['at']}  {event['level']:<7}  {event['message']}")
+        following = next_token(page, "next_page_token", token)
+        if following is not None:
+            token, printed = following, 0
+            continue
+        if page["status"] in ENDED or not until_end:
             return page
-        token = page["next_page_token"]
+        printed = len(page["log"])  # further events are added to this page
+        time.sleep(PAUSE)
 
 
-def _lines(app: App, job: int, *, with_log: bool) -> models.JobWithLog:
-    printed, state = 0, ""
+def _print_states(app: App, job: int) -> models.JobWithLog:
+    """Print a line for each change of the state; nothing as JSON."""
+    state = ""
     while True:
-        events: list[models.JobEvent] = []
-        row: models.JobWithLog = _read(app, job, events.append, None)
-        if with_log:
-            for event in events[printed:]:
-                if app.as_json:
-                    app.json_line(event)
-                else:
-                    click.echo(log_line(event))
-        elif not app.as_json and (text := _state(row)) != state:
+        row = app.client.get_job(job, limit=1)
+        if not app.as_json and (text := _state(row)) != state:
             state = text
-            click.echo(state)
-        printed = len(events)
+            echo(state)
         if row["status"] in ENDED:
-            return row
+            return app.client.get_job(job) if app.as_json else row
         time.sleep(PAUSE)
 
 
@@ -94,10 +93,10 @@ def _bar(app: App, job: int) -> models.JobWithLog:
             name = f"{row['kind']} {display(row['table'])}"
             progress.update(
                 task,
-                description=name,
+                description=printable(name),
                 total=row["total"],
                 completed=row["progress"],
-                state=_state(row),
+                state=printable(_state(row)),
             )
             if row["status"] in ENDED:
                 return row

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from monodon.client import models
-from monodon.commands.app import DIFFERENT, NAME, App, command, confirm, fail, root
+from monodon.commands.app import DIFFERENT, NAME, App, command, confirm, fail, root, yes_option
+from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
 
@@ -26,9 +27,9 @@ def export(app: App, *, namespace: Parts | None, output: Any) -> None:
     if app.as_json:
         app.json(state)
         return
-    import yaml
+    from monodon.commands import yaml_files
 
-    yaml.safe_dump(state, output, sort_keys=False, allow_unicode=True)
+    yaml_files.write(state, output)
 
 
 @command(governance, "diff")
@@ -45,7 +46,7 @@ def diff(app: App, *, file: str, exit_code: bool) -> None:
 @command(governance, "apply")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only show the changes, like diff.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def apply(app: App, *, file: str, dry_run: bool, yes: bool) -> None:
     """Apply FILE, completely or not at all; - for standard input."""
     document = _document(file)
@@ -63,15 +64,15 @@ def apply(app: App, *, file: str, dry_run: bool, yes: bool) -> None:
 
 def _document(file: str) -> dict[str, Any]:
     """The document of a YAML or JSON file, which the server checks."""
-    import yaml
+    from monodon.commands import yaml_files
 
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        document = yaml.safe_load(text)
+        document = yaml_files.load(text)
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}", 2)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        fail(f"{file} is not YAML: {error}", 2)
+    except ValueError as error:
+        fail(f"{file} is not a valid YAML file: {error}", 2)
     sections = set(models.Document.__annotations__)
     if not isinstance(document, dict) or not sections.issuperset(document):
         listed = ", ".join(sorted(sections))
@@ -87,5 +88,5 @@ def _show(app: App, changes: models.Changes, verb: str) -> None:
         return
     for change in changes["changes"]:
         before, after = change["before"], change["after"]
-        click.echo(f"{change['target']}: {change['field']}: {before!r} -> {after!r}")
-    click.echo(f"{len(changes['changes']) or 'nothing'} {verb}")
+        echo(f"{change['target']}: {change['field']}: {before!r} -> {after!r}")
+    echo(f"{len(changes['changes']) or 'nothing'} {verb}")

@@ -2,10 +2,12 @@
 
 import click
 
-from monodon.commands.app import FAILED, NAME, App, command, display, root
-from monodon.commands.following import follow, log_line
+from monodon.commands.app import FAILED, NAME, App, command, display, limit_option, root
+from monodon.commands.following import print_log
+from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
+WITHHELD = "Parameters, result, message and log are shown to principals that may read the table"
 
 
 @root.group("jobs")
@@ -17,15 +19,12 @@ def jobs() -> None:
 @click.option("--status", help="Such as queued,running or failed.")
 @click.option("--kind", help="Such as compact,clean_up.")
 @click.option("--table", type=NAME, help="Only jobs of this table.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@limit_option
 def ls(app: App, *, status: str | None, kind: str | None, table: Parts | None, limit: int) -> None:
     """List jobs, newest first."""
     page = app.client.list_jobs(status=status, kind=kind, table=table, limit=limit)
-    if app.as_json:
-        app.json(page)
-        return
-    rows = next(value for value in page.values() if isinstance(value, list))
-    app.table(
+    app.rows(
+        page,
         ["job", "kind", "table", "status", "progress", "by", "created at", "message"],
         [
             (
@@ -38,7 +37,7 @@ def ls(app: App, *, status: str | None, kind: str | None, table: Parts | None, l
                 row["created_at"],
                 row["message"],
             )
-            for row in rows
+            for row in page["jobs"]
         ],
         empty="No jobs.",
     )
@@ -68,6 +67,8 @@ def show(app: App, *, job: int) -> None:
             ("summary", row["summary"]),
         ]
     )
+    if not row.get("has_details", True):  # an older server does not say so
+        echo(f"{WITHHELD}.")
 
 
 @command(jobs, "logs")
@@ -75,22 +76,11 @@ def show(app: App, *, job: int) -> None:
 @click.option("-f", "--follow", "is_followed", is_flag=True, help="Wait until the job ends.")
 def logs(app: App, *, job: int, is_followed: bool) -> None:
     """Print the log of a job."""
-    if is_followed:
-        row = follow(app, job, with_log=True)
-        if row["status"] != "succeeded":
-            raise click.exceptions.Exit(FAILED)
-        return
-    token = None
-    while True:
-        page = app.client.get_job(job, page_token=token)
-        for event in page["log"]:
-            if app.as_json:
-                app.json_line(event)
-            else:
-                click.echo(log_line(event))
-        token = page["next_page_token"]
-        if token is None:
-            return
+    row = print_log(app, job, until_end=is_followed)
+    if not row.get("has_details", True):  # an older server does not say so
+        app.say(f"{WITHHELD}.")
+    if is_followed and row["status"] != "succeeded":
+        raise click.exceptions.Exit(FAILED)
 
 
 @command(jobs, "cancel")

@@ -1,11 +1,12 @@
 """Commands for maintenance: maintain plan, run, watch."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import click
 
 from monodon.client import UNSET, pages
-from monodon.commands.app import NAME, App, command, display, root
+from monodon.commands.app import NAME, App, command, display, limit_option, root
 from monodon.commands.following import finish, follow
 
 Parts = tuple[str, ...]
@@ -20,7 +21,7 @@ def maintain() -> None:
 @click.argument("table", type=NAME, required=False)
 @click.option("--namespace", type=NAME, help="Only tables in this namespace and below.")
 @click.option("--max-score", type=click.IntRange(0, 100), help="Only this health or lower.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@limit_option
 def plan(
     app: App, *, table: Parts | None, namespace: Parts | None, max_score: int | None, limit: int
 ) -> None:
@@ -48,11 +49,8 @@ def plan(
         )
         return
     page = app.client.list_health(namespace=namespace, max_score=max_score, limit=limit)
-    if app.as_json:
-        app.json(page)
-        return
-    rows = next(value for value in page.values() if isinstance(value, list))
-    app.table(
+    app.rows(
+        page,
         ["health", "table", "format", "planned", "measured at", "error"],
         [
             (
@@ -63,7 +61,7 @@ def plan(
                 row["measured_at"],
                 row["error"],
             )
-            for row in rows
+            for row in page["tables"]
         ],
         empty="No tables are measured yet.",
     )
@@ -74,23 +72,45 @@ def plan(
 @click.argument("kind")
 @click.option("--dry-run", is_flag=True, help="Report what it would do; change nothing.")
 @click.option("--index", "indexes", multiple=True, help="Only this index; repeatable.")
+@click.option("--engine-profile", help="The engine profile of a job on Spark.")
+@click.option(
+    "--strategy",
+    type=click.Choice(["binpack", "sort", "zorder"]),
+    help="The order of rows after the compaction of an Iceberg table.",
+)
+@click.option("--sort-order", help="Its columns, such as 'country, created_at desc'.")
 @click.option("--no-wait", is_flag=True, help="Start the job, and return.")
 def run(
-    app: App, *, table: Parts, kind: str, dry_run: bool, indexes: Sequence[str], no_wait: bool
+    app: App,
+    *,
+    table: Parts,
+    kind: str,
+    dry_run: bool,
+    indexes: Sequence[str],
+    engine_profile: str | None,
+    strategy: Literal["binpack", "sort", "zorder"] | None,
+    sort_order: str | None,
+    no_wait: bool,
 ) -> None:
     """Start maintenance of TABLE, and follow the job until it ends.
 
     KIND: compact, clean_up, remove_orphans, optimize_indexes, rebuild_indexes, …
     """
     job = app.client.start_maintenance(
-        table, kind=kind, dry_run=dry_run, indexes=list(indexes) or UNSET
+        table,
+        kind=kind,
+        dry_run=dry_run,
+        indexes=list(indexes) or UNSET,
+        engine_profile=engine_profile or UNSET,
+        strategy=strategy or UNSET,
+        sort_order=sort_order or UNSET,
     )
     if no_wait:
         if app.as_json:
             app.json(job)
         app.say(f"Started job {job['id']}. To follow it: monodon jobs logs -f {job['id']}")
         return
-    finish(app, follow(app, job["id"], with_log=False))
+    finish(app, follow(app, job["id"]))
 
 
 @command(maintain, "watch")
@@ -98,10 +118,10 @@ def run(
 def watch(app: App, *, job: int | None) -> None:
     """Follow JOB, or all jobs that are queued or running, until they end."""
     if job is not None:
-        finish(app, follow(app, job, with_log=False))
+        finish(app, follow(app, job))
         return
     rows = list(pages(app.client.list_jobs, status="queued,running"))
     if not rows:
         app.say("No jobs are queued or running.")
     for row in reversed(rows):
-        finish(app, follow(app, row["id"], with_log=False))
+        finish(app, follow(app, row["id"]))

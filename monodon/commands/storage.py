@@ -20,10 +20,8 @@ def storage() -> None:
 def ls(app: App) -> None:
     """List storage profiles."""
     rows = list(pages(app.client.list_storage_profiles))
-    if app.as_json:
-        app.json(rows)
-        return
-    app.table(
+    app.rows(
+        rows,
         ["profile", "kind", "roots", "endpoint", "identity", "access of clients"],
         [
             (

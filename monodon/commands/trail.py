@@ -9,6 +9,8 @@ import click
 
 from monodon.client import Client, RequestFailed, Unreachable
 from monodon.commands.app import NAME, App, command, root
+from monodon.commands.following import PAUSE
+from monodon.commands.texts import echo, printable
 
 Parts = tuple[str, ...]
 _RETRIES = 5
@@ -42,7 +44,7 @@ def export(
     for line in app.client.export_audit(
         format=form, table=table, actor=actor, action=action, since=since, until=until
     ):
-        output.write(f"{line}\n")
+        output.write(f"{printable(line) if output.isatty() else line}\n")
 
 
 @root.group("events")
@@ -69,7 +71,7 @@ def tail(
             app.json_line(event)
         else:
             kind, subject = event["type"].removeprefix("monodon."), event.get("subject", "")
-            click.echo(f"{event['time']}  {kind:<24}  {subject}")
+            echo(f"{event['time']}  {kind:<24}  {subject}")
         if count == number:
             return
 
@@ -90,6 +92,7 @@ def _events(
                 failures = 0
                 if event is not None:
                     yield event
+            time.sleep(PAUSE)
         except (Unreachable, RequestFailed) as error:
             if isinstance(error, RequestFailed) and error.status < 500:
                 raise

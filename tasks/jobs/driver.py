@@ -54,8 +54,8 @@ def end(status: int) -> None:
 def read_requests(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
     """Receive requests until standard input is closed; then end the process at once."""
     pending = b""
-    while part := os.read(0, 65536):
-        *lines, pending = (pending + part).split(b"\n")
+    while data := os.read(0, 65536):
+        *lines, pending = (pending + data).split(b"\n")
         for line in lines:
             requests.put(json.loads(line))
     if directory := os.environ.get("MONODON_SPARK_DIRECTORY"):
@@ -74,6 +74,7 @@ class Driver:
         """Run a job and write its outcome."""
         emit("accepted", job=request["job"])
         script: ModuleType | None = None
+        recycle = ""
         try:
             script = self._script(request["script"])
             base = self._start()
@@ -86,11 +87,11 @@ class Driver:
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             kind, message = script.describe(error) if script else ("error", str(error))
             print(error, file=sys.stderr, flush=True)
-            emit("failed", kind=kind, message=message)
+            emit("failed", kind=kind, message=message, recycle=recycle)
         except Exception as error:  # noqa: BLE001 -- the outermost frame of a job
             traceback.print_exc()
             described = script.describe(error) if script else ("error", repr(error))
-            emit("failed", kind=described[0], message=described[1])
+            emit("failed", kind=described[0], message=described[1], recycle=recycle)
         else:
             emit("result", data=result, recycle=recycle)
 

@@ -97,6 +97,12 @@ def from_command_line() -> dict[str, Any]:
         default=[],
         help="an option of the procedure, such as min-input-files=2",
     )
+    parser.add_argument("--strategy", choices=["binpack", "sort"], help="for compact")
+    parser.add_argument(
+        "--sort-order",
+        help="for compact with --strategy sort, such as 'country, created_at DESC NULLS LAST' or"
+        " 'zorder(country, created_at)'; the default is the sort order of the table",
+    )
     parser.add_argument("--older-than-days", type=float, default=7.0)
     parser.add_argument("--retain-last", type=int, default=10)
     parser.add_argument(
@@ -105,6 +111,8 @@ def from_command_line() -> dict[str, Any]:
     arguments = parser.parse_args()
     if arguments.dry_run and arguments.action != "remove_orphans":
         parser.error("only remove_orphans supports --dry-run")
+    if arguments.action != "compact" and (arguments.strategy or arguments.sort_order):
+        parser.error("only compact takes --strategy and --sort-order")
     table = (
         json.loads(arguments.table)
         if arguments.table.startswith("[")
@@ -116,6 +124,8 @@ def from_command_line() -> dict[str, Any]:
         "url": arguments.url,
         "token": os.environ.get("MONODON_API_KEY", ""),
         "catalog": arguments.catalog,
+        "strategy": arguments.strategy,
+        "sort_order": arguments.sort_order,
         "options": dict(option.split("=", 1) for option in arguments.option),
         "older_than_ms": int((time.time() - arguments.older_than_days * 86_400) * 1000),
         "retain_last": arguments.retain_last,
@@ -137,7 +147,13 @@ class Procedures:
         self._request = request
 
     def compact(self) -> dict[str, Any]:
-        result = self._one("rewrite_data_files", options=self._options())
+        strategy, order = self._request.get("strategy"), self._request.get("sort_order")
+        result = self._one(
+            "rewrite_data_files",
+            strategy=_text(strategy) if strategy else "",
+            sort_order=_text(order) if order else "",
+            options=self._options(),
+        )
         if result.get("failed_data_files_count"):
             raise Failed(
                 "conflict",
@@ -472,6 +488,8 @@ def prepare_session(spark: SparkSession, request: dict[str, Any]) -> None:
         spark.conf.set(f"{prefix}.uri", request["url"])
         spark.conf.set(f"{prefix}.cache-enabled", "false")
         spark.conf.set(f"{prefix}.header.X-Iceberg-Access-Delegation", _DELEGATION)
+        if request.get("traceparent"):
+            spark.conf.set(f"{prefix}.header.traceparent", request["traceparent"])
         if request.get("token"):
             spark.conf.set(f"{prefix}.token", request["token"])
             spark.conf.set(f"{prefix}.token-refresh-enabled", "false")
@@ -483,8 +501,8 @@ def require_libraries(jvm: Any, scheme: str) -> None:
         return
     name, artifact = _LIBRARIES[scheme]
     library: Any = jvm
-    for part in name.split("."):
-        library = getattr(library, part)
+    for segment in name.split("."):
+        library = getattr(library, segment)
     if isinstance(library, JavaPackage):
         raise Failed(
             "refused",
@@ -502,6 +520,8 @@ class Progress:
         self._total = total
         self._first = self._newest() + 1
         """The application may have run other jobs before."""
+        self._groups: dict[str, tuple[int, int]] = {}
+        """Files and bytes of the finished groups. Spark itself forgets jobs when it has run many."""
         self._reported: tuple[int, int] | None = None
         self._stage = ""
 
@@ -515,7 +535,6 @@ class Progress:
         return max((jobs.apply(number).jobId() for number in range(jobs.size())), default=-1)
 
     def _report(self) -> None:
-        groups: dict[str, tuple[int, int]] = {}
         is_rewriting = False
         jobs = self._store.jobsList(None)
         for number in range(jobs.size()):
@@ -528,10 +547,10 @@ class Progress:
                 continue
             is_rewriting = True
             if str(job.status()) == "SUCCEEDED":
-                groups[text] = int(match[1]), self._bytes_of(job)
+                self._groups[text] = int(match[1]), self._bytes_of(job)
         if is_rewriting:
-            finished = sum(files for files, _ in groups.values())
-            size = sum(size for _, size in groups.values())
+            finished = sum(files for files, _ in self._groups.values())
+            size = sum(size for _, size in self._groups.values())
             is_last = bool(self._total) and finished >= (self._total or 0)
             self._begin("committing" if is_last else "rewriting")
             if (finished, size) != self._reported:

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -29,6 +29,9 @@ from pyspark.sql import SparkSession
 
 _MAX_CONCURRENT = 256
 _RETRYABLE = "Retryable commit conflict"
+_AUTO_CLEANUP = "lance.auto_cleanup."
+_EXPIRES_AT = "expires_at_millis"
+"""The storage option with the time at which temporary credentials expire."""
 _output_lock = threading.Lock()
 
 
@@ -68,32 +71,34 @@ def from_command_line() -> dict[str, Any]:
 # --- on executors ------------------------------------------------------------------------------
 
 
-def rewrite(uri: str, version: int, task: str, options: dict[str, str] | None) -> str:
+def rewrite(source: dict[str, Any], version: int, task: str) -> str:
     """Write the rows of a group to new files; returns the result as JSON. The table does not change.
 
-    ``options`` give access to an object store; they travel to the executors with the code.
+    ``source`` travels to the executors with the code. It has the arguments of ``lance.dataset``:
+    ``uri`` and ``storage_options``; or ``table_id``, and ``catalog`` with those of ``RestNamespace``.
+    Lance then gets the credentials from the catalog, and renews them before they expire.
     """
-    dataset = lance.dataset(uri, version=version, storage_options=options)
+    if "catalog" in source:
+        catalog = RestNamespace(**source["catalog"])  # type: ignore[no-untyped-call]
+        dataset = lance.dataset(
+            namespace_client=catalog, table_id=source["table_id"], version=version
+        )
+    else:
+        dataset = lance.dataset(**source, version=version)
     return str(CompactionTask.from_json(task).execute(dataset).json())  # type: ignore[attr-defined]
 
 
 def execute(
-    context: SparkContext,
-    uri: str,
-    version: int,
-    tasks: list[str],
-    current_options: Callable[[], dict[str, str] | None],
+    context: SparkContext, source: dict[str, Any], version: int, tasks: list[str]
 ) -> Iterator[tuple[int, str | None, str]]:
     """Rewrite groups; yields the number, result and error of each as soon as it is finished.
 
     Each group is a Spark job of its own, so the failure of a group does not stop the others.
-    ``current_options`` returns the storage options for the next group.
     """
 
     def run(task: str) -> str:
-        options = current_options()
         rows = context.parallelize([task], 1)
-        return str(rows.map(lambda text: rewrite(uri, version, text, options)).collect()[0])
+        return str(rows.map(lambda text: rewrite(source, version, text)).collect()[0])
 
     at_once = min(len(tasks), 2 * context.defaultParallelism, _MAX_CONCURRENT)
     with ThreadPoolExecutor(max_workers=max(at_once, 1)) as pool:
@@ -124,13 +129,8 @@ def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
     sizes, finished = request["sizes"], 0
     emit("stage", name="rewriting")
     failed: list[dict[str, Any]] = []
-    for number, result, error in execute(
-        context,
-        request["uri"],
-        request["version"],
-        request["tasks"],
-        lambda: request["storage_options"],
-    ):
+    source = {"uri": request["uri"], "storage_options": request["storage_options"]}
+    for number, result, error in execute(context, source, request["version"], request["tasks"]):
         if result is None:
             failed.append({"number": number, "error": error})
         else:
@@ -143,23 +143,32 @@ def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
 def by_hand(context: SparkContext, request: dict[str, Any]) -> dict[str, Any]:
     """Plan the groups, rewrite them, and commit each one. Groups changed concurrently stay as they are."""
     key = os.environ.get("MONODON_API_KEY", "")
-    headers = {"header.x-api-key": key} if key else {}
-    catalog = RestNamespace(uri=request["url"], **headers)  # type: ignore[no-untyped-call]
+    address = {"uri": request["url"]} | ({"header.x-api-key": key} if key else {})
+    catalog = RestNamespace(**address)  # type: ignore[no-untyped-call]
 
     def newest() -> lance.LanceDataset:
         return lance.dataset(namespace_client=catalog, table_id=request["table"])
 
     dataset = newest()
+    settings = [key for key in dataset.config() if key.startswith(_AUTO_CLEANUP)]
+    if settings and not request["is_dry_run"]:
+        # Lance would clean up after each commit, against the table's policies.
+        dataset.delete_config_keys(settings)
+        dataset = newest()
     planned = Compaction.plan(dataset, request["options"]).tasks
     sizes = [len(task.fragments) for task in planned]
     result = {"version": dataset.version, "groups": len(planned), "fragments": sum(sizes)}
     if request["is_dry_run"]:
         return result
     tasks = [task.json() for task in planned]  # type: ignore[attr-defined]
+    source: dict[str, Any] = {
+        "uri": dataset.uri,
+        "storage_options": dataset.latest_storage_options(),
+    }
+    if _EXPIRES_AT in (source["storage_options"] or {}):
+        source = {"catalog": address, "table_id": request["table"]}
     finished = committed = remaining = 0
-    for number, text, error in execute(
-        context, dataset.uri, dataset.version, tasks, dataset.latest_storage_options
-    ):
+    for number, text, error in execute(context, source, dataset.version, tasks):
         reason = error
         if text is not None:
             try:

@@ -22,6 +22,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
@@ -31,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,16 +41,13 @@ _TICK = 0.5
 # A canceled job must end within 10 s: the lease is renewed every 2 s, and this follows.
 _POLITE_SECONDS = 3.0
 _TAIL_LINES, _TAIL_SHOWN, _TAIL_CHARACTERS = 200, 12, 3000
-_NOT_INHERITED = {
-    "DATABASE_URL",
-    "REDIS_URL",
-    "DJANGO_SETTINGS_MODULE",
-    "MONODON_ADMIN_API_KEY",
-    "MONODON_ADMIN_PASSWORD",
-    "MONODON_SECRET_KEY",
-    "MONODON_SPARK_CONF",
-    "PROMETHEUS_MULTIPROC_DIR",
-}
+_NOT_INHERITED = {"DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "PROMETHEUS_MULTIPROC_DIR"}
+_INHERITED = ("MONODON_RUN", "AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "SPARK_")
+"""Beginnings of names that are inherited nevertheless: Spark may need the identity of its machine."""
+_SECRET = re.compile(
+    r"^MONODON_|^PG|SECRET|PASSWORD|PASSWD|TOKEN|CREDENTIAL|API_?KEY", re.IGNORECASE
+)
+"""Names of settings of the server, and of its secrets: a storage profile may name any variable."""
 
 
 class Driver:
@@ -59,7 +57,7 @@ class Driver:
         """``properties`` returns Spark's settings for the driver's temporary directory."""
         self.jobs = 0
         """Number of jobs that were sent."""
-        self._secret = ""
+        self._secrets: Sequence[str] = ()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._directory = Path(tempfile.mkdtemp(prefix="monodon-spark-"))  # with mode 0700
@@ -80,7 +78,7 @@ class Driver:
             reader.start()
 
     def _start(self, conf: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-        inherited = {n: value for n, value in os.environ.items() if n not in _NOT_INHERITED}
+        inherited = {n: value for n, value in os.environ.items() if _is_inherited(n)}
         submit = ["--properties-file", str(conf), "--load-spark-defaults", "pyspark-shell"]
         return subprocess.Popen(  # noqa: S603 -- the interpreter, and a script of this package
             [sys.executable, str(SCRIPT)],
@@ -105,10 +103,10 @@ class Driver:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, request: Mapping[str, Any], *, secret: str) -> None:
-        """Send a request. ``secret`` is replaced in the last lines."""
+    def send(self, request: Mapping[str, Any], *, secrets: Sequence[str]) -> None:
+        """Send a request. ``secrets`` are replaced in the last lines."""
         self.jobs += 1
-        self._secret = secret
+        self._secrets = secrets
         self._tail.clear()
         stdin = self._process.stdin
         if stdin is None:
@@ -161,11 +159,13 @@ class Driver:
         """The last lines of standard error since the last request."""
         self._readers[1].join(0.5)
         lines = [line for line in list(self._tail) if line.strip()][-_TAIL_SHOWN:]
-        text = "\n".join(lines)[-_TAIL_CHARACTERS:]
-        return text.replace(self._secret, "***") if self._secret else text
+        text = "\n".join(lines)
+        for secret in self._secrets:  # before the text is cut, perhaps in a secret
+            text = text.replace(secret, "***")
+        return text[-_TAIL_CHARACTERS:]
 
     def has_printed(self, words: str) -> bool:
-        """Whether the words are among the last lines, of which an error shows fewer."""
+        """True if the words are among the last lines, of which an error shows fewer."""
         self._readers[1].join(0.5)
         return any(words in line for line in list(self._tail))
 
@@ -193,6 +193,13 @@ class Driver:
         return True
 
 
+def _is_inherited(name: str) -> bool:
+    """True if a driver gets this variable of the environment."""
+    if name.startswith(_INHERITED):
+        return True
+    return name not in _NOT_INHERITED and not _SECRET.search(name)
+
+
 def _pump(pipe: IO[bytes] | None, put: Callable[[bytes | None], None]) -> None:
     with contextlib.suppress(OSError, ValueError):  # closed meanwhile
         for line in pipe or ():
@@ -201,9 +208,12 @@ def _pump(pipe: IO[bytes] | None, put: Callable[[bytes | None], None]) -> None:
 
 
 def _event(line: bytes) -> Mapping[str, Any]:
-    """The event of a line; empty for the output of Spark itself."""
+    """The event of a line; empty for the output of Spark itself.
+
+    The character NUL, which PostgreSQL does not store, is replaced: a path in a manifest may contain it.
+    """
     try:
-        result = json.loads(line)
+        result = json.loads(line.replace(b"\\u0000", b"\\ufffd"))
     except ValueError:
         return {}
     return result if isinstance(result, dict) else {}

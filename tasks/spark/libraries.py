@@ -11,8 +11,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fcntl import LOCK_EX, LOCK_UN, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from http.client import HTTPException
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 
@@ -21,6 +23,7 @@ from catalog.errors import Unsupported
 _SILENCE_SECONDS = 30.0
 _TOTAL_SECONDS = 1800.0
 _CHUNK = 1024 * 1024
+_MAX_BYTES = 1024**3
 _REPORT_SECONDS = 5.0
 _VERSION = "1.12.0"
 
@@ -62,15 +65,15 @@ OF_STORES: Mapping[str, Library] = {
         "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
     )
 }
-"""By URI scheme. The bundles for gs:// and abfss:// must be given in the settings."""
+"""By URI scheme. The bundles for gs:// and abfss:// must be named in the settings."""
 
 
 def directory() -> Path:
     return Path(settings.MONODON_HOME) / "spark" / "jars"
 
 
-def given() -> bool:
-    """Whether the settings name the Iceberg runtime, so that nothing is fetched."""
+def are_configured() -> bool:
+    """True if the settings name the Iceberg runtime, so that nothing is fetched."""
     extra = settings.MONODON_SPARK_CONF
     jars = (extra.get(name) for name in ("spark.jars", "spark.jars.packages"))
     return bool(settings.MONODON_SPARK_JARS or settings.MONODON_SPARK_PACKAGES or any(jars))
@@ -82,7 +85,7 @@ def problem() -> str:
         path = jar.removeprefix("file://")
         if "://" not in path and not Path(path).is_file():
             return f"MONODON_SPARK_JARS names '{jar}', and there is no such file"
-    if given() or RUNTIME.path.is_file() or settings.MONODON_MAVEN_URL:
+    if are_configured() or RUNTIME.path.is_file() or settings.MONODON_MAVEN_URL:
         return ""
     return (
         f"Spark has no Iceberg runtime, and MONODON_MAVEN_URL is off: copy {RUNTIME.name} to"
@@ -98,16 +101,16 @@ def require(scheme: str, log: Log) -> list[Path]:
     """
     if text := problem():
         raise Unsupported(text)
-    if given():
+    if are_configured():
         return []
     libraries = [RUNTIME, *([OF_STORES[scheme]] if scheme in OF_STORES else [])]
     return [_fetched(library, log) for library in libraries]
 
 
 def present() -> list[Path]:
-    """The files that were fetched or copied before; none if the settings name the runtime."""
-    libraries = [] if given() else [RUNTIME, *OF_STORES.values()]
-    return [library.path for library in libraries if library.path.is_file()]
+    """The verified files that were fetched or copied before; none if the settings name the runtime."""
+    libraries = [] if are_configured() else [RUNTIME, *OF_STORES.values()]
+    return [library.path for library in libraries if _is_verified(library.path, library.sha256)]
 
 
 def _fetched(library: Library, log: Log) -> Path:
@@ -116,10 +119,10 @@ def _fetched(library: Library, log: Log) -> Path:
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_name(f".{path.name}.lock")):
+        with _locked(path.with_name(f".{path.name}.lock"), log):
             if not _is_verified(path, library.sha256):  # another process may have fetched it
                 _fetch(library, path, log)
-    except OSError as error:
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: not a URL
         raise Unsupported(
             f"Spark needs {library.name}, which cannot be fetched from"
             f" {settings.MONODON_MAVEN_URL or 'Maven Central'}: {error}. Copy the file to"
@@ -128,20 +131,21 @@ def _fetched(library: Library, log: Log) -> Path:
     return path
 
 
-_verified: dict[tuple[str, int, int], str] = {}
-"""Digests by path, size and modification time."""
+_verified: dict[Path, tuple[tuple[int, ...], str]] = {}
+"""Facts of files, which change with their content, and digests."""
 
 
 def _is_verified(path: Path, sha256: str) -> bool:
     try:
-        status = path.stat()
-    except FileNotFoundError:
-        return False
-    key = str(path), status.st_size, status.st_mtime_ns
-    if key not in _verified:
         with path.open("rb") as file:
-            _verified[key] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _verified[key] == sha256
+            status = os.fstat(file.fileno())
+            # Nobody can set the time of the last change of an inode.
+            facts = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            if path not in _verified or _verified[path][0] != facts:
+                _verified[path] = facts, hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return False
+    return _verified[path][1] == sha256
 
 
 def _fetch(library: Library, path: Path, log: Log) -> None:
@@ -164,6 +168,8 @@ def _fetch(library: Library, path: Path, log: Log) -> None:
                 output.write(chunk)
                 digest.update(chunk)
                 now = time.monotonic()
+                if output.tell() > _MAX_BYTES:
+                    raise OSError(f"it is larger than {_MAX_BYTES >> 20} MiB")
                 if now - began > _TOTAL_SECONDS:
                     raise TimeoutError(f"it took more than {_TOTAL_SECONDS:.0f} s")
                 if now - reported > _REPORT_SECONDS:
@@ -179,11 +185,21 @@ def _fetch(library: Library, path: Path, log: Log) -> None:
     log(f"Fetched and verified {library.name}")
 
 
+def _lock(file: IO[str]) -> bool:
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock among the processes of this machine."""
+def _locked(path: Path, log: Log) -> Iterator[None]:
+    """Hold a lock among the processes of this machine. While another one holds it, ``log`` may stop this."""
     with path.open("a") as file:
-        flock(file, LOCK_EX)
+        while not _lock(file):
+            log("Another process fetches the same file")
+            time.sleep(_REPORT_SECONDS)
         try:
             yield
         finally:

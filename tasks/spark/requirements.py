@@ -32,8 +32,8 @@ def java_home() -> str:
         raise Unsupported(f"{requirement}, and {where}: install one and set JAVA_HOME")
     version = _java_version(java)
     if version is None or not _OLDEST_JAVA <= version <= _NEWEST_JAVA:
-        shown = version or "none that runs"
-        raise Unsupported(f"{requirement}, not {shown} ({java}): install one and set JAVA_HOME")
+        installed = version or "none that runs"
+        raise Unsupported(f"{requirement}, not {installed} ({java}): install one and set JAVA_HOME")
     return home
 
 

@@ -1,6 +1,7 @@
 """Run a job's script in a driver and follow it."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,17 +9,20 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+from catalog import tracing
 from catalog.access import tokens
 from catalog.errors import CommitConflict, ServiceUnavailable, Unsupported
 from catalog.models import Job, JobEvent
 from catalog.services.engine import job_stages, jobs
 from catalog.services.engine.jobs import Report
+from catalog.services.maintenance.engine_profiles import engines
 from tasks.spark import configuration, libraries, pool
 from tasks.spark.driver import Driver
 
 log = logging.getLogger("monodon.jobs")
 
 _TICK = 0.5
+_SECRET = re.compile("secret|token|key|sas|credential|password")
 _NOTICE_SECONDS = 5.0  # until the lease's thread has seen why the catalog refuses the token
 _REUSABLE_AFTER = {"refused", "conflict", "stopped"}
 """Kinds of failures after which the driver runs further jobs."""
@@ -43,7 +47,8 @@ def run(
         report(0, None)  # raises when the job has to stop
         _log(job, text)
 
-    configuration.environment()  # raises Unsupported before anything is fetched
+    engine = engines.engine_of_job(job)
+    configuration.environment(engine)  # raises Unsupported before anything is fetched
     if needs_iceberg:
         libraries.require(str(request.get("scheme") or ""), log_download)
     token = tokens.issue_job_token(job.pk, job.attempts)
@@ -53,17 +58,18 @@ def run(
         "job": job.pk,
         "url": settings.MONODON_URL,
         "token": token,
+        "traceparent": tracing.traceparent(),
     }
     while True:
         jars = libraries.present()
-        driver, is_reused = pool.acquire(jars)
+        driver, is_reused = pool.acquire(engine, jars)
         is_reusable = False
         try:
-            driver.send(message, secret=token)
+            driver.send(message, secrets=[token, *_secrets(request)])
             result, is_reusable = _follow(job, driver, report, on_part)
             return result
         except _Failed as failed:
-            is_reusable = failed.kind in _REUSABLE_AFTER
+            is_reusable = failed.is_driver_reusable
             raise failed.error from None
         except _NotAccepted:
             if not is_reused:
@@ -71,16 +77,22 @@ def run(
             # An idle driver ended at this moment. The job has not begun, so another driver takes it.
         finally:
             if is_reusable:
-                pool.release(driver, jars)
+                pool.release(driver, engine, jars)
             else:
                 driver.end()
 
 
+def _secrets(request: Mapping[str, Any]) -> list[str]:
+    """The values with which the request gives access to an object store."""
+    options: Mapping[str, str] = request.get("storage_options") or {}
+    return [value for name, value in options.items() if _SECRET.search(name) and value]
+
+
 class _Failed(Exception):
-    def __init__(self, kind: str, error: Exception) -> None:
+    def __init__(self, error: Exception, *, is_driver_reusable: bool) -> None:
         super().__init__(str(error))
-        self.kind = kind
         self.error = error
+        self.is_driver_reusable = is_driver_reusable
 
 
 def _follow(
@@ -96,8 +108,10 @@ def _follow(
     finished, total = 0, job.total
     is_accepted = False
     for event in driver.events():
-        is_accepted |= bool(event)
-        match event:
+        if not is_accepted:
+            # The last events of the previous job may arrive only now.
+            is_accepted = event.get("event") == "accepted" and event.get("job") == job.pk
+        match event if is_accepted else {}:
             case {"event": "progress", "done": int(finished)}:
                 total = event.get("total") or total
                 job_stages.count_bytes(job, int(event.get("bytes") or 0))
@@ -113,9 +127,7 @@ def _follow(
                 _log(job, message, level, event.get("data"))
             case {"event": "result", "data": dict(result)}:
                 report(finished, total)
-                if reason := event.get("recycle"):
-                    log.info("The driver of job %s runs no other job: %s", job.pk, reason)
-                return result, not reason
+                return result, not _must_recycle(job, event)
             case {"event": "failed"}:
                 raise _failure(job, driver, event, report, finished)
             case _:
@@ -126,11 +138,20 @@ def _follow(
     raise RuntimeError(_death(job, driver))
 
 
+def _must_recycle(job: Job, event: Mapping[str, Any]) -> bool:
+    """True if the driver must not run another job, because this one left something in its memory."""
+    if reason := event.get("recycle"):
+        log.info("The driver of job %s runs no other job: %s", job.pk, reason)
+    return bool(reason)
+
+
 def _death(job: Job, driver: Driver) -> str:
     """The description of a driver that ended without an outcome. Raises Unsupported for packages that
     cannot be fetched."""
     _require_packages(driver)
-    text = f"The Spark driver {driver.describe_exit()}: {driver.tail()}"
+    text = f"The Spark driver {driver.describe_exit()}"
+    if tail := _tail(job, driver):
+        text += f": {tail}"
     _log(job, text, JobEvent.Level.ERROR)
     return text
 
@@ -140,16 +161,34 @@ def _failure(
 ) -> _Failed:
     kind, message = str(event.get("kind")), str(event.get("message", ""))
     _require_packages(driver)
-    _log(job, message, JobEvent.Level.ERROR, {"tail": driver.tail()})
+    tail = _tail(job, driver)
+    _log(job, message, JobEvent.Level.ERROR, {"tail": tail} if tail else None)
+    is_reusable = kind in _REUSABLE_AFTER and not _must_recycle(job, event)
+    error: Exception
     match kind:
         case "refused":
-            return _Failed(kind, Unsupported(message))
+            error = Unsupported(message)
         case "conflict":
-            return _Failed(kind, CommitConflict(message))
+            error = CommitConflict(message)
         case "stopped":
             _wait_for_reason(report, finished)
-            return _Failed(kind, ServiceUnavailable(message))
-    return _Failed(kind, RuntimeError(f"{message}: {driver.tail()}"))
+            error = ServiceUnavailable(message)
+        case _:
+            error = RuntimeError(f"{message}: {tail}" if tail else message)
+    return _Failed(error, is_driver_reusable=is_reusable)
+
+
+def _tail(job: Job, driver: Driver) -> str:
+    """The last lines of a driver's output, for the job's readers; empty if it has run other jobs.
+
+    Threads of Spark may still write lines about the tables of those jobs, which readers of this job may not
+    know. Such lines are in the log of the worker only.
+    """
+    tail = driver.tail()
+    if driver.jobs == 1:
+        return tail
+    log.warning("The last lines of the driver of job %s: %s", job.pk, tail)
+    return ""
 
 
 def _require_packages(driver: Driver) -> None:

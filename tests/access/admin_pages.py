@@ -29,6 +29,7 @@ from tests.access.iceberg_examples import DEFINITION
 from tests.api.client import encoded_schema
 from tests.api.management import examples
 from tests.factories import unchanged
+from tests.recall import recall
 
 
 class Shown(Enum):
@@ -49,6 +50,7 @@ RULES: dict[type[Model], Shown] = {
     models.Principal: Shown.ADMINISTRATORS,
     models.AuditEvent: Shown.ADMINISTRATORS,
     models.StorageProfile: Shown.ADMINISTRATORS,
+    models.EngineProfile: Shown.ADMINISTRATORS,
     models.Webhook: Shown.ADMINISTRATORS,
     models.Transaction: Shown.OWN,
     models.LabelDefinition: Shown.EVERYBODY,
@@ -119,6 +121,10 @@ def pages_of(group: str) -> list[Page]:
 
 def make_catalog() -> dict[str, int]:
     """Something of every kind that the admin shows, in namespaces ``ws`` and ``guarded``."""
+    return recall("admin", _make_catalog)
+
+
+def _make_catalog() -> dict[str, int]:
     examples_catalog = examples.make_catalog()
     functions.create_function(
         actor=SYSTEM,

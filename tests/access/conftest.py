@@ -5,22 +5,20 @@ from pathlib import Path
 import pytest
 
 from catalog.formats.iceberg.scans import planning as scan_planning
+from tests.recall import recalled_warehouse
+
+__all__ = ["recalled_warehouse"]
 
 
 @pytest.fixture
-def warehouse(db, settings, tmp_path, monkeypatch) -> Path:
-    directory = tmp_path / "warehouse"
-    directory.mkdir()
+def warehouse(db, settings, tmp_path, monkeypatch, recalled_warehouse) -> Path:
     (tmp_path / "static").mkdir()
     settings.STATIC_ROOT = str(tmp_path / "static")
-    settings.MONODON_WAREHOUSE = str(directory)
-    settings.MONODON_ALLOWED_ROOTS = []
-    settings.MONODON_MANIFEST_PATHS = ["elsewhere/", "x/"]
     monkeypatch.setattr(scan_planning, "FILES_AT_ONCE", 1)  # so that a plan has tasks to fetch
     # The feed must contain events of the test's own open transaction.
     monkeypatch.setattr("catalog.services.events.feed._horizon", lambda: 1 << 62)
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
-    return directory
+    return recalled_warehouse
 
 
 @pytest.fixture

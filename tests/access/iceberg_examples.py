@@ -19,7 +19,7 @@ from catalog.storage import locations
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE, row
 from tests.catalog.formats.iceberg.written import Written
 from tests.catalog.services.iceberg.test_scans import register
-from tests.factories import ICEBERG_SCHEMA, make_namespace, make_root
+from tests.factories import ICEBERG_SCHEMA, make_namespace
 
 _VERSION = {
     "version-id": 1,
@@ -133,15 +133,12 @@ EMPTY = {"dropNamespace"}
 """Operations that require an empty namespace."""
 
 
-def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
+def make_catalog(requester: Principal) -> dict[str, str]:
     """Namespace ``ws`` with table ``t`` of a few files, view ``v`` and function ``f``.
 
     Returns what stands for the words of the examples. Plans are kept for ``who``.
     """
-    make_root()
     make_namespace("ws")
-    if operation in EMPTY:
-        return {}
     made = Written(Path(locations.new_location("t")), SIMPLE)
     for number in range(3):
         made.commit([made.file([row(number, number)])])
@@ -156,14 +153,18 @@ def make_catalog(operation: str, requester: Principal) -> dict[str, str]:
     iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "gone"))
     everything = replace(requester, everywhere=Privilege.ALL)
     plan = scans.plan_scan(actor=everything, table=("ws", "t"), request={})
-    if operation == "signRequest":
-        _place_in_object_store()
     return {
         "VIEWFILE": _elsewhere(view.metadata_location),
         "TABLEFILE": _elsewhere(lost.metadata_location),
         "PLAN": plan.plan,
         "TASK": plan.plan_tasks[0],
     }
+
+
+def prepare(operation: str) -> dict[str, str]:
+    if operation == "signRequest":
+        _place_in_object_store()
+    return {}
 
 
 def _place_in_object_store() -> None:

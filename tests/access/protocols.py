@@ -28,7 +28,8 @@ from tests.api.lancedb.client import Database
 from tests.api.management import examples as management_examples
 from tests.api.management.client import Management
 from tests.api.management.test_coverage import operations as management_operations
-from tests.factories import make_namespace
+from tests.factories import make_namespace, make_root
+from tests.recall import recall
 
 KEY = "mnd_the_key_of_who_asks"
 _ABSENT = "zz"
@@ -76,7 +77,23 @@ class Protocol:
     operations: dict[str, Any]
     requests: dict[str, Request]
     client: Callable[[str], Any]
-    prepare: Callable[[str, access.Principal], dict[str, str]]
+    base: Callable[[access.Principal], dict[str, str]]
+    """Make the catalog of all examples; returns substitutes for words of the requests."""
+    prepare: Callable[[str], dict[str, str]]
+    """Add what one operation needs, and return more substitutes."""
+
+    def make_catalog(self, operation: str) -> dict[str, str]:
+        """A catalog for an operation, with the requester. Returns substitutes for words of its request."""
+        if self.name == "iceberg" and operation in iceberg_examples.EMPTY:
+            make_root()
+            make_requester()
+            make_namespace("ws")
+            return {}
+        return recall(f"access-{self.name}", self._make) | self.prepare(operation)
+
+    def _make(self) -> dict[str, str]:
+        make_root()
+        return self.base(access.of_row(make_requester()))
 
     def send(self, request: Request) -> HttpResponse:
         client = self.client(KEY)
@@ -92,16 +109,19 @@ def _beginning(response: Any) -> HttpResponse:
     return HttpResponse(content, status=response.status_code, content_type=response["content-type"])
 
 
-def _lance(operation: str, requester: access.Principal) -> dict[str, str]:
+def _lance_base(requester: access.Principal) -> dict[str, str]:
     lance_examples.make_catalog()
+    return {}
+
+
+def _lance(operation: str) -> dict[str, str]:
     prepare = lance_examples.EXAMPLES[operation].prepare
     if prepare is not None:
         prepare(Lance(administrator()))
     return {}
 
 
-def _lancedb(operation: str, requester: access.Principal) -> dict[str, str]:
-    lance_examples.make_catalog()
+def _lancedb(operation: str) -> dict[str, str]:
     prepare = lancedb_examples.EXAMPLES[operation].prepare
     if prepare is not None:
         prepare(Lance(administrator()))
@@ -109,18 +129,20 @@ def _lancedb(operation: str, requester: access.Principal) -> dict[str, str]:
     return {} if row is None else {"LOCATION": row.location}
 
 
-def _management(operation: str, requester: access.Principal) -> dict[str, str]:
+def _management_base(requester: access.Principal) -> dict[str, str]:
     substitutes = management_examples.make_catalog()
-    if operation == "Search":
-        search_documents.update()
     principal(GRANTEE)
     for target in ({"namespace": _named("ws")}, {"table": _table()}):
         Grant.objects.create(
             principal=Principal.objects.get(name=GRANTEE), mask=Privilege.BROWSE.value, **target
         )
-    return {word: str(value) for word, value in substitutes.items()} | {
-        "NOW": timezone.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    }
+    return {word: str(value) for word, value in substitutes.items()}
+
+
+def _management(operation: str) -> dict[str, str]:
+    if operation == "Search":
+        search_documents.update()
+    return {"NOW": timezone.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
 
 
 # The times in the examples are before the tests create their objects.
@@ -150,6 +172,7 @@ PROTOCOLS = {
             for name, request in lance_examples.EXAMPLES.items()
         },
         Lance,
+        _lance_base,
         _lance,
     ),
     "lancedb": Protocol(
@@ -163,6 +186,7 @@ PROTOCOLS = {
             for name, request in lancedb_examples.EXAMPLES.items()
         },
         Database,
+        _lance_base,
         _lancedb,
     ),
     "iceberg": Protocol(
@@ -179,11 +203,16 @@ PROTOCOLS = {
         },
         Iceberg,
         iceberg_examples.make_catalog,
+        iceberg_examples.prepare,
     ),
     "management": Protocol(
         "management",
         rules.MANAGEMENT,
-        management_operations(),
+        {
+            name: operation
+            for name, operation in management_operations().items()
+            if name not in rules.WITHOUT_SIGN_IN
+        },
         {
             name: Request(
                 request.method,
@@ -192,8 +221,10 @@ PROTOCOLS = {
                 request.status,
             )
             for name, request in management_examples.EXAMPLES.items()
+            if name not in rules.WITHOUT_SIGN_IN
         },
         Management,
+        _management_base,
         _management,
     ),
 }

@@ -168,7 +168,7 @@ ICEBERG: dict[str, Rule] = {
     "listFunctions": BROWSE_NAMESPACE,
     "loadFunction": Rule(_namespace, P.READ),
 }
-WITHOUT_SIGN_IN = {"getToken"}
+WITHOUT_SIGN_IN = {"getToken", "GetSignOn"}
 """Operations used to sign in."""
 
 MANAGEMENT: dict[str, Rule] = {
@@ -204,6 +204,7 @@ MANAGEMENT: dict[str, Rule] = {
     "CreatePrincipal": ADMIN,
     "GetPrincipal": ADMIN,
     "UpdatePrincipal": ADMIN,
+    "ListMembers": ADMIN,
     "AddMember": ADMIN,
     "RemoveMember": ADMIN,
     "ListKeys": FILTERED,
@@ -217,6 +218,7 @@ MANAGEMENT: dict[str, Rule] = {
     "UpdateNamespaceAnnotations": MANAGE_NAMESPACE,
     "GetTableAnnotations": BROWSE,
     "GetTableDependents": READ,
+    "GetTableLineage": BROWSE,
     "UpdateTableAnnotations": MANAGE,  # the owner: holds all privileges there
     "ListLabels": ANYBODY,
     "GetLabel": ANYBODY,
@@ -261,6 +263,11 @@ MANAGEMENT: dict[str, Rule] = {
     "GetNamespaceStorageProfile": Rule(_namespace, P.READ),
     "SetNamespaceStorageProfile": ADMIN,
     "DeleteNamespaceStorageProfile": ADMIN,
+    "ListEngineProfiles": ADMIN,
+    "CreateEngineProfile": ADMIN,
+    "GetEngineProfile": ADMIN,
+    "UpdateEngineProfile": ADMIN,
+    "DeleteEngineProfile": ADMIN,
     "ListWebhooks": ADMIN,
     "CreateWebhook": ADMIN,
     "GetWebhook": ADMIN,

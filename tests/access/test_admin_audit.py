@@ -25,6 +25,14 @@ FORMS: dict[str, dict[str, object]] = {
     "catalog/apikey/rotate": {"hours": "1"},
     "catalog/approvalrequest/approve": {},
     "catalog/approvalrequest/refuse": {"reason": "no"},
+    "catalog/engineprofile/add": {
+        "name": "new",
+        "master": "local",
+        "cores": "4",
+        "concurrency": "1",
+    },
+    "catalog/engineprofile/edit": {"master": "local", "cores": "4", "concurrency": "1"},
+    "catalog/engineprofile/remove": {},
     "catalog/function/drop": {},
     "catalog/job/retry": {},
     "catalog/labeldefinition/add": {"key": "new", "colour": "red", "applies_to": ["table"]},
@@ -85,8 +93,8 @@ _LEAVES = (
 
 def name_of(route: str) -> str:
     """The route without the numbers of rows: ``catalog/table/drop``."""
-    parts = [part for part in route.split("/")[1:] if part and "<" not in part]
-    return "/".join(parts)
+    segments = [text for text in route.split("/")[1:] if text and "<" not in text]
+    return "/".join(segments)
 
 
 @pytest.mark.usefixtures("warehouse", "_plain_static_files")

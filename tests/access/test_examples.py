@@ -8,11 +8,8 @@ import pytest
 from api.iceberg.document import IcebergSchemaGenerator
 from api.lance.document import LanceSchemaGenerator
 from api.openapi import examples_of
-from catalog import access
-from catalog.access import credentials
-from catalog.models import ApiKey
-from tests.access.protocols import KEY, PROTOCOLS, principal
-from tests.factories import make_root
+from catalog.models import Principal
+from tests.access.protocols import PROTOCOLS
 
 pytestmark = pytest.mark.usefixtures("warehouse")
 MAPS = {"properties", "branches", "tags", "metadata", "fields"}
@@ -45,10 +42,8 @@ ANSWERS = {
 @pytest.mark.parametrize(("name", "operation"), ANSWERS)
 def test_an_answer_has_the_form_of_its_example(name, operation):
     protocol = PROTOCOLS[name]
-    make_root()
-    row = principal("who", level="admin")
-    ApiKey.objects.create(name="who", principal=row, digest=credentials.key_digest(KEY))
-    words = protocol.prepare(operation, access.of_row(row))
+    words = protocol.make_catalog(operation)
+    Principal.objects.filter(name="who").update(level="admin")
     request = protocol.requests[operation].with_words(words)
     response = protocol.send(request)
     assert response.status_code == request.status

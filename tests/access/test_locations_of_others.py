@@ -189,7 +189,7 @@ def test_only_the_manager_registers_a_deregistered_table_again(
         refusal = ask()
     assert refusal.status_code == 409, refusal.content
     assert "table 'secretive.inmost'" in texts(refusal)
-    assert "who may manage" in texts(refusal)
+    assert "that may manage" in texts(refusal)
     requester.grants.filter(namespace__path=["secretive"]).delete()
     see(requester, Privilege.MANAGE | Privilege.WRITE | Privilege.READ | Privilege.BROWSE)
     assert ask().status_code == 200

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
-from catalog import access
 from catalog.identifiers import digest
 from catalog.models import ApprovalRequest, Grant, Namespace, Principal, Table
 from catalog.privileges import SINGLE, Privilege
@@ -24,12 +23,11 @@ from tests.access.protocols import (
     Protocol,
     Request,
     give,
-    make_requester,
     namespace_of,
     table_of,
 )
 from tests.access.rules import HiddenAnswer, Rule, Target
-from tests.factories import make_namespace, make_root, make_table, unchanged
+from tests.factories import make_namespace, make_table, unchanged
 from tests.undo import undone
 
 pytestmark = pytest.mark.usefixtures("warehouse")
@@ -37,11 +35,9 @@ every_operation = pytest.mark.parametrize(("interface", "operation"), EVERY)
 
 
 def set_up(interface: Protocol, operation: str) -> tuple[Principal, Request, Rule]:
-    make_root()
-    requester = make_requester()
-    substitutes = interface.prepare(operation, access.of_row(requester))
+    substitutes = interface.make_catalog(operation)
     return (
-        requester,
+        Principal.objects.get(name="who"),
         interface.requests[operation].with_words(substitutes),
         interface.rules[operation],
     )

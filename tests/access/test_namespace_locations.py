@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM
 from catalog.models import Namespace, Principal, TrashItem
-from catalog.privileges import Privilege
+from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
@@ -143,6 +143,15 @@ def test_no_namespace_location_is_inside_another_namespace(hidden, kind, form):
         response = NAMESPACES[kind](form.format(hidden))
     assert response.status_code == 409, response.content
     assert "another namespace" in response.content.decode()
+
+
+def test_no_table_path_encloses_another_namespace(requester, warehouse):
+    theirs = make_namespace("theirs", properties={"location": f"file://{warehouse}/org/theirs"})
+    with unchanged():
+        response = path_property(f"{warehouse}/org")
+    assert (response.status_code, "theirs" in response.content.decode()) == (409, False)
+    requester.grants.create(mask=closure(Privilege.CREATE).value, namespace=theirs)
+    assert path_property(f"{warehouse}/org").status_code == 200
 
 
 @pytest.mark.parametrize("kind", [*TABLES, *NAMESPACES])

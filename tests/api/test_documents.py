@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+import monodon
 from api import documents
 from api.iceberg.document import IcebergSchemaGenerator
 from api.lance.document import LanceSchemaGenerator
@@ -38,6 +39,7 @@ def test_a_document_is_generated_once_per_format(protocol, monkeypatch):
     assert len(calls) == 1
     as_json = client.get(f"/schema/{protocol}", headers={"accept": "application/json"})
     assert as_json.json()["openapi"].startswith("3.1")
+    assert as_json.json()["info"]["version"] == monodon.__version__
     assert len(calls) == 2
     unchanged = client.get(f"/schema/{protocol}", headers={"if-none-match": first["ETag"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")

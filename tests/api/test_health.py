@@ -1,10 +1,14 @@
 """The readiness check names each component that is not ready."""
 
 import re
+import socket
+import time
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
+from celery import Celery
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
@@ -13,6 +17,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from api import health, metrics
 from catalog.models import Heartbeat, Job, ProcessRole
@@ -36,9 +41,47 @@ def test_a_ready_server_reports_all_checks():
     assert response.status_code == 200
     assert response.json() == {
         "status": "ok",
-        "checks": {"database": "ok", "migrations": "ok", "broker": "ok"},
-        "background": dict.fromkeys(("worker", "tasks", "beat"), "no heartbeat within 60 s"),
+        "checks": {"database": "ok", "migrations": "ok", "draining": "ok"},
+        "background": {
+            "broker": "ok",
+            **dict.fromkeys(("worker", "tasks", "beat"), "no heartbeat within 60 s"),
+        },
     }
+
+
+def test_a_server_without_a_broker_is_ready(monkeypatch):
+    """Requests do not need it: a broker that restarts must not make all servers unavailable."""
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise OperationalError
+
+    monkeypatch.setattr("celery.current_app.connection_for_write", fail)
+    response = Client().get("/health/ready")
+    assert response.status_code == 200
+    assert response.json()["background"]["broker"] == "the broker does not answer"
+
+
+def test_a_broker_that_hangs_does_not_delay_the_answer(settings):
+    """A probe of Kubernetes gives up after a few seconds, although requests need no broker."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        hanging = Celery("hanging", broker=url, set_as_current=False)
+        with mock.patch.object(health, "current_app", hanging):
+            start = time.monotonic()
+            response = Client().get("/health/ready")
+    assert response.status_code == 200
+    assert response.json()["background"]["broker"] == "the broker does not answer"
+    assert time.monotonic() - start < 3  # five seconds with the options for messages
+
+
+def test_a_server_that_is_about_to_stop_is_not_ready(settings, tmp_path):
+    settings.MONODON_DRAIN_FILE = str(tmp_path / "draining")
+    assert Client().get("/health/ready").status_code == 200
+    (tmp_path / "draining").touch()
+    response = Client().get("/health/ready")
+    assert response.status_code == 503
+    assert response.json()["checks"]["draining"] == "the server is about to stop"
+    assert Client().get("/health/live").status_code == 200
 
 
 def test_running_workers_and_beat_are_reported_and_missing_ones_do_not_matter():
@@ -47,6 +90,7 @@ def test_running_workers_and_beat_are_reported_and_missing_ones_do_not_matter():
     response = Client().get("/health/ready")
     assert response.status_code == 200
     assert response.json()["background"] == {
+        "broker": "ok",
         "worker": "ok",
         "tasks": "no heartbeat within 60 s",
         "beat": "ok",
@@ -71,6 +115,7 @@ def test_metrics_have_jobs_processes_and_queues():
             table=table,
             status=status,
             engine=engine,
+            engine_profile="default" if engine else "",
             created_at=now - timedelta(seconds=100),
             finished_at=now if number else None,
         )
@@ -78,8 +123,9 @@ def test_metrics_have_jobs_processes_and_queues():
     metrics.forget()
     text = Client().get("/metrics").content.decode()
     values = dict(re.findall(r"^(monodon_\S+) (\S+)$", text, re.MULTILINE))
-    assert values['monodon_jobs{engine="",kind="compact",status="queued"}'] == "1.0"
-    ended = 'monodon_jobs_ended_last_hour{engine="spark",kind="compact",status="succeeded"}'
+    assert values['monodon_jobs{engine="",kind="compact",profile="",status="queued"}'] == "1.0"
+    labels = 'engine="spark",kind="compact",profile="default",status="succeeded"'
+    ended = f"monodon_jobs_ended_last_hour{{{labels}}}"
     assert values[ended] == "1.0"
     assert 100 <= float(values["monodon_jobs_oldest_due_seconds"]) < 1000
     assert values['monodon_processes{role="jobs"}'] == "1.0"

@@ -17,7 +17,7 @@ from monodon.client.operations import ManagementOperations
 from tests.factories import make_namespace, make_root, make_table
 from tests.sealing import seal_all
 
-MAX_BYTES = 120_000
+MAX_BYTES = 125_000
 
 
 def value(name: str) -> float:

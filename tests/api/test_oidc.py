@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+import itertools
 import json
 import logging
 import socket
@@ -14,9 +15,11 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 from joserfc.jwk import RSAKey
 
+from catalog import access
 from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import api_keys, key_rules, known_keys, oidc, principals, users
+from catalog.services.engine import locks
 from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -262,7 +265,9 @@ def test_tokens_are_refused_while_the_issuer_is_unreachable(issuer: Issuer, ada,
     issuer.status = status
     token = issuer.token()
     for _ in range(3):
-        response = bearer(token).refused(503, "service-unavailable", "cannot be had", "GET jobs")
+        response = bearer(token).refused(
+            503, "service-unavailable", "are not available", "GET jobs"
+        )
         assert response["retry-after"] == "1"
     # The issuer was asked once, not for each request.
     assert issuer.requests == {"/.well-known/openid-configuration": 1}
@@ -282,7 +287,7 @@ def test_cached_keys_are_valid_for_an_hour_while_the_issuer_is_unreachable(
     bearer(token).get("jobs")
     clock(1801)
     known_keys.forget_keys()
-    bearer(token).refused(503, "service-unavailable", "cannot be had", "GET jobs")
+    bearer(token).refused(503, "service-unavailable", "are not available", "GET jobs")
 
 
 def test_a_closed_port_of_the_issuer_is_reported(issuer: Issuer, ada, settings):
@@ -290,7 +295,7 @@ def test_a_closed_port_of_the_issuer_is_reported(issuer: Issuer, ada, settings):
         port = server.getsockname()[1]
     settings.MONODON_OIDC_ISSUERS = [f"http://127.0.0.1:{port}"]
     token = issuer.token(iss=f"http://127.0.0.1:{port}")
-    bearer(token).refused(503, "service-unavailable", "cannot be had", "GET jobs")
+    bearer(token).refused(503, "service-unavailable", "are not available", "GET jobs")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +310,7 @@ def test_a_closed_port_of_the_issuer_is_reported(issuer: Issuer, ada, settings):
 )
 def test_invalid_documents_of_the_issuer_are_refused(issuer: Issuer, ada, document):
     issuer.document = document
-    bearer(issuer.token()).refused(503, "service-unavailable", "cannot be had", "GET jobs")
+    bearer(issuer.token()).refused(503, "service-unavailable", "are not available", "GET jobs")
 
 
 def test_concurrent_requests_ask_the_issuer_once(issuer: Issuer, ada):
@@ -346,7 +351,7 @@ def test_an_unknown_subject_is_refused_unless_principals_are_created_automatical
     assert Principal.objects.count() == 1
 
 
-@pytest.mark.parametrize("name", ["ada", "a:b", "a/b", "a\nb", " a", "x" * 300])
+@pytest.mark.parametrize("name", ["ada", "a:b", "a/b", "a\nb", " a", "x" * 300, "\u0430da"])
 def test_names_of_other_principals_are_refused(issuer: Issuer, ada, settings, name):
     settings.MONODON_OIDC_AUTO_CREATE = True
     refused(issuer.token("evil", preferred_username=name))
@@ -356,7 +361,10 @@ def test_names_of_other_principals_are_refused(issuer: Issuer, ada, settings, na
 def test_names_of_users_of_the_admin_are_refused(issuer: Issuer, settings, django_user_model):
     settings.MONODON_OIDC_AUTO_CREATE = True
     django_user_model.objects.create_superuser("root", password="x")
-    refused(issuer.token("evil", preferred_username="root"), "'user:root' is another's")
+    refused(
+        issuer.token("evil", preferred_username="root"),
+        "another principal has the name 'user:root'",
+    )
 
 
 def test_names_of_deleted_principals_are_refused(issuer: Issuer, settings, django_user_model):
@@ -365,10 +373,13 @@ def test_names_of_deleted_principals_are_refused(issuer: Issuer, settings, djang
     Namespace.objects.filter(pk=make_namespace("his").pk).update(owner="user:bob")
     token = issuer.token("bob-1", preferred_username="bob")
     with unchanged():
-        refused(token, "still owns something")
+        refused(token, "still owns objects")
     django_user_model.objects.create_user("carl").delete()
     with unchanged():
-        refused(issuer.token("carl-1", preferred_username="carl"), "'user:carl' is another's")
+        refused(
+            issuer.token("carl-1", preferred_username="carl"),
+            "another principal has the name 'user:carl'",
+        )
 
 
 def test_a_subject_whose_user_was_deleted_is_refused(issuer: Issuer, ada, settings):
@@ -397,16 +408,20 @@ def test_the_groups_claim_sets_membership_in_the_issuers_groups(issuer: Issuer, 
         actor=SYSTEM, name="group:admins", kind=PrincipalKind.GROUP, level=PrincipalLevel.ADMIN
     )
 
+    start = int(time.time()) - 60
+    seconds = itertools.count(start)
+
     def of(**claims: object) -> list[str]:
         known_keys.forget_keys()
-        return bearer(issuer.token("g", **claims)).get("principals/user:g")["groups"]
+        token = issuer.token("g", iat=next(seconds), **claims)
+        return bearer(token).get("principals/user:g")["groups"]
 
     # The claim does not add members to groups without an issuer.
     assert of(groups=["data", "admins", "group:admins", "x"]) == ["group:data"]
-    refused_ = bearer(issuer.token("g", groups=["data"], jti="2"))
+    refused_ = bearer(issuer.token("g", groups=["data"], iat=start, jti="2"))
     refused_.refused(403, "permission-denied", "", "GET principals")
     assert of(groups=["data", "Operations"]) == ["group:data", "group:ops"]
-    bearer(issuer.token("g", groups=["data", "Operations"])).get("principals")
+    bearer(issuer.token("g", groups=["data", "Operations"], iat=next(seconds))).get("principals")
     assert of() == ["group:data", "group:ops"]  # the claim is absent
     assert of(groups=5) == ["group:data", "group:ops"]
     principals.add_member(actor=SYSTEM, group="group:admins", member="user:g")
@@ -414,6 +429,95 @@ def test_the_groups_claim_sets_membership_in_the_issuers_groups(issuer: Issuer, 
     assert of(groups=[]) == ["group:admins"]
     joined = AuditEvent.objects.filter(action="principal.leave").order_by("pk")
     assert [row.target for row in joined] == ["group:ops", "group:data"]
+
+
+@pytest.fixture
+def grace(issuer: Issuer, settings) -> Principal:
+    """A person at the issuer, which has the groups ops and data."""
+    settings.MONODON_OIDC_AUTO_CREATE = True
+    for name in ("ops", "data"):
+        principals.create_principal(
+            actor=SYSTEM,
+            name=f"group:{name}",
+            kind=PrincipalKind.GROUP,
+            issuer=issuer.url,
+            subject=name,
+        )
+    oidc.authenticate(issuer.token("grace", iat=NOW - 50, groups=["ops"]))
+    return Principal.objects.get(name="user:grace")
+
+
+NOW = int(time.time())
+
+
+def groups_of(row: Principal) -> list[str]:
+    return sorted(row.groups.values_list("subject", flat=True))
+
+
+@pytest.mark.parametrize(
+    "age", [60, 50.5, NOW + 1, None], ids=["60", "50.5", "before 1970", "none"]
+)
+def test_a_token_that_is_not_newer_changes_no_membership(issuer: Issuer, grace, age):
+    iat = None if age is None else NOW - age
+    with unchanged():
+        for groups in (["data"], []):
+            oidc.authenticate(issuer.token("grace", iat=iat, groups=groups))
+    assert groups_of(grace) == ["ops"]
+
+
+def test_a_newer_token_changes_memberships_and_an_older_one_does_not_restore_them(
+    issuer: Issuer, grace
+):
+    oidc.authenticate(issuer.token("grace", iat=NOW - 40, groups=["data"]))
+    assert groups_of(grace) == ["data"]
+    oidc.authenticate(issuer.token("grace", iat=NOW - 30))  # without the claim
+    with unchanged():
+        oidc.authenticate(issuer.token("grace", iat=NOW - 50, groups=["ops"]))
+    oidc.authenticate(issuer.token("grace", iat=NOW - 39, groups=["ops", "data"]))
+    assert groups_of(grace) == ["data", "ops"]
+
+
+def test_another_token_of_the_same_second_only_ends_memberships(issuer: Issuer, grace):
+    with unchanged():
+        oidc.authenticate(issuer.token("grace", iat=NOW - 50, groups=["ops", "data"]))
+    oidc.authenticate(issuer.token("grace", iat=NOW - 50, groups=["data"]))
+    assert groups_of(grace) == []
+    with unchanged():
+        oidc.authenticate(issuer.token("grace", iat=NOW - 50, groups=["ops"]))
+
+
+def test_a_newer_token_that_is_applied_meanwhile_wins(issuer: Issuer, grace, monkeypatch):
+    """The older token is compared again under the lock."""
+    lock = locks.lock_memberships
+
+    def lock_late(pk: int) -> Principal | None:
+        monkeypatch.setattr(locks, "lock_memberships", lock)
+        oidc.authenticate(issuer.token("grace", iat=NOW - 10, groups=[]))
+        return lock(pk)
+
+    monkeypatch.setattr(locks, "lock_memberships", lock_late)
+    oidc.authenticate(issuer.token("grace", iat=NOW - 20, groups=["ops", "data"]))
+    assert groups_of(grace) == []
+    grace.refresh_from_db()
+    assert grace.groups_issued_at.timestamp() == NOW - 10
+
+
+def test_a_key_of_a_person_has_the_groups_of_the_newest_token(issuer: Issuer, grace):
+    token = issuer.token("grace", iat=NOW - 50, groups=["ops"])
+    made = bearer(token).post(
+        "keys", {"name": "grace-laptop", "principal": "user:grace"}, status=201
+    )
+    oidc.authenticate(issuer.token("grace", iat=NOW - 40, groups=[]))
+    oidc.authenticate(token)
+    key = ApiKey.objects.get(name="grace-laptop")
+    assert made["key"]
+    assert list(access.of_row(key.principal).ids) == [grace.pk]
+
+
+def test_the_tokens_of_another_issuer_are_ordered_anew(issuer: Issuer, grace):
+    principals.update_principal(actor=SYSTEM, name="user:grace", subject="grace-2")
+    oidc.authenticate(issuer.token("grace-2", iat=NOW - 60, groups=["data"]))
+    assert groups_of(grace) == ["data"]
 
 
 def test_a_token_does_not_authenticate_a_group(issuer: Issuer):

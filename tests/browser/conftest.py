@@ -1,7 +1,8 @@
 """Chromium, a live server with its worker and its static files, and users who sign in."""
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import lance
@@ -45,18 +46,52 @@ for name in {names!r}:
 SignIn = Callable[..., Page]
 
 
+class _PlaywrightLoop:
+    """Playwright's event loop, which is the running loop of this thread only during the tests here.
+
+    Otherwise Django refuses database access in all later tests of the process.
+    """
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def enter(self) -> None:
+        if self.loop is not None:
+            asyncio._set_running_loop(self.loop)
+
+    def leave(self) -> None:
+        self.loop = asyncio._get_running_loop() or self.loop
+        asyncio._set_running_loop(None)
+
+
+_playwright = _PlaywrightLoop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not item.path.is_relative_to(Path(__file__).parent):
+        return (yield)
+    _playwright.enter()
+    try:
+        return (yield)
+    finally:
+        _playwright.leave()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     chromium.require()
     expect.set_options(timeout=WITHIN)
     with chromium.launched() as launched:
         yield launched
+        _playwright.enter()  # the process may end with another test
+    _playwright.loop = None
 
 
 @pytest.fixture(scope="session")
 def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
     """A server for all browser tests, with the tables of `nyc`."""
     with_trash = LiveServer(
+        workers=1,
         MONODON_TRASH_SECONDS="604800",
         MONODON_PURGE_GRACE_SECONDS="0",
         MONODON_WEBHOOK_HOSTS="127.0.0.1",
@@ -138,7 +173,7 @@ def _load(server: LiveServer) -> None:
     fleet = connect(server.url, token=server.key).create_table(ICEBERG, planes.schema)
     fleet.append(planes)
     with fleet.update_schema() as schema:
-        schema.add_column("retired", BooleanType(), "Whether it flies no more")
+        schema.add_column("retired", BooleanType(), "True if the aircraft is retired")
     fleet.append(planes.slice(0, 100))
     first = fleet.history()[0].snapshot_id
     fleet.manage_snapshots().create_tag(first, "as-loaded").commit()

@@ -1,8 +1,12 @@
 """Chromium enforces the Content-Security-Policy: no page violates it, and no foreign script runs."""
 
+import subprocess
+import sys
+
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, expect
 
+from server.options import PROJECT
 from tests.browser.conftest import SignIn
 from tests.live import LiveServer
 
@@ -71,6 +75,31 @@ def test_the_log_in_page_complies_with_the_policy(
     expect(page.get_by_label("Username")).to_be_visible()
     page.wait_for_load_state("networkidle")
     assert complaints == []
+
+
+def test_the_documentation_complies_with_the_policy_and_loads_nothing_from_elsewhere(
+    server: LiveServer, sign_in: SignIn, complaints: list[str]
+) -> None:
+    subprocess.run([sys.executable, ".ci/docs"], cwd=PROJECT, check=True)
+    page = sign_in()
+    watch(page, complaints)
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    page.goto("/help/architecture.html")
+    expect(page.locator(".diagram svg text").get_by_text("PostgreSQL").first).to_be_visible()
+    page.get_by_role("textbox", name="Search").fill("compaction")
+    expect(page.locator(".md-search-result__item").first).to_be_visible()
+    page.locator(".md-search-result__link").first.click()
+    page.wait_for_load_state("networkidle")
+    assert page.url.startswith(f"{server.url}/help/")
+    # The colors change by a script that was inline.
+    page.goto("/help/")
+    page.get_by_title("Use the light colors").click()
+    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "default")
+    page.reload()
+    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "default")
+    assert complaints == []
+    assert {url for url in urls if not url.startswith((f"{server.url}/help/", "data:"))} == set()
 
 
 @pytest.mark.parametrize("path", ["/docs", "/docs/iceberg", "/docs/management"])

@@ -198,7 +198,7 @@ def test_policies_validate_the_rules_of_the_action(action, table, management):
         "help": "Count at least this many rows.",
         "formats": ["lance"],
         "minimum": 1,
-        "maximum": 2**53,
+        "maximum": 2**31 - 1,
     }
     with unchanged():
         for values in ({"min_counted_rows": 0}, {"counting": "perhaps"}):
@@ -351,6 +351,10 @@ def test_every_action_has_a_group_of_rules_with_texts(key: str):
         (
             {"rules": (*ACTION.rules, Rule("keep_for", Unit.COUNT, 1, "Taken."))},
             "Policy setting 'keep_for' is declared twice",
+        ),
+        (
+            {"rules": (*ACTION.rules, Rule("many", Unit.COUNT, 1, "Many.", high=2**31))},
+            "rule 'many' allows more than 2147483647",
         ),
     ],
 )

@@ -43,7 +43,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
 def test_events_match_commits_despite_kills(
     server: LiveServer, receiver: Receiver, seed: int
 ) -> None:
-    _kill_while_committing(server, receiver, seed, commits=100, kills=4)
+    _kill_while_committing(server, receiver, seed, commits=40, kills=2)
 
 
 @pytest.mark.chaos

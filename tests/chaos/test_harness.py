@@ -12,7 +12,17 @@ BUDGET = 180.0
 @pytest.mark.timeout(600)  # on a busy machine; the load itself is bounded
 @pytest.mark.xdist_group("fault harness")
 def test_every_answer_is_true_under_faults(seed: int) -> None:
-    result = run(Plan(seconds=75, budget=BUDGET, seed=seed, clients=8, disks=False, pause=0.5))
+    plan = Plan(
+        seconds=45,
+        budget=BUDGET,
+        seed=seed,
+        clients=8,
+        disks=False,
+        pause=0.5,
+        kills=3,
+        operations=501,
+    )
+    result = run(plan)
 
     assert result.anomalies == [], result.summary()
     assert result.undecided == 0, result.summary()

@@ -50,7 +50,7 @@ def warehouse(server: LiveServer) -> Storage:
 def test_kills_lose_no_commit_and_leave_no_file_unaccounted_for(
     server: LiveServer, warehouse: Storage, seed: int
 ) -> None:
-    _kill_again_and_again(server, warehouse, seed, kills=3)
+    _kill_again_and_again(server, warehouse, seed, kills=2)
 
 
 @pytest.mark.engines

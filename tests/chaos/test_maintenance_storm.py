@@ -202,7 +202,7 @@ class Upkeep:
                 self.killed["broker"] += 1
             case _:
                 deadline = time.monotonic() + 10
-                while not (drivers := self._drivers()) and time.monotonic() < deadline:
+                while not (drivers := self.server.drivers()) and time.monotonic() < deadline:
                     time.sleep(0.2)
                 if drivers:
                     time.sleep(dice.uniform(0, 10))  # its start takes most of its run time
@@ -216,20 +216,6 @@ class Upkeep:
         self._beat.kill_group()
         self._beat.wait(5)
         self._beat.drain()
-
-    def _drivers(self) -> list[psutil.Process]:
-        """Spark processes of this server's worker."""
-        pids = []
-        for process in psutil.process_iter():
-            try:
-                environment = process.environ()
-            except psutil.Error:
-                continue
-            if "MONODON_SPARK_DIRECTORY" in environment and environment.get("MONODON_HOME") == str(
-                self.server.home
-            ):
-                pids.append(process)
-        return pids
 
     def wait_until_succeeded(self, kinds: frozenset[tuple[str, str]]) -> None:
         """Wait until the scheduler has run each kind of maintenance."""

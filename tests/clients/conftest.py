@@ -16,9 +16,18 @@ _profiles: dict[str, str] = {}
 """The storage profile of each server, by the server's database."""
 
 
+LOCAL_THEN_S3 = ["local", pytest.param("s3", marks=pytest.mark.engines)]
+"""Parameters of `place` for a module whose tests run with an object store by `make engines` only."""
+
+
 @pytest.fixture(params=["local", "s3"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Lets new tables of a namespace be in local files; then the test runs with an object store."""
+    return place_of(request)
+
+
+def place_of(request: pytest.FixtureRequest) -> Place:
+    """What `place` returns for its parameter, "local" or "s3"."""
     if request.param == "local":
         return lambda server, namespace: None
     store: S3Store = request.getfixturevalue("s3")

@@ -72,6 +72,12 @@ def iceberg_runtime() -> Path:
     return fetch([RUNTIME])[0]
 
 
+def present(jar: Jar) -> list[Path]:
+    """The file of a jar if it was fetched before, else nothing."""
+    file = directory() / jar.name
+    return [file] if file.is_file() else []
+
+
 def fetch(jars: Sequence[Jar], *, within: float = _TOTAL_SECONDS) -> list[Path]:
     """Return the files of jars, and download missing ones. Raises NotFetched."""
     deadline = time.monotonic() + within

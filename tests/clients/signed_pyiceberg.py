@@ -36,8 +36,8 @@ def main(url: str, key: str, namespace: str) -> dict[str, Any]:
     table.overwrite(_rows(4, 5))
     big = f"{table.location()}/data/big"
     with table.io.new_output(big).create() as output:
-        for part in range(3):
-            output.write(bytes([part]) * PART)
+        for number in range(3):
+            output.write(bytes([number]) * PART)
     with table.io.new_input(big).open() as file:
         file.seek(2 * PART - 1)
         middle = list(file.read(2))

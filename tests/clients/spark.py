@@ -3,8 +3,10 @@
 `python -m tests.clients.spark` downloads the files, and reports the reason if it cannot run.
 """
 
+import atexit
 import gc
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -17,7 +19,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pyspark
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests import optional
@@ -52,6 +53,14 @@ def missing() -> str:
 def require() -> None:
     """Skip tests if Spark cannot run, or fail if MONODON_REQUIRE_SPARK is set."""
     optional.require(missing(), "MONODON_REQUIRE_SPARK")
+
+
+def require_s3() -> None:
+    """Skip or fail likewise if Iceberg's libraries for S3 are missing. Call it before the JVM starts."""
+    try:
+        jars.fetch([jars.AWS])
+    except jars.NotFetched as error:
+        optional.require(str(error), "MONODON_REQUIRE_SPARK")
 
 
 def java() -> str | None:
@@ -100,15 +109,38 @@ def _java_home(directory: Path) -> str:
     return str(launcher.parent.parent)
 
 
+_shared: SparkSession | None = None
+
+
 @contextmanager
-def session(
-    directory: Path, catalogs: Mapping[str, Mapping[str, str]], **settings: str
-) -> Iterator[SparkSession]:
-    """A session with its own JVM, which ends with the session. Its files are below the directory."""
+def session(directory: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterator[SparkSession]:
+    """A session with catalogs and temporary views of its own, in a JVM that all sessions share.
+
+    The files of the JVM are below the directory of the first session.
+    """
+    global _shared  # noqa: PLW0603
+    if _shared is None:
+        _shared = _start(directory)
+        atexit.register(_stop, _shared)
+    spark = _shared.newSession()
+    for name, properties in catalogs.items():
+        spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in properties.items():
+            spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+    try:
+        yield spark
+    finally:
+        with warnings.catch_warnings():  # Py4J leaves its sockets to the garbage collector
+            warnings.simplefilter("ignore", ResourceWarning)
+            del spark
+            gc.collect()
+
+
+def _start(directory: Path) -> SparkSession:
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
-        .config("spark.jars", str(jars.iceberg_runtime()))
+        .config("spark.jars", ",".join(map(str, _libraries())))
         .config(
             "spark.sql.extensions",
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -127,36 +159,28 @@ def session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    for name, properties in catalogs.items():
-        builder = builder.config(
-            f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog"
-        )
-        for key, value in properties.items():
-            builder = builder.config(f"spark.sql.catalog.{name}.{key}", value)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     # Use this Spark whatever else is installed, and do not resolve the host's name.
     ours = {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "JAVA_HOME": _java_home(directory),
+        "PYSPARK_PYTHON": sys.executable,
     }
     with patch.dict(os.environ, ours):
-        spark = builder.getOrCreate()
-    gateway = spark.sparkContext._gateway
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None
-        # The JVM ends when its standard input does.
-        gateway.proc.stdin.close()
-        gateway.proc.wait(30)
-        with warnings.catch_warnings():  # Py4J leaves its sockets to the garbage collector
-            warnings.simplefilter("ignore", ResourceWarning)
-            del spark, gateway
-            gc.collect()
+        return builder.getOrCreate()
+
+
+def _libraries() -> list[Path]:
+    return [jars.iceberg_runtime(), *jars.present(jars.AWS)]
+
+
+def _stop(spark: SparkSession) -> None:
+    """End the JVM, which ends when its standard input does."""
+    # At the end of the interpreter, its messages would go to a closed file.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    process = spark.sparkContext._gateway.proc
+    process.stdin.close()
+    process.wait(60)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.live import LiveServer
 
+pytestmark = pytest.mark.xdist_group("arrow streams")  # the server starts once
 MEGABYTE = 1 << 20
 BATCH = 8 * MEGABYTE
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.list_(pa.float32(), 255)})
@@ -22,7 +23,7 @@ ROWS = BATCH // (255 * 4 + 8)
 _numbers = itertools.count(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def streaming(live_template: None) -> Iterator[LiveServer]:
     with LiveServer(workers=1, MONODON_LOG_LEVEL="info") as server:
         server.post("/v1/namespace/w/create")
@@ -107,12 +108,15 @@ def test_a_long_insert_uses_memory_for_a_few_batches(streaming: LiveServer) -> N
     status, made = send(streaming, "/v1/table/w$long/create", parts(batches(1)))
     assert (status, made["version"]) == (200, 1)
     before, used = sum(streaming.resident()), []
-    for _ in range(2):  # if other programs use the disk, data to be written accumulates
+    # If other programs use the disk, data to be written accumulates; then a second insert decides.
+    for _ in range(2):
         _, (status, answer) = highest(
             streaming, lambda: send(streaming, "/v1/table/w$long/insert", parts(batches(100)))
         )
         assert (status, answer["num_inserted_rows"]) == (200, 100 * ROWS)
         used.append(highest.peak - before)  # type: ignore[attr-defined]
+        if used[-1] < 3 * BATCH + 300 * MEGABYTE:
+            break
     print(f"800 MB inserted with {min(used) / MEGABYTE:.0f} MB")
     assert min(used) < 3 * BATCH + 300 * MEGABYTE
 
@@ -141,8 +145,11 @@ def test_a_disconnected_client_changes_nothing(
     streaming: LiveServer, is_length_known: bool
 ) -> None:
     """The client disconnects between two batches, where an Arrow stream may end."""
-    send(streaming, "/v1/table/w$t/create", parts(batches(1)))
-    for path in ("/v1/table/w$t/insert", "/v1/table/w$u/create"):
+    name = f"t{int(is_length_known)}"
+    send(streaming, f"/v1/table/w${name}/create", parts(batches(1)))
+    refused = streaming.log.count("status=400")
+    files = sorted(streaming.warehouse.iterdir())
+    for path in (f"/v1/table/w${name}/insert", "/v1/table/w$u/create"):
         connection = http.client.HTTPConnection(urlsplit(streaming.url).netloc, timeout=60)
         connection.putrequest("POST", path)
         connection.putheader("x-api-key", streaming.key)
@@ -155,11 +162,11 @@ def test_a_disconnected_client_changes_nothing(
         for batch in itertools.islice(parts(batches(5)), 3):
             connection.send(batch if is_length_known else b"%x\r\n%s\r\n" % (len(batch), batch))
         connection.close()
-    _until(lambda: streaming.log.count("status=400") == 2)
+    _until(lambda: streaming.log.count("status=400") == refused + 2)
     assert _notes(streaming) == 0
-    assert len(list(streaming.warehouse.iterdir())) == 1
+    assert sorted(streaming.warehouse.iterdir()) == files
     assert streaming.post("/v1/table/w$u/exists")[0] == 404
-    status, listed = streaming.post("/v1/table/w$t/version/list")
+    status, listed = streaming.post(f"/v1/table/w${name}/version/list")
     assert (status, [v["version"] for v in listed["versions"]]) == (200, [1])
 
 

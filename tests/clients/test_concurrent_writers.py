@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,41 +14,53 @@ from lance_namespace import CreateNamespaceRequest
 from obstore.store import S3Store
 
 from tests.clients import conftest, writers
-from tests.clients.conftest import Place
 from tests.clients.writers import ROWS, AppendReport
 from tests.live import LiveServer
 from tests.stores.faults import FaultProxy, Faults
 from tests.stores.s3 import S3Store as Store
 
-WRITERS, APPENDS = 4, 25
+WRITERS = 4
 TABLE = ["many", "rows"]
 MEGABYTE = 1024 * 1024
 
 
-@pytest.fixture
-def server(killable: LiveServer, place: Place) -> LiveServer:
-    """A live server with an empty table."""
-    ns = killable.client()
+def _make_table(server: LiveServer, store: Store | None = None) -> None:
+    """Create an empty table in local files, or in an object store."""
+    ns = server.client()
     ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
-    place(killable, TABLE[:1])
+    if store is not None:
+        conftest.bind_to(server, store, TABLE[:1])
     schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
     lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
-    return killable
 
 
-def test_appends_of_four_processes_are_committed_once(server: LiveServer) -> None:
+def test_appends_of_four_processes_are_committed_once(killable: LiveServer) -> None:
+    _make_table(killable)
+    _append_at_once(killable, append_count=12)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("storage", ["local", "s3"])
+def test_more_appends_of_four_processes_are_committed_once(
+    killable: LiveServer, request: pytest.FixtureRequest, storage: str
+) -> None:
+    _make_table(killable, request.getfixturevalue("s3") if storage == "s3" else None)
+    _append_at_once(killable, append_count=25)
+
+
+def _append_at_once(server: LiveServer, append_count: int) -> None:
     with writers.pool(WRITERS) as pool:
-        reports = list(pool.map(writers.append, *_arguments(server)))
+        reports = list(pool.map(writers.append, *_arguments(server, append_count)))
 
     for report in reports:
         assert report.errors == []
-        assert len(report.acknowledged) == APPENDS
+        assert len(report.acknowledged) == append_count
     rows = _rows(server)
     assert set(rows) == {
         (name, row) for t in reports for name in t.acknowledged for row in range(ROWS)
     }
     assert set(rows.values()) == {1}
-    assert _ledger(server) == list(range(1, WRITERS * APPENDS + 2))
+    assert _ledger(server) == list(range(1, WRITERS * append_count + 2))
     _every_version_is_readable(server)
     assert max(server.resident()) < 300 * MEGABYTE
 
@@ -58,11 +70,7 @@ def test_appends_of_four_processes_are_committed_once(server: LiveServer) -> Non
 def test_sixteen_writers_of_a_table_in_an_object_store(killable: LiveServer, s3: Store) -> None:
     """Every commit of every writer is there once, though each meets those of the others."""
     writer_count, append_count = 16, 20
-    ns = killable.client()
-    ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
-    conftest.bind_to(killable, s3, TABLE[:1])
-    schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
-    lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
+    _make_table(killable, s3)
     with ThreadPoolExecutor(writer_count) as threads:
         running = [
             threads.submit(writers.append, killable.url, killable.key, TABLE, writer, append_count)
@@ -79,10 +87,34 @@ def test_sixteen_writers_of_a_table_in_an_object_store(killable: LiveServer, s3:
     _every_version_is_readable(killable)
 
 
-def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -> None:
-    kills = (20, 45, 70)
+@pytest.fixture
+def restarted(live_template: None) -> Iterator[LiveServer]:
+    """A server with one web process, because a second one would rarely start before the next kill."""
+    with LiveServer(workers=1) as server:
+        yield server
+
+
+def test_acknowledged_appends_survive_a_kill_of_the_server(
+    restarted: LiveServer, s3: Store
+) -> None:
+    _make_table(restarted, s3)
+    _append_despite_kills(restarted, append_count=8, kills=(10,))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("storage", ["local", "s3"])
+def test_more_acknowledged_appends_survive_kills(
+    killable: LiveServer, request: pytest.FixtureRequest, storage: str
+) -> None:
+    _make_table(killable, request.getfixturevalue("s3") if storage == "s3" else None)
+    _append_despite_kills(killable, append_count=25, kills=(20, 45, 70))
+
+
+def _append_despite_kills(server: LiveServer, append_count: int, kills: Sequence[int]) -> None:
+    """Kill the web server each time the table has one of these numbers of versions."""
     with writers.pool(WRITERS) as pool:
-        running = [pool.submit(writers.append, *a) for a in zip(*_arguments(server), strict=True)]
+        arguments = zip(*_arguments(server, append_count), strict=True)
+        running = [pool.submit(writers.append, *a) for a in arguments]
         with server.database() as database:
             for commits in kills:
                 _wait_for_versions(database, commits)
@@ -93,7 +125,7 @@ def test_acknowledged_appends_survive_a_kill_of_the_server(server: LiveServer) -
     server.wait_until_idle()
 
     rows = _rows(server)
-    _require_each_once(reports, rows, APPENDS)
+    _require_each_once(reports, rows, append_count)
     assert any(report.errors for report in reports), "no writer noticed the kills"
     versions = _ledger(server)
     assert versions == list(range(1, len(versions) + 1))
@@ -110,11 +142,7 @@ def test_appends_survive_a_failing_object_store(
 ) -> None:
     """The store of the server and of the writers is throttled, resets connections and loses answers."""
     writer_count, append_count = 4, 10
-    ns = killable.client()
-    ns.create_namespace(CreateNamespaceRequest(id=TABLE[:1]))
-    conftest.bind_to(killable, proxied_s3, TABLE[:1])
-    schema = pa.schema({"attempt": pa.string(), "row": pa.int64()})
-    lance.write_dataset(schema.empty_table(), namespace_client=ns, table_id=TABLE)
+    _make_table(killable, proxied_s3)
     s3_proxy.faults = Faults(slow_down=0.03, reset=0.01, lost_answer=0.01, seed=7)
     with ThreadPoolExecutor(writer_count) as threads:
         running = [
@@ -146,8 +174,8 @@ def _require_each_once(
     assert {name for name, _ in rows} <= {name for t in reports for name in _names(t)}
 
 
-def _arguments(server: LiveServer) -> tuple[list[object], ...]:
-    arguments = [(server.url, server.key, TABLE, writer, APPENDS) for writer in range(WRITERS)]
+def _arguments(server: LiveServer, append_count: int) -> tuple[list[object], ...]:
+    arguments = [(server.url, server.key, TABLE, writer, append_count) for writer in range(WRITERS)]
     return tuple(list(column) for column in zip(*arguments, strict=True))
 
 

@@ -11,7 +11,7 @@ import pytest
 from duckdb import DuckDBPyConnection
 from pyiceberg.catalog.rest import RestCatalog
 
-from tests.clients import duck, guide, pyice
+from tests.clients import conftest, duck, guide, pyice
 from tests.live import LiveServer
 
 Rows = list[tuple[Any, ...]]
@@ -22,11 +22,19 @@ def catalog(live: LiveServer) -> RestCatalog:
     return pyice.connect(live.url, token=live.key)
 
 
+@pytest.fixture(params=conftest.LOCAL_THEN_S3)
+def place(request: pytest.FixtureRequest) -> conftest.Place:
+    return conftest.place_of(request)
+
+
 @pytest.fixture
-def space(catalog: RestCatalog, request: pytest.FixtureRequest) -> str:
+def space(
+    live: LiveServer, catalog: RestCatalog, request: pytest.FixtureRequest, place: conftest.Place
+) -> str:
     """A namespace of the test, with a name that needs no quotes."""
     name = "duckdb_" + re.sub(r"\W", "_", request.node.name)
     catalog.create_namespace(name)
+    place(live, [name])
     return name
 
 

@@ -120,9 +120,11 @@ class Jobs:
             return cursor.execute(statement, values).fetchall()
 
 
+# Jobs are short: most of the time is start-up and compilation.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPARK_CONF = (
-    "spark.driver.memory=1g spark.sql.shuffle.partitions=2"
-    " 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
+    "spark.driver.memory=1g spark.sql.shuffle.partitions=2 spark.sql.codegen.wholeStage=false"
+    f" 'spark.driver.extraJavaOptions={JAVA_OPTIONS}'"
 )
 
 
@@ -137,7 +139,7 @@ def live(live_template: None, java: str) -> Iterator[LiveServer]:
     """A separate server, whose worker has Spark and Iceberg's runtime."""
     runtime = str(jars.iceberg_runtime())
     with LiveServer(
-        MONODON_SPARK_JARS=runtime, MONODON_SPARK_CONF=SPARK_CONF, JAVA_HOME=java
+        workers=1, MONODON_SPARK_JARS=runtime, MONODON_SPARK_CONF=SPARK_CONF, JAVA_HOME=java
     ) as server:
         server.start_worker()
         yield server
@@ -288,23 +290,9 @@ def sizes(table: Table) -> dict[Path, int]:
     return {path: path.stat().st_size for path in files if path.is_file()}
 
 
-def drivers(live: LiveServer) -> list[psutil.Process]:
-    """The processes of the drivers of a server's worker."""
-    processes = []
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-        except psutil.Error:
-            continue
-        is_driver = "MONODON_SPARK_DIRECTORY" in environment
-        if is_driver and environment.get("MONODON_HOME") == str(live.home):
-            processes.append(process)
-    return processes
-
-
 def wait_until_drivers_stop(live: LiveServer, within: float) -> None:
     deadline = time.monotonic() + within
-    while remaining := drivers(live):
+    while remaining := live.drivers():
         assert time.monotonic() < deadline, remaining
         time.sleep(0.05)
 
@@ -338,19 +326,19 @@ def test_tables_are_correct_after_kills(
     # Canceled: it ends within 10 s, with all its processes.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    running = drivers(live)
+    running = live.drivers()
     assert len(running) >= 2
     assert "mnj_" not in str([(process.cmdline(), process.environ()) for process in running])
     cancellation = jobs.cancel(pk)
     job = jobs.followed(pk)
     assert (job["finished_at"] - cancellation).total_seconds() < 10
     assert (job["status"], job["error"]) == ("canceled", "canceled on request")
-    assert not drivers(live)
+    assert not live.drivers()
 
     # JVM killed: the attempt fails with the last output, and is retried.
     pk = jobs.start(name, "compact")
     jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    for process in drivers(live):
+    for process in live.drivers():
         if "java" in process.name():
             process.kill()
     job = jobs.wait(pk, lambda job: job["status"] == "queued")
@@ -574,6 +562,7 @@ class Cluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         }
         self._directory = directory
         self._all: list[subprocess.Popen[bytes]] = []
@@ -639,13 +628,19 @@ def cluster(java: str, tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
+# That a cluster replaces a lost executor is Spark's own work.
+@pytest.mark.engines
 def test_compaction_survives_a_killed_worker(
     session: SparkSession, cluster: Cluster, live_template: None, java: str
 ) -> None:
-    loopback = " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
+    executors = (
+        " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
+        f" spark.executor.memory=512m 'spark.executor.extraJavaOptions={JAVA_OPTIONS}'"
+    )
     with LiveServer(
+        workers=1,
         MONODON_SPARK_JARS=str(jars.iceberg_runtime()),
-        MONODON_SPARK_CONF=SPARK_CONF + loopback + " spark.executor.memory=512m",
+        MONODON_SPARK_CONF=SPARK_CONF + executors,
         SPARK_MASTER=cluster.url,
         JAVA_HOME=java,
     ) as server:
@@ -679,13 +674,15 @@ def test_the_script_runs_from_the_command_line(
     """Run the command of docs/maintenance.md, with the jar instead of its coordinates."""
     session.sql("CREATE NAMESPACE lake.sales")
     make_small_files(session, ("sales", "orders"), 2)
-    (command,) = guide.blocks("Iceberg tables", "sh", live, guide="maintenance")
+    blocks = guide.blocks("Iceberg tables", "sh", live, guide="maintenance")
+    (command,) = (block for block in blocks if "spark-submit" in block)
     home = Path(pyspark.__file__).parent
     environment = {
         **os.environ,
         "JAVA_HOME": java,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
         "PATH": f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     assert jars.NAME.removesuffix(f"-{jars.ICEBERG}.jar") + f":{jars.ICEBERG}" in command

@@ -104,8 +104,8 @@ def test_every_action_runs_on_a_bucket(live: LiveServer, root: str, store: S3Sto
     expired = jobs.run(name, "clean_up", keep_for=0)
     assert expired["done"]["deleted_data_files_count"] == APPENDS
     assert expired["after"]["versions"] == 1
-    gone = before - objects(store, root)
-    assert expired["files"] == len(gone)
+    expired_objects = before - objects(store, root)
+    assert expired["files"] == len(expired_objects)
     assert expired["bytes"] > 0
     before = objects(store, root)
     removed = jobs.run(name, "remove_orphans")

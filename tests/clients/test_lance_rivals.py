@@ -14,7 +14,7 @@ from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("lance_rivals")  # the writers' processes start once
 OLD = 40  # initial rows
-CHANGES = 20
+CHANGES = 12
 FIRST = (1_000, 2_000)  # the ids of each writer's own rows
 
 PAIRS = [

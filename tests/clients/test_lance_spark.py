@@ -50,9 +50,10 @@ def test_a_join_of_both_formats(
 ) -> None:
     spark.sql("CREATE TABLE lake.spark_sea.sightings (whale BIGINT, place STRING)")
     spark.sql("INSERT INTO lake.spark_sea.sightings VALUES (4, 'Svalbard'), (9, 'Iceland')")
-    (block,) = guide.blocks("Spark", "python", live, guide="lance-clients")
-    code = block.replace("sea.", "spark_sea.").replace('"sea"', '"spark_sea"')
-    exec(code, {"spark": spark, "catalog": catalog})
+    variables = {"spark": spark, "catalog": catalog, "__name__": "__main__"}
+    for block in guide.blocks("Spark", "python", live, guide="lance-clients"):
+        exec(block.replace("sea.", "spark_sea.").replace('"sea"', '"spark_sea"'), variables)
+    assert variables["counts"] == [2]
 
     dataset = lance.dataset(namespace_client=catalog, table_id=["spark_sea", "seen"])
     assert dataset.to_table().to_pylist() == [{"name": "beluga", "place": "Svalbard"}]

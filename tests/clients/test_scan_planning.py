@@ -56,7 +56,8 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize("version", [2, 3])
+# `make engines` runs the older format too.
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.engines), 3])
 def test_spark_reads_server_side_plans(session, namespace, live, version):
     table = f"{namespace}.t"
     session.sql(

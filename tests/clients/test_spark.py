@@ -20,7 +20,7 @@ from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.clients import duck, guide, jars, pyice
+from tests.clients import conftest, duck, guide, jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
 
@@ -34,11 +34,24 @@ pytestmark = [
 Rows = list[tuple[Any, ...]]
 
 
+LOCAL = pytest.mark.parametrize("place", ["local"], indirect=True)
+"""For tests that look at the files of a table."""
+
+
 @pytest.fixture(scope="module")
-def session(live: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def session(
+    live: LiveServer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SparkSession]:
     spark_client.require()
+    own = [item for item in request.session.items if item.nodeid.startswith(request.node.nodeid)]
+    if any(item.get_closest_marker("engines") for item in own):
+        spark_client.require_s3()
     live.client().create_namespace(CreateNamespaceRequest(id=["spark prod"], mode="ExistOk"))
-    catalog_options = {"type": "rest", "uri": live.url}
+    catalog_options = {
+        "type": "rest",
+        "uri": live.url,
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
+    }
     catalogs = {
         "lake": catalog_options | {"token": live.key},
         "by_credential": catalog_options | {"credential": f"tests:{live.key}"},
@@ -70,10 +83,18 @@ class Sql:
         return dict(row.asDict())
 
 
+@pytest.fixture(params=conftest.LOCAL_THEN_S3)
+def place(request: pytest.FixtureRequest) -> conftest.Place:
+    return conftest.place_of(request)
+
+
 @pytest.fixture
-def sql(session: SparkSession, request: pytest.FixtureRequest) -> Sql:
+def sql(
+    session: SparkSession, live: LiveServer, request: pytest.FixtureRequest, place: conftest.Place
+) -> Sql:
     run = Sql(session, "spark_" + re.sub(r"\W", "_", request.node.name))
     run("CREATE NAMESPACE {ns}")
+    place(live, [run.name])
     return run
 
 
@@ -317,6 +338,7 @@ def test_lance_tables_are_not_visible(sql: Sql, live: LiveServer) -> None:
         sql("CREATE TABLE {ns}.arrows (n BIGINT)")
 
 
+@LOCAL
 @pytest.mark.parametrize("purge", ["", "PURGE"])
 def test_drop(sql: Sql, live: LiveServer, catalog: RestCatalog, purge: str) -> None:
     sql("CREATE TABLE {ns}.t AS SELECT id FROM range(3)")
@@ -394,6 +416,7 @@ def test_a_view_of_another_client(sql: Sql, catalog: RestCatalog) -> None:
 # --- maintenance -------------------------------------------------------------------------------
 
 
+@LOCAL
 def test_maintenance_procedures(sql: Sql, catalog: RestCatalog) -> None:
     sql(
         "CREATE TABLE {ns}.t (id BIGINT, s STRING) TBLPROPERTIES ('write.delete.mode'='merge-on-read',"

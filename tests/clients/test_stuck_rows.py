@@ -12,10 +12,11 @@ from tests.background import Background
 from tests.factories import ICEBERG_SCHEMA
 from tests.live import LiveServer
 
+pytestmark = pytest.mark.xdist_group("stuck rows")  # the server starts once
 WRITERS = 32
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(live_template: None) -> Iterator[LiveServer]:
     with LiveServer(workers=2, threads=4) as server:
         status, answer = server.post("/v1/namespace/ns/create")
@@ -45,7 +46,8 @@ class Writers(Background):
 
 @pytest.mark.parametrize("format", ["lance", "iceberg"])
 def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, format: str) -> None:
-    for name in ("stuck", "free"):
+    stuck, free = f"stuck_{format}", f"free_{format}"
+    for name in (stuck, free):
         if format == "lance":
             status, answer = server.post(f"/v1/table/ns${name}/declare")
             first = {"version": 1, "manifest_path": f"elsewhere/{name}.manifest"}
@@ -55,10 +57,10 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
             status, answer = server.post("/v1/namespaces/ns/tables", table)
         assert status == 200, answer
     if format == "lance":
-        path, read = "/v1/table/ns$stuck/version/create", "/v1/table/ns$free/describe"
+        path, read = f"/v1/table/ns${stuck}/version/create", f"/v1/table/ns${free}/describe"
         body = b'{"version": 2, "manifest_path": "elsewhere/2.manifest"}'
     else:
-        path, read = "/v1/namespaces/ns/tables/stuck", "/v1/table/ns$free/exists"
+        path, read = f"/v1/namespaces/ns/tables/{stuck}", f"/v1/table/ns${free}/exists"
         body = (
             b'{"requirements": [],'
             b' "updates": [{"action": "set-properties", "updates": {"a": "b"}}]}'
@@ -66,7 +68,7 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
     expected = 200 if format == "lance" else 404  # the Lance protocol does not serve Iceberg tables
     slowest = 0.0
     with server.database() as holder, holder.transaction():
-        holder.execute("SELECT FROM catalog_table WHERE name = 'stuck' FOR UPDATE")
+        holder.execute("SELECT FROM catalog_table WHERE name = %s FOR UPDATE", [stuck])
         with Writers(server, path, body) as writers:
             time.sleep(1.0)
             end = time.monotonic() + 5.0
@@ -84,6 +86,6 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
         query = (
             "SELECT count(*) FROM catalog_tableversion v JOIN catalog_table t ON t.id = v.table_id"
         )
-        assert connection.execute(f"{query} WHERE t.name = 'stuck'").fetchone() == (1,)
+        assert connection.execute(f"{query} WHERE t.name = %s", [stuck]).fetchone() == (1,)
     # When the row is unlocked, requests for the table succeed.
     assert server.post(path, json.loads(body))[0] == 200

@@ -110,7 +110,7 @@ def test_pylance_renews_credentials(live: LiveServer, lake: tuple[str, str]) -> 
 def test_a_thousand_reads_of_pylance_across_expiries(
     live: LiveServer, lake: tuple[str, str]
 ) -> None:
-    """Credentials are valid for 10 s; each read opens files, and half of them the table anew."""
+    """Credentials expire after 10 s. Every read opens files, and every second one opens the table too."""
     namespace, profile = lake
     live.manage(_SET_LIFETIME.format(name=profile, seconds=10))
     time.sleep(_FRESH_SECONDS)

@@ -48,8 +48,7 @@ def test_secrets_reach_only_the_containers_that_need_them(name):
 
 def test_the_commands_use_the_numbers_of_processes():
     services = COMPOSE["services"]
-    assert '"$${MONODON_WEB_WORKERS:-2}"' in services["web"]["command"][-1]
-    assert '"$${MONODON_MAX_CONNECTIONS:-4096}"' in services["web"]["command"][-1]
+    assert services["web"]["command"][:3] == ["python", "-m", "config.web"]  # reads the environment
     assert "$${MONODON_WORKER_CONCURRENCY:+" in services["worker"]["command"][-1]
     ports = services["web"]["ports"]
     assert ports == ["${MONODON_BIND:-127.0.0.1}:${MONODON_PORT:-2333}:2333"]

@@ -47,6 +47,18 @@ def test_web_processes_and_workers_import_heavy_libraries_at_start(program):
     assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
 
 
+def test_the_application_can_be_forked_after_its_import():
+    """Web processes are forks, in which threads and connections of their parent would not work."""
+    program = f"""
+        {WEB}
+        import threading
+        from django.db import connections
+        assert threading.enumerate() == [threading.main_thread()]
+        assert all(each.connection is None for each in connections.all(initialized_only=True))
+    """
+    heavy_imports(program)
+
+
 def test_a_worker_has_every_periodic_task():
     program = """
         from config.schedule import SCHEDULE

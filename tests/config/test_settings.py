@@ -99,6 +99,18 @@ _ISSUER = {"MONODON_OIDC_ISSUERS": "https://id.example.com", "MONODON_OIDC_AUDIE
         ({"MONODON_OIDC_ALGORITHMS": "none"}, "MONODON_OIDC_ALGORITHMS is 'none'"),
         ({"MONODON_OIDC_AUDIENCES": ""}, "needs MONODON_OIDC_AUDIENCES"),
         ({"MONODON_OIDC_ISSUERS": "", "MONODON_OIDC_CLIENT_ID": "x"}, "needs MONODON_OIDC_ISSUERS"),
+        (
+            {"MONODON_OIDC_ISSUERS": "", "MONODON_OIDC_CLI_CLIENT_ID": "x"},
+            "needs MONODON_OIDC_ISSUERS",
+        ),
+        (
+            {
+                "MONODON_OIDC_AUDIENCES": "",
+                "MONODON_OIDC_CLIENT_ID": "admin",
+                "MONODON_OIDC_CLI_CLIENT_ID": "x",
+            },
+            "MONODON_OIDC_CLI_CLIENT_ID needs MONODON_OIDC_ISSUERS and MONODON_OIDC_AUDIENCES",
+        ),
         ({"MONODON_PROXIES": "-1"}, "MONODON_PROXIES is '-1'"),
         ({"MONODON_PROXIES": "x"}, "MONODON_PROXIES is 'x'"),
     ],

@@ -161,3 +161,70 @@ def test_streams_raise_the_errors_of_their_answers():
     client = client_of(lambda request: httpx.Response(403, json={"detail": "Not permitted"}))
     with pytest.raises(RequestFailed, match="Not permitted"):
         list(client.export_audit())
+
+
+def test_a_redirect_is_not_followed():
+    """The key belongs to the URL. An empty answer must not pass for success."""
+    requests = []
+
+    def redirect(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(301, headers={"location": "https://elsewhere/"})
+
+    client = client_of(redirect)
+    for call in (client.get_summary, lambda: list(client.export_audit())):
+        with pytest.raises(Unreachable, match="redirects to https://elsewhere/"):
+            call()
+    assert len(requests) == 2
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda client: pages(client.list_keys),
+        lambda client: client.list_lance_tables(("a",)),
+        lambda client: client.list_iceberg_tables(("a",)),
+    ],
+)
+def test_pages_that_never_end_are_an_error(read):
+    page = {"keys": [], "tables": [], "identifiers": []}
+    tokens = dict.fromkeys(("next_page_token", "page_token", "next-page-token"), "same")
+    client = client_of(lambda request: httpx.Response(200, json=page | tokens))
+    with pytest.raises(Unreachable, match="the same page twice"):
+        list(read(client))
+
+
+def test_names_of_dots_do_not_lead_to_another_path():
+    paths = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        paths.append((request.method, request.url.raw_path.decode()))
+        return httpx.Response(204)
+
+    client = client_of(handler)
+    client.drop_iceberg(("prod", ".."), "tables")
+    client.drop_namespace(("..",))
+    client.revoke_key(".")
+    assert paths == [
+        ("DELETE", "/v1/namespaces/prod/tables/%2E%2E"),
+        ("POST", "/v1/namespace/%2E%2E/drop"),
+        ("POST", "/management/v1/keys/%2E/revoke"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_direct"),
+    [
+        ("http://127.0.0.1:2333", True),
+        ("https://localhost", True),
+        ("http://[::1]:2333", True),
+        ("http://10.0.0.1", False),
+        ("https://localhost.example.com", False),
+    ],
+)
+def test_no_proxy_gets_the_key_for_a_server_on_this_machine(monkeypatch, url, is_direct):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://proxy:3128")
+    with Client(url, "key") as client:
+        http = client._http()
+        assert (http._transport_for_url(httpx.URL(url)) is http._transport) is is_direct

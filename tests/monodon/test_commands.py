@@ -9,20 +9,25 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import ApiKey, Job, JobEvent, StorageTest
+from catalog.models import ApiKey, FileReference, Job, JobEvent, StorageTest, Table
 from catalog.services.governance import annotations
+from catalog.services.iceberg import view_sources
 from catalog.services.lance import schemas
 from catalog.services.maintenance import job_runner
 from catalog.services.search import documents
 from catalog.services.storage.profile_checks import tests as profile_tests
+from catalog.services.tables import lineage
+from monodon.client import Client, RequestFailed
 from monodon.commands import following
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
     make_namespace,
     make_root,
+    make_table,
     unchanged,
 )
+from tests.lineage import make_view
 from tests.monodon.conftest import CommandLine
 
 pytestmark = pytest.mark.django_db
@@ -83,6 +88,56 @@ def test_search(monodon):
     documents.update()
     assert [row[2] for row in monodon.lines("search", "orders")] == ["prod.orders"]
     assert monodon.json("search", "users")["results"][0]["identifier"] == ["prod", "users"]
+
+
+def test_lineage(monodon):
+    view = make_view(("prod", "daily"), "SELECT * FROM prod.orders JOIN `x\u202ey`")
+    assert monodon.lines("lineage", "prod.orders") == []
+    view_sources.read_due()
+    assert monodon.lines("lineage", "prod.orders", "--hops", "1") == [
+        ["prod.orders", "prod.daily", "view", "1"]
+    ]
+    assert monodon.lines("lineage", "prod.orders", "--direction", "upstream") == []
+    output = monodon.run("lineage", "prod.daily").stdout
+    assert "Not an object that you may browse: x�y\n" in output
+    graph = monodon.json("lineage", "prod.daily")
+    assert [node["id"] for node in graph["nodes"]][1] == view.pk
+    monodon.refused(4, "prod.no", "lineage", "prod.no")
+    monodon.run("lineage", "prod.orders", "--hops", "11", status=2)
+    with unchanged():
+        question = "Dependent views: prod.daily. Drop table prod.orders?"
+        monodon.refused(2, question, "drop", "prod.orders")
+
+
+def test_a_drop_names_only_the_views_that_it_affects(monodon, monkeypatch):
+    """Not those of a shallow clone of the table: the drop keeps the files that it needs."""
+    copy = make_table("prod", "copy")
+    source = Table.objects.named(("prod", "orders")).get()
+    FileReference.objects.create(table=copy, source=source, principal="x")
+    for name, of in (("daily", "orders"), ("weekly", "daily"), ("other", "copy")):
+        make_view(("prod", name), f"SELECT * FROM prod.{of}")
+    view_sources.read_due()
+    arguments = ("drop", "prod.orders")
+    with unchanged():
+        monodon.refused(2, "Dependent views: prod.daily, prod.weekly. Drop", *arguments)
+        with monkeypatch.context() as patch:
+            patch.setattr(lineage, "MAX_NODES", 2)  # prod.copy, prod.daily
+            monodon.refused(2, "Dependent views: at least prod.daily. Drop", *arguments)
+            patch.setattr(lineage, "MAX_NODES", 0)
+            monodon.refused(2, "There may be dependent views. Drop", *arguments)
+
+
+@pytest.mark.parametrize(("status", "error"), [(404, ""), (500, "no lineage")])
+def test_a_drop_names_no_views_if_the_server_has_no_lineage(monodon, monkeypatch, status, error):
+    def fail(*_args: object, **_options: object) -> None:
+        raise RequestFailed("no lineage", status=status)
+
+    monkeypatch.setattr(Client, "get_table_lineage", fail)
+    with unchanged():
+        if error:
+            monodon.refused(6, error, "drop", "prod.orders")
+        else:
+            monodon.refused(2, "monodon: Drop table prod.orders?", "drop", "prod.orders")
 
 
 def test_labels_and_protection(monodon):
@@ -229,8 +284,8 @@ def test_register(monodon, warehouse, settings, tmp_path):
         assert [row["table"] for row in plan["candidates"]] == [["prod", "old"]]
         monodon.run("register", str(lake), "--into", "prod", "--output", str(tmp_path / "plan"))
         monodon.refused(2, "Name either", "register")
-    done = monodon.run("register", "--plan", str(tmp_path / "plan"), "--yes").stdout
-    assert done.split("\t")[:2] == ["prod.old", "registered"]
+    output = monodon.run("register", "--plan", str(tmp_path / "plan"), "--yes").stdout
+    assert output.split("\t")[:2] == ["prod.old", "registered"]
     assert ["table", "lance", "prod.old"] in monodon.lines("ls", "prod")
 
 
@@ -268,12 +323,12 @@ def test_login_stores_a_key_that_the_server_accepts(monodon, monkeypatch):
     monodon.run("login", "http://localhost", text=f"{key}\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert monodon.lines("ls") == [["namespace", "", "prod"]]
-    assert monodon.lines("profiles") == [["default", "http://localhost", "*"]]
+    assert monodon.lines("profiles") == [["default", "http://localhost", "key", "*"]]
     monodon.run("--profile", "b", "login", "http://localhost", text=f"{key}\n")
     assert [row["current"] for row in monodon.json("profiles")] == [False, True]
     monodon.run("profiles", "--use", "default")
     monodon.run("logout", "b")
-    assert monodon.lines("profiles") == [["default", "http://localhost", "*"]]
+    assert monodon.lines("profiles") == [["default", "http://localhost", "key", "*"]]
     assert key not in monodon.run("profiles").output
     monodon.refused(1, "There is no profile 'no'", "--profile", "no", "ls")
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 
 import httpx
 import pytest
@@ -55,7 +56,7 @@ def test_a_job_is_followed_with_a_progress_bar(monkeypatch):
     answers = iter([job("queued", 0), job("running", 2), job("failed", 3)])
     app = App(transport=httpx.MockTransport(lambda r: httpx.Response(200, json=next(answers))))
     monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
-    row = following.follow(app, 7, with_log=False)
+    row = following.follow(app, 7)
     assert row["status"] == "failed"
     assert next(answers, None) is None
 
@@ -112,9 +113,9 @@ def test_a_stream_that_is_refused_ends(monkeypatch):
     def lost(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    gone = events(lost, monkeypatch)
-    assert gone.exit_code == 6
-    assert gone.stderr.startswith("monodon: No server answers at ")
+    unreachable = events(lost, monkeypatch)
+    assert unreachable.exit_code == 6
+    assert unreachable.stderr.startswith("monodon: No server answers at ")
 
 
 def test_events_as_json(monkeypatch):
@@ -124,6 +125,35 @@ def test_events_as_json(monkeypatch):
         *("-n", "1", "--json"),
     )
     assert json.loads(result.stdout)["subject"] == "t1"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"version: 1\ntables: []\ntables: []", "duplicate key 'tables'"),
+        (b"version: 1\ntables: [{labels: {since: [2026-01-01]}}]", "date is not JSON"),
+        (b"version: .nan", "not JSON compliant"),
+        (b"version: [", "while parsing"),
+        (b"[" * 10_000, "is not a valid YAML file"),
+        (b"\xff", "utf-8"),
+    ],
+)
+def test_governance_files_that_cannot_be_sent_are_refused(tmp_path, content, message):
+    file = tmp_path / "governance.yaml"
+    file.write_bytes(content)
+    app = App(transport=httpx.MockTransport(lambda r: pytest.fail("a request was sent")))
+    result = CliRunner().invoke(root, ["governance", "apply", str(file), "--yes"], obj=app)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_ends_a_command_without_a_message(monkeypatch):
+    def interrupt(request: httpx.Request) -> httpx.Response:
+        raise KeyboardInterrupt
+
+    result = events(interrupt, monkeypatch)
+    assert (result.exit_code, result.output) == (130, "")
 
 
 def test_messages_of_a_stream():
@@ -136,3 +166,88 @@ def test_the_client_closes_its_connections():
         client.revoke_key("x")
         assert client._client is not None
     assert client._client is None
+
+
+# -- texts of the server
+
+
+HOSTILE = "a\x1b]0;title\x07\x9b2J\u202eb"
+SHOWN = "a ]0;title  2J b"
+
+
+def job_with(message: str, log: list[str], token: str | None = None) -> dict[str, object]:
+    events = [{"at": "2026-11-22", "level": "info", "message": text} for text in log]
+    names = {"id": 7, "kind": "compact", "table": ["a"], "status": "succeeded", "total": None}
+    return {**names, "summary": message, "message": "", "log": events, "next_page_token": token}
+
+
+@pytest.mark.parametrize(
+    ("answer", "arguments"),
+    [
+        (job_with("", [HOSTILE]), ["jobs", "logs", "7"]),
+        (job_with(HOSTILE, []), ["maintain", "watch", "7"]),
+        ({"detail": HOSTILE, "title": "t", "status": 400}, ["keys", "revoke", "x", "--yes"]),
+        ({"name": HOSTILE}, ["keys", "revoke", "x", "--yes"]),
+        (
+            {"changes": [{"target": HOSTILE, "field": "owner", "before": None, "after": HOSTILE}]},
+            ["governance", "diff", "-"],
+        ),
+    ],
+    ids=["log", "summary", "error", "message", "governance"],
+)
+def test_texts_of_the_server_do_not_control_the_terminal(answer, arguments):
+    status = 400 if "detail" in answer else 200
+    app = App(transport=httpx.MockTransport(lambda r: httpx.Response(status, json=answer)))
+    result = CliRunner().invoke(root, arguments, obj=app, input="version: 1")
+    assert SHOWN in result.output
+    assert result.output.replace("\n", "").isprintable()
+
+
+def test_json_has_no_character_that_controls_the_terminal():
+    app = App(transport=httpx.MockTransport(lambda r: httpx.Response(200, json={"name": HOSTILE})))
+    result = CliRunner().invoke(root, ["keys", "revoke", "x", "--yes", "--json"], obj=app)
+    assert json.loads(result.stdout) == {"name": HOSTILE}
+    assert result.stdout.replace("\n", "").isprintable()
+
+
+def test_a_command_that_a_message_suggests_is_quoted():
+    name = "a'; rm -rf ~; '"
+    answers = {"GET": {"kind": "table", "format": "lance"}, "POST": {}}
+    app = App(transport=httpx.MockTransport(lambda r: httpx.Response(200, json=answers[r.method])))
+    result = CliRunner().invoke(root, ["drop", name, "--yes"], obj=app)
+    command = result.stdout.partition("restore it: ")[2]
+    assert shlex.split(command) == ["monodon", "undrop", name]
+
+
+def test_a_log_of_several_pages_is_printed_once(monkeypatch):
+    """Only its last page is read again while the job runs."""
+    running = {"status": "running"}
+    answers = iter(
+        [
+            {**job_with("", ["1", "2"], "t"), **running},
+            {**job_with("", ["3"]), **running},
+            {**job_with("", ["3", "4"], "u"), **running},
+            job_with("", ["5"]),
+        ]
+    )
+    tokens = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        tokens.append(request.url.params.get("page_token"))
+        return httpx.Response(200, json=next(answers))
+
+    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+    app = App(transport=httpx.MockTransport(handler))
+    result = CliRunner().invoke(root, ["jobs", "logs", "-f", "7"], obj=app)
+    assert result.exit_code == 0, result.output
+    assert [line.split()[-1] for line in result.stdout.splitlines()] == ["1", "2", "3", "4", "5"]
+    assert tokens == [None, "t", "t", "u"]
+
+
+def test_a_plan_that_cannot_be_written_is_one_line(tmp_path):
+    plan = {"candidates": [], "is_complete": True}
+    app = App(transport=httpx.MockTransport(lambda r: httpx.Response(200, json=plan)))
+    output = tmp_path / "missing" / "plan.json"
+    result = CliRunner().invoke(root, ["register", "/x", "--output", str(output)], obj=app)
+    assert result.exit_code == 1
+    assert result.stderr == f"monodon: {output} cannot be written: No such file or directory\n"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from monodon.profiles import DEFAULT_URL, ProfileError, Profiles
+from monodon.profiles import DEFAULT_URL, ProfileError, Profiles, Server
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def environment(tmp_path) -> dict[str, str]:
 def profiles(environment) -> Profiles:
     stored = Profiles.load(environment)
     stored.servers = {
-        "dev": {"url": "http://dev:2333", "api_key": "dev-key"},
-        "prod": {"url": "https://prod", "api_key": "prod-key"},
+        "dev": Server("http://dev:2333", "dev-key"),
+        "prod": Server("https://prod", "prod-key"),
     }
     stored.current = "dev"
     stored.save()
@@ -38,8 +38,16 @@ def test_a_file_that_others_can_read_is_refused(profiles, environment):
 
 
 def test_a_broken_file_is_refused(profiles, environment):
-    for content in ("no JSON", "[]", "{}"):
-        profiles.path.write_text(content)
+    for content in (
+        b"no JSON",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"current": "a", "profiles": []}',
+        b'{"current": "a", "profiles": {"a": "x"}}',
+        b'{"current": "a", "profiles": {"a": {"url": "x"}}}',
+    ):
+        profiles.path.write_bytes(content)
         with pytest.raises(ProfileError, match="log in"):
             Profiles.load(environment)
 

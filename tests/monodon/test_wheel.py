@@ -29,6 +29,7 @@ def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("dist")
+    python(".ci/docs", cwd=PROJECT)  # `make wheel` builds the documentation first
     python("-m", "hatchling", "build", "-t", "wheel", "-d", str(directory), cwd=PROJECT)
     (path,) = directory.iterdir()
     return path
@@ -72,12 +73,15 @@ def test_the_wheel_installs_one_package(wheel):
     }
     application = {name.split("/")[2] for name in names if name.startswith("monodon/_app/")}
     assert application == {
-        *("api", "catalog", "config", "server", "tasks", "templates"),
+        *("api", "catalog", "config", "docs", "server", "site", "tasks", "templates"),
         *("manage.py", "requirements.txt"),
     }
     assert "monodon/_app/api/lance/examples.json" in names
     assert "monodon/_app/templates/admin/index.html" in names
     assert "monodon/py.typed" in names
+    pages = {path.stem for path in (PROJECT / "docs").glob("*.md")} | {"changelog", "security"}
+    assert {f"monodon/_app/site/{page}.html" for page in pages} <= set(names)
+    assert "monodon/_app/site/search/search_index.json" in names
     # Every file of the packages is in the wheel.
     tracked = python_files(PROJECT / "catalog")
     assert {f"monodon/_app/catalog/{name}" for name in tracked} <= set(names)

@@ -9,9 +9,10 @@ from tests.access.protocols import KEY, give, make_requester
 from tests.api.conftest import _static_files, lance, warehouse
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, make_root
+from tests.recall import recall, recalled_warehouse
 from tests.security.foreign import World
 
-__all__ = ["_static_files", "lance", "warehouse"]
+__all__ = ["_static_files", "lance", "recalled_warehouse", "warehouse"]
 
 
 @pytest.fixture
@@ -22,14 +23,18 @@ def iceberg(db) -> Iceberg:
 
 
 @pytest.fixture
-def world(warehouse: Path, tmp_path: Path, settings, monkeypatch) -> World:
-    make_root()
+def world(db, recalled_warehouse: Path, settings, monkeypatch) -> World:
     monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
     settings.MONODON_TRASH_SECONDS = 86_400
-    made = World(warehouse, tmp_path)
-    requester = make_requester()
-    give(requester, Privilege.ALL, make_namespace("mine"))
-    return made
+
+    def make() -> World:
+        make_root()
+        made = World(recalled_warehouse, recalled_warehouse.parent)
+        requester = make_requester()
+        give(requester, Privilege.ALL, make_namespace("mine"))
+        return made
+
+    return recall("foreign files", make)
 
 
 @pytest.fixture

@@ -90,6 +90,16 @@ def base_path(path: str, number: int = 0, *, is_root: bool = True) -> bytes:
     return bytes_field(18, content)
 
 
+def with_auto_cleanup(manifest: bytes, **settings: str) -> bytes:
+    """The manifest with settings of Lance's automatic clean-up, by default to keep nothing."""
+    settings = {"interval": "1", "older_than": "0s"} | settings
+    entries = [
+        bytes_field(16, text_field(1, f"lance.auto_cleanup.{key}") + text_field(2, value))
+        for key, value in settings.items()
+    ]
+    return with_field(manifest, [], b"".join(entries))
+
+
 def number_field(field: int, value: int) -> bytes:
     return lance_wire.encode_varint(field << 3) + lance_wire.encode_varint(value)
 

@@ -106,6 +106,39 @@ def test_a_dictionary_that_expands_is_refused(lance, bounded, monkeypatch):
     refused(lance, content, "becomes more than 16 MiB")
 
 
+def dictionaries(columns: int, replacements: int, *, delta: bool = False) -> bytes:
+    """A small stream whose columns have dictionaries of 6 MiB of zeros each, sent several times."""
+    zeros = [bytes(3 << 20), bytes((3 << 20) - 1)]
+    schema = pa.schema([(f"c{n}", pa.dictionary(pa.int32(), pa.binary())) for n in range(columns)])
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=delta)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for number in range(replacements):
+            words = zeros * (number + 1) if delta else zeros[:: 1 - 2 * (number % 2)]
+            column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(words))
+            writer.write_batch(pa.record_batch([column] * columns, schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [dictionaries(10, 1), dictionaries(1, 10, delta=True)],
+    ids=["of many columns", "that grows"],
+)
+def test_dictionaries_that_expand_together_are_refused(lance, bounded, monkeypatch, content):
+    """Arrow keeps every dictionary until the end of the stream."""
+    monkeypatch.setattr(arrow_messages, "MOST_EXPANDED", 16 << 20)
+    assert len(content) < 1 << 20
+    refused(lance, content, "the dictionaries take more than 16 MiB")
+
+
+def test_dictionaries_that_are_replaced_count_once(monkeypatch):
+    monkeypatch.setattr(arrow_messages, "MOST_EXPANDED", 16 << 20)
+    content = dictionaries(1, 10)
+    messages = io.BufferedReader(arrow_messages.Messages(io.BytesIO(content)), 1 << 16)
+    assert messages.read() == content
+
+
 def test_metadata_with_a_false_size_of_gigabytes_is_refused(lance, bounded):
     refused(lance, b"\xff\xff\xff\xff" + struct.pack("<i", 2_000_000_000), "metadata of a message")
     refused(lance, b"\xff\xff\xff\xff" + struct.pack("<i", -5), "metadata of a message")
@@ -121,6 +154,50 @@ def test_corrupted_messages_are_refused_cleanly(lance):
             content[offset] = dice.integers(0, 256)
         answer = send(lance, bytes(content), f"ws$n{number}/create")
         assert answer.status_code in {200, 400, 413}, (number, answer.content)
+
+
+# --- views of the same bytes ---------------------------------------------------------------------
+
+
+def views(count: int, nested: str) -> pa.Table:
+    """Views that all refer to the same 64 KiB."""
+    text = b"x" * (64 << 10)
+    view = struct.pack("<i4sii", len(text), text[:4], 0, 0)
+    buffers = [None, pa.py_buffer(view * count), pa.py_buffer(text)]
+    array: pa.Array = pa.Array.from_buffers(pa.string_view(), count, buffers)
+    match nested:
+        case "struct":
+            array = pa.StructArray.from_arrays([array], ["inner"])
+        case "list":
+            array = pa.ListArray.from_arrays([0, count], array)
+        case "dictionary":
+            array = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), array)
+    return pa.table({"x": array})
+
+
+@pytest.mark.parametrize("nested", ["", "struct", "list", "dictionary"])
+def test_views_that_repeat_their_bytes_are_refused(lance, bounded, nested):
+    """Lance copies the bytes for each view."""
+    content = encoded(views(8193, nested))
+    assert len(content) < 1 << 20
+    refused(lance, content, "the views of a batch refer to more than 512 MiB")
+
+
+def test_ordinary_views_are_written(lance):
+    words = pa.array(["a", None, "a text of more than twelve bytes"] * 10, pa.string_view())
+    assert send(lance, encoded(pa.table({"x": words.slice(1)}))).status_code == 200
+    counted = lance.call("POST", "/v1/table/ws$t/count_rows", {"predicate": "x is null"})
+    assert int(counted.content) == 10
+    none = pa.table({"x": pa.array([], pa.string_view())})
+    assert send(lance, encoded(none), "ws$none/create").status_code == 200
+
+
+def test_lengths_of_null_views_do_not_count(lance):
+    """What is below a null is not defined."""
+    repeated = views(8193, "")["x"].chunk(0)
+    valid = pa.py_buffer(bytes(8193 // 8 + 1))
+    nulls = pa.Array.from_buffers(pa.string_view(), 8193, [valid, *repeated.buffers()[1:]])
+    assert send(lance, encoded(pa.table({"x": nulls}))).status_code == 200
 
 
 # --- values without bytes ------------------------------------------------------------------------

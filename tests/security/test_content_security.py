@@ -20,7 +20,7 @@ ADMIN = [
     "/admin/search/?s=x&extended=1",
     "/admin/nowhere/",
 ]
-DOCS = ["/docs", "/docs/iceberg", "/docs/management"]
+DOCS = ["/docs", "/docs/iceberg", "/docs/lancedb", "/docs/management"]
 INLINE = re.compile(r"<script(?![^>]*\bsrc=)([^>]*)>")
 HANDLER = re.compile(r"<[^>]+\son[a-z]+\s*=|(?:href|src)=[\"']?javascript:", re.IGNORECASE)
 
@@ -101,3 +101,9 @@ def test_the_documents_load_their_script_from_this_server(client):
     assert script.status_code == 200
     assert script["content-type"].startswith("application/javascript")
     assert b"/schema/lance" in script.content
+
+
+@pytest.mark.parametrize("path", [*DOCS, "/admin/", "/admin/catalog/table/"])
+def test_pages_link_to_the_documentation(client, path):
+    (link,) = set(re.findall(r'<a [^>]*href="(/help[^"]*)"', client.get(path).content.decode()))
+    assert link == "/help/"

@@ -22,6 +22,7 @@ from catalog.models import (
     JobStatus,
     Table,
 )
+from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege, closure
 from catalog.services.access import authentication
 from catalog.services.engine.commit import commit
@@ -231,6 +232,50 @@ class _Asked:
 # --- permitted files ---------------------------------------------------------------------------
 
 
+def share(world, directory: str) -> None:
+    """The table refers to files of the hidden table, committed by a principal that may read it."""
+    owner = PrincipalRow.objects.create(name="user:owner")
+    source = Table.objects.get(namespace__name="secret", name="t")
+    owner.grants.create(mask=closure(Privilege.READ).value, table=source)
+    FileReference.objects.create(
+        table=row(), source=source, principal=owner.name, directories=[str(local(directory))]
+    )
+
+
+@pytest.mark.parametrize("slot", ["list", "manifest"])
+def test_a_reference_opens_no_other_directories_of_the_source(world, attacker, slot):
+    """Writers of a clone can name any file of the source, and readers of it can ask for one."""
+    data, metadata = (world.path("hidden", name).rpartition("/")[0] for name in ("data", slot))
+    assert data != metadata
+    share(world, data)
+    path = world.path("hidden", slot)
+    body = {"requirements": [], "updates": updates(snapshot(slot, path))}
+    with untouched(world.canaries()), unchanged():
+        assert message_of(attacker.call("POST", COMMIT, body)) == refusal(path)
+
+
+def test_a_reference_is_not_extended_by_those_who_may_not_read_the_source(world, attacker):
+    data = world.path("hidden", "data")
+    share(world, f"{data.rpartition('/')[0]}/day=1")
+    body = {"requirements": [], "updates": updates(snapshot("data", data))}
+    assert attacker.call("POST", COMMIT, body).status_code == 200  # data files are checked at use
+    (reference,) = FileReference.objects.all()
+    assert reference.directories == [f"{local(data).parent}/day=1"]
+    with untouched(world.canaries()):
+        assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(data)
+
+
+def test_a_reference_is_kept_when_a_writer_without_access_to_the_source_commits(world, attacker):
+    data = world.path("hidden", "data")
+    share(world, data.rpartition("/")[0])
+    body = {"requirements": [], "updates": updates(snapshot("data", data))}
+    assert attacker.call("POST", COMMIT, body).status_code == 200
+    (reference,) = FileReference.objects.all()
+    assert reference.principal == "user:owner"
+    (task,) = attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]
+    assert task["data-file"]["file-path"] == data
+
+
 def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     """Spark's ``snapshot`` creates a table from the data files of another table."""
     requester = ApiKey.objects.get(name="who").principal
@@ -245,9 +290,10 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
         source,
         requester.name,
     )
+    assert reference.directories == [path.rpartition("/")[0].removeprefix("file://")]
     (task,) = attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]
     assert task["data-file"]["file-path"] == path
-    # The source lists the dependent.
+    # The readers of the source's jobs may not browse the dependent.
     job: Job = commit(
         [
             job_operations.StartMaintenance(
@@ -263,10 +309,7 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     job.refresh_from_db()
     assert (job.status, job.error) == (
         JobStatus.FAILED,
-        (
-            "Table 'secret.t' has dependents: 'mine.t'. They refer to its files, so no files are"
-            " removed"
-        ),
+        "1 other table refers to files of 'secret.t', so no files are removed",
     )
     iceberg_tables.drop_table(actor=SYSTEM, table=("secret", "t"), purge=True)
     purge = Job.objects.latest("pk")
@@ -281,9 +324,11 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
-def test_unowned_files_in_an_allowed_root_are_readable(world, attacker, settings, tmp_path):
+def test_unowned_files_in_an_allowed_root_are_readable(
+    world, attacker, settings, recalled_warehouse
+):
     """``add_files`` imports them this way."""
-    free = tmp_path / "outside"
+    free = recalled_warehouse.parent / "outside"
     settings.MONODON_ALLOWED_ROOTS = [str(free)]
     path = world.path("system", "data")
     body = {"requirements": [], "updates": updates(snapshot("data", path))}

@@ -45,6 +45,7 @@ from catalog.services.tables import job_operations, table_operations
 from tests.access.protocols import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
+from tests.recall import recall
 from tests.security import lance_attacks as attacks
 from tests.security.inotify import watched
 
@@ -74,8 +75,13 @@ class World:
 
 
 @pytest.fixture
-def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
+def world(db, recalled_warehouse: Path, settings) -> Iterator[World]:
     settings.MONODON_MANIFEST_PATHS = []
+    yield recall("foreign files of Lance", lambda: _make_world(recalled_warehouse.parent))
+    lance_datasets.clear_caches()
+
+
+def _make_world(directory: Path) -> World:
     make_root()
     requester = make_requester()
     make_namespace("secretive")
@@ -97,12 +103,11 @@ def world(warehouse: Path, tmp_path: Path, settings) -> Iterator[World]:
     victims["twin"] = twin
     lance_versions.settle_pending()
     commit([table_operations.DropTable(table=("secretive", "dropped"))], actor=SYSTEM)
-    secret = tmp_path / "outside" / "secret.lance"
+    secret = directory / "outside" / "secret.lance"
     secret.parent.mkdir()
     secret.write_bytes(b"not for you")
     lance_datasets.clear_caches()
-    yield World(mine, victims, secret, tmp_path / "clones")
-    lance_datasets.clear_caches()
+    return World(mine, victims, secret, directory / "clones")
 
 
 # --- manifests with foreign references -----------------------------------------------------------
@@ -670,8 +675,7 @@ def test_a_source_keeps_files_needed_by_its_clone(world):
         job.refresh_from_db()
         assert job.status == JobStatus.SUCCEEDED
         if kind == "clean_up":
-            expected = "1 versions retained for dependents: 'mine.t'"
-            assert job.error == expected
+            assert job.error == "1 versions retained: 1 other table refers to their files"
     versions = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
     assert sorted(versions) == [1, 4]
     assert _read(Lance(KEY)) == (200, 2)
@@ -829,6 +833,8 @@ def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
         (job.kind, JobStatus.FAILED) for job in jobs
     ]
     assert ["does not belong to table 'mine.t'" in job.error for job in jobs] == [True, True, False]
-    assert jobs[2].error == "The source of the view leads to files that may not be read for it"
+    assert (
+        jobs[2].error == "The source of the view refers to files that may not be read for the view"
+    )
     assert touched.events == []
     assert list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path")) == before

@@ -92,7 +92,7 @@ def test_orphans_are_not_removed_either(lake, attacker):
     job = maintenance_scheduler.start(actor=SYSTEM, table=OTHER, kind="remove_orphans")
     job_runner.run_job(job.pk)
     job.refresh_from_db()
-    assert (job.status, "has dependents: 'mine.t'" in job.error) == (JobStatus.FAILED, True)
+    assert (job.status, "1 other table refers to files" in job.error) == (JobStatus.FAILED, True)
     assert files(lake) == before
 
 

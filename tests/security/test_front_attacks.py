@@ -10,7 +10,8 @@ import psutil
 import pytest
 import urllib3
 
-from benchmarks.hostile import KINDS, Attack, Pulse, Target
+from benchmarks.attackers import KINDS, Attack, Target
+from benchmarks.hostile import Pulse
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire
 

@@ -73,7 +73,9 @@ def test_a_wrong_host_is_refused_by_the_management_api(lance, host):
 
 
 @pytest.mark.parametrize("host", ["evil.example.com", "10.0.0.7:2333"])
-@pytest.mark.parametrize("path", ["/admin/login/", "/docs", "/schema/lance", "/nowhere", "/"])
+@pytest.mark.parametrize(
+    "path", ["/admin/login/", "/docs", "/help/", "/schema/lance", "/nowhere", "/"]
+)
 def test_a_wrong_host_is_refused_by_pages(path, host):
     answer = Client(raise_request_exception=False).get(path, headers={"host": host})
     assert answer.status_code == 400

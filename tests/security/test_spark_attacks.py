@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from catalog.access import SYSTEM
+from catalog.engine_profiles import DEFAULT, SparkEngine
 from catalog.errors import InvalidMetadata
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg.changes import TableChange
@@ -43,7 +44,7 @@ def test_the_session_does_not_replace_variables_in_names(monkeypatch):
 
 def test_the_operator_cannot_switch_it_on_by_mistake(settings, tmp_path):
     settings.MONODON_SPARK_CONF = {"spark.sql.variable.substitute": "true"}
-    conf = configuration._conf([], tmp_path)
+    conf = configuration._conf(SparkEngine(DEFAULT, "local[2]", 2, ""), [], tmp_path)
     assert conf["spark.sql.variable.substitute"] == "false"
 
 

@@ -102,7 +102,7 @@ def test_clean_up_reads_references_not_read_by_commits(world, source, attacker):
     assert UnreadSnapshot.objects.get().principal == "who"
     before = files(source.location)
     job = clean_up()
-    assert (job.status, "has dependents: 'mine.t'" in job.error) == (JobStatus.FAILED, True)
+    assert (job.status, "1 other table refers to files" in job.error) == (JobStatus.FAILED, True)
     assert references() == [("t", "t", "who")]
     assert not UnreadSnapshot.objects.exists()
     assert files(source.location) == before
@@ -206,7 +206,7 @@ def test_a_manifest_that_many_snapshots_name_is_read_once(world, source, attacke
     assert UnreadSnapshot.objects.count() == 200
     reads = Reads(monkeypatch)
     job = clean_up()
-    assert "has dependents: 'mine.t'" in job.error
+    assert "1 other table refers to files" in job.error
     assert reads.paths == [f"file://{manifest}"]
     assert references() == [("t", "t", "who")]
     assert not UnreadSnapshot.objects.exists()
@@ -256,7 +256,7 @@ def test_one_call_reads_a_limited_number_of_files(world, source, attacker, monke
     Job.objects.filter(pk=job.pk).update(lease_until=None)
     job_runner.run_job(job.pk, spark=NoSpark())
     job.refresh_from_db()
-    assert (job.status, "has dependents: 'mine.t'" in job.error) == (JobStatus.FAILED, True)
+    assert (job.status, "1 other table refers to files" in job.error) == (JobStatus.FAILED, True)
     assert not UnreadSnapshot.objects.exists()
 
 

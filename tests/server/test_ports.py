@@ -13,6 +13,7 @@ from threading import Thread
 
 import pytest
 
+from server import supervisor
 from server.errors import PortUnavailable
 from server.ports import Port
 from tests.server.running import Running, eventually, free_port
@@ -54,6 +55,13 @@ def stranger(port: int) -> Iterator[None]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_readiness_is_requested_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("http_proxy", f"http://{HOST}:1")
+    with stranger(port):
+        assert supervisor._get(f"http://{HOST}:{port}/health/ready") == (200, '{"status": "ok"}')
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "localhost"])

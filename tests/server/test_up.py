@@ -1,5 +1,6 @@
 """`python -m server up`: it starts, restarts dead processes, stops, and leaves no process behind."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -28,11 +29,48 @@ CHILDREN = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
+    """A home that does not exist yet."""
     return tmp_path / "a home with spaces"
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a stopped server, made once for all processes: its first start takes 15 s of a
+    processor."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    home = base / "prepared home"
+    with (base / "prepared.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.exists():
+            draft = base / "draft of a home"
+            with Running(draft) as server:
+                eventually(
+                    lambda: server.has(*CHILDREN["web"]), within=60, description="the setup's end"
+                )
+                server.process.send_signal(signal.SIGINT)
+                assert server.wait_exit(within=10) == 0, server.output
+            draft.rename(home)
+    return home
+
+
+def copy_of(prepared: Path, home: Path) -> Path:
+    """Copy a home with the owners of its files."""
+    subprocess.run(["cp", "-a", str(prepared), str(home)], check=True)
+    (home / "run.lock").unlink()  # its text is that of the stopped server
+    return home
+
+
 @pytest.fixture
-def running(home: Path) -> Iterator[Running]:
+def used_home(prepared: Path, home: Path) -> Path:
+    """A home in which a server was started before."""
+    return copy_of(prepared, home)
+
+
+@pytest.fixture(scope="module")
+def running(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    home = copy_of(prepared, tmp_path_factory.mktemp("running") / "a home with spaces")
     with Running(home) as running:
         running.wait_ready()
         eventually(lambda: running.has(*CHILDREN["beat"]), within=10, description="all started")
@@ -56,8 +94,13 @@ def warnings(running: Running) -> list[str]:
 
 
 def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
-    with Running(home, MONODON_WEB_WORKERS="2") as first:
+    # SPT_NOENV: otherwise setproctitle would overwrite the memory that environ() reads.
+    settings = {"MONODON_WEB_WORKERS": "2", "PYTHONDONTWRITEBYTECODE": "1", "SPT_NOENV": "1"}
+    with Running(home, **settings) as first:
         first.wait_ready()
+        environment = first.child(*CHILDREN["web"]).environ()
+        assert environment["MONODON_PORT"] == str(first.port)
+        assert "PYTHONDONTWRITEBYTECODE" not in environment, "modules are compiled at each start"
         eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
         assert f"http://127.0.0.1:{first.port}/admin/" in first.output
         assert not warnings(first)
@@ -73,6 +116,7 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
         assert not second.left_over()
 
 
+@pytest.mark.xdist_group("running")  # the server starts once
 def test_a_second_server_on_the_same_home_is_refused(running: Running) -> None:
     with Running(running.home) as second:
         assert second.wait_exit(within=10) == 1
@@ -91,6 +135,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(home: Path) -> None:
     assert not (home / "postgres").exists()
 
 
+@pytest.mark.xdist_group("running")
 def test_killed_processes_are_restarted(running: Running) -> None:
     for name, words in CHILDREN.items():
         running.child(*words).kill()
@@ -113,6 +158,8 @@ def test_killed_processes_are_restarted(running: Running) -> None:
         description="web workers replaced",
     )
     running.wait_ready()
+    # They are forks, which need not load the application.
+    assert all(p.cpu_times().user < web.cpu_times().user / 2 for p in web.children())
 
     watchdog = running.child("watchdog.py")
     watchdog.kill()
@@ -121,8 +168,9 @@ def test_killed_processes_are_restarted(running: Running) -> None:
     assert running.child("watchdog.py").pid != watchdog.pid
 
 
-def test_a_killed_supervisor_leaves_no_process(home: Path) -> None:
-    with Running(home) as first:
+def test_a_killed_supervisor_leaves_no_process(used_home: Path) -> None:
+    """The supervisor is killed alone, and later, on the same home, just after its watchdog."""
+    with Running(used_home) as first:
         first.wait_ready()
         with psycopg.connect(database_of(first)) as connection:
             connection.execute("CREATE TABLE acknowledged AS SELECT 1 AS number")
@@ -130,24 +178,19 @@ def test_a_killed_supervisor_leaves_no_process(home: Path) -> None:
         first.process.kill()
         first.process.wait()
         # Immediately, while the watchdog still stops the processes of the first server.
-        with Running(home, first.port) as second:
+        with Running(used_home, first.port) as second:
             second.wait_ready()
             assert not first.left_over()
             with psycopg.connect(database_of(second)) as connection:
                 query = "SELECT number FROM acknowledged"
                 assert connection.execute(query).fetchall() == [(1,)]
-
-
-def test_killing_watchdog_and_supervisor_leaves_no_process(home: Path) -> None:
-    with Running(home) as first:
-        first.wait_ready()
-        first.child("watchdog.py").kill()
-        first.processes()
-        first.process.kill()
-        first.process.wait()
-        with Running(home, first.port) as second:
-            second.wait_ready()
-            assert not first.left_over()
+            second.child("watchdog.py").kill()
+            second.processes()
+            second.process.kill()
+            second.process.wait()
+            with Running(used_home, first.port) as third:
+                third.wait_ready()
+                assert not second.left_over()
 
 
 @pytest.mark.parametrize("moment", ["state in", "is ready to accept connections", "setup "])
@@ -160,25 +203,25 @@ def test_it_can_be_stopped_while_it_starts(home: Path, moment: str) -> None:
     eventually(lambda: not running.left_over(), within=3, description="nothing left over")
 
 
-def test_it_stops_when_its_parent_is_killed(home: Path) -> None:
+def test_it_stops_when_its_parent_is_killed(used_home: Path) -> None:
     port = free_port()
     code = (
         "import subprocess, sys; "
         "subprocess.run([sys.executable, '-m', 'server', 'up', '--with-parent'])"
     )
-    environment = os.environ | {"MONODON_HOME": str(home), "MONODON_PORT": str(port)}
+    environment = os.environ | {"MONODON_HOME": str(used_home), "MONODON_PORT": str(port)}
     for name in ("DATABASE_URL", "REDIS_URL"):
         environment.pop(name, None)
     parent = subprocess.Popen(
         [sys.executable, "-c", code], cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL
     )
-    lock = home / "run.lock"
+    lock = used_home / "run.lock"
     eventually(
         lambda: lock.exists() and "running" in lock.read_text(), within=10, description="started"
     )
     parent.kill()
     parent.wait()
-    with Running(home, port) as second:
+    with Running(used_home, port) as second:
         second.wait_ready()
 
 

@@ -28,7 +28,10 @@ from tasks.spark import driver, libraries, pool, requirements, runner
 from tests.factories import make_iceberg_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
-READ = "import json, os, sys, time\nrequest = json.loads(sys.stdin.readline())\n"
+READ = (
+    "import json, os, sys, time\nrequest = json.loads(sys.stdin.readline())\n"
+    "print(json.dumps({'event': 'accepted', 'job': request['job']}), flush=True)\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -264,6 +267,10 @@ def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
 ) -> None:
     settings.MONODON_SPARK_CONF = {"spark.hadoop.fs.s3a.secret.key": "storage secret: a\\b"}
     monkeypatch.setenv("MONODON_ADMIN_API_KEY", "mnd_of_the_admin")
+    monkeypatch.setenv("MONODON_OIDC_CLIENT_SECRET", "secret of the issuer")
+    monkeypatch.setenv("LAKE_SECRET_KEY", "key of a storage profile")
+    monkeypatch.setenv("PGPASSWORD", "password of the database")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "identity of the machine")
     monkeypatch.setenv("MONODON_RUN", "a mark")
     name = script(
         "arguments = os.environ['PYSPARK_SUBMIT_ARGS']\n"
@@ -280,12 +287,26 @@ def test_secrets_are_neither_on_the_command_line_nor_in_the_environment(
     assert "spark.hadoop.fs.s3a.secret.key=storage\\ secret\\:\\ a\\\\b\n" in result["conf"]
     assert result["mode"] == "0o700"
     exposed = result["open"] + result["cmdline"]
-    for secret in (result["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY):
+    for secret in (
+        *(result["token"], "storage secret", "mnd_of_the_admin", settings.SECRET_KEY),
+        *("secret of the issuer", "key of a storage profile", "password of the database"),
+    ):
         assert secret not in exposed
+    assert "identity of the machine" in exposed  # Lance and Iceberg may need it
     for name in ("DATABASE_URL", "REDIS_URL"):
         assert f"'{name}'" not in exposed
     assert "a mark" in exposed  # by this a server identifies the processes that it must end
     assert result["url"] == settings.MONODON_URL
+
+
+def test_secrets_of_a_store_are_not_in_the_error(job: Job, script: Callable[[str], str]) -> None:
+    name = script(
+        "print(request['storage_options'], file=sys.stderr, flush=True)\nos.kill(os.getpid(), 9)"
+    )
+    options = {"aws_secret_access_key": "s3cret", "aws_region": "eu-west-1"}
+    with pytest.raises(RuntimeError, match="eu-west-1") as raised:
+        spark.run(job, name, {"storage_options": options}, nothing)
+    assert "s3cret" not in str(raised.value)
 
 
 def test_a_token_is_valid_for_one_attempt_of_a_running_job(job: Job) -> None:

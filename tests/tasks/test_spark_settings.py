@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from catalog.engine_profiles import SparkEngine
+from catalog.services.maintenance.engine_profiles import engines
 from config import settings as module
+from tasks.spark import configuration
 
-NAMES = ("MONODON_URL", "MONODON_HOST", "MONODON_PORT", "SPARK_MASTER", "MONODON_SPARK_CONF")
+NAMES = (
+    *("MONODON_URL", "MONODON_HOST", "MONODON_PORT"),
+    *("SPARK_MASTER", "MONODON_SPARK_CONF"),
+    *("MONODON_SPARK_MASTERS", "MONODON_SPARK_PROFILE_CONF"),
+)
 
 
 @pytest.fixture
@@ -50,6 +57,78 @@ def test_settings_of_spark_are_parsed(read) -> None:
         "spark.executor.memory": "4g",
         "spark.driver.extraJavaOptions": "-Da=b -Dc",
     }
+
+
+def test_clusters_and_settings_of_engine_profiles_are_parsed(read) -> None:
+    assert read()["MONODON_SPARK_MASTERS"] == read()["MONODON_SPARK_PROFILE_CONF"] == []
+    settings = read(
+        MONODON_SPARK_MASTERS="spark://one:7077,two:7077 yarn  k8s://https://one:6443",
+        MONODON_SPARK_PROFILE_CONF="spark.ui.enabled spark.kubernetes.container.image",
+    )
+    assert settings["MONODON_SPARK_MASTERS"] == [
+        "spark://one:7077,two:7077",
+        "yarn",
+        "k8s://https://one:6443",
+    ]
+    assert settings["MONODON_SPARK_PROFILE_CONF"] == [
+        "spark.ui.enabled",
+        "spark.kubernetes.container.image",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MONODON_SPARK_MASTERS", "local[4]"),
+        ("MONODON_SPARK_MASTERS", "spark://one:7077 mesos://two"),
+        ("MONODON_SPARK_PROFILE_CONF", "spark.ui.enabled=true"),
+        ("MONODON_SPARK_PROFILE_CONF", "fs.key"),
+    ],
+)
+def test_other_clusters_and_settings_of_engine_profiles_are_refused(read, name, value) -> None:
+    with pytest.raises(ImproperlyConfigured, match=f"^{name} is"):
+        read(**{name: value})
+
+
+def conf_of(engine: SparkEngine) -> dict[str, str]:
+    return configuration._conf(engine, [], Path("/tmp/driver"))
+
+
+def test_settings_of_the_operator_override_the_built_in_profile(settings: Any) -> None:
+    settings.SPARK_MASTER = "spark://one:7077"
+    settings.MONODON_SPARK_CONF = {"spark.cores.max": "9", "spark.network.timeout": "60s"}
+    conf = conf_of(engines.default_engine())
+    assert (conf["spark.master"], conf["spark.cores.max"]) == ("spark://one:7077", "9")
+    assert conf["spark.dynamicAllocation.maxExecutors"] == "2"
+
+
+def test_a_profile_overrides_the_settings_of_the_operator(settings: Any) -> None:
+    settings.MONODON_SPARK_CONF = {
+        "spark.cores.max": "9",
+        "spark.executor.instances": "4",
+        "spark.driver.memory": "1g",
+        "spark.network.timeout": "60s",
+        "spark.network.crypto.enabled": "true",
+        "spark.master": "spark://other:7077",
+    }
+    own = {"spark.network.timeout": "90s", "spark.executor.cores": "4"}
+    conf = conf_of(SparkEngine("nightly", "spark://one:7077", 8, "4g", own))
+    assert conf["spark.master"] == "spark://one:7077"
+    assert (conf["spark.cores.max"], conf["spark.executor.cores"]) == ("8", "4")
+    assert conf["spark.dynamicAllocation.maxExecutors"] == "2"
+    assert conf["spark.driver.memory"] == conf["spark.executor.memory"] == "4g"
+    assert (conf["spark.network.timeout"], conf["spark.network.crypto.enabled"]) == ("90s", "true")
+    assert "spark.executor.instances" not in conf
+    assert conf["spark.sql.variable.substitute"] == "false"
+
+
+def test_a_local_profile_has_its_own_threads(settings: Any) -> None:
+    settings.SPARK_MASTER = "spark://one:7077"
+    settings.MONODON_SPARK_MEMORY = "1g"
+    conf = conf_of(SparkEngine("small", "local[3,4]", 3, ""))
+    assert (conf["spark.master"], conf["spark.driver.host"]) == ("local[3,4]", "127.0.0.1")
+    assert "spark.driver.memory" not in conf
+    assert "spark.cores.max" not in conf
 
 
 @pytest.mark.parametrize("wrong", ["secret", "spark.a", "fs.key=secret", "spark.a='secret"])

@@ -1,6 +1,10 @@
 """Drivers that run several jobs, their replacement, and the libraries that they need."""
 
+import fcntl
 import hashlib
+import importlib
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,10 +13,12 @@ from typing import Any
 import pytest
 
 from catalog.access import SYSTEM
+from catalog.engine_profiles import EngineKind
 from catalog.errors import CommitConflict, Unsupported
 from catalog.models import Job, JobEvent, TableFormat
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
+from catalog.services.maintenance.engine_profiles import profiles
 from catalog.services.tables import job_operations
 from tasks import spark
 from tasks.spark import driver, libraries, pool, requirements
@@ -110,6 +116,89 @@ def test_a_driver_is_replaced_after_an_error_but_not_after_a_conflict(job, loop)
     assert run(job, kind="")["number"] == 1
 
 
+@pytest.mark.parametrize("kind", ["refused", "conflict"])
+def test_a_driver_that_could_not_be_cleaned_up_is_replaced_after_a_failure_too(job, loop, kind):
+    """Signed requests of the failed job would be in the cache of the next one."""
+    loop(
+        "    if request['fails']:\n"
+        f"        emit('failed', kind={kind!r}, message='as requested', recycle='signed requests')\n"
+        "        continue\n" + ANSWER
+    )
+    with pytest.raises((CommitConflict, Unsupported), match="as requested"):
+        run(job, fails=True)
+    assert run(job, fails=False)["number"] == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("it failed"), RuntimeError("it failed")])
+def test_the_outcome_of_a_failed_job_says_whether_the_driver_was_cleaned_up(
+    monkeypatch, capsys, error
+):
+    class Base:
+        def newSession(self) -> "Base":  # noqa: N802 -- as PySpark names it
+            return self
+
+    class Script:
+        @staticmethod
+        def run(*_: Any) -> None:
+            raise error
+
+        @staticmethod
+        def describe(failure: BaseException) -> tuple[str, str]:
+            return "conflict", str(failure)
+
+    program = loaded_program()
+    for name, value in {"_script": Script(), "_start": Base(), "_activate": None}.items():
+        monkeypatch.setattr(program.Driver, name, lambda *_, value=value: value)
+    monkeypatch.setattr(program.Driver, "_clean_up", lambda *_: "signed requests")
+    program.Driver().run({"job": 7, "script": "fake"})
+    _, outcome = map(json.loads, capsys.readouterr().out.splitlines())
+    assert outcome == {
+        "event": "failed",
+        "kind": "conflict",
+        "message": "it failed",
+        "recycle": "signed requests",
+    }
+
+
+def loaded_program() -> Any:
+    """The module of the driver."""
+    return importlib.import_module("tasks.jobs.driver")
+
+
+def test_late_events_of_the_previous_job_are_ignored(job, loop):
+    loop(
+        "    if numbers == 1:\n"
+        "        emit('result', data=facts)\n"
+        "        emit('stage', name='committing')\n"
+        "        emit('failed', kind='refused', message='of the table secret.plans')\n"
+        "        continue\n" + ANSWER
+    )
+    assert run(job)["number"] == 1
+    assert run(job)["number"] == 2
+    assert not JobEvent.objects.exists()
+
+
+def test_readers_of_a_job_do_not_see_the_output_of_earlier_jobs(job, loop, caplog):
+    """A thread of Spark may write about the table of an earlier job at any time."""
+    loop(
+        "    if numbers == 2:\n"
+        "        print('no file /secret/plans', file=sys.stderr, flush=True)\n"
+        "        emit('failed', kind='error', message='it failed')\n"
+        "        continue\n" + ANSWER
+    )
+    run(job)
+    with pytest.raises(RuntimeError, match=r"^it failed$"):
+        run(job)
+    shown = list(JobEvent.objects.values_list("message", "data"))
+    assert shown == [("it failed", None)]
+    assert "/secret/plans" in caplog.text
+
+
+def test_a_result_may_contain_any_character(job, loop):
+    loop("    emit('result', data={'path': 'a\\0b'})\n")
+    assert run(job) == {"path": "a\ufffdb"}
+
+
 def test_another_driver_takes_a_job_that_an_idle_one_did_not_begin(job, loop):
     """An idle driver may end at the moment at which the request is sent."""
     loop(ANSWER + "    if numbers == 1: sys.stdin.readline(); sys.exit(0)\n")
@@ -131,6 +220,42 @@ def test_other_settings_start_another_driver(job, loop, settings):
     second = run(job)
     assert second["number"] == 1
     assert second["pid"] != first["pid"]
+
+
+def test_drivers_of_other_profiles_stay_warm(job, loop):
+    loop(ANSWER)
+    profiles.create_profile(actor=SYSTEM, name="small", kind=EngineKind.LOCAL, cores=1)
+    profiles.create_profile(actor=SYSTEM, name="large", kind=EngineKind.LOCAL, cores=8)
+    first = {}
+    for name in ("default", "small", "default", "small"):
+        job.engine_profile = name
+        answer = run(job)
+        assert answer["pid"] == first.setdefault(name, answer)["pid"]
+        assert answer["number"] == 1 + (answer is not first[name])
+    job.engine_profile = "large"  # the driver that waits longest ends
+    run(job)
+    assert [waiting.profile for waiting in pool._idle] == ["small", "large"]
+    job.engine_profile = "default"
+    assert run(job)["number"] == 1
+
+
+def test_a_changed_profile_starts_another_driver(job, loop):
+    loop(ANSWER)
+    profiles.create_profile(actor=SYSTEM, name="small", kind=EngineKind.LOCAL, cores=1)
+    job.engine_profile = "small"
+    before = run(job)
+    profiles.update_profile(actor=SYSTEM, name="small", changes=profiles.Changes(cores=2))
+    after = run(job)
+    assert (after["number"], after["pid"] == before["pid"]) == (1, False)
+    assert len(pool._idle) == 1
+
+
+def test_a_job_of_a_deleted_profile_starts_no_driver(job, loop):
+    loop(ANSWER)
+    job.engine_profile = "deleted"
+    with pytest.raises(Unsupported, match="'deleted' of the job does not exist"):
+        run(job)
+    assert pool._idle == []
 
 
 def test_stages_and_bytes_are_recorded(job, loop):
@@ -194,6 +319,50 @@ def test_a_library_with_another_checksum_is_refused(repository):
         libraries.require("", lambda _: None)
     assert libraries.present() == []
     assert [path.name for path in libraries.directory().iterdir()] == [".runtime-1.0.jar.lock"]
+
+
+def test_a_file_that_was_changed_is_not_used(repository):
+    """A driver would load its classes, whatever they are."""
+    (path,) = libraries.require("", lambda _: None)
+    content, before = path.read_bytes(), path.stat()
+    path.write_bytes(content[::-1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert libraries.present() == []
+    assert libraries.require("", lambda _: None) == [path]
+    assert path.read_bytes() == content
+
+
+def test_a_copied_file_with_another_checksum_is_not_used(repository):
+    libraries.directory().mkdir(parents=True)
+    libraries.RUNTIME.path.write_bytes(b"half a fi")
+    assert libraries.present() == []
+
+
+@pytest.mark.parametrize("url", ["ftp//nowhere", "http://[::1/x", "http://a b/"])
+def test_a_wrong_url_is_reported(repository, settings, url):
+    settings.MONODON_MAVEN_URL = url
+    with pytest.raises(Unsupported, match="cannot be fetched from"):
+        libraries.require("", lambda _: None)
+
+
+def test_an_endless_answer_is_refused(repository, monkeypatch):
+    monkeypatch.setattr(libraries, "_MAX_BYTES", 10)
+    with pytest.raises(Unsupported, match="it is larger than"):
+        libraries.require("", lambda _: None)
+    assert [path.name for path in libraries.directory().iterdir()] == [".runtime-1.0.jar.lock"]
+
+
+def test_a_job_can_be_stopped_while_another_process_fetches(repository):
+    libraries.directory().mkdir(parents=True)
+
+    def stop(_text: str) -> None:
+        raise jobs.JobCanceled("canceled on request")
+
+    with (libraries.directory() / ".runtime-1.0.jar.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(jobs.JobCanceled):
+            libraries.require("", stop)
+    assert libraries.present() == []
 
 
 def test_a_copied_library_needs_no_network(repository, settings):

@@ -97,7 +97,7 @@ class NamespaceExists(IcebergOperation):
     verb = "HEAD"
 
     def handle(self, actor: Principal, body: None, *, namespace: str) -> None:
-        namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
+        namespaces.require_namespace(actor=actor, namespace=self.identify(namespace))
 
 
 class DropNamespace(IcebergOperation):
@@ -144,7 +144,7 @@ class UpdateProperties(IcebergOperation):
     def replay(
         self, actor: Principal, body: m.UpdateNamespacePropertiesRequest, *, namespace: str
     ) -> dict[str, Any]:
-        namespaces.describe_namespace(actor=actor, namespace=self.identify(namespace))
+        namespaces.require_namespace(actor=actor, namespace=self.identify(namespace))
         # It is no longer known which keys existed before.
         return {
             "updated": list(body.updates or {}),

@@ -39,7 +39,7 @@ class CreateTableMode(StrEnum):
 
 
 class InsertMode(StrEnum):
-    """Whether the data is added or takes the place of what is there."""
+    """What an insert does with the rows of the table: keep them, or replace them."""
 
     APPEND = "Append"
     OVERWRITE = "Overwrite"
@@ -154,10 +154,11 @@ class MergeInsertIntoTable(OnceOperation, ArrowOperation):
 
     Rows match if the columns that ``on`` names are equal. The other parameters say what happens to
     rows that match and to rows that do not. The answer counts the updated, inserted and deleted
-    rows.
+    rows. The data of one request may take MONODON_MAX_MERGE_BYTES in memory.
     """
 
     needs_data = True
+    is_held_in_memory = True
     response_model = m.MergeInsertIntoTableResponse
     query = (
         "branch",

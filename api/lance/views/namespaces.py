@@ -132,4 +132,4 @@ class NamespaceExists(LanceOperation):
     request_model = m.NamespaceExistsRequest
 
     def handle(self, actor: Principal, body: m.NamespaceExistsRequest, *, id: Identifier) -> None:
-        namespaces.describe_namespace(actor=actor, namespace=id)
+        namespaces.require_namespace(actor=actor, namespace=id)

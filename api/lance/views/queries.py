@@ -14,6 +14,7 @@ from catalog.access import Principal
 from catalog.errors import ContradictoryInput
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
+from catalog.services.lance import datasets
 from catalog.services.lance import queries as lance_queries
 
 # A quotation mark inside a text has a backslash before it, so this is always a key.
@@ -38,20 +39,26 @@ class QueryTable(_QueryOperation):
     request_model = m.QueryTableRequest
     answer_type = FILE_TYPE
 
+    def answer_key(self) -> bytes:
+        """All that the answer depends on, besides the version of the table."""
+        return self.content()
+
     def handle(
         self, actor: Principal, body: m.QueryTableRequest, *, id: Identifier
     ) -> HttpResponseBase:
         snapshot = lance_queries.find(
             actor=actor, table=id, query=body, branch=branch_name(body.branch)
         )
-        request = self.content()
-        cached = lance_queries.cached_answer(snapshot, request)
+        request = self.answer_key()
+        cached = datasets.cached_answer(snapshot, request)
         if cached is not None:
             return HttpResponse(cached, content_type=FILE_TYPE)
-        rows = lance_queries.query(snapshot=snapshot, query=body)
+        rows = lance_queries.query(actor=actor, snapshot=snapshot, query=body)
         response = file_response(rows.schema, rows.batches)
         if isinstance(response, HttpResponse):
-            lance_queries.cache_answer(snapshot, body, request, response.content)
+            has_expressions = body.filter or body.columns
+            expressions = f"{body.filter} {body.columns}" if has_expressions else ""
+            datasets.cache_answer(snapshot, request, response.content, expressions=expressions)
         return response
 
 
@@ -94,8 +101,10 @@ class ExplainTableQueryPlan(_QueryOperation):
         self, actor: Principal, body: m.ExplainTableQueryPlanRequest, *, id: Identifier
     ) -> str:
         repeated = body.query.id
-        if repeated is not None and identifiers.fold(repeated) != identifiers.fold(id):
-            raise ContradictoryInput(f"The query's id {repeated} is not the id {list(id)}")
+        if repeated is not None:
+            named = self.absolute(tuple(repeated))
+            if identifiers.fold(named) != identifiers.fold(id):
+                raise ContradictoryInput(f"The query's id {list(named)} is not the id {list(id)}")
         branches = {branch_name(name) for name in (body.branch, body.query.branch) if name}
         if len(branches) > 1:
             raise ContradictoryInput("The request and its query name different branches")

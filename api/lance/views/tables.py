@@ -87,13 +87,7 @@ class DescribeTable(LanceOperation):
     def handle(
         self, actor: Principal, body: m.DescribeTableRequest, *, id: Identifier
     ) -> HttpResponse:
-        options: dict[str, Any] = {
-            "actor": actor,
-            "table": id,
-            "version": body.version,
-            "branch": branch_name(body.branch),
-            "tag": body.tag,
-        }
+        options = version_arguments(actor, id, body)
         facts = lance_describe.describe_table(**options)
         access = storage_options.of_table(actor, facts, held=facts.held, vend=body.vend_credentials)
         answer = m.DescribeTableResponse(
@@ -112,6 +106,19 @@ class DescribeTable(LanceOperation):
             detailed = _detailed(answer, id, lance_describe.load_details(**options))
             return storage_options.keep_private(self._render(detailed), access)
         return storage_options.keep_private(self._render(answer), access)
+
+
+def version_arguments(
+    actor: Principal, table: Identifier, body: m.DescribeTableRequest
+) -> dict[str, Any]:
+    """The arguments of ``catalog.services.lance.describe`` for a table and the version that a request names."""
+    return {
+        "actor": actor,
+        "table": table,
+        "version": body.version,
+        "branch": branch_name(body.branch),
+        "tag": body.tag,
+    }
 
 
 class TableExists(LanceOperation):
@@ -155,8 +162,10 @@ class DeclareTable(LanceOperation):
 class RegisterTable(LanceOperation):
     """Register a table that is already in storage.
 
-    The versions at the location become the table's. Modes: ``Create`` (default) refuses a name that
-    is in use, ``Overwrite`` deregisters the table of that name first.
+    The versions at the location become the table's. A location without versions is accepted as that of
+    a table that is only declared, for which DescribeTable with ``check_declared`` returns
+    ``is_only_declared``. Modes: ``Create`` (default) refuses a name that is in use, ``Overwrite``
+    deregisters the table of that name first.
     """
 
     request_model = m.RegisterTableRequest

@@ -1,11 +1,9 @@
 """Columns: adding columns with or without values."""
 
 import pyarrow as pa
-from django.http import HttpResponse
 from lance_namespace_urllib3_client import models as m
 
-from api.lance.arrow import STREAM_TYPE, ArrowOperation
-from api.lance.operation import LanceOperation
+from api.lance.arrow import ArrowOperation
 from api.lance.views import columns as lance
 from api.lancedb.operation import DatabaseOperation
 from catalog.access import Principal
@@ -23,12 +21,8 @@ class AlterTableAddColumns(DatabaseOperation, ArrowOperation, lance.AlterTableAd
     """
 
     body_type = lance.AlterTableAddColumns.body_type
+    accepts_json = True
     query = ("branch",)
-
-    def perform(self, actor: Principal, path: dict[str, str]) -> HttpResponse:
-        if self.request.META.get("CONTENT_TYPE") == STREAM_TYPE:
-            return ArrowOperation.perform(self, actor, path)
-        return LanceOperation.perform(self, actor, path)
 
     def handle(
         self,

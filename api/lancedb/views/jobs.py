@@ -1,8 +1,8 @@
 """Jobs: the long-running work on the tables of the database."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, StrictInt, StrictStr
+from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from api.lancedb.operation import DatabaseOperation
 from catalog.access import Principal
@@ -31,7 +31,8 @@ class ListJobsRequest(BaseModel):
     """A page of a list."""
 
     page_token: StrictStr | None = None
-    limit: StrictInt | None = None
+    limit: Annotated[StrictInt, Field(ge=0)] | None = None
+    """0: a page of the usual size."""
 
 
 class _JobOperation(DatabaseOperation):

@@ -3,9 +3,26 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lance_namespace_urllib3_client import models as m
+
 from api.lance.views import queries as lance
 from api.lancedb import queries, schemas
 from api.lancedb.operation import DatabaseOperation
+from catalog.services.lance.scanners import SearchOptions
+
+
+class SearchRequest(SearchOptions, m.QueryTableRequest):
+    """A query of LanceDB's clients."""
+
+
+class ExplainRequest(m.ExplainTableQueryPlanRequest):
+    """The query to explain."""
+
+    query: SearchRequest
+
+
+class AnalyzeRequest(SearchOptions, m.AnalyzeTableQueryPlanRequest):
+    """The query to execute and measure."""
 
 
 class QueryTable(DatabaseOperation, lance.QueryTable):
@@ -17,10 +34,15 @@ class QueryTable(DatabaseOperation, lance.QueryTable):
     """
 
     translates = True
+    request_model = SearchRequest
     sent_schema = schemas.QUERY
 
     def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
         return queries.translate(body)
+
+    def answer_key(self) -> bytes:
+        # The same body has another meaning in the Lance protocol.
+        return b"lancedb " + super().answer_key()
 
 
 class ExplainTableQueryPlan(DatabaseOperation, lance.ExplainTableQueryPlan):
@@ -30,6 +52,7 @@ class ExplainTableQueryPlan(DatabaseOperation, lance.ExplainTableQueryPlan):
     """
 
     translates = True
+    request_model = ExplainRequest
     sent_schema = schemas.EXPLAIN
 
     def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:
@@ -44,6 +67,7 @@ class AnalyzeTableQueryPlan(DatabaseOperation, lance.AnalyzeTableQueryPlan):
     """
 
     translates = True
+    request_model = AnalyzeRequest
     sent_schema = schemas.QUERY
 
     def translate(self, body: dict[str, Any]) -> Mapping[str, Any]:

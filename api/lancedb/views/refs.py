@@ -53,9 +53,9 @@ class ListTableVersions(DatabaseOperation, lance_versions.ListTableVersions):
     response_model = None  # type: ignore[assignment]
     response_schema = {"type": "object", "properties": {"versions": {"type": "array"}}}
 
-    def handle(  # type: ignore[override]
+    def handle(
         self, actor: Principal, body: m.ListTableVersionsRequest, *, id: Identifier
-    ) -> dict[str, list[dict[str, Any]]] | m.ListTableVersionsResponse:
+    ) -> dict[str, Any]:
         if self.query_values.keys() & {"limit", "page_token", "descending"}:
             return super().handle(actor, body, id=id)
         branch = branch_name(self.query_values.get("branch", body.branch))

@@ -13,9 +13,8 @@ from api.lancedb import schemas
 from api.lancedb.operation import DatabaseOperation
 from catalog import identifiers
 from catalog.access import Principal
-from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
-from catalog.services.lance import clones
+from catalog.services.lance import data as lance_data
 from catalog.services.lance import describe as lance_describe
 from catalog.services.tables import tables
 from catalog.storage import locations
@@ -48,13 +47,7 @@ class DescribeTable(DatabaseOperation, lance.DescribeTable):
     def handle(
         self, actor: Principal, body: m.DescribeTableRequest, *, id: Identifier
     ) -> HttpResponse:
-        options: dict[str, Any] = {
-            "actor": actor,
-            "table": id,
-            "version": body.version,
-            "branch": branch_name(body.branch),
-            "tag": body.tag,
-        }
+        options = lance.version_arguments(actor, id, body)
         facts = lance_describe.describe_table(**options)
         version, schema = lance_describe.load_schema(**options)
         access = (
@@ -101,7 +94,7 @@ class CloneTable(DatabaseOperation):
     def handle(
         self, actor: Principal, body: CloneTableRequest, *, id: Identifier
     ) -> dict[str, Any]:
-        created = clones.clone_table(
+        created = lance_data.clone_table(
             actor=actor,
             table=id,
             location=body.source_location,

@@ -1,7 +1,8 @@
-"""Serializers of grants, principals and API keys."""
+"""Serializers of grants, principals, API keys and the sign-on."""
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from api.management import fields
@@ -46,11 +47,35 @@ class GrantSerializer(Serializer):
     granted_at = serializers.DateTimeField()
 
 
+class RemainingAccessSerializer(Serializer):
+    """The access to files that clients keep after a withdrawal."""
+
+    until = serializers.DateTimeField(
+        allow_null=True, help_text="The end of the last credentials. Null: none are valid."
+    )
+    profiles = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Storage profiles whose static key was issued to clients. A static key is valid until it"
+        " is replaced. The names are visible to administrators of the catalog only.",
+    )
+    has_hidden_profiles = serializers.BooleanField(
+        help_text="True if there are such profiles whose names the caller does not get."
+    )
+    is_complete = serializers.BooleanField(
+        help_text="False if only the newest events of the audit trail were read: there may be later ends and"
+        " more profiles."
+    )
+    text = serializers.CharField(help_text="The same as sentences, or empty.")
+
+
 class GrantedSerializer(Serializer):
     """The grant after the change. No privileges: there is no grant."""
 
     principal = serializers.CharField()
     privileges = PrivilegesField(help_text=_WORDS)
+    remaining = RemainingAccessSerializer(
+        help_text="The access to files that clients have with credentials that they hold already."
+    )
 
 
 class SourceSerializer(Serializer):
@@ -115,6 +140,12 @@ class LossSerializer(Serializer):
     )
 
 
+class GrantQuery(QuerySerializer):
+    """A filter of the list of direct grants."""
+
+    principal = fields.TextParameter(help_text="Only the grant of this principal.")
+
+
 class GranteeQuery(QuerySerializer):
     """The principal of a grant to delete."""
 
@@ -159,6 +190,12 @@ class PrincipalQuery(QuerySerializer):
     """A filter of the list of principals."""
 
     kind = fields.EnumsParameter(PrincipalKind)
+
+
+class MemberQuery(QuerySerializer):
+    """A filter of the list of members."""
+
+    member = fields.TextParameter(help_text="Only this member.")
 
 
 class CreatePrincipalSerializer(Serializer):
@@ -218,6 +255,18 @@ class KeySerializer(Serializer):
         return None if row.namespace is None else list(row.namespace.identifier)
 
 
+class RevokedKeySerializer(KeySerializer):
+    """A revoked API key. The context has ``remaining``."""
+
+    remaining = serializers.SerializerMethodField(
+        help_text="The access to files that clients of the principal have with credentials that they hold."
+    )
+
+    @extend_schema_field(RemainingAccessSerializer)
+    def get_remaining(self, _row: ApiKey) -> Any:
+        return RemainingAccessSerializer(self.context["remaining"]).data
+
+
 class NewKeySerializer(Serializer):
     """A new API key with its secret, which no later response contains."""
 
@@ -257,4 +306,23 @@ class RotateKeySerializer(Serializer):
     name = fields.TextField(**fields.OPTIONAL, help_text="Null: the old name with a number.")
     expires_at = fields.MomentField(
         **fields.OPTIONAL, help_text="The end of the new key. Null: the end of the old key."
+    )
+
+
+# --- sign-on ---------------------------------------------------------------------------------------
+
+
+class DeviceClientSerializer(Serializer):
+    """A public client at an OpenID Connect issuer."""
+
+    issuer = serializers.CharField(help_text="The URL of the issuer.")
+    client_id = serializers.CharField()
+    scope = serializers.CharField(help_text="Scopes, separated by spaces.")
+
+
+class SignOnSerializer(Serializer):
+    """How people sign in on the command line."""
+
+    device = DeviceClientSerializer(
+        allow_null=True, help_text="The client for the device authorization grant, or null."
     )

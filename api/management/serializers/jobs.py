@@ -9,6 +9,7 @@ from rest_framework import serializers
 from api.management import fields
 from api.management.serializers.base import QuerySerializer, Serializer
 from catalog import maintenance_actions
+from catalog.layouts import Strategy
 from catalog.models import Job, JobStatus, TableFormat, job_kinds
 from catalog.services.maintenance import job_control
 
@@ -82,6 +83,21 @@ class StartMaintenanceSerializer(Serializer):
     kind = _ActionField()
     dry_run = fields.FlagField(default=False, help_text="Report what it would do; change nothing.")
     indexes = _IndexesField(**fields.OPTIONAL)
+    engine_profile = fields.TextField(
+        **fields.OPTIONAL,
+        help_text="The engine profile of a job on Spark. Default: that of the policy.",
+    )
+    strategy = fields.EnumField(
+        Strategy,
+        **fields.OPTIONAL,
+        help_text="The order of rows after the compaction of an Iceberg table. Default: that of the"
+        " policy.",
+    )
+    sort_order = fields.TextField(
+        **fields.OPTIONAL,
+        help_text="The columns of the strategies `sort` and `zorder`, such as `country, created_at"
+        " desc nulls last`. Default: those of the policy.",
+    )
 
 
 class StageSerializer(Serializer):
@@ -112,11 +128,18 @@ class JobSerializer(Serializer):
     total = serializers.IntegerField(allow_null=True)
     unit = serializers.CharField()
     engine = serializers.CharField(help_text="worker or spark. Empty: not chosen yet.")
+    engine_profile = serializers.CharField(
+        help_text="The engine profile. Empty: the job does not use Spark."
+    )
     engine_reason = serializers.CharField(help_text="Why this engine was chosen.")
     stages = StageSerializer(
         many=True, help_text="The stages of the last attempt, the current one last."
     )
     spark_ui = serializers.CharField(help_text="The URL of Spark's own pages, or empty.")
+    has_details = serializers.BooleanField(
+        help_text="False: parameters, result, message and log are withheld, because they require `read`"
+        " on the table."
+    )
     message = serializers.CharField(source="error", help_text="Why it failed, or a remark.")
     cancel_requested = serializers.BooleanField()
     actor = serializers.SerializerMethodField()

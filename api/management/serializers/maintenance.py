@@ -37,7 +37,7 @@ class RuleSerializer(Serializer):
         return None if rule.unit in TEXT_UNITS else rule.low
 
     def get_maximum(self, rule: Rule) -> float | None:
-        return None if rule.unit in TEXT_UNITS else rule.high
+        return None if rule.unit in TEXT_UNITS else rule.highest
 
 
 class RulesSerializer(Serializer):

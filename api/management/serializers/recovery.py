@@ -20,6 +20,7 @@ from catalog.models import (
     TrashItem,
     TrashState,
 )
+from catalog.services.governance import access_requests
 from catalog.services.recovery.undrop import NamespaceRules
 from catalog.services.storage.file_references import Dependents
 
@@ -211,8 +212,8 @@ class ApprovalSerializer(Serializer):
     id = serializers.IntegerField(source="pk")
     action = serializers.CharField()
     target = serializers.CharField()
-    namespace = fields.NamesField(
-        source="namespace.path", help_text="Principals that may manage this namespace decide."
+    namespace = serializers.SerializerMethodField(
+        help_text="Principals that may manage this namespace decide."
     )
     operation = serializers.DictField()
     reason = serializers.CharField()
@@ -224,6 +225,12 @@ class ApprovalSerializer(Serializer):
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
     decided_at = serializers.DateTimeField(allow_null=True)
+
+    @extend_schema_field(fields.NamesField())
+    def get_namespace(self, row: ApprovalRequest) -> list[str]:
+        # Of a request for access, the requested one: it does not reveal which namespaces exist.
+        requested = access_requests.requested_namespace(row)
+        return list(row.namespace.path if requested is None else requested)
 
     @extend_schema_field(fields.EnumField(ApprovalStatus))
     def get_status(self, row: ApprovalRequest) -> str:

@@ -1,4 +1,4 @@
-"""Annotations of namespaces and tables: descriptions, owners, labels, sensitivity, links."""
+"""What describes an object: its annotations, its dependents and its lineage."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.management.serializers import annotations as s
+from api.management.serializers import lineage as lineage_serializers
 from api.management.serializers.base import Serializer
-from api.management.serializers.recovery import DependentsSerializer
 from api.management.viewsets import ManagementViewSet
 from catalog.services.governance import annotations
-from catalog.services.tables import dependents
+from catalog.services.tables import dependents, lineage
 
 
 class NamespaceAnnotationsViewSet(ManagementViewSet):
@@ -53,12 +53,27 @@ class TableAnnotationsViewSet(NamespaceAnnotationsViewSet):
 class DependentsViewSet(ManagementViewSet):
     resource = "TableDependents"
 
-    @extend_schema(responses=DependentsSerializer)
+    @extend_schema(responses=lineage_serializers.TableDependentsSerializer)
     def retrieve(self, request: Request, id: str) -> Response:
-        """List the tables that refer to files of a table.
+        """List the tables that refer to files of a table, and the views that read it.
 
-        Shallow clones and snapshots of other tables do. As long as such tables exist, clean-up keeps
-        the files that they need, and the table is not purged.
+        Shallow clones and snapshots of other tables refer to files. As long as such tables exist,
+        clean-up keeps the files that they need, and the table is not purged. Views do not prevent
+        that a table is dropped.
         """
         row = dependents.dependents_of_table(actor=self.principal, table=self.identifier)
-        return Response(DependentsSerializer.represent(row))
+        return Response(lineage_serializers.TableDependentsSerializer.represent(row))
+
+
+class LineageViewSet(ManagementViewSet):
+    resource = "TableLineage"
+    query_classes = {"retrieve": lineage_serializers.LineageQuery}
+
+    @extend_schema(responses=lineage_serializers.LineageSerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the graph of sources and dependents of a table or view.
+
+        A path ends at an object that the caller may not browse: it is neither named nor counted.
+        """
+        graph = lineage.lineage_of(actor=self.principal, table=self.identifier, **self.query())
+        return Response(lineage_serializers.LineageSerializer.represent(graph))

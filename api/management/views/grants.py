@@ -12,7 +12,7 @@ from api.management.serializers import access as s
 from api.management.viewsets import ManagementViewSet
 from catalog.access import On
 from catalog.privileges import parse
-from catalog.services.access import grants
+from catalog.services.access import grants, withdrawal
 
 
 class _ObjectViewSet(ManagementViewSet):
@@ -26,7 +26,7 @@ class _ObjectViewSet(ManagementViewSet):
 class NamespaceGrantViewSet(_ObjectViewSet):
     results_field = "grants"
     resource = "NamespaceGrant"
-    query_classes = {"destroy": s.GranteeQuery}
+    query_classes = {"list": s.GrantQuery, "destroy": s.GranteeQuery}
 
     @extend_schema(responses=s.GrantSerializer(many=True))
     def list(self, request: Request, id: str) -> Response:
@@ -34,9 +34,8 @@ class NamespaceGrantViewSet(_ObjectViewSet):
 
         The grants on the object itself, without those that it inherits.
         """
-        return self.page(
-            partial(grants.list_grants, actor=self.principal, on=self.on), s.GrantSerializer
-        )
+        rows = partial(grants.list_grants, actor=self.principal, on=self.on, **self.query())
+        return self.page(rows, s.GrantSerializer)
 
     @extend_schema(request=s.SetGrantSerializer, responses=s.GrantedSerializer)
     def update(self, request: Request, id: str) -> Response:
@@ -45,19 +44,24 @@ class NamespaceGrantViewSet(_ObjectViewSet):
         The principal is granted exactly these privileges on the object and everything below it.
         """
         body = self.read_body(s.SetGrantSerializer)
-        privileges = grants.set_grant(
+        change = grants.set_grant(
             actor=self.principal,
             on=self.on,
             principal=body["principal"],
             privileges=parse(body["privileges"]),
         )
-        granted = {"principal": body["principal"], "privileges": privileges}
+        granted = {
+            "principal": body["principal"],
+            "privileges": change.privileges,
+            "remaining": withdrawal.after_grant(self.principal, change),
+        }
         return Response(s.GrantedSerializer.represent(granted))
 
     def destroy(self, request: Request, id: str) -> Response:
         """Delete a direct grant.
 
-        Privileges of the principal from other sources remain.
+        Privileges of the principal from other sources remain. To learn how long clients keep access with
+        credentials that they hold, set the grant to no privileges instead.
         """
         principal = self.query()["principal"]
         grants.set_grant(

@@ -12,8 +12,10 @@ from api.management.serializers.base import PageQuery
 from api.management.viewsets import ManagementViewSet
 from catalog import maintenance_actions
 from catalog.errors import JobNotFound
+from catalog.models import JobEvent
 from catalog.services.maintenance import job_control
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance.requests.arguments import Overrides
 
 
 class MaintenanceViewSet(ManagementViewSet):
@@ -32,6 +34,11 @@ class MaintenanceViewSet(ManagementViewSet):
             kind=maintenance_actions.require(body["kind"]).key,
             is_dry_run=body["dry_run"],
             indexes=body["indexes"],
+            overrides=Overrides(
+                engine_profile=body["engine_profile"],
+                strategy=body["strategy"],
+                sort_order=body["sort_order"],
+            ),
         )
         row = job_control.find_job(actor=self.principal, job=job.pk)
         return Response(s.JobSerializer.represent(row), status=202)
@@ -60,9 +67,16 @@ class JobViewSet(ManagementViewSet):
 
     @extend_schema(responses=s.JobWithLogSerializer)
     def retrieve(self, request: Request, job: str) -> Response:
-        """Get a job with its parameters, its result, and a page of its log."""
+        """Get a job with its parameters, its result, and a page of its log.
+
+        These require `read` on the table; `browse` is enough for status and progress.
+        """
+        query = self.query()
         row = job_control.find_job(actor=self.principal, job=self._job)
-        log, token = job_control.list_events(actor=self.principal, job=row, **self.query())
+        events: tuple[list[JobEvent], str | None] = ([], None)
+        if row.has_details:
+            events = job_control.list_events(actor=self.principal, job=row, **query)
+        log, token = events
         return Response(s.JobWithLogSerializer.represent(row, log=log, next_page_token=token))
 
     @extend_schema(request=None, responses=s.JobSerializer)

@@ -1,4 +1,4 @@
-"""Principals, members of groups, and API keys."""
+"""Principals, members of groups, API keys, and the sign-on of the command line."""
 
 from datetime import timedelta
 from functools import partial
@@ -11,7 +11,11 @@ from rest_framework.response import Response
 from api.management.serializers import access as s
 from api.management.viewsets import ManagementViewSet
 from catalog import identifiers
-from catalog.services.access import api_keys, principals
+from catalog.services.access import api_keys, principals, sign_on
+from catalog.services.audit.issued_credentials import remaining_access
+
+_SIGN_ON_SECONDS = 300
+"""How long caches may keep the sign-on document."""
 
 
 class PrincipalViewSet(ManagementViewSet):
@@ -61,6 +65,23 @@ class PrincipalViewSet(ManagementViewSet):
         body = self.read_body(s.UpdatePrincipalSerializer)
         row = principals.update_principal(actor=self.principal, name=principal, **body)
         return Response(s.PrincipalSerializer.represent(row))
+
+
+class MembersViewSet(ManagementViewSet):
+    results_field = "principals"
+    resource = "Member"
+    query_classes = {"list": s.MemberQuery}
+
+    @extend_schema(responses=s.PrincipalSerializer(many=True))
+    def list(self, request: Request, principal: str) -> Response:
+        """List the members of a group by name.
+
+        For administrators.
+        """
+        rows = partial(
+            principals.list_members, actor=self.principal, group=principal, **self.query()
+        )
+        return self.page(rows, s.PrincipalSerializer)
 
 
 class MemberViewSet(ManagementViewSet):
@@ -144,7 +165,7 @@ class KeyViewSet(ManagementViewSet):
         )
         return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
 
-    @extend_schema(request=None, responses=s.KeySerializer)
+    @extend_schema(request=None, responses=s.RevokedKeySerializer)
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, key: str) -> Response:
         """Revoke an API key at once.
@@ -154,4 +175,27 @@ class KeyViewSet(ManagementViewSet):
         row = api_keys.find_api_key(actor=self.principal, name=key)
         api_keys.revoke_api_key(actor=self.principal, key=row)
         row.refresh_from_db(fields=["revoked_at"])
-        return Response(s.KeySerializer.represent(row))
+        remaining = remaining_access(row.principal.name, actor=self.principal)
+        return Response(s.RevokedKeySerializer.represent(row, remaining=remaining))
+
+
+class SignOnViewSet(ManagementViewSet):
+    """The operation that clients send before they have credentials."""
+
+    resource = "SignOn"
+    authentication_classes = []
+    permission_classes = []
+
+    def perform_authentication(self, request: Request) -> None:
+        """Leave the request without a principal."""
+
+    @extend_schema(responses=s.SignOnSerializer)
+    def retrieve(self, request: Request) -> Response:
+        """Get the client with which the command line signs people in.
+
+        Needs no credentials. `device` has the issuer, the public client and the scopes of the device
+        authorization grant (RFC 8628); null: single sign-on is not configured for the command line.
+        """
+        content = s.SignOnSerializer.represent({"device": sign_on.device_client()})
+        headers = {"Cache-Control": f"public, max-age={_SIGN_ON_SECONDS}"}
+        return Response(content, headers=headers)

@@ -26,6 +26,7 @@ from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services.access import api_keys, key_rules
 from catalog.services.access.api_keys import revoke_api_key
+from catalog.services.audit.issued_credentials import remaining_access
 
 _EXPIRES_SOON = timedelta(days=14)
 
@@ -231,7 +232,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, row: ApiKey) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
             revoke_api_key(actor=actor(request), key=row)
-            messages.success(request, f"API key '{row}' was revoked")
+            remaining = remaining_access(row.principal.name, actor=actor(request))
+            messages.success(request, f"API key '{row}' was revoked. {remaining}".rstrip(". "))
             return HttpResponseRedirect(cells.page_url(row))
 
         return self.ask(

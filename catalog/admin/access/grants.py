@@ -2,7 +2,8 @@
 that confirms a loss of privileges."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django import forms
 from django.contrib import messages
@@ -21,14 +22,16 @@ from catalog import access
 from catalog.access import On
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.form_pages import refuse, sent
+from catalog.admin.form_pages import digest_of, refuse, sent
 from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab
 from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
-from catalog.privileges import SINGLE, Privilege, essence, parse
-from catalog.services.access import grants, roles
+from catalog.privileges import SINGLE, Privilege, closure, essence, parse
+from catalog.services.access import grants, roles, withdrawal
 from catalog.services.access.grants import Holder, Loss
+from catalog.services.audit.issued_credentials import remaining_access
+from catalog.writing_systems import labeled
 
 _MEANS = {
     Privilege.BROWSE: "see its name, annotations and owner",
@@ -39,7 +42,8 @@ _MEANS = {
     Privilege.MAINTAIN: "set maintenance policies and run maintenance jobs",
     Privilege.GRANT: "grant and revoke privileges",
 }
-_SHOWN = 20  # changes in a preview or a warning
+_SHOWN = 20
+"""The principals whose changes a preview or a warning shows. Each costs about ten statements."""
 _MAX_DAYS = 3650
 _ROLES = [
     ("", "No role"),
@@ -74,7 +78,7 @@ class GrantForm(forms.Form):
         label="Ends after (days)",
         help_text="Empty: the grant does not end.",
     )
-    confirmed = forms.BooleanField(required=False, widget=forms.HiddenInput())
+    confirmed = forms.CharField(required=False, widget=forms.HiddenInput())
 
     @property
     def chosen(self) -> Privilege:
@@ -105,7 +109,7 @@ def panels(request: HttpRequest, row: Namespace | Table) -> list[Panel]:
 
 
 def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Set a grant. A loss of privileges has to be confirmed."""
+    """Set a grant. A loss of privileges has to be confirmed; only what the user saw is confirmed."""
     principal = word(request, "principal")
     chosen = essence(_present(row, principal)) if not word(request, "remove") else []
     initial = {"principal": principal, "privileges": chosen, "days": _days_left(row, principal)}
@@ -123,18 +127,18 @@ def form(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> H
                 # Services look up by name, and another object may have the name now.
                 missing = TableNotFound if isinstance(row, Table) else NamespaceNotFound
                 raise missing(row.identifier)
-            is_preview = "preview" in request.POST
-            asks = is_preview or not data["confirmed"]
-            effect = _effect(request, row, filled) if asks else []
-            if is_preview:
+            effect = _effect(request, row, filled)
+            if "preview" in request.POST:
                 return _form_page(page, request, row, filled, _preview(effect))
-            losses = [loss for loss in effect if _loses(loss)]
-            if not losses:
+            unseen = (f"{effect.unseen} members", _words(effect.revoked))
+            seen = digest_of([data["principal"], *map(str, effect.losses), *unseen])
+            if not effect.needs_confirmation or data["confirmed"] == seen:
                 return _set(request, row, filled)
             needs_confirmation = True
-            text = _warning(losses)
+            remaining = remaining_access(data["principal"], row, actor=actor(request))
+            text = format_html("{} {}", _warning(effect), remaining)
             confirmed_data = request.POST.copy()
-            confirmed_data["confirmed"] = "1"
+            confirmed_data["confirmed"] = seen
             filled = GrantForm(confirmed_data)
         except CatalogError as error:
             refuse(request, error)
@@ -165,37 +169,67 @@ def _form_page(
 
 def _set(request: HttpRequest, row: Namespace | Table, filled: GrantForm) -> HttpResponseBase:
     data = filled.cleaned_data
-    granted = grants.set_grant(
+    change = grants.set_grant(
         actor=actor(request),
         on=_on(row),
         principal=data["principal"],
         privileges=filled.chosen,
-        expires_at=timezone.now() + timedelta(days=data["days"]) if data["days"] else None,
+        expires_at=_new_end(row, data["principal"], data["days"]),
     )
-    granted_text = ", ".join(essence(granted)) or "no privileges"
-    messages.success(request, f"'{data['principal']}' is granted {granted_text} on '{row}'")
+    granted_text = ", ".join(essence(change.privileges)) or "no privileges"
+    remaining = f". {withdrawal.after_grant(actor(request), change)}"
+    text = f"'{data['principal']}' is granted {granted_text} on '{row}'{remaining}"
+    messages.success(request, text.removesuffix(". "))
     return HttpResponseRedirect(_back(row))
 
 
-def _effect(request: HttpRequest, row: Namespace | Table, filled: GrantForm) -> list[Loss]:
-    """The change of each principal that the grant concerns."""
-    effect, _ = grants.what_if(
+@dataclass(frozen=True)
+class _Effect:
+    """The effect of a grant on the first principals that it concerns, by name."""
+
+    changes: list[Loss]
+    """Of all these principals, also those without a change."""
+    others: int
+    """The number of further members of the group, whose privileges are not examined."""
+    revoked: Privilege
+    """The privileges of the present grant that end."""
+
+    @property
+    def losses(self) -> list[Loss]:
+        return [loss for loss in self.changes if _loses(loss)]
+
+    @property
+    def unseen(self) -> int:
+        """The number of members that may lose privileges without being examined."""
+        return self.others if self.revoked else 0
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return bool(self.losses or self.unseen)
+
+
+def _effect(request: HttpRequest, row: Namespace | Table, filled: GrantForm) -> _Effect:
+    principal = filled.cleaned_data["principal"]
+    changes, token = grants.what_if(
         actor=actor(request),
         on=_on(row),
-        principal=filled.cleaned_data["principal"],
+        principal=principal,
         privileges=filled.chosen,
+        limit=_SHOWN,
     )
-    return effect
+    members = Principal.objects.filter(groups__name=principal)
+    others = 0 if token is None else members.filter(name__gt=token).count()
+    return _Effect(changes, others, _present(row, principal) & ~closure(filled.chosen))
 
 
 def _loses(loss: Loss) -> bool:
     return bool(loss.lost or loss.namespaces or loss.tables)
 
 
-def _preview(effect: list[Loss]) -> SafeString:
+def _preview(effect: _Effect) -> SafeString:
     """The effect of a grant before it is saved."""
-    changed = [loss for loss in effect if loss.before != loss.after or _loses(loss)]
-    if not changed:
+    changed = [loss for loss in effect.changes if loss.before != loss.after or _loses(loss)]
+    if not changed and not effect.others:
         return format_html(
             '<span role="status">{}</span>', "Nobody gains or loses a privilege here."
         )
@@ -203,32 +237,42 @@ def _preview(effect: list[Loss]) -> SafeString:
         "",
         "<li>{}: {} now, {} afterwards</li>",
         (
-            (loss.principal.name, _words(loss.before), _words(loss.after))
-            for loss in changed[:_SHOWN]
+            (labeled(loss.principal.name), _words(loss.before), _words(loss.after))
+            for loss in changed
         ),
     )
-    more = len(changed) - _SHOWN
-    rest = f"and {more} more principals" if more > 0 else ""
+    others = ""
+    if effect.others:
+        others = (
+            f"Of the group, the first {len(effect.changes)} members by name were examined."
+            f" The grant changes for {cells.counted(effect.others, 'more member')} too."
+        )
     return format_html(
-        '<span role="status">Effect, not saved yet:</span><ul>{}</ul>{}', lines, rest
+        '<span role="status">Effect, not saved yet:</span><ul>{}</ul>{}', lines, others
     )
 
 
-def _warning(losses: list[Loss]) -> SafeString:
+def _warning(effect: _Effect) -> SafeString:
     lines = format_html_join(
         "",
-        "<li>{} loses {}; {} namespaces and {} tables are no longer visible</li>",
-        (
-            (loss.principal.name, ", ".join(essence(loss.lost)), loss.namespaces, loss.tables)
-            for loss in losses[:_SHOWN]
-        ),
+        "<li>{} loses {}</li>",
+        ((labeled(loss.principal.name), _lost(loss)) for loss in effect.losses),
     )
-    more = (
-        f"and {len(losses) - _SHOWN} more principals lose privileges"
-        if len(losses) > _SHOWN
-        else ""
-    )
-    return format_html("This change revokes privileges:<ul>{}</ul>{}", lines, more)
+    others = ""
+    if effect.unseen:
+        others = (
+            f"{cells.counted(effect.unseen, 'more member')} of the group, whose other grants were not"
+            f" examined, may lose {_words(effect.revoked)}."
+        )
+    return format_html("This change revokes privileges:<ul>{}</ul>{}", lines, others)
+
+
+def _lost(loss: Loss) -> str:
+    """The privileges that a principal loses here, and the objects that it no longer sees."""
+    counts = [(loss.namespaces, "namespace"), (loss.tables, "table")]
+    hidden = " and ".join(cells.counted(count, noun) for count, noun in counts if count)
+    sight = f"sight of {hidden}" if hidden else ""
+    return ", and ".join(filter(None, [", ".join(essence(loss.lost)), sight]))
 
 
 # --- panels ----------------------------------------------------------------------------------------
@@ -246,7 +290,7 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
         columns=("Principal", "Privileges", "Granted by", "Granted at", "Ends", ""),
         rows=[
             (
-                grant.principal.name,
+                cells.who(grant.principal.name),
                 _words(grant.privileges),
                 cells.who(grant.granted_by),
                 cells.moment(grant.granted_at),
@@ -278,8 +322,9 @@ def _explained(request: HttpRequest, row: Namespace | Table) -> Panel:
     )
 
 
-def _name(holder: Holder) -> str:
-    return holder.principal.name if holder.is_active else f"{holder.principal.name} (inactive)"
+def _name(holder: Holder) -> SafeString:
+    shown = cells.who(holder.principal.name)
+    return shown if holder.is_active else cells.spaced([shown, "(inactive)"])
 
 
 def _why(holder: Holder) -> SafeString:
@@ -317,11 +362,24 @@ def _present(row: Namespace | Table, principal: str) -> Privilege:
     return Privilege(0) if grant is None else grant.privileges
 
 
+def _present_end(row: Namespace | Table, principal: str) -> datetime | None:
+    rows = Grant.objects.valid().on(row).filter(principal__name=principal, expires_at__isnull=False)
+    return rows.values_list("expires_at", flat=True).first() if principal else None
+
+
 def _days_left(row: Namespace | Table, principal: str) -> int | None:
     """Days until the end of the present grant, rounded up; None: it has no end."""
-    rows = Grant.objects.valid().on(row).filter(principal__name=principal, expires_at__isnull=False)
-    ends = rows.values_list("expires_at", flat=True).first() if principal else None
-    return None if ends is None else max((ends - timezone.now()).days + 1, 1)
+    end = _present_end(row, principal)
+    return None if end is None else max((end - timezone.now()).days + 1, 1)
+
+
+def _new_end(row: Namespace | Table, principal: str, days: int | None) -> datetime | None:
+    """The end of a grant. With as many days as the form shows for the present end, that end stays."""
+    if days is None:
+        return None
+    if days == _days_left(row, principal):
+        return _present_end(row, principal)
+    return timezone.now() + timedelta(days=days)
 
 
 def _on(row: Namespace | Table) -> On:

@@ -100,6 +100,7 @@ class RequestForm(forms.Form):
     role = _select(_roles(), initial="reader", label="Access")
     days = _select(_REQUEST_LIFETIMES, initial="90", required=False, label="For")
     reason = forms.CharField(
+        max_length=access_requests.MAX_REASON,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
         help_text="What you need the access for. The people who decide read it.",
     )
@@ -129,7 +130,9 @@ def _page(request: HttpRequest) -> HttpResponseBase:
         "title": "My access and keys",
         "account": actor(request).name,
         "panels": [_keys(request), _sources(request), _owned(request), _requests(request)],
-        "waiting": len(approvals.waiting_for(actor(request)).order_by("-pk")[:PANEL_SIZE]),
+        "waiting": cells.bounded(
+            len(approvals.waiting_for(actor(request)).order_by("-pk")[: PANEL_SIZE + 1]), PANEL_SIZE
+        ),
         "waiting_url": cells.list_url(ApprovalRequest, "waiting=me"),
     }
     return form_pages.render(request, "admin/catalog/my_access.html", context)
@@ -215,9 +218,9 @@ def _sources(request: HttpRequest) -> Panel:
     for grant in listed[:PANEL_SIZE]:
         through = "" if grant.principal.name == principal.name else grant.principal.name
         by = f"granted by {grant.granted_by}" if grant.granted_by else "granted"
-        what = roles.name_of(grant.privileges) or ", ".join(essence(grant.privileges))
+        privileges = roles.name_of(grant.privileges) or ", ".join(essence(grant.privileges))
         end = cells.when(grant.expires_at) if grant.expires_at else "never"
-        rows.append((_object(grant.target), what, by, through, end))
+        rows.append((_object(grant.target), privileges, by, through, end))
     return Panel(
         title="What I may do, and why",
         columns=("On", "Privileges", "Because", "Through group", "Expires"),

@@ -19,6 +19,8 @@ from catalog.admin.paging import PANEL_SIZE
 from catalog.models import Principal, PrincipalKind, PrincipalLevel
 from catalog.privileges import Privilege
 from catalog.services.access import principals
+from catalog.services.audit.issued_credentials import remaining_access
+from catalog.writing_systems import describe, labeled
 
 _KINDS = [
     (PrincipalKind.SERVICE, "service account"),
@@ -115,13 +117,14 @@ class PrincipalAdmin(ReadOnlyAdmin):
         return Page(
             facts=(
                 ("Name", cells.exact(row.name)),
+                *((("Letters", script),) if (script := describe(row.name)) else ()),
                 ("Kind", row.get_kind_display()),
                 ("Access level", _level(row)),
                 ("State", state(row)),
                 ("Description", row.description or cells.NOTHING),
                 ("User", cells.link(row.user)),
                 ("Issuer", cells.code(row.issuer)),
-                ("Subject", cells.code(row.subject)),
+                ("Subject", cells.code(labeled(row.subject))),
                 ("Created", cells.moment(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
             ),
@@ -166,7 +169,8 @@ class PrincipalAdmin(ReadOnlyAdmin):
             row,
             f"Deactivate '{row}'?",
             "Deactivate",
-            text="The principal and its API keys lose access on all servers within five seconds.",
+            text="The principal and its API keys lose access on all servers within five seconds."
+            f" {remaining_access(row.name, actor=actor(request))}",
             danger=True,
             update=lambda _: {"is_active": False},
         )

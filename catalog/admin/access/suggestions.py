@@ -13,6 +13,7 @@ from catalog.admin.paging import word
 from catalog.identifiers import digest
 from catalog.models import Namespace, Principal, PrincipalKind, Table
 from catalog.privileges import Privilege
+from catalog.writing_systems import describe
 
 _MOST = 12
 
@@ -41,7 +42,8 @@ def _view(request: HttpRequest, kind: str) -> HttpResponseBase:
         names = [*_namespaces(request, text), *_tables(request, text)]
     else:
         raise Http404
-    return JsonResponse({"names": names[:_MOST]})
+    notes = {name: f"{script} letters" for name in names if (script := describe(name))}
+    return JsonResponse({"names": names[:_MOST], "notes": notes})
 
 
 def _principals(text: str, only_groups: bool) -> list[str]:

@@ -23,7 +23,7 @@ def tabs(request: HttpRequest, row: Table) -> tuple[Tab, ...]:
     )
     if row.kind == TableKind.VIEW:  # a view has no data, and so no jobs
         return shared
-    return (*shared, Tab("jobs", "Jobs", lambda: _jobs(row)))
+    return (*shared, Tab("jobs", "Jobs", lambda: _jobs(request, row)))
 
 
 def versions(request: HttpRequest, row: Table) -> Panel:
@@ -97,11 +97,12 @@ def _transactions(request: HttpRequest, row: Table) -> Panel:
 
 
 def _events(request: HttpRequest, row: Table) -> Panel:
-    return audit_trail.panel(request, AuditEvent.objects.filter(table_uuid=row.uuid))
+    return audit_trail.panel(request, AuditEvent.objects.filter(table_uuid=row.uuid), table=row)
 
 
-def _jobs(row: Table) -> Panel:
+def _jobs(request: HttpRequest, row: Table) -> Panel:
     return jobs.panel(
+        request,
         row.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
         "No jobs.",
     )

@@ -11,8 +11,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from catalog import access
 from catalog.access import Principal
 from catalog.admin import cells, transaction_links
+from catalog.admin.actor import actor
 from catalog.admin.maintenance import jobs
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.identifiers import digest
@@ -67,7 +69,8 @@ class TransactionAdmin(ReadOnlyAdmin):
     ) -> tuple[QuerySet[Transaction], bool]:
         term = search_term.strip()
         try:
-            return Transaction.objects.filter(pk=uuid.UUID(term)).order_by("-pk"), False
+            rows = Transaction.objects.filter(pk=uuid.UUID(term)).order_by("-pk")
+            return self.only_visible(request, rows), False
         except ValueError:
             pass
         if not term:
@@ -84,9 +87,12 @@ class TransactionAdmin(ReadOnlyAdmin):
                 ("Properties", cells.mapping(row.properties)),
             ),
             panels=(
-                _operations(row),
+                _operations(request, row),
                 jobs.panel(
-                    row.jobs.select_related("table__namespace").order_by("pk")[:_OPERATIONS],
+                    request,
+                    row.jobs.filter(access.visible_tables(actor(request), "table__"))
+                    .select_related("table__namespace")
+                    .order_by("pk")[:_OPERATIONS],
                     "No jobs.",
                     title="Jobs",
                 ),
@@ -134,16 +140,18 @@ def panel(
     )
 
 
-def _operations(row: Transaction) -> Panel:
+def _operations(request: HttpRequest, row: Transaction) -> Panel:
     operations: list[dict[str, Any]] = row.operations[:_OPERATIONS]
-    # A target is a name, not a reference. It links to the table that has this name now.
+    # A target is a name, not a reference. It links to the visible table that has this name now.
     paths = {
         str(operation.get("target", "")): digest(str(operation.get("target", "")).split("."))
         for operation in operations
     }
     tables = {
         table.digest: table
-        for table in Table.objects.present().filter(digest__in=set(paths.values()))
+        for table in Table.objects.present().filter(
+            access.visible_tables(actor(request)), digest__in=set(paths.values())
+        )
     }
     more = len(row.operations) - len(operations)
     return Panel(

@@ -209,7 +209,9 @@ class WebhookAdmin(ReadOnlyAdmin):
             count = webhooks.replay(actor=actor(request), name=row.name)
             if count:
                 messages.success(
-                    request, f"{count:,} dead letters of webhook '{row}' were queued for replay"
+                    request,
+                    f"{cells.counted(count, 'dead letter')} of webhook '{row}'"
+                    f" {'was' if count == 1 else 'were'} queued for replay",
                 )
             else:
                 messages.info(request, f"Webhook '{row}' has no dead letters")

@@ -13,14 +13,20 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from catalog import access
+from catalog.access import Principal
 from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
 from catalog.admin.form_pages import sent
+from catalog.admin.governance import impact
 from catalog.admin.pages import Page, ReadOnlyAdmin, button
-from catalog.models import ApprovalRequest, ApprovalStatus
+from catalog.models import ApprovalRequest, ApprovalStatus, Grant, Namespace, Table
 from catalog.privileges import Privilege, essence
 from catalog.services.governance import access_requests, approvals
+from catalog.services.recovery.purge_operations import PurgeNow
+from catalog.services.tables.namespace_operations import DropNamespace
+from catalog.writing_systems import labeled
 
+_MAX_TABLES = 200
 _COLOURS = {
     ApprovalStatus.PENDING: "warning",
     ApprovalStatus.DONE: "success",
@@ -81,6 +87,34 @@ def _operation(row: ApprovalRequest) -> list[tuple[str, object]]:
         ("Privileges", ", ".join(essence(privileges))),
         ("For", "no end" if days is None else f"{days} days"),
     ]
+
+
+def _impact(principal: Principal, row: ApprovalRequest) -> str:
+    """Sentences about what depends on the tables that the request drops or purges; or empty."""
+    operation = row.operation.get("operation")
+    if operation == DropNamespace.name:
+        namespace = Namespace.objects.named(tuple(row.operation["namespace"])).first()
+        if namespace is None or not access.is_visible(principal, namespace):
+            return ""
+        return impact.of_namespace(principal, namespace)
+    if operation != PurgeNow.name:
+        return ""
+    visible = Table.objects.filter(
+        access.visible_tables(principal), trash__in=row.expected["items"]
+    ).select_related("namespace")
+    return impact.of_tables(principal, list(visible.order_by("pk")[:_MAX_TABLES]))
+
+
+def _present(row: ApprovalRequest) -> str:
+    """The grant of the requester on the object now, as a sentence."""
+    rows = Grant.objects.valid().on(row.subject).filter(principal__name=row.requester)
+    present = rows.first()
+    if present is None:
+        return f"'{row.requester}' has no grant here."
+    end = (
+        f"until {present.expires_at:%Y-%m-%d %H:%M} UTC" if present.expires_at else "without an end"
+    )
+    return f"'{row.requester}' is granted {', '.join(essence(present.privileges))} here, {end}."
 
 
 @admin.register(ApprovalRequest)
@@ -155,6 +189,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
                 ("Requested by", cells.who(row.requester)),
                 ("Reason", row.reason or cells.NOTHING),
                 *_operation(row),
+                *self._impact(request, row),
                 ("Status", self.status_badge(row)),
                 ("Decided by", cells.who(row.decided_by)),
                 ("Decision reason", row.decision_reason or cells.NOTHING),
@@ -164,6 +199,13 @@ class ApprovalAdmin(ReadOnlyAdmin):
                 ("Decided", cells.moment(row.decided_at)),
             )
         )
+
+    def _impact(self, request: HttpRequest, row: ApprovalRequest) -> list[tuple[str, object]]:
+        """While a request is pending: what depends on its target."""
+        if row.status != ApprovalStatus.PENDING:
+            return []
+        text = _impact(actor(request), row)
+        return [("Impact", text)] if text else []
 
     def _subject(self, request: HttpRequest, row: ApprovalRequest) -> list[tuple[str, object]]:
         if row.requester == self._name(request) and _is_for_access(row):
@@ -182,7 +224,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
             request,
             row,
             "Approve",
-            "The action runs at once with the privileges of the requester, if the target has not changed.",
+            "The action runs at once with the privileges of the requester, if the target has not changed."
+            + _impact(actor(request), row),
             lambda row, reason: approvals.approve(
                 actor=actor(request, "catalog.change_table"), request=row.pk, reason=reason
             ),
@@ -226,9 +269,9 @@ class ApprovalAdmin(ReadOnlyAdmin):
         days = row.operation["days"]
         return self.ask(
             request,
-            title=f"Approve: {row}, requested by {row.requester}?",
-            text=f"Reason: {row.reason}. '{row.requester}' gets these privileges in addition to those that it"
-            " holds. You can only grant what you hold yourself.",
+            title=f"Approve: {row}, requested by {labeled(row.requester)}?",
+            text=f"Reason: {row.reason.rstrip('.')}. {_present(row)} The requested privileges are added. You can"
+            " only grant what you hold yourself.",
             submit="Approve",
             form=GrantForm(sent(request), initial={"days": days}),
             call=call,
@@ -252,7 +295,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
         return self.ask(
             request,
-            title=f"{verb}: {row}, requested by {row.requester}?",
+            title=f"{verb}: {row}, requested by {labeled(row.requester)}?",
             text=text,
             submit=verb,
             danger=verb == "Approve",

@@ -219,11 +219,12 @@ def _content(data: dict[str, Any]) -> Content:
 
 
 def _parent_path(request: HttpRequest) -> str:
-    """Path of the namespace whose page links here; empty if there is none."""
+    """Path of the namespace whose page links here; empty if there is none that the user may see."""
     parent = request.GET.get("parent", "")
     if not (parent.isascii() and parent.isdigit() and len(parent) < 19):
         return ""
-    row = Namespace.objects.live().exclude(parent=None).filter(pk=int(parent)).first()
+    rows = Namespace.objects.live().filter(access.visible_namespaces(actor(request)))
+    row = rows.exclude(parent=None).filter(pk=int(parent)).first()
     return "" if row is None else ".".join(row.path)
 
 
@@ -292,7 +293,7 @@ def _history(metadata: dict[str, Any]) -> Panel:
 def _events(request: HttpRequest, row: Function) -> Panel:
     rows = AuditEvent.objects.filter(
         table_uuid=None, action__startswith="function.", target=label(_identifier(row))
-    )
+    ).filter(at__gte=row.created_at)  # earlier ones are of another function of this name
     return audit_trail.panel(request, rows)
 
 

@@ -2,15 +2,14 @@
 
 import json
 from dataclasses import dataclass
-from typing import cast
 
 from django.http import HttpRequest
-from isal import isal_zlib
 
 from catalog.admin import cells
 from catalog.admin.engine import ledger
 from catalog.admin.iceberg import details, schemas, snapshots
 from catalog.admin.iceberg import files as iceberg_files
+from catalog.admin.iceberg import preview as iceberg_preview
 from catalog.admin.pages import Page, Panel, Tab
 from catalog.admin.paging import paginate, query
 from catalog.admin.recovery import protection
@@ -24,9 +23,6 @@ _LONGEST_SQL = 100_000  # characters of the current version
 _LONGEST_OLD_SQL = 20_000
 _REPRESENTATIONS = 20
 _VERSIONS = 10  # of a view on one page
-# The type hints of isal declare the class as an instance.
-_IsalError = cast(type[Exception], isal_zlib.IsalError)
-_UNREADABLE = (_IsalError, OSError, EOFError, ValueError, LookupError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ def read(row: Table) -> Metadata:
         return Metadata({}, "", "The catalog has no metadata of the table or view.")
     try:
         document = lenient.mapping(metadata_files.read_answer(bytes(stored.answer)))
-    except _UNREADABLE as error:
+    except metadata_files.UNREADABLE as error:
         return Metadata(
             {}, stored.metadata_location, f"The stored metadata cannot be read: {error}"
         )
@@ -71,6 +67,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
         tabs=(
             Tab("schema", "Schema", lambda: schemas.schema_tab(request, document, current)),
             Tab("snapshots", "Snapshots", lambda: snapshots.snapshots(request, document)),
+            Tab("preview", "Data", lambda: iceberg_preview.tab(request, row)),
             Tab("files", "Files", lambda: iceberg_files.tab(request, row, document)),
             Tab(
                 "refs",

@@ -1,6 +1,7 @@
 """Materialized views: the list, the page of a view, and the button that refreshes it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import admin, messages
@@ -12,6 +13,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 
 from catalog import access
 from catalog.access import Principal
+from catalog.access.job_details import WITHHELD
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.audit import trail as audit_trail
@@ -73,6 +75,17 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
             return ["table__name", "source__name"]
         return ["table__name"]
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The list; errors only of views that the user may read."""
+        changes = super().get_changelist_instance(request)
+        changes.result_list = list(changes.result_list)
+        views = [row.table_id for row in changes.result_list]
+        readable = access.readable_tables(actor(request), views)
+        for row in changes.result_list:
+            if row.error and row.table_id not in readable:
+                row.error = WITHHELD
+        return changes
+
     @admin.display(description="View")
     def view(self, row: MaterializedView) -> str:
         return str(row)
@@ -112,12 +125,14 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         query = view_queries.from_json(row.definition)
         with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
         is_visible = access.holds(actor(request), Privilege.BROWSE, row.source)
+        if not is_visible:
+            query = replace(query, source=(_HIDDEN,))
         return Page(
             facts=(
                 ("View", cells.link(row.table)),
                 ("Source", named(row.source) if is_visible else cells.muted(_HIDDEN)),
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
-                ("Original query", cells.expandable(row.source_query)),
+                *((("Original query", cells.expandable(row.source_query)),) if is_visible else ()),
                 ("Source version", _shown_version(row)),
                 ("Behind", lag(with_lag)),
                 ("Refresh", _refresh_mode(row)),
@@ -128,7 +143,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
                 ("Created", cells.moment(row.created_at)),
             ),
             tabs=(
-                Tab("jobs", "Refreshes", lambda: _jobs(row)),
+                Tab("jobs", "Refreshes", lambda: _jobs(request, row)),
                 Tab("audit", "Audit events", lambda: _events(request, row)),
             ),
         )
@@ -186,12 +201,15 @@ def lag(row: Any) -> SafeString:
     return cells.lines([cells.badge(count, "warning"), since])
 
 
-def _jobs(row: MaterializedView) -> Panel:
+def _jobs(request: HttpRequest, row: MaterializedView) -> Panel:
     return jobs.panel(
+        request,
         row.table.jobs.select_related("table__namespace").order_by("-pk")[:PANEL_SIZE],
         "No refreshes.",
     )
 
 
 def _events(request: HttpRequest, row: MaterializedView) -> Panel:
-    return audit_trail.panel(request, AuditEvent.objects.filter(table_uuid=row.table.uuid))
+    return audit_trail.panel(
+        request, AuditEvent.objects.filter(table_uuid=row.table.uuid), table=row.table
+    )

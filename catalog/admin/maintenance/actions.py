@@ -13,9 +13,14 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldBooleanSwitchWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
 
-from catalog import access, maintenance_actions
+from catalog import access, layouts, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
@@ -23,14 +28,26 @@ from catalog.admin.form_pages import sent
 from catalog.admin.pages import ReadOnlyAdmin, button
 from catalog.errors import CatalogError, TableNotFound
 from catalog.maintenance_actions import MaintenanceAction
-from catalog.models import Job, Table, TableHealth, TableState
+from catalog.models import Job, Table, TableFormat, TableHealth, TableState
+from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
 from catalog.services.maintenance import measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance.requests import arguments
+from catalog.services.maintenance.requests.arguments import NO_OVERRIDES, Overrides
+from catalog.services.maintenance.scheduling import candidates
 
 MAX_TABLES = 200
 """Maximum number of tables that an action of a list starts jobs for."""
 _SHOWN = 5
+
+
+_STRATEGIES = [
+    ("", "As in the policy"),
+    ("binpack", "Keep the order (binpack)"),
+    ("sort", "Sort"),
+    ("zorder", "Z-order"),
+]
 
 
 class DryRunForm(forms.Form):
@@ -39,6 +56,25 @@ class DryRunForm(forms.Form):
         label="Dry run: show the plan without changing anything",
         widget=UnfoldBooleanSwitchWidget(),
     )
+
+
+class LayoutForm(DryRunForm):
+    """The compaction of an Iceberg table. Empty fields follow the policy."""
+
+    strategy = forms.ChoiceField(
+        required=False,
+        choices=_STRATEGIES,
+        widget=UnfoldAdminSelectWidget(choices=_STRATEGIES),
+        help_text="Order of the rows in the new files.",
+    )
+    sort_order = forms.CharField(
+        required=False,
+        max_length=layouts.MAX_LENGTH,
+        widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        help_text="Columns to sort by, such as country, created_at desc nulls last. A Z-order takes columns"
+        " alone. Empty: as in the policy.",
+    )
+    field_order = ["strategy", "sort_order", "dry_run"]
 
 
 class IndexesForm(DryRunForm):
@@ -67,6 +103,7 @@ def start(
     *,
     is_dry_run: bool,
     indexes: Sequence[str] | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Job:
     """Start a job as the signed-in user. Raises CatalogError, also for a dropped table."""
     return maintenance_scheduler.start(
@@ -75,6 +112,7 @@ def start(
         kind=kind,
         is_dry_run=is_dry_run,
         indexes=indexes,
+        overrides=overrides,
     )
 
 
@@ -111,6 +149,11 @@ def _press(action: MaintenanceAction) -> Callable[..., HttpResponseBase]:
                 action.key,
                 is_dry_run=data["dry_run"],
                 indexes=data.get("indexes") or None,
+                overrides=Overrides(
+                    engine_profile=data.get("engine_profile") or None,
+                    strategy=data.get("strategy") or None,
+                    sort_order=data.get("sort_order") or None,
+                ),
             )
             messages.success(request, started_message(job, row))
             return HttpResponseRedirect(cells.page_url(job))
@@ -133,10 +176,11 @@ def _press(action: MaintenanceAction) -> Callable[..., HttpResponseBase]:
 
 def _form(request: HttpRequest, row: Table, action: MaintenanceAction) -> forms.Form:
     if not action.accepts_indexes:
-        return DryRunForm(sent(request))
+        is_sortable = row.format == TableFormat.ICEBERG and action.key == "compact"
+        return LayoutForm(sent(request)) if is_sortable else DryRunForm(sent(request))
     try:
         principal = _actor_for(request, row)
-        names = maintenance_scheduler.index_names(actor=principal, table=row.identifier)
+        names = arguments.index_names(actor=principal, table=row.identifier)
     except CatalogError:  # starting the job shows the error
         names = []
     return IndexesForm(sent(request), names=names, chosen=request.GET.getlist("index"))
@@ -180,11 +224,11 @@ def menu(offered_actions: Sequence[MaintenanceAction], *, measures: bool = True)
     return {"title": "Maintain", "icon": "build", "items": items}
 
 
-def press_bar(request: HttpRequest, row: Table) -> SafeString | str:
+def press_bar(request: HttpRequest, row: Table, policy: EffectivePolicy) -> SafeString | str:
     """Two buttons for each kind, "now" and "dry run", without a further form."""
     if row.state != TableState.LIVE or not may_maintain(request, row):
         return ""
-    base, obstacles = _base(row), maintenance_scheduler.obstacles(row.format)
+    base, obstacles = _base(row), candidates.obstacles(row.format, policy)
     pressed = [
         {
             "url": f"{base}{action.key}/",
@@ -283,4 +327,4 @@ def start_many(
     for text in refused[:_SHOWN]:
         messages.warning(request, text)
     if len(refused) > _SHOWN:
-        messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
+        messages.warning(request, cells.not_changed(len(refused) - _SHOWN))

@@ -12,13 +12,14 @@ from catalog import maintenance_actions, read_costs
 from catalog.admin import cells, growth, score_charts
 from catalog.admin.maintenance import jobs
 from catalog.admin.maintenance import policies as maintenance_policies
-from catalog.admin.maintenance.actions import press_bar
+from catalog.admin.maintenance.actions import may_maintain, press_bar
 from catalog.admin.pages import Panel
 from catalog.admin.paging import PANEL_SIZE
-from catalog.models import Job, Table, TableHealth, TableState
+from catalog.models import Job, Table, TableFormat, TableHealth, TableState
 from catalog.planning import Statistics
 from catalog.policies import EffectivePolicy
 from catalog.services.maintenance import policies
+from catalog.services.maintenance.layouts import suggestions
 from catalog.services.maintenance.plans import retention
 
 _POINTS = 200  # measurements of a chart
@@ -33,6 +34,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("files", "Files", ""),
     ("small_files", "Small files", "small_ratio"),
     ("bytes", "Size", ""),
+    ("unsorted_files", "Unsorted files", "sort_order"),
     ("rewrite_files", "Files to compact", ""),
     ("rewritten_files", "Files after compaction", ""),
     ("rewrite_bytes", "Bytes to rewrite", ""),
@@ -120,19 +122,22 @@ def tab(request: HttpRequest, row: Table) -> list[Panel]:
     holding = policies.effective_policy(row)
     links = maintenance_policies.sources(row.namespace.identifier, row)
     return [
-        _health(request, row, series),
+        _health(request, row, series, holding),
         *([_costs(newest)] if newest is not None and is_measured(newest) else []),
         *([_plan(newest, holding)] if newest is not None and is_measured(newest) else []),
+        *_suggested_order(request, row, newest),
         *([_retention(row, holding)] if newest is not None and is_measured(newest) else []),
-        _last_jobs(row),
+        _last_jobs(request, row),
         maintenance_policies.panel(holding, links, row.format),
     ]
 
 
-def _health(request: HttpRequest, row: Table, series: Sequence[TableHealth]) -> Panel:
+def _health(
+    request: HttpRequest, row: Table, series: Sequence[TableHealth], policy: EffectivePolicy
+) -> Panel:
     newest = series[-1] if series else None
     measured = [(point.measured_at, point.score) for point in series if is_measured(point)]
-    lead: list[object] = [press_bar(request, row)]
+    lead: list[object] = [press_bar(request, row, policy)]
     if newest is not None:
         when = cells.spaced([cells.muted("measured"), cells.moment(newest.measured_at)])
         lead.append(format_html('<p class="m-say">{} {}</p>', score(newest), when))
@@ -208,7 +213,7 @@ def _costs(newest: TableHealth) -> Panel:
     use = (
         "It is not known yet how often the table is read."
         if reads is None
-        else f"{reads:,} reads a day in the last week. Points of a table with fewer than"
+        else f"{cells.counted(reads, 'read')} a day in the last week. Points of a table with fewer than"
         f" {read_costs.FULL_READS} count less."
     )
     return Panel(
@@ -255,6 +260,36 @@ def _plan(newest: TableHealth, policy: EffectivePolicy) -> Panel:
     )
 
 
+def _suggested_order(request: HttpRequest, row: Table, newest: TableHealth | None) -> list[Panel]:
+    """A sort order for an Iceberg table, if reported scans suggest one."""
+    if row.format != TableFormat.ICEBERG or newest is None or not may_maintain(request, row):
+        return []
+    suggestion = suggestions.suggest(row, int(newest.statistics.get("files", 0)))
+    if suggestion is None:
+        return []
+    filtered = ", ".join(
+        f"{column} ({number:,})" for column, number in sorted(suggestion.filtered.items())
+    )
+    return [
+        Panel(
+            title="Suggested sort order",
+            columns=("Strategy", "Columns", "Scans that filter by", "Files skipped", "Expected"),
+            rows=[
+                (
+                    str(suggestion.layout.strategy),
+                    cells.code(suggestion.layout.text),
+                    filtered,
+                    f"{suggestion.skipped:.0%}",
+                    f"at least {suggestion.expected:.0%}",
+                )
+            ],
+            empty="",
+            note=f"From the last {suggestion.scans:,} scans that engines have reported. Set strategy and"
+            " sort order in the policy to apply it.",
+        )
+    ]
+
+
 def _retention(row: Table, policy: EffectivePolicy) -> Panel:
     versions = retention.explain(row, policy, PANEL_SIZE)
     return Panel(
@@ -271,7 +306,7 @@ def _retention(row: Table, policy: EffectivePolicy) -> Panel:
             for version in versions
         ],
         empty="The table has no versions.",
-        note=f"The newest {len(versions):,} versions. A clean-up removes those that expire, unless"
+        note=f"The newest {cells.counted(len(versions), 'version')}. A clean-up removes those that expire, unless"
         " other tables refer to their files.",
     )
 
@@ -285,9 +320,10 @@ def _mode(planned: Mapping[str, Any]) -> SafeString:
     return cells.badge(mode.replace("_", " "), "success" if mode == "on" else "plain")
 
 
-def _last_jobs(row: Table) -> Panel:
+def _last_jobs(request: HttpRequest, row: Table) -> Panel:
     rows = Job.objects.filter(table=row, kind__in=maintenance_actions.keys())
     return jobs.panel(
+        request,
         rows.select_related("table__namespace").order_by("-pk")[: PANEL_SIZE // 2],
         "No maintenance jobs. Start a dry run to see what a job would do.",
         title="Recent maintenance jobs",

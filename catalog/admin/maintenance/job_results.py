@@ -27,7 +27,7 @@ _ORDER = (
     *("old_versions", "orphans", "indexes", "stale_indexes", "unindexed_rows"),
     *("segments", "index_bytes"),
 )
-_FIGURES = ("before", "after", "plan", "planned")
+_FIGURES = ("before", "after", "plan", "planned", "layout")
 
 
 # --- live --------------------------------------------------------------------------------------
@@ -35,7 +35,9 @@ _FIGURES = ("before", "after", "plan", "planned")
 
 def live(row: Job, status: object, progress: object) -> SafeString:
     """Progress of a job. The page polls this while the job is active, and then reloads."""
-    last = row.events.order_by("-pk").values_list("message", flat=True).first()
+    last = None
+    if row.has_details:
+        last = row.events.order_by("-pk").values_list("message", flat=True).first()
     return render_to_string(
         "admin/catalog/job_progress.html",
         {
@@ -85,6 +87,9 @@ def _lasted(row: Job) -> str:
 
 
 def panels(request: HttpRequest, row: Job) -> list[Panel]:
+    if not row.has_details:
+        text = "Result and log are shown to users who may read the table."
+        return [*_stages(row), Panel((), (), text, title="Log")]
     return [
         *_stages(row),
         *_figures(row),
@@ -99,6 +104,8 @@ def engine(row: Job) -> SafeString | str:
     if not row.engine:
         return cells.NOTHING
     lines: list[object] = [Engine(row.engine).label]
+    if row.engine == Engine.SPARK and row.engine_profile:
+        lines.append(f"engine profile '{row.engine_profile}'")
     if row.engine_reason:
         lines.append(cells.muted(row.engine_reason))
     if row.spark_ui.startswith(("http://", "https://")):
@@ -137,6 +144,17 @@ def _stages(row: Job) -> list[Panel]:
 def parameters(row: Job) -> SafeString:
     """Parameters of the job without the policy, which has its own panel."""
     return cells.mapping({key: text for key, text in row.parameters.items() if key != "policy"})
+
+
+def layout(row: Job) -> str | SafeString:
+    """The order of rows that a compaction of an Iceberg table gives the new files."""
+    result = row.result if isinstance(row.result, dict) else {}
+    facts = result.get("layout")
+    if not isinstance(facts, Mapping):
+        return cells.NOTHING
+    strategy, columns = facts.get("strategy", ""), facts.get("sort_order", "")
+    text = f"{strategy} by {columns}" if columns else str(strategy)
+    return cells.clipped(f"{text} ({facts['files']})" if facts.get("files") else text)
 
 
 def outcome(row: Job) -> SafeString | str:

@@ -27,6 +27,7 @@ from catalog.identifiers import DEFAULT_DELIMITER, digest
 from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus, job_kinds
 from catalog.privileges import Privilege
 from catalog.services.engine.transactions import SetStatus, alter_transaction
+from catalog.services.maintenance.requests.arguments import Overrides
 
 SEARCHED = 200_000
 """Number of the newest jobs that a search without an index scans."""
@@ -172,16 +173,23 @@ class JobAdmin(ReadOnlyAdmin):
             return ["retry"]
         return ["run"] if row.is_dry_run else []
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The list, without the details of jobs of tables that the user may not read."""
+        changes = super().get_changelist_instance(request)
+        changes.result_list = access.limit_jobs(actor(request), list(changes.result_list))
+        return changes
+
     def page(self, request: HttpRequest, row: Job) -> Page:
-        is_read = access.readable_tables(actor(request), [row.table_id])
+        (row,) = access.limit_jobs(actor(request), [row])
         return Page(
             facts=(
                 ("Kind", row.label),
                 ("Table", cells.link(row.table)),
-                *((("Location", cells.code(row.table.location)),) if is_read else ()),
+                *((("Location", cells.code(row.table.location)),) if row.has_details else ()),
                 ("Transaction", transaction_links.link(request, row.transaction)),
                 ("Progress", job_results.live_fact(row, status(row), progress(row))),
                 ("Engine", job_results.engine(row)),
+                *((("Layout", job_results.layout(row)),) if row.kind == "compact" else ()),
                 ("Dry run", "yes, without changes" if row.is_dry_run else "no"),
                 ("Parameters", job_results.parameters(row)),
                 ("Requested by", cells.who(row.transaction.actor if row.transaction else "")),
@@ -211,6 +219,7 @@ class JobAdmin(ReadOnlyAdmin):
         row = self.find(request, object_id)
         if row is None:
             raise Http404
+        (row,) = access.limit_jobs(actor(request), [row])
         return HttpResponse(job_results.live(row, status(row), progress(row)))
 
     # -- actions
@@ -263,6 +272,7 @@ class JobAdmin(ReadOnlyAdmin):
                 row.kind,
                 is_dry_run=False,
                 indexes=row.parameters.get("indexes"),
+                overrides=Overrides(**row.parameters.get("overrides") or {}),
             ),
         )
 
@@ -325,7 +335,8 @@ def progress(row: Job) -> SafeString | str:
     return f"{row.progress:,} {unit}" if row.progress else cells.NOTHING
 
 
-def panel(rows: Iterable[Job], empty: str, *, title: str = "") -> Panel:
+def panel(request: HttpRequest, rows: Iterable[Job], empty: str, *, title: str = "") -> Panel:
+    """The jobs as a panel, without the details of those of tables that the user may not read."""
     return Panel(
         title=title,
         columns=("Job", "Table", "Status", "Progress", "Created", "Error"),
@@ -338,7 +349,7 @@ def panel(rows: Iterable[Job], empty: str, *, title: str = "") -> Panel:
                 cells.moment(row.created_at),
                 cells.code(row.error),
             )
-            for row in rows
+            for row in access.limit_jobs(actor(request), list(rows))
         ],
         empty=empty,
     )

@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from catalog import maintenance_actions
+from catalog import layouts, maintenance_actions
 from catalog.admin import cells, units
 from catalog.admin.actor import actor
 from catalog.admin.form_pages import refuse, sent
@@ -19,12 +19,20 @@ from catalog.admin.pages import Panel, ReadOnlyAdmin
 from catalog.errors import CatalogError, InvalidInput, NamespaceNotFound, TableNotFound
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table, TableState
-from catalog.policies import EffectivePolicy, Rule, Unit, Value, effective, rules_by_name
+from catalog.policies import ENGINES, EffectivePolicy, Rule, Unit, Value, effective, rules_by_name
 from catalog.policies import rules as all_rules
 from catalog.services.maintenance import policies
+from catalog.services.maintenance.engine_profiles import profiles
 
 _GENERAL = "Time windows and limits"
-_LONGEST = 40
+_LONGEST = {Unit.SORT_ORDER: layouts.MAX_LENGTH, Unit.ENGINE_PROFILE: 100}
+_LONGEST_OTHER = 40
+_CHOICES: Mapping[Unit, Callable[[], Sequence[str]]] = {
+    Unit.ENGINE: lambda: ENGINES,
+    Unit.ENGINE_PROFILE: profiles.usable_names,
+    Unit.STRATEGY: lambda: [str(strategy) for strategy in layouts.Strategy],
+}
+"""Units whose values are selected from a list."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class RuleField(forms.CharField):
     def __init__(self, rule: Rule, **options: Any) -> None:
         super().__init__(
             required=False,
-            max_length=_LONGEST,
+            max_length=_LONGEST.get(rule.unit, _LONGEST_OTHER),
             label=units.label(rule),
             help_text=rule.help,
             **options,
@@ -91,7 +99,8 @@ class PolicyForm(forms.Form):
         super().__init__(data)
         for rule in subject.rules:
             above = units.show(rule, subject.inherited[rule.name])
-            field = RuleField(rule, widget=_widget(rule, above))
+            own = subject.own.get(rule.name)
+            field = RuleField(rule, widget=_widget(rule, above, own))
             if rule.name in subject.own:
                 value = subject.own[rule.name]
                 field.initial = str(value) if rule.unit is Unit.MODE else units.show(rule, value)
@@ -102,12 +111,18 @@ class PolicyForm(forms.Form):
         return {name: value for name, value in self.cleaned_data.items() if value is not None}
 
 
-def _widget(rule: Rule, above: str) -> Any:
+def _widget(rule: Rule, above: str, own: Any) -> Any:
     # The help text and the effective value are in the same row of the page.
     attrs = {"aria-describedby": f"help_{rule.name} effective_{rule.name}"}
     if rule.unit is Unit.MODE:
         modes = [(str(mode), text) for mode, text in units.MODE_TEXTS.items()]
         choices = [("", f"Inherit ({above.lower()})"), *modes]
+        return UnfoldAdminSelectWidget(attrs=attrs, choices=choices)
+    if rule.unit in _CHOICES:
+        names = list(_CHOICES[rule.unit]())
+        # A profile that no worker can use stays selected, so that saving does not change it.
+        names += [str(own)] if own is not None and own not in names else []
+        choices = [("", f"Inherit ({above})"), *((name, name) for name in names)]
         return UnfoldAdminSelectWidget(attrs=attrs, choices=choices)
     return UnfoldAdminTextInputWidget(
         attrs={**attrs, "placeholder": f"inherited: {above}", "autocomplete": "off"}

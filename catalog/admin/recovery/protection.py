@@ -31,12 +31,29 @@ RETENTION = Rule(
 )
 
 
+_PROTECT, _REMOVE = "protect", "remove"
+
+
 class ReasonForm(forms.Form):
     reason = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
         help_text="Shown to the approver if the action requires approval. Optional.",
     )
+
+
+class ProtectionForm(forms.Form):
+    """The confirmed change, which another user, or a second click, may have made meanwhile."""
+
+    change = forms.ChoiceField(
+        required=False,
+        choices=[(_PROTECT, _PROTECT), (_REMOVE, _REMOVE)],
+        widget=forms.HiddenInput(),
+    )
+
+
+class RemovalForm(ProtectionForm, ReasonForm):
+    """The removal of a namespace's protection, which may require approval."""
 
 
 class RulesForm(forms.Form):
@@ -86,7 +103,9 @@ def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -
     """Show the form that protects a namespace or table, or removes its protection."""
     is_namespace = isinstance(row, Namespace)
     kind = "namespace" if isinstance(row, Namespace) else row.kind
-    protects = not row.is_protected
+    confirmed = request.POST.get("change")
+    protects = confirmed == _PROTECT if confirmed in {_PROTECT, _REMOVE} else not row.is_protected
+    form = RemovalForm if is_namespace and not protects else ProtectionForm
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
         asking = actor(request, "catalog.change_table")
@@ -116,7 +135,7 @@ def protect(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -
         else f"Users who may manage the {kind} can then drop it.",
         submit="Protect" if protects else "Remove protection",
         danger=not protects,
-        form=ReasonForm(sent(request)) if is_namespace and not protects else None,
+        form=form(sent(request), initial={"change": _PROTECT if protects else _REMOVE}),
         call=call,
         original=row,
     )

@@ -187,7 +187,8 @@ class TrashAdmin(ReadOnlyAdmin):
         else:
             asking = actor(request, "catalog.change_table")
             _, spaces, tables = recovery_undrop.count_contents(actor=asking, item=row.pk)
-            facts.append(("Contents", f"{spaces - 1:,} namespaces, {tables:,} tables and views"))
+            of_tables = f"{tables:,} {'table or view' if tables == 1 else 'tables and views'}"
+            facts.append(("Contents", f"{cells.counted(spaces - 1, 'namespace')}, {of_tables}"))
         return Page(facts=facts)
 
     # -- actions

@@ -1,4 +1,4 @@
-"""The search page, and the results of the command bar (Ctrl-K)."""
+"""The search page, and the objects that the command bar (Ctrl-K) finds."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,6 +26,7 @@ from catalog.services.search.search import Result
 NAME = "admin:catalog_search"
 _PERMISSION = "catalog.view_table"
 _IN_BAR = 10
+_COLUMNS_IN_BAR = 5
 _ICONS = {"namespace": "account_tree", "table": "table", "view": "table_eye"}
 _EXAMPLES: Sequence[tuple[str, str]] = (
     (
@@ -60,36 +61,31 @@ def url(text: str = "") -> str:
 
 
 def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
-    """Results of the command bar while the user types.
-
-    An object with exactly this name is found at once, other objects once they are indexed.
-    """
-    principal = actor(request, _PERMISSION)
+    """Objects for the command bar, each followed by its columns that match. They are indexed first."""
     try:
-        page = search.search(actor=principal, text=text, limit=_IN_BAR)
+        page = search.search(actor=actor(request, _PERMISSION), text=text, limit=_IN_BAR)
     except CatalogError:
         return []
-    results = [*_named(principal, text)]
-    links = {result.link for result in results}
-    results += [
-        SearchResult(
-            title=label(result.identifier),
-            description=" · ".join(
-                [_kind(result), *(_plain(match) for match in result.matches[:1])]
-            ),
-            link=_page(result),
-            icon=_ICONS[result.kind],
-        )
-        for result in page.results
-        if _page(result) not in links
-    ]
+    results: list[SearchResult] = []
+    columns = 0
+    for result in page.results:
+        name, link = label(result.identifier), _page(result)
+        others = [match for match in result.matches if match.field != "column"]
+        description = " · ".join([_kind(result), *(_plain(match) for match in others[:1])])
+        results.append(SearchResult(name, description, link, _ICONS[result.kind]))
+        for match in result.matches:
+            if match.field == "column" and columns < _COLUMNS_IN_BAR:
+                columns += 1
+                title, schema = _plain(match), f"{link}?tab=schema"
+                results.append(SearchResult(title, f"column of {name}", schema, "view_column"))
     if page.next_page:
         results.append(SearchResult("More results", f"for {text}", url(text), "search"))
     return results
 
 
-def _named(principal: Principal, text: str) -> Iterable[SearchResult]:
-    name = digest(text.replace("\x00", "").split("."))
+def named(principal: Principal, text: str) -> Iterable[SearchResult]:
+    """The table, view or namespace with exactly this name, which may not be indexed yet."""
+    name = digest(text.split("."))
     for table in Table.objects.present().filter(visible_tables(principal), digest=name):
         yield SearchResult(text, f"{table.format} {table.kind}", cells.page_url(table), "table")
     for row in Namespace.objects.live().filter(visible_namespaces(principal), digest=name):

@@ -72,6 +72,11 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             ("Versions", "layers", None, totals["versions"]),
         ]
         context["is_empty"] = not totals["tables"].number and not totals["views"].number
+    else:
+        namespaces = Namespace.objects.live().filter(access.visible_namespaces(principal))
+        tables = Table.objects.present().filter(access.visible_tables(principal))
+        # Everybody sees the root.
+        context["sees_nothing"] = not (namespaces.exclude(parent=None).exists() or tables.exists())
     context["needs"] = overview.needs(request)
     context["changes"] = overview.changes(request)
     context["health"] = overview.health_summary(request)
@@ -88,6 +93,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if may_see(request, Job):
         visible = access.visible_tables(principal, "table__")
         context["active_jobs"] = jobs.panel(
+            request,
             Job.objects.filter(visible, status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
             .select_related("table__namespace")
             .order_by("created_at")[:_NEWEST],
@@ -96,6 +102,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         )
         newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
         context["failed_jobs"] = jobs.panel(
+            request,
             Job.objects.filter(visible, status=JobStatus.FAILED, pk__gt=newest_job - _MAX_JOBS)
             .select_related("table__namespace")
             .order_by("-pk")[:_NEWEST],

@@ -7,10 +7,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import Resolver404, resolve, reverse
 
+from catalog import access
 from catalog.admin import cells, contacts, form_pages
 from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.models import Namespace, Table
+from catalog.privileges import Privilege
 
 _START = "/admin/"
 
@@ -28,6 +30,7 @@ def permission_denied(
     if target is not None:
         context["target"] = str(target)
         context["target_url"] = cells.page_url(target)
+        context["request_url"] = contacts.request_url(target)
     return _page(request, context, target, 403)
 
 
@@ -59,7 +62,11 @@ def _page(
         # Without the sidebar, which takes statements: anybody may request such a URL.
         context["url"] = reverse("admin:index")
         return render(request, "admin/catalog/plain_error.html", context, status=status)
-    context["contacts"] = contacts.administrators() if target is None else contacts.of(target)
+    # Users who hold privileges only below a namespace do not see its owner.
+    is_browsed = target is not None and access.holds(actor(request), Privilege.BROWSE, target)
+    context["contacts"] = (
+        contacts.of(target) if target is not None and is_browsed else contacts.administrators()
+    )
     return form_pages.render(request, "admin/catalog/error.html", context, status)
 
 

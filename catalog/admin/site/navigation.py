@@ -1,5 +1,8 @@
-"""The sidebar, the icon of the site, and the search of the command bar (Ctrl-K)."""
+"""The sidebar, and the icon of the site."""
 
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
@@ -9,16 +12,17 @@ from django.db.models import Model
 from django.http import HttpRequest
 from django.urls import reverse
 from django_celery_beat.models import PeriodicTask
-from unfold.dataclasses import SearchResult
 
 from catalog import models
 from catalog.admin.audit import history
 from catalog.admin.cells import list_url
-from catalog.admin.search import search as search_search
+from catalog.admin.search import search
+from catalog.admin.site import glossary
 from catalog.models import (
     ApiKey,
     ApprovalRequest,
     AuditEvent,
+    EngineProfile,
     Function,
     Job,
     LabelDefinition,
@@ -42,6 +46,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, type[Model]], ...]], ...] = (
             ("Functions", "function", Function),
             ("Labels", "label", LabelDefinition),
             ("Storage profiles", "storage", StorageProfile),
+            ("Engine profiles", "memory", EngineProfile),
             ("Trash", "delete", TrashItem),
         ),
     ),
@@ -80,35 +85,39 @@ def sign(_request: HttpRequest) -> str:
     return "data:image/svg+xml," + quote(_ICON)
 
 
+def pages(request: HttpRequest) -> Iterator[tuple[str, str, str, str]]:
+    """The pages of the sidebar that the user may see: title, icon, URL and group."""
+    yield "Overview", "ac_unit", reverse("admin:index"), ""
+    yield "Search", "search", search.url(), ""
+    yield "My access and keys", "vpn_key", reverse("my-access"), ""
+    for group, entries in _GROUPS:
+        for name, icon, model in entries:
+            if may_see(request, model):
+                yield name, icon, list_url(model), group
+        if group == "Activity" and history.may_see(request):
+            yield "History", "manage_history", history.url(), group
+        if group == "System":
+            yield "Glossary", "help", glossary.url(), group
+
+
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """Groups of the sidebar, with the pages that the user may see."""
-    groups: list[dict[str, Any]] = [
-        {
-            "items": [
-                {"title": "Overview", "icon": "ac_unit", "link": reverse("admin:index")},
-                {"title": "Search", "icon": "search", "link": search_search.url()},
-                {"title": "My access and keys", "icon": "vpn_key", "link": reverse("my-access")},
-            ],
-        }
-    ]
-    for title, entries in _GROUPS:
-        items = [
-            {"title": name, "icon": icon, "link": list_url(model)}
-            for name, icon, model in entries
-            if may_see(request, model)
-        ]
-        if title == "Activity" and history.may_see(request):
-            items.append({"title": "History", "icon": "manage_history", "link": history.url()})
-        if items:
-            groups.append({"title": title, "separator": True, "items": items})
+    groups: list[dict[str, Any]] = []
+    for name, rows in groupby(pages(request), key=itemgetter(3)):
+        items = [{"title": title, "icon": icon, "link": link} for title, icon, link, _ in rows]
+        groups.append(
+            {"title": name, "separator": True, "items": items} if name else {"items": items}
+        )
     return groups
+
+
+def admins() -> Iterator[tuple[type[Model], Any]]:
+    """The models of the sidebar with their admins."""
+    for _, entries in _GROUPS:
+        for _, _, model in entries:
+            yield model, admin.site.get_model_admin(model)
 
 
 def may_see(request: HttpRequest, model: type[Model]) -> bool:
     """True if the user may see the pages of a model."""
     return bool(admin.site.get_model_admin(model).has_view_permission(request))
-
-
-def search(request: HttpRequest, term: str) -> list[SearchResult]:
-    """Search results that the user may see."""
-    return search_search.in_bar(request, term)

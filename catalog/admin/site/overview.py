@@ -36,6 +36,7 @@ from catalog.models import (
 )
 from catalog.models.audit import Outcome
 from catalog.privileges import Privilege
+from catalog.services.events import feed
 from catalog.services.governance import approvals
 from catalog.services.recovery import undrop
 
@@ -127,8 +128,9 @@ def needs(request: HttpRequest) -> list[Need]:
 
 
 def changes(request: HttpRequest) -> Panel:
-    """Recent changes: all of them, or those of the user.
+    """Recent changes: all of them, those of data, or those of the user.
 
+    Users who read everything, but do not manage it, see changes of data, as in the stream of events.
     The audit trail records names, which other objects may have now. So it cannot be filtered by
     what the user may browse.
     """
@@ -139,7 +141,13 @@ def changes(request: HttpRequest) -> Panel:
         rows = rows.filter(actor=principal.name)
     # Log-ins and log-outs are not changes. Only a limited number of events is scanned.
     newest = rows.only("action", "target", "actor", "at").order_by("-pk")[:_MAX_EVENTS]
-    events = [event for event in newest if not event.action.startswith("session.")]
+    sees_access = not sees_all or principal.holds_everywhere(Privilege.MANAGE)
+    events = [
+        event
+        for event in newest
+        if not event.action.startswith("session.")
+        and (sees_access or event.action.startswith(feed.OF_DATA))
+    ]
     # Consecutive commits of a loader are one line.
     runs = [list(run) for _, run in groupby(events, lambda e: (e.action, e.target, e.actor))]
     return Panel(

@@ -1,7 +1,5 @@
 """Storage profiles: the list, the page of a profile, its form, and its tests."""
 
-import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -14,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
-from catalog.admin.form_pages import sent
+from catalog.admin.form_pages import digest_of, sent
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.admin.paging import number
 from catalog.admin.storage import presets, results
@@ -32,10 +30,12 @@ from catalog.services.storage import profile_operations, profile_sizes
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.storage.profile_presets import PRESETS
 from catalog.services.storage.profile_usage import Impact
+from catalog.services.storage.profiles import REMEDY, key_error
 from catalog.storage.configuration import ClientAccess
 
 _NAMESPACES = 50
 """How many bound namespaces the page of a profile shows."""
+_UNREADABLE = cells.badge("unreadable key", "danger")
 _STATIC_WARNING = "Clients that may read one table get the server's own key."
 
 
@@ -118,7 +118,8 @@ class StorageProfileAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Last test")
     def test_cell(self, row: Any) -> SafeString:
-        return results.outcome(row.last_tests[0] if row.last_tests else None, row.version)
+        outcome = results.outcome(row.last_tests[0] if row.last_tests else None, row.version)
+        return cells.spaced([_UNREADABLE, outcome]) if key_error(row) else outcome
 
     @admin.display(description="Clients get")
     def clients_cell(self, row: StorageProfile) -> SafeString | str:
@@ -143,7 +144,7 @@ class StorageProfileAdmin(ReadOnlyAdmin):
                 ("KMS key", cells.exact(row.kms_key)),
                 ("The server uses", IDENTITIES.get(row.identity, row.identity)),
                 ("Key id", cells.exact(row.key_id)),
-                ("Secret", "stored, encrypted" if row.secret is not None else cells.NOTHING),
+                ("Secret", _secret(row)),
                 ("Role", cells.exact(row.role)),
                 ("External ID", cells.exact(row.external_id)),
                 ("Token service", cells.exact(row.sts_endpoint)),
@@ -241,7 +242,7 @@ class StorageProfileAdmin(ReadOnlyAdmin):
             original=row,
             has_preview=True,
             impact=impact,
-            confirmation=_digest(impact.warnings) if impact and needs_confirmation else "",
+            confirmation=digest_of(impact.warnings) if impact and needs_confirmation else "",
             is_secret_lost=impact is not None and form.new_key is not None,
         )
 
@@ -252,7 +253,7 @@ class StorageProfileAdmin(ReadOnlyAdmin):
             actor=actor(request), name=row.name, changes=changes
         )
         # Only what the user has seen is confirmed.
-        is_confirmed = form.cleaned_data["confirm"] == _digest(impact.warnings)
+        is_confirmed = form.cleaned_data["confirm"] == digest_of(impact.warnings)
         if (
             "preview" in request.POST
             or not impact.is_possible
@@ -293,8 +294,11 @@ class StorageProfileAdmin(ReadOnlyAdmin):
         )
 
 
-def _digest(warnings: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(warnings).encode()).hexdigest()[:16]
+def _secret(row: StorageProfile) -> SafeString | str:
+    if row.secret is None:
+        return cells.NOTHING
+    error = key_error(row)
+    return cells.spaced([_UNREADABLE, f"{error}. {REMEDY}"]) if error else "stored, encrypted"
 
 
 def _client_access(row: StorageProfile) -> SafeString | str:

@@ -12,27 +12,25 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from catalog import access
 from catalog.access import Principal
+from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.governance import impact
 from catalog.admin.governance.annotation_actions import LabelForm
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.errors import CatalogError, TableNotFound
-from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
+from catalog.models import Table, TableFormat, TableKind, TableState
 from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations
 from catalog.services.governance.annotations import Changes
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.recovery import undrop
-from catalog.services.storage import file_references
 from catalog.services.tables.table_operations import DropTable
 
 MAX_TABLES = 200
 """Maximum number of tables that an action changes."""
 _SHOWN = 5
-_MAX_DEPENDENTS = 10
-_MAX_SOURCES = 10
 _Change = Callable[[Principal, Table, dict[str, Any]], None]
 
 
@@ -62,7 +60,7 @@ def for_each(
     for text in refused[:_SHOWN]:
         messages.warning(request, text)
     if len(refused) > _SHOWN:
-        messages.warning(request, f"and {len(refused) - _SHOWN} more tables were not changed")
+        messages.warning(request, cells.not_changed(len(refused) - _SHOWN))
 
 
 def _confirm(
@@ -154,38 +152,11 @@ def drop_many(
         participle="dropped",
         change=_drop,
         danger=True,
-        warn=dependents_warning,
+        warn=impact.of_tables,
     )
 
 
 ACTIONS = [label_many, protect_many, drop_many]
-
-
-def dependents_warning(principal: Principal, rows: Sequence[Table], others: int = 0) -> str:
-    """Sentences about the tables that refer to files of tables about to be dropped; or empty.
-
-    ``others`` is the number of further such tables that have dependents.
-    """
-    dependents = file_references.dependents_of(principal, [row.pk for row in rows], _MAX_DEPENDENTS)
-    sentences = [
-        f" Other tables refer to files of '{row}': {dependents[row.pk]}."
-        for row in rows
-        if row.pk in dependents
-    ]
-    if others:
-        sentences.append(f" {others} more tables have dependents.")
-    remark = " These files are kept as long as the references exist."
-    return "".join(sentences) + remark if sentences else ""
-
-
-def namespace_dependents_warning(principal: Principal, namespace: Namespace) -> str:
-    """The same for the tables in a namespace, and below it, that the user may browse."""
-    below = Table.objects.present().filter(namespace__ancestors__contains=[namespace.pk])
-    visible = below.filter(access.visible_tables(principal)).select_related("namespace")
-    sources = file_references.with_dependents(visible).order_by("namespace__path", "name")
-    rows = list(sources[:_MAX_SOURCES])
-    others = sources.count() - _MAX_SOURCES if len(rows) == _MAX_SOURCES else 0
-    return dependents_warning(principal, rows, others)
 
 
 def _label(principal: Principal, row: Table, data: dict[str, Any]) -> None:

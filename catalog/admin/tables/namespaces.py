@@ -6,7 +6,7 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
+from django.db.models import Case, Q, When
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern
@@ -18,13 +18,13 @@ from unfold.widgets import (
 
 from catalog import access
 from catalog.access import Principal
-from catalog.admin import cells
+from catalog.admin import cells, contacts
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, is_administrator
 from catalog.admin.audit import history
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.form_pages import sent
-from catalog.admin.governance import annotation_actions
+from catalog.admin.governance import annotation_actions, impact
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
@@ -33,7 +33,6 @@ from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
 from catalog.admin.storage import namespace_storage
 from catalog.admin.tables import namespace_tree
-from catalog.admin.tables.bulk import namespace_dependents_warning
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
@@ -239,7 +238,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
             title=f"Drop namespace '{row}'?",
             text="A namespace with contents is only dropped with “Cascade”. Dropped objects go to the trash, "
             "and can be undropped until their retention ends."
-            + namespace_dependents_warning(actor(request), row),
+            + impact.of_namespace(actor(request), row),
             submit="Drop",
             danger=True,
             form=DropForm(sent(request)),
@@ -250,8 +249,21 @@ class NamespaceAdmin(ReadOnlyAdmin):
 
 def _traversable_page(request: HttpRequest, row: Namespace) -> Page:
     """Page of a namespace that is visible only because objects below it are: its name and contents."""
+    is_live = row.dropped_at is None
     return Page(
-        facts=[("Path", cells.code(str(row))), ("Parent", cells.link(row.parent))],
+        facts=[
+            ("Path", cells.code(str(row))),
+            ("Parent", cells.link(row.parent)),
+            (
+                "Access",
+                cells.spaced(
+                    [
+                        "You see only those objects in this namespace that you may browse.",
+                        *([cells.anchor(contacts.request_url(row), "Request access")] * is_live),
+                    ]
+                ),
+            ),
+        ],
         tabs=(
             Tab("tables", "Tables and views", lambda: _tables(request, row)),
             Tab("namespaces", "Namespaces", lambda: _children(request, row)),
@@ -264,8 +276,13 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
     principal = actor(request)
     inside = Namespace.objects.live().filter(parent=row, name__gt=after)
     visible = inside.filter(access.visible_namespaces(principal))
+    # Of a namespace that the user may only traverse, only the name and the contents are shown.
+    may_browse = Q(pk__isnull=False) & access.visible_contents(principal, "")
+    browsed = Case(When(may_browse, then=True), default=False)
     children: list[Any] = list(
-        namespace_tree.counted(request, visible).order_by("name")[: PANEL_SIZE + 1]
+        namespace_tree.counted(request, visible.annotate(is_browsed=browsed)).order_by("name")[
+            : PANEL_SIZE + 1
+        ]
     )
     return Panel(
         columns=("Name", "Namespaces", "Tables and views", "Owner", "Created"),
@@ -274,8 +291,8 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
                 cells.link(child, child.name),
                 cells.bounded(child.namespace_count, COUNT_LIMIT),
                 cells.bounded(child.table_count, COUNT_LIMIT),
-                cells.who(child.owner),
-                cells.moment(child.created_at),
+                cells.who(child.owner) if child.is_browsed else cells.NOTHING,
+                cells.moment(child.created_at) if child.is_browsed else cells.NOTHING,
             )
             for child in children[:PANEL_SIZE]
         ],
@@ -324,9 +341,14 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
 
 def _events(request: HttpRequest, row: Namespace) -> Panel:
     # Events of tables have a UUID; excluding them makes the query use the index of the audit trail.
+    # Earlier events are of another namespace of this name, and so are those since its successor.
     rows = AuditEvent.objects.filter(
-        table_uuid=None, action__startswith="namespace.", target=str(row)
+        table_uuid=None, action__startswith="namespace.", target=str(row), at__gte=row.created_at
     )
+    if row.dropped_at is not None:
+        later = Namespace.objects.filter(digest=row.digest, created_at__gt=row.created_at)
+        successor = later.order_by("created_at").first()
+        rows = rows if successor is None else rows.filter(at__lt=successor.created_at)
     is_readable = access.holds(actor(request), Privilege.READ, row)
     return audit_trail.panel(request, rows, hide=None if is_readable else _without_location)
 

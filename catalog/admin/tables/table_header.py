@@ -22,7 +22,7 @@ GROUPS = (
 
 def header(row: Table, shown: ShownAnnotations | None) -> list[object]:
     """The format, kind, state, protection and owner of a table, and its labels if they are loaded."""
-    parts: list[object] = [
+    items: list[object] = [
         cells.badge(row.format, "info"),
         row.kind if row.kind == TableKind.VIEW else "",
         cells.badge(row.state) if row.state != TableState.LIVE else "",
@@ -31,8 +31,8 @@ def header(row: Table, shown: ShownAnnotations | None) -> list[object]:
         cells.spaced([cells.muted("owner"), cells.who(row.owner)]) if row.owner else "",
     ]
     if shown is not None and shown.facts.labels:
-        parts.append(labels(shown.facts.labels))
-    return [part for part in parts if part]
+        items.append(labels(shown.facts.labels))
+    return [item for item in items if item]
 
 
 def tiles(row: Table) -> list[Tile]:

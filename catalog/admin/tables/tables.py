@@ -1,24 +1,27 @@
 """Tables and views: the list, the page of one, and renaming, deregistering and dropping one."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, TextFilter
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from catalog import access
 from catalog.access import Principal
-from catalog.admin import cells
+from catalog.admin import cells, contacts
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.form_pages import sent
-from catalog.admin.governance import annotation_actions
+from catalog.admin.governance import annotation_actions, impact
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.iceberg import tabs as iceberg_tabs
@@ -31,9 +34,16 @@ from catalog.admin.maintenance.policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import word
 from catalog.admin.recovery import protection
-from catalog.admin.tables import bulk, lineage, table_header
-from catalog.admin.tables.bulk import dependents_warning
+from catalog.admin.tables import bulk, lineage, table_header, table_list
 from catalog.admin.tables.list_columns import TableColumns
+from catalog.admin.tables.list_filters import (
+    HealthFilter,
+    LabelFilter,
+    NamespaceFilter,
+    OwnerFilter,
+    StateFilter,
+    split,
+)
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.maintenance_actions import registered
@@ -43,37 +53,6 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg import views as iceberg_views
 from catalog.services.tables.table_operations import DeregisterTable, DropTable, RenameTable
-
-
-class StateFilter(DropdownFilter):  # type: ignore[misc]
-    title = "state"
-    parameter_name = "state"
-    all_option = ["", "Declared and live"]
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [
-            *((state.value, state.label) for state in TableState),
-            ("all", "All, including dropped"),
-        ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Table]) -> QuerySet[Table]:
-        chosen = self.value()
-        if chosen == "all":
-            return queryset
-        if chosen in TableState.values:
-            return queryset.filter(state=chosen)
-        return queryset.exclude(state=TableState.DROPPED)
-
-
-class NamespaceFilter(TextFilter):  # type: ignore[misc]
-    title = "namespace, such as nyc.weather"
-    parameter_name = "in"
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Table]) -> QuerySet[Table]:
-        chosen = (self.value() or "").strip()
-        if not chosen:
-            return queryset
-        return queryset.filter(namespace__digest=digest(split(chosen)))
 
 
 class RenameForm(forms.Form):
@@ -107,23 +86,17 @@ class PurgeForm(forms.Form):
 
 @admin.register(Table)
 class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
-    list_display = [
-        "table",
-        "kind_of",
-        "rows_of",
-        "size_of",
-        "committed",
-        "owned_by",
-        "health_of",
-        "labels_of",
-    ]
     list_display_links = ["table"]
     list_filter = [
         StateFilter,
         ("format", ChoicesDropdownFilter),
         ("kind", ChoicesDropdownFilter),
         NamespaceFilter,
+        OwnerFilter,
+        HealthFilter,
+        LabelFilter,
     ]
+    list_before_template = "admin/catalog/table_list.html"
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
     search_help_text = "Name, full name such as nyc.flights, or location"
@@ -173,10 +146,27 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
     def target(self, row: Table) -> Table:
         return row
 
+    def get_changelist(self, request: HttpRequest, **_: Any) -> type[table_list.TableList]:
+        return table_list.TableList
+
     def get_list_display(self, request: HttpRequest) -> Sequence[str]:
-        # Users who may only browse a table do not see its history.
-        hidden = set() if reads_everything(request) else {"committed"}
-        return [name for name in self.list_display if name not in hidden]
+        return table_list.columns(request)
+
+    def get_sortable_by(self, request: HttpRequest) -> Sequence[str]:
+        return table_list.sortable(request)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponseBase:
+        if redirect := table_list.remembered(request):
+            return redirect
+        if request.GET.get(table_list.EXPORT_PARAMETER) == "csv":
+            if not self.has_view_permission(request):
+                raise PermissionDenied
+            with contextlib.suppress(IncorrectLookupParameters):  # Django's page reports them
+                rows = cast(table_list.TableList, self.get_changelist_instance(request))
+                return table_list.export(rows)
+        return super().changelist_view(request, extra_context)
 
     def has_drop_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.MANAGE, object_id)
@@ -221,11 +211,11 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
         if tab != "schema" and annotation_actions.has_tab(page, tab):
             # This tab shows neither details nor schema.
             return replace(page, header=table_header.header(row, None))
-        shown = for_page(row)
-        page = replace(page, header=table_header.header(row, shown))
+        annotations = for_page(row)
+        page = replace(page, header=table_header.header(row, annotations))
         if tab != "schema" and row.kind == TableKind.TABLE and reads:
             page = replace(page, tiles=table_header.tiles(row))
-        return annotation_actions.with_annotations(page, shown)
+        return annotation_actions.with_annotations(page, annotations)
 
     # -- actions
 
@@ -281,7 +271,8 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Deregister table '{row}'?",
-            text=f"Removes the table from the catalog. Its data is kept at {row.location}.",
+            text=f"Removes the table from the catalog. Its data is kept at {row.location}."
+            + impact.of_deregistration(actor(request), row),
             submit="Deregister",
             danger=True,
             call=call,
@@ -303,7 +294,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
         return self.ask(
             request,
             title=f"Drop {row.kind} '{row}'?",
-            text=_drop_warning(row, has_choice) + dependents_warning(actor(request), [row]),
+            text=_drop_warning(row, has_choice) + impact.of_tables(actor(request), [row]),
             submit="Drop",
             danger=True,
             form=PurgeForm(sent(request)) if has_choice else None,
@@ -322,6 +313,8 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
 
 def _browsed(row: Table) -> Page:
     """Page for users who may not read the table: no location, schema, properties or history."""
+    is_dropped = row.state == TableState.DROPPED
+    request = [] if is_dropped else [cells.anchor(contacts.request_url(row), "Request access")]
     facts: list[tuple[str, object]] = [
         ("Name", cells.code(str(row))),
         ("Namespace", cells.link(row.namespace)),
@@ -330,7 +323,7 @@ def _browsed(row: Table) -> Page:
         ("State", cells.badge(row.state)),
         ("Owner", row.owner or cells.NOTHING),
         ("Created", cells.moment(row.created_at)),
-        ("Access", "You may browse this table, but not read it."),
+        ("Access", cells.spaced([f"You may browse this {row.kind}, but not read it.", *request])),
     ]
     return Page(facts=facts)
 
@@ -372,8 +365,3 @@ def _drop_warning(row: Table, has_choice: bool) -> str:
         f"The table goes to the trash. When its retention ends, a job removes its data at {row.location}."
         " Deregister it to keep the data."
     )
-
-
-def split(text: str) -> tuple[str, ...]:
-    """The parts of a name that is written with dots or with the delimiter of the protocol."""
-    return tuple(text.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in text else "."))

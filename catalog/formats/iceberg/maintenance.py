@@ -32,6 +32,8 @@ class File:
     deleted_rows: int = 0
     has_equality_deletes: bool = False
     """True if enough equality deletes apply to make rewriting the file worthwhile."""
+    is_sorted: bool = True
+    """False if the file does not have the sort order that is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +58,33 @@ class Rewrite:
 
 
 def compaction(
-    files: Iterable[File], *, target: int, small_ratio: float, min_files: int, deleted_ratio: float
+    files: Iterable[File],
+    *,
+    target: int,
+    small_ratio: float,
+    min_files: int,
+    deleted_ratio: float,
+    is_all: bool = False,
 ) -> Rewrite:
     """Estimate the files that Iceberg's bin-packing rewrites, and the files that replace them.
 
     As ``BinPackRewriteFilePlanner`` does: in each partition, files that are too small, too large or
-    have too many deletes, if there are enough of them, or one of them has too many deletes.
+    have too many deletes, if there are enough of them, or one of them has too many deletes. With
+    ``is_all``, as with the option ``rewrite-all``, all files.
     """
     small = count = total = after = 0
     groups: dict[tuple[Any, ...], list[File]] = defaultdict(list)
     for file in files:
         is_small = file.size < small_ratio * target
         small += is_small
-        if is_small or file.size > TOO_LARGE * target or _has_many_deletes(file, deleted_ratio):
+        is_candidate = is_small or file.size > TOO_LARGE * target
+        if is_all or is_candidate or _has_many_deletes(file, deleted_ratio):
             groups[file.group].append(file)
     for members in groups.values():
         size = sum(file.size for file in members)
         enough = len(members) > 1 and (len(members) >= min_files or size > target)
         deletes = any(_has_many_deletes(file, deleted_ratio) for file in members)
-        if not (enough or deletes or size > TOO_LARGE * target):
+        if not (is_all or enough or deletes or size > TOO_LARGE * target):
             continue
         live = sum(file.rows - file.deleted_rows for file in members)
         rows = sum(file.rows for file in members)

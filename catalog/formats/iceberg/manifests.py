@@ -1,7 +1,8 @@
 """Manifest lists and manifests, of any format version (spec: Manifests, Manifest Lists).
 
 PyIceberg's own functions read only the fields of v2, and cache manifests by path for the life of the
-process. This module reads the fields of v3 and caches nothing.
+process. This module reads the fields of v3 and caches nothing itself
+(see ``CheckedIO.manifests``).
 """
 
 import struct
@@ -118,6 +119,10 @@ class CheckedIO(FileIO):
             with self.new_input(location).open() as stream:
                 yield stream.read()
 
+    def manifests(self, listed: Sequence[ManifestFile]) -> Iterator[bytes]:
+        """The content of each of these manifests, as ``contents``. Implementations may cache them."""
+        return self.contents([manifest.manifest_path for manifest in listed])
+
 
 def read_list(io: CheckedIO, location: str) -> list[ManifestFile]:
     """The manifests of a snapshot. Raises the errors of ``read_lists``."""
@@ -206,7 +211,7 @@ def read_each_unchecked(io: CheckedIO, listed: Sequence[ManifestFile]) -> Iterat
 
     Only for counting and comparing: callers must not open these files or name them in a response.
     """
-    contents = io.contents([manifest.manifest_path for manifest in listed])
+    contents = io.manifests(listed)
     for manifest in listed:
         try:
             entries = avro.read(

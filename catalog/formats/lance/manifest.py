@@ -8,12 +8,13 @@ The messages and field numbers are those of Lance's ``protos/table.proto``. Path
 relative to the table, or to one of its base paths, which may be any directory.
 """
 
+import hashlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from catalog.formats.lance import wire
+from catalog.formats.lance import features, wire
 from catalog.formats.lance.wire import Field, MalformedMessage
 
 FOOTER_BYTES = 16
@@ -22,7 +23,7 @@ _LENGTH_BYTES = 4
 
 # message Manifest
 _FRAGMENTS, _VERSION, _INDEX_SECTION, _TRANSACTION_FILE, _BASE_PATHS, _BRANCH = 2, 3, 6, 12, 18, 20
-_HEAD = frozenset({_VERSION, _BASE_PATHS, _BRANCH})
+_HEAD = frozenset({_VERSION, _BASE_PATHS, _BRANCH}) | features.FIELDS
 # message BasePath
 _BASE_ID, _BASE_IS_ROOT, _BASE_PATH = 1, 3, 4
 # message DataFragment
@@ -59,12 +60,16 @@ class BasePath:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The version, branch and base paths of a manifest."""
+    """The version, branch, base paths and settings of a manifest."""
 
     version: int
     branch: str
     """The branch; empty for main."""
     base_paths: tuple[BasePath, ...]
+    obstacle: str = ""
+    """Why clients cannot read the version or write a later one; empty if they can."""
+    auto_cleanup: tuple[tuple[str, str], ...] = ()
+    """The settings of Lance's automatic clean-up, which runs after each commit that has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,10 @@ class Contents:
     """Where files lie that the manifest need not name: those of indexes, and blobs beside rows."""
     has_blobs: bool
     """True if columns may refer, by base paths, to files that the manifest does not list."""
+    digest: bytes
+    """Of the base paths and of the files with rows (``digest_of``)."""
+    obstacle: str = ""
+    """That of the head, or one of the fragments."""
 
     def needed_bases(self) -> dict[int, BasePath]:
         """The base paths from which a reader of this version may open files."""
@@ -141,7 +150,8 @@ def read(data: bytes) -> Contents:
     try:
         top = _top(data, start)
         head = _head(data, [field for field in top if field[0] in _HEAD])
-        of_fragments = tuple(_fragment_files(data, top))
+        fragments = list(_fragments(data, top))
+        of_fragments = tuple(file for _, files in fragments for file in files)
         of_indexes, directories = _index_files(data, top)
         files = (*of_fragments, *of_indexes, *_transaction(data, top))
     except MalformedMessage as error:
@@ -157,7 +167,34 @@ def read(data: bytes) -> Contents:
     for file in (*files, *directories):
         if file.base_id is not None and file.base_id not in base_ids:
             raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
-    return Contents(head, files, tuple(directories), has_blobs)
+    highest = max((number for number, _ in fragments), default=0)
+    return Contents(
+        head,
+        files,
+        tuple(directories),
+        has_blobs,
+        _digest(head, of_fragments),
+        head.obstacle or features.fragment_obstacle(highest),
+    )
+
+
+def digest_of(message: bytes) -> bytes:
+    """The digest of ``Contents`` of a message alone, which Lance may have encoded in another order.
+
+    Raises NotAManifest.
+    """
+    try:
+        top = wire.fields(message, 0, len(message))
+        head = _head(message, [field for field in top if field[0] in _HEAD])
+        return _digest(head, (file for _, files in _fragments(message, top) for file in files))
+    except MalformedMessage as error:
+        raise NotAManifest(f"its message is malformed: {error}") from None
+
+
+def _digest(head: Head, files: Iterable[File]) -> bytes:
+    bases = sorted((base.id, base.path, base.is_root) for base in head.base_paths)
+    names = sorted((file.path, -1 if file.base_id is None else file.base_id) for file in files)
+    return hashlib.blake2b(repr((bases, names)).encode(), digest_size=16).digest()
 
 
 def with_version(data: bytes, version: int) -> bytes:
@@ -165,36 +202,43 @@ def with_version(data: bytes, version: int) -> bytes:
 
     The bytes before the message keep their positions, so that positions in the message stay valid.
     """
+    renumbered = wire.encode_varint(_VERSION << 3) + wire.encode_varint(version)
+    return _without(data, lambda field: field[0] == _VERSION, renumbered)
+
+
+def without_auto_cleanup(data: bytes) -> bytes:
+    """A manifest without the settings of Lance's automatic clean-up. Raises NotAManifest."""
+    return _without(data, partial(features.configures_auto_cleanup, data))
+
+
+def _without(data: bytes, is_removed: Callable[[Field], bool], added: bytes = b"") -> bytes:
+    """A manifest without some fields of its message, and with another field in their place or at its end."""
     start = message_start(data[-FOOTER_BYTES:], len(data))
-    begin = start + _LENGTH_BYTES
+    at = start + _LENGTH_BYTES
+    message = bytearray()
     try:
-        top = _top(data, start)
-        current = wire.number(top, _VERSION)
+        for field in _top(data, start):
+            end = _end(data, at, field)
+            if is_removed(field):
+                message += added
+                added = b""
+            else:
+                message += data[at:end]
+            at = end
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
-    message = data[begin:-FOOTER_BYTES]
-    key = wire.encode_varint(_VERSION << 3)
-    renumbered = key + wire.encode_varint(version)
-    if current is None:
-        message += renumbered
-    else:
-        at = begin
-        for number, kind, _, end in top:
-            width = _width(data, at, kind, end)
-            if number == _VERSION:
-                message = data[begin:at] + renumbered + data[at + width : -FOOTER_BYTES]
-                break
-            at += width
+    message += added
     length = len(message).to_bytes(_LENGTH_BYTES, "little")
     return data[:start] + length + message + data[-FOOTER_BYTES:]
 
 
-def _width(data: bytes, at: int, kind: int, end: int) -> int:
-    """The size in bytes of the field at a position."""
+def _end(data: bytes, at: int, field: Field) -> int:
+    """The end of the field that begins at a position."""
+    _, kind, _, end = field
     if kind != wire.VARINT:
-        return end - at
+        return end
     _, after_key = wire.varint(data, at)
-    return wire.varint(data, after_key)[1] - at
+    return wire.varint(data, after_key)[1]
 
 
 # --- the message -------------------------------------------------------------------------------
@@ -217,6 +261,8 @@ def _head(data: bytes, fields: Sequence[Field]) -> Head:
         wire.number(fields, _VERSION) or 0,
         "" if branch == "main" else branch,
         tuple(_base(data, base) for base in wire.messages(data, fields, _BASE_PATHS)),
+        features.obstacle(fields),
+        features.auto_cleanup(data, fields),
     )
 
 
@@ -228,18 +274,20 @@ def _base(data: bytes, base: Sequence[Field]) -> BasePath:
     )
 
 
-def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
+def _fragments(data: bytes, top: Sequence[Field]) -> Iterator[tuple[int, tuple[File, ...]]]:
+    """The id and the files of each fragment."""
     for number, kind, start, end in top:
         if number == _FRAGMENTS:
             if kind != wire.BYTES:
                 raise MalformedMessage("a fragment is not a message")
-            yield from _files_of_fragment(data[start:end])
+            yield _fragment(data[start:end])
 
 
 @lru_cache(maxsize=32_768)
-def _files_of_fragment(data: bytes) -> tuple[File, ...]:
-    """The files of a fragment. Cached: a version shares most fragments with the previous one."""
-    return tuple(_read_fragment(data, wire.fields(data, 0, len(data))))
+def _fragment(data: bytes) -> tuple[int, tuple[File, ...]]:
+    """The id and the files of a fragment. Cached: a version shares most fragments with the previous one."""
+    fragment = wire.fields(data, 0, len(data))
+    return wire.number(fragment, _FRAGMENT_ID) or 0, tuple(_read_fragment(data, fragment))
 
 
 def _read_fragment(data: bytes, fragment: Sequence[Field]) -> Iterator[File]:

@@ -14,6 +14,10 @@ from catalog.errors import InvalidInput
 MAX_VERSION = 2**63 - 1
 MAX_NEW_VERSION = 2**62
 """The highest version that a client may create, so that later versions can always follow."""
+MAX_STEP = 1_000_000
+"""The most by which a new version may exceed the newest one of its branch. Clients request the next number."""
+MAX_CONTINUED = MAX_NEW_VERSION - MAX_STEP
+"""The highest version that later ones may follow for long: a higher one has to be repaired."""
 # The metadata of a computed column's field, as LanceDB writes and reads it.
 COMPUTED = "computed_column"
 COMPUTED_KEY = f"{COMPUTED}.expression"

@@ -50,8 +50,8 @@ class Command(BaseCommand):
         self._grant(on, options["principal"], parse([]))
 
     def _grant(self, on: On, principal: str, privileges: Privilege) -> None:
-        granted = grants.set_grant(actor=COMMAND, on=on, principal=principal, privileges=privileges)
-        self.stdout.write(f"{principal} is granted {_words(granted)} on {on}")
+        change = grants.set_grant(actor=COMMAND, on=on, principal=principal, privileges=privileges)
+        self.stdout.write(f"{principal} is granted {_words(change.privileges)} on {on}")
 
     def _list(self, on: On, options: Mapping[str, Any]) -> None:
         token = None

@@ -14,10 +14,12 @@ from catalog import identifiers, maintenance_actions
 from catalog.access import COMMAND
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
+from catalog.layouts import Strategy
 from catalog.models import Job, JobStatus, TableFormat
 from catalog.policies import TEXT_UNITS, EffectivePolicy, Unit, require_rule
 from catalog.services.maintenance import health, job_control, job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance.requests.arguments import Overrides
 
 _BAR = 30
 _POLL_SECONDS = 0.2
@@ -46,6 +48,13 @@ class Command(BaseCommand):
             action="append",
             metavar="name",
             help="for index jobs, only this index; repeatable",
+        )
+        run.add_argument("--engine-profile", help="the engine profile of a job on Spark")
+        run.add_argument(
+            "--strategy", choices=list(Strategy), help="the order of rows of an Iceberg compaction"
+        )
+        run.add_argument(
+            "--sort-order", help="the columns of the strategy, such as 'country, created_at desc'"
         )
         how = run.add_mutually_exclusive_group()
         how.add_argument("--here", action="store_true", help="run in this process, not in a worker")
@@ -107,6 +116,11 @@ class Command(BaseCommand):
             kind=options["kind"],
             is_dry_run=options["dry_run"],
             indexes=options["index"],
+            overrides=Overrides(
+                engine_profile=options["engine_profile"],
+                strategy=options["strategy"],
+                sort_order=options["sort_order"],
+            ),
         )
         if options["no_wait"]:
             self.stdout.write(f"Job {job.pk}: {_line(job)}")

@@ -1,7 +1,7 @@
 """Deleting grants that have expired. They permit nothing from their end on, deleted or not."""
 
 from django.db import transaction
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from catalog.access import SYSTEM
 from catalog.identifiers import label
@@ -16,7 +16,7 @@ def delete_expired() -> int:
     """Delete the grants that have expired, with an audit event each; returns the number."""
     with transaction.atomic():
         rows = list(
-            Grant.objects.filter(expires_at__lte=timezone.now())
+            Grant.objects.filter(expires_at__lte=Now())
             .select_related("principal", "namespace", "table__namespace")
             .select_for_update(of=("self",), skip_locked=True)
             .order_by("pk")[:_MAX_ROWS]

@@ -17,11 +17,23 @@ from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
 
 
+@dataclass(frozen=True, slots=True)
+class GrantChange:
+    """A grant after it was set."""
+
+    principal: str
+    target: Namespace | Table
+    privileges: Privilege
+    """The new grant."""
+    withdrawn: Privilege
+    """The privileges of the previous grant that it lacks."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SetGrant(Operation):
     """Replace a principal's grant on a namespace or a table by these privileges and those they include.
 
-    Without privileges the grant is revoked. The result is the new grant. Requires GRANT on the
+    Without privileges the grant is revoked. The result is a ``GrantChange``. Requires GRANT on the
     target, and every privilege that is granted or revoked. Privileges from other sources stay.
     """
 
@@ -48,11 +60,13 @@ class SetGrant(Operation):
     def tables(self) -> Iterable[Identifier]:
         return (self.on.identifier,) if self.on.is_table else ()
 
-    def apply(self, batch: Batch) -> Privilege:
+    def apply(self, batch: Batch) -> GrantChange:
         # Checked by name, before the rows are read: the refusal must not reveal whether they exist.
         access.require(batch.actor, Privilege.GRANT, self.on)
         batch.flush()
-        namespace, table = self._rows(batch)
+        target = self._row(batch)
+        namespace = target if isinstance(target, Namespace) else None
+        table = target if isinstance(target, Table) else None
         principal = Principal.objects.filter(name=self.principal.replace("\x00", "")).first()
         if principal is None:
             raise PrincipalNotFound(self.principal)
@@ -61,10 +75,11 @@ class SetGrant(Operation):
         before = NOTHING if present is None else Privilege(present[0])
         old_end = None if present is None else present[1]
         after = self.privileges
+        change = GrantChange(principal.name, target, after, withdrawn=before & ~after)
         if (after, self.expires_at if after else None) == (before, old_end):
-            return after
+            return change
         changed = before ^ after if self.expires_at == old_end else before | after
-        self._require_held(batch, table or namespace, changed)
+        self._require_held(batch, target, changed)
         if not after:
             of_this.delete()
         else:
@@ -89,17 +104,15 @@ class SetGrant(Operation):
                 **_end(self.expires_at),
             },
         )
-        return after
+        return change
 
-    def _rows(self, batch: Batch) -> tuple[Namespace | None, Table | None]:
+    def _row(self, batch: Batch) -> Namespace | Table:
         if self.on.is_table:
-            return None, batch.table(self.on.identifier)
-        return batch.namespace(self.on.identifier), None
+            return batch.table(self.on.identifier)
+        return batch.namespace(self.on.identifier)
 
-    def _require_held(
-        self, batch: Batch, row: Namespace | Table | None, changed: Privilege
-    ) -> None:
-        if row is None or batch.actor.holds_everywhere(Privilege.ALL):
+    def _require_held(self, batch: Batch, row: Namespace | Table, changed: Privilege) -> None:
+        if batch.actor.holds_everywhere(Privilege.ALL):
             return
         lacking = changed & ~access.held_on(batch.actor, row)
         if lacking:

@@ -25,17 +25,10 @@ from catalog.errors import (
     ViewNotFound,
 )
 from catalog.identifiers import label
-from catalog.models import (
-    ApiKey,
-    Grant,
-    Namespace,
-    Principal,
-    PrincipalKind,
-    PrincipalLevel,
-    Table,
-)
+from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, PrincipalLevel, Table
 from catalog.privileges import NOTHING, READ_ONLY, Privilege, closure
 from catalog.services.access import grant_operations
+from catalog.services.access.grant_operations import GrantChange
 from catalog.services.engine.commit import commit
 
 PAGE_SIZE = 100
@@ -118,31 +111,37 @@ def set_grant(
     principal: str,
     privileges: Privilege,
     expires_at: datetime | None = None,
-) -> Privilege:
+) -> GrantChange:
     """Replace a principal's grant by these privileges and those that they include.
 
-    Without privileges the grant is revoked. From ``expires_at`` on it permits nothing. Returns the new
-    grant. Raises NamespaceNotFound, TableNotFound, PrincipalNotFound, InvalidInput for an end in the
-    past, and PermissionDenied for an actor that lacks GRANT or a
-    privilege that would change.
+    Without privileges the grant is revoked. From ``expires_at`` on it permits nothing. Raises
+    NamespaceNotFound, TableNotFound, PrincipalNotFound, InvalidInput for an end in the past, and
+    PermissionDenied for an actor that lacks GRANT or a privilege that would change.
     """
     operation = grant_operations.SetGrant(
         on=on, principal=principal, privileges=privileges, expires_at=expires_at
     )
-    granted: Privilege = commit([operation], actor=actor).results[0]
-    return granted
+    change: GrantChange = commit([operation], actor=actor).results[0]
+    return change
 
 
 def list_grants(
-    *, actor: access.Principal, on: On, limit: int | None = None, page_token: str | None = None
+    *,
+    actor: access.Principal,
+    on: On,
+    principal: str | None = None,
+    limit: int | None = None,
+    page_token: str | None = None,
 ) -> tuple[list[Grant], str | None]:
-    """A page of the direct grants, by the principals' names.
+    """A page of the direct grants, by the principals' names; with ``principal``, only its own.
 
     Requires GRANT or MANAGE. Raises NamespaceNotFound, TableNotFound, PermissionDenied.
     """
     scope = _scope(actor, on)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = Grant.objects.valid().on(scope.row).filter(principal__name__gt=page_token or "")
+    if principal is not None:
+        rows = rows.filter(principal__name=principal)
     page = list(rows.select_related("principal").order_by("principal__name")[: size + 1])
     return page[:size], page[size - 1].principal.name if len(page) > size else None
 

@@ -4,7 +4,7 @@ A token is valid if a key of its issuer signed it with an allowed algorithm, its
 catalog, and it has not expired. Its subject identifies a principal. A subject without a principal is
 refused, or gets a new principal without grants, depending on MONODON_OIDC_AUTO_CREATE. The groups
 claim determines the principal's membership in the groups of that issuer; groups without an issuer are
-managed manually.
+managed manually. Only a token that was issued later than the last one changes memberships.
 
 An issuer's keys are fetched once and cached. A token with an unknown key causes another fetch, at
 most once in half a minute. While the issuer is unavailable, cached keys remain valid for an hour;
@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,7 +32,7 @@ from joserfc.jwk import JWKRegistry, Key
 from catalog import access
 from catalog.errors import CatalogError, ServiceUnavailable, TokenExpired, Unauthenticated
 from catalog.models import Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import known_keys, principals
+from catalog.services.access import issued_groups, principals
 from catalog.services.engine import audit_records
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,6 @@ _AWAY_SECONDS = 10.0
 _CONNECT_SECONDS, _READ_SECONDS, _WHOLE_SECONDS = 3.0, 5.0, 10.0
 _MAX_BYTES = 512 * 1024
 _MAX_TOKEN = 16 * 1024
-_MAX_GROUPS = 1000
 _LONGEST_CLAIM = 500
 _TYPE_OF_ALGORITHM = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 Claims = Mapping[str, Any]
@@ -72,17 +70,9 @@ def authenticate(token: str) -> tuple[access.Principal, float]:
     end = float(claims["exp"])
     remaining = end - time.time() + LEEWAY_SECONDS
     principal = replace(
-        access.of_row(row), key=name[:100], ends_at=_moment(end), is_vouched_for=True
+        access.of_row(row), key=name[:100], ends_at=issued_groups.moment(end), is_vouched_for=True
     )
     return principal, remaining
-
-
-def _moment(seconds: float) -> datetime | None:
-    """The time as a datetime; None: it is too large to be represented, and so never comes."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def verify(
@@ -162,21 +152,8 @@ def principal_of(issuer: str, claims: Claims) -> Principal:
         row = _create(issuer, subject, claims)
     if not row.is_active or (row.user is not None and not row.user.is_active):
         raise Unauthenticated("The token's subject was deactivated here")
-    groups = groups_of(claims)
-    if groups is not None:
-        _join(row, issuer, groups)
+    issued_groups.apply(row, claims)
     return row
-
-
-def groups_of(claims: Claims) -> set[str] | None:
-    """The groups in the groups claim; None: there is no such claim, so memberships stay."""
-    claim = claims.get(settings.MONODON_OIDC_GROUPS_CLAIM)
-    if isinstance(claim, str):
-        claim = [claim]
-    if not isinstance(claim, list):
-        return None
-    words = (word for word in claim[:_MAX_GROUPS] if isinstance(word, str) and "\x00" not in word)
-    return set(words)
 
 
 def _find(issuer: str, subject: str) -> Principal | None:
@@ -196,8 +173,8 @@ def _create(issuer: str, subject: str, claims: Claims) -> Principal:
     if principals.owns_anything(name):
         # The objects of a former user: a person who can choose a name at the issuer must not get them.
         raise Unauthenticated(
-            f"The token's subject is not known here, and who was called '{name}' still owns"
-            " something: an administrator has to make the principal"
+            f"The token's subject is not known here, and a former principal '{name}' still owns"
+            " objects: an administrator has to create the principal"
         )
     try:
         with transaction.atomic():
@@ -219,29 +196,10 @@ def _create(issuer: str, subject: str, claims: Claims) -> Principal:
         created = _find(issuer, subject)
         if created is None:
             raise Unauthenticated(
-                f"The token's subject is not known here, and the name '{name}' is another's: an"
+                f"The token's subject is not known here, and another principal has the name '{name}': an"
                 " administrator has to enter issuer and subject there"
             ) from None
         return created
-
-
-def _join(row: Principal, issuer: str, subjects: set[str]) -> None:
-    """Set the memberships in the issuer's groups to these subjects."""
-    of_issuer = Principal.objects.filter(kind=PrincipalKind.GROUP, issuer=issuer)
-    new = {group.pk: group.name for group in of_issuer.filter(subject__in=subjects)}
-    old = dict(row.groups.filter(issuer=issuer).values_list("pk", "name"))
-    if new.keys() == old.keys():
-        return
-    with transaction.atomic():
-        row.groups.remove(*(old.keys() - new.keys()))
-        row.groups.add(*(new.keys() - old.keys()))
-        for name in sorted(old[pk] for pk in old.keys() - new.keys()):
-            audit_records.record(
-                access.SYSTEM, "principal.leave", name, before={"member": row.name}
-            )
-        for name in sorted(new[pk] for pk in new.keys() - old.keys()):
-            audit_records.record(access.SYSTEM, "principal.join", name, after={"member": row.name})
-    known_keys.forget_keys()
 
 
 # --- an issuer's keys ----------------------------------------------------------------------------
@@ -335,7 +293,7 @@ def _is_stale(issuer: _Issuer) -> bool:
 
 def _usable(issuer: _Issuer) -> _Issuer:
     if _is_stale(issuer):
-        raise ServiceUnavailable("The keys of the token's issuer cannot be had at the moment")
+        raise ServiceUnavailable("The keys of the token's issuer are not available at the moment")
     return issuer
 
 

@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from catalog import access
+from catalog import access, writing_systems
 from catalog.errors import (
     InvalidInput,
     LastAdministrator,
@@ -56,7 +56,7 @@ def check_name(name: str, kind: PrincipalKind) -> str:
     """Return the name if a principal of this kind may have it. Raises InvalidInput.
 
     ``user:ada``, ``group:analysts``, ``etl``: printable, without leading or trailing blanks, slashes
-    and further colons.
+    and further colons, and without words that mix letters of scripts which no language mixes.
     """
     prefix = PREFIXES[kind]
     own = name.removeprefix(prefix)
@@ -67,6 +67,11 @@ def check_name(name: str, kind: PrincipalKind) -> str:
         raise InvalidInput(
             f"Name {name!r} must be in the normal form NFKC of Unicode, without characters that are not"
             " displayed"
+        )
+    if (word := writing_systems.mixed_word(own)) is not None:
+        raise InvalidInput(
+            f"Name {name!a} mixes {writing_systems.describe(word)} letters in one word, which could pass"
+            " for another name"
         )
     if not own.isprintable() or own != own.strip() or ":" in own or "/" in own:
         raise InvalidInput(
@@ -150,7 +155,15 @@ def update_principal(
             _check_subject(row.issuer, row.subject)
             after = audit_values(row)
             if after != before:
-                row.save(update_fields=[field for field in values if values[field] is not None])
+                changed = [field for field in values if values[field] is not None]
+                if (row.issuer, row.subject) != (
+                    before.get("issuer", ""),
+                    before.get("subject", ""),
+                ):
+                    # The times of the tokens of another issuer say nothing about those of this one.
+                    row.groups_issued_at = None
+                    changed.append("groups_issued_at")
+                row.save(update_fields=changed)
                 if row.user_id is not None and is_active is not None:
                     # Not save(): the user's signal handler would repeat the change.
                     get_user_model().objects.filter(pk=row.user_id).update(is_active=is_active)
@@ -216,6 +229,32 @@ def list_principals(
         rows = rows.filter(kind__in=kinds)
     if page_token:
         rows = rows.filter(name__gt=page_token)
+    page = list(rows[: size + 1])
+    return page[:size], page[size - 1].name if len(page) > size else None
+
+
+def list_members(
+    *,
+    actor: access.Principal,
+    group: str,
+    member: str | None = None,
+    limit: int | None = None,
+    page_token: str | None = None,
+) -> tuple[list[Principal], str | None]:
+    """A page of the members of a group by name, and the token of the next page; with ``member``, only this one.
+
+    Raises PermissionDenied, PrincipalNotFound, and InvalidInput if the principal is not a group.
+    """
+    access.require(actor, Privilege.ALL)
+    row = _find(group)
+    if row.kind != PrincipalKind.GROUP:
+        raise InvalidInput(f"'{group}' is not a group")
+    rows = row.members.select_related("user").prefetch_related("groups").order_by("name")
+    if member is not None:
+        rows = rows.filter(name=member)
+    if page_token:
+        rows = rows.filter(name__gt=page_token)
+    size = min(limit or PAGE_SIZE, MAX_PAGE)
     page = list(rows[: size + 1])
     return page[:size], page[size - 1].name if len(page) > size else None
 
@@ -315,5 +354,5 @@ def _membership(group: str, member: str) -> tuple[Principal, Principal]:
 def _check_subject(issuer: str, subject: str) -> None:
     if bool(issuer) != bool(subject):
         raise InvalidInput("Issuer and subject belong together: set both, or neither")
-    if "\x00" in issuer + subject:
-        raise InvalidInput("Issuer and subject must not contain a NUL character")
+    if not (issuer + subject).isprintable():
+        raise InvalidInput("Issuer and subject must be printable")

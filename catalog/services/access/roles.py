@@ -27,7 +27,11 @@ ROLES = (
     _role("reader", Privilege.READ, "also read schemas and data"),
     _role("editor", Privilege.WRITE | Privilege.CREATE, "also commit changes and create objects"),
     _role("maintainer", Privilege.READ | Privilege.MAINTAIN, "read, and run maintenance"),
-    _role("steward", Privilege.MANAGE, "all of these, and rename, drop, describe and protect"),
+    _role(
+        "steward",
+        Privilege.MANAGE,
+        "what editors and maintainers do, and rename, drop, describe and protect",
+    ),
     _role("owner", Privilege.ALL, "everything, including granting privileges to others"),
 )
 """From the least to the most privileges; an editor and a maintainer differ."""

@@ -1,4 +1,6 @@
-"""Single sign-on: the Django user of a person authenticated by an issuer."""
+"""Single sign-on: the Django user of a person authenticated by an issuer, and the client of the command line."""
+
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -7,9 +9,30 @@ from django.db import IntegrityError, transaction
 
 from catalog.errors import PermissionDenied
 from catalog.models import Principal, PrincipalKind
-from catalog.services.access import oidc, users
+from catalog.services.access import issued_groups, oidc, users
 
 _LONGEST_USERNAME = 150
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClient:
+    """The public client with which the command line signs people in (RFC 8628)."""
+
+    issuer: str
+    client_id: str
+    scope: str
+    """Scopes, separated by spaces."""
+
+
+def device_client() -> DeviceClient | None:
+    """Return the client of the command line; None: single sign-on is not configured for it."""
+    if not (settings.MONODON_OIDC_CLI_CLIENT_ID and settings.MONODON_OIDC_ISSUERS):
+        return None
+    return DeviceClient(
+        issuer=settings.MONODON_OIDC_ISSUERS[0],
+        client_id=settings.MONODON_OIDC_CLI_CLIENT_ID,
+        scope=settings.MONODON_OIDC_CLI_SCOPES,
+    )
 
 
 def user_of(issuer: str, claims: oidc.Claims) -> User:
@@ -24,7 +47,7 @@ def user_of(issuer: str, claims: oidc.Claims) -> User:
     if row.kind != PrincipalKind.USER:
         raise PermissionDenied(f"'{row.name}' is not a person, and may not enter the admin")
     staff, admins = settings.MONODON_OIDC_STAFF_GROUPS, settings.MONODON_OIDC_ADMIN_GROUPS
-    groups = oidc.groups_of(claims) or set()
+    groups = issued_groups.groups_of(claims) or set()
     is_admin = not groups.isdisjoint(admins)
     is_staff = is_admin or not groups.isdisjoint(staff)
     user = row.user

@@ -10,7 +10,7 @@ shortly after, in its own transaction. A failed write is logged.
 
 A flood cannot fill the disk. The first refusal of a kind is written at once; those that follow
 within a minute are counted and written as one row with ``times``. The number of kinds written per
-minute is limited as well (``_Bucket``; anonymous ones have their own, so that they do not crowd out
+minute is limited as well (``TokenBucket``; anonymous ones have their own, so that they do not crowd out
 the others); further ones are counted in one row per minute, ``refusals.count``. A process that is
 killed loses the last counts.
 """
@@ -43,6 +43,7 @@ from catalog.models.audit import Outcome
 from catalog.privileges import Privilege
 from catalog.services.engine import audit_records
 from catalog.services.engine.statements import insert_together
+from catalog.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
@@ -178,22 +179,6 @@ def _clean(text: str) -> str:
     return text[:_LONGEST_TEXT].replace("\x00", "").encode("utf-8", "replace").decode()
 
 
-class _Bucket:
-    """A token bucket: allows ``most`` at once, and ``a_second`` per second in the long run."""
-
-    def __init__(self, most: int, a_second: float) -> None:
-        self._most, self._a_second = most, a_second
-        self._left, self._since = float(most), 0.0
-
-    def take(self, now: float) -> bool:
-        self._left = min(self._most, self._left + (now - self._since) * self._a_second)
-        self._since = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-
 @dataclass(slots=True)
 class _Kind:
     """A kind of refusals that was written recently, and the number that followed."""
@@ -220,7 +205,10 @@ class Ledger:
         """Reset the state: nothing is queued, and this process has no writer thread."""
         self._ready = threading.Condition()
         self._kinds: dict[tuple[str, ...], _Kind] = {}
-        self._buckets = {False: _Bucket(300, 5.0), True: _Bucket(60, 1.0)}
+        self._buckets = {
+            False: TokenBucket(300, 5.0, clock=self._clock),
+            True: TokenBucket(60, 1.0, clock=self._clock),
+        }
         self._beyond: dict[tuple[str, ...], _Kind] = {}
         self._due: list[tuple[Refusal, int]] = []
         self._writer: threading.Thread | None = None
@@ -232,7 +220,7 @@ class Ledger:
             kind = self._kinds.get(refusal.kind)
             if kind is not None:
                 kind.more, kind.last = kind.more + 1, refusal
-            elif self._buckets[refusal.is_anonymous].take(now):
+            elif self._buckets[refusal.is_anonymous].take():
                 self._kinds[refusal.kind] = _Kind(now + _WINDOW_SECONDS, refusal)
                 self._due.append((refusal, 1))
             else:

@@ -75,7 +75,7 @@ def _register(actor: Principal, entry: Entry) -> Result:
     # In the transaction of the table: if the table is refused, no namespace remains.
     namespaces = _missing_namespaces(check(entry.table)[:-1])
     if entry.format == TableFormat.LANCE:
-        register = RegisterTable(table=entry.table, location=entry.location)
+        register = RegisterTable(table=entry.table, location=entry.location, requires_versions=True)
         commit([*namespaces, register], actor=actor)
     else:
         iceberg_commits.register_table(

@@ -21,14 +21,18 @@ from catalog.models import (
     MaterializedView,
     Namespace,
     Table,
-    Transaction,
     TrashItem,
 )
-from catalog.services.engine import audit_records, locks
+from catalog.services.engine import audit_records, locks, table_cache
+from catalog.services.engine.prepared.creation import Creation
+from catalog.services.engine.prepared.selects import select_namespace
 from catalog.services.engine.statements import (
+    NewTransaction,
     NewVersion,
     Record,
     Swap,
+    complete,
+    insert_row,
     insert_together,
     swap_metadata,
 )
@@ -36,17 +40,17 @@ from catalog.services.engine.statements import (
 log = logging.getLogger(__name__)
 
 # Parents before children: a row is written after the rows that it refers to.
-_WRITE_ORDER: tuple[type[models.Model | Record], ...] = (
+_WRITE_ORDER: tuple[type[models.Model], ...] = (
     Namespace,
     Table,
     IcebergMetadata,
     Branch,
-    NewVersion,
     MaterializedView,
     Job,
-    TrashItem,
     IdempotencyRecord,
 )
+# A single row of these is inserted without Django's compiler.
+_PREPARED = {Namespace, Table, Job}
 
 
 class LocksRequired(Exception):
@@ -85,13 +89,15 @@ class Batch:
 
     def __init__(self, actor: Principal) -> None:
         self.actor = actor
-        self.transaction = Transaction(actor=actor.name, request_id=actor.request_id)
+        self.transaction = NewTransaction(actor=actor.name, request_id=actor.request_id)
         self.current: NamedOperation
         self.results: list[Any] = []
         self.is_one_statement = False
         self.has_looked = False
         """True if the operations have looked at the files of the tables that this commit locks."""
         self.pending_swap: Swap | None = None
+        self.staged_path: str | None = None
+        """The file whose staging record the commit's single statement deletes."""
         self.locations: frozenset[str] = frozenset()
         """The locations that clients chose for the new tables of the whole batch."""
         self.deregistered: set[int] = set()
@@ -109,7 +115,6 @@ class Batch:
         """The added versions, each with the index of its operation."""
         self._namespaces: dict[uuid.UUID, Namespace] = {}
         self._tables: dict[uuid.UUID, Table] = {}
-        self._parents: dict[int, Namespace] = {}
         self._dropped_tables: set[uuid.UUID] = set()
         """Digests of tables that this batch dropped; the database may not reflect it yet."""
         self._pending: dict[type[models.Model | Record], list[Any]] = {}
@@ -132,10 +137,21 @@ class Batch:
         else:
             self._namespaces = locks.lock_namespaces(namespaces)
         self._tables = locks.lock_tables(tables)
+        for row in (*self._namespaces.values(), *self._tables.values()):
+            self.now = row.database_now  # type: ignore[attr-defined]
+            break
 
     def assume_tables(self, rows: Mapping[uuid.UUID, Table]) -> None:
         """Apply the operations to cached rows; the commit's single statement checks and locks them."""
         self._tables = dict(rows)
+        self.is_one_statement = True
+
+    def assume_parent(self, row: Namespace) -> None:
+        """Apply an operation that creates an object in a namespace that is not locked yet.
+
+        The commit's single statement locks it.
+        """
+        self._namespaces = {row.digest: row}
         self.is_one_statement = True
 
     def find_namespace(self, path: Identifier) -> Namespace | None:
@@ -168,11 +184,15 @@ class Batch:
             raise TableNotFound(identifier)
         return row
 
-    def parent(self, row: Table) -> Namespace:
-        """The namespace of a locked table, read once for all tables in it."""
-        if row.namespace_id not in self._parents:
-            self._parents[row.namespace_id] = row.namespace
-        return self._parents[row.namespace_id]
+    def parent(self, row: Table, path: Identifier) -> Namespace:
+        """The namespace of a locked table, which has this path.
+
+        Only its key and its path are up to date: it may have been cached.
+        """
+        cached = table_cache.namespaces.get(digest(path))
+        if cached is None or cached.pk != row.namespace_id:
+            return select_namespace(row.namespace_id)
+        return cached
 
     # -- changes
 
@@ -255,39 +275,64 @@ class Batch:
 
     def write_versions(self) -> None:
         """Write the versions added so far, and as little else as possible."""
-        if self._pending.keys() - {NewVersion, Branch}:
-            self.flush()
-        else:
-            self._insert()
+        is_more = self._pending.keys() - {NewVersion, Branch}
+        for rows in self.flush_but_last() if is_more else self._insert_but_last():
+            insert_together(rows)
 
     def flush(self) -> None:
-        """Write all changes so far. An operation calls it before it reads or updates in SQL."""
+        """Write all changes so far. An operation calls it before it reads or updates in SQL.
+
+        Raises LocksRequired if this commit runs as a single statement.
+        """
+        for rows in self.flush_but_last():
+            insert_together(rows)
+
+    def flush_but_last(self) -> list[Sequence[models.Model | Record]]:
+        """Write all changes but new versions and items of the trash, to which no row refers.
+
+        Returns these, grouped by class; the caller inserts them.
+        """
+        self.require_locks()
         while self._deferred:
             deferred, self._deferred = self._deferred, {}
             for work, rows in deferred.items():
                 work(self, rows)
-        self._insert()
+        return self._insert_but_last()
 
-    def _insert(self) -> None:
+    def _insert_but_last(self) -> list[Sequence[models.Model | Record]]:
+        versions, items = self.take_versions(), self._pending.pop(TrashItem, [])
         for kind in _WRITE_ORDER:
             rows = self._pending.pop(kind, None)
             if rows is None:
                 continue
-            if kind is NewVersion:
-                self.complete_versions(rows)
-                insert_together(rows)
+            if kind in _PREPARED and len(rows) == 1:
+                insert_row(rows[0])
             else:
-                kind.objects.bulk_create(rows)  # type: ignore[union-attr]
+                kind._default_manager.bulk_create(rows)
+        for version in versions:
+            # The key of a table that this batch inserted is known now.
+            version.table_id, version.created_at = version.table.pk, self.now
+        for item in items:
+            complete(item)
+        return [rows for rows in (versions, items) if rows]
+
+    def take_creation(self, parent: Namespace) -> Creation:
+        """Remove and return the object that the only operation creates, with its rows.
+
+        Raises LocksRequired if the operation has changed anything else.
+        """
+        pending, self._pending = self._pending, {}
+        rows = [*pending.pop(Table, ()), *pending.pop(Namespace, ())]
+        metadata = pending.pop(IcebergMetadata, [None])
+        versions = pending.pop(NewVersion, [])
+        if pending or self._deferred or len(rows) != 1 or len(metadata) != 1:
+            raise LocksRequired
+        return Creation(parent, rows[0], metadata[0], versions, self.staged_path)
 
     def take_versions(self) -> list[NewVersion]:
         """Remove and return the pending versions; the caller inserts them."""
         versions: list[NewVersion] = self._pending.pop(NewVersion, [])
         return versions
-
-    def complete_versions(self, versions: Sequence[NewVersion]) -> None:
-        """Set the time of versions, and the key of a table that this batch inserted."""
-        for version in versions:
-            version.table_id, version.created_at = version.table.pk, self.now
 
     def operation_that_added(self, is_version: Callable[[NewVersion], bool]) -> int | None:
         """The index of the first operation that added such a version; None: no operation did."""
@@ -314,7 +359,7 @@ class Batch:
             table=table,
             before=before,
             after=after,
-            transaction_id=self.transaction.pk,
+            transaction_id=self.transaction.id,
         )
         self.events.append(event)
         entry = {"operation": operation.name, "target": target}
@@ -345,13 +390,10 @@ class Batch:
     @cached_property
     def now(self) -> datetime:
         """The time of this transaction by the database's clock."""
-        for table in self._tables.values():
-            if (moment := getattr(table, "database_now", None)) is not None:
-                return cast(datetime, moment)
         with connection.cursor() as cursor:
             cursor.execute("SELECT now()")
             return cast(datetime, cursor.fetchone()[0])
 
     @property
     def transaction_id(self) -> uuid.UUID | None:
-        return self.transaction.pk if self.events else None
+        return self.transaction.id if self.events else None

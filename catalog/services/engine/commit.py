@@ -10,7 +10,8 @@
       5. after     the work that needs no lock: move staged manifests, send jobs
 
 A batch that only adds versions to tables takes a fast path: steps 1, 3 and 4 are one statement,
-which writes only if the tables still match the cached rows that ``apply`` used.
+which writes only if the tables still match the cached rows that ``apply`` used. So does a commit that
+only creates a table or a namespace, unless the namespace above has object storage.
 
 Steps 1 to 4 neither write to storage nor wait for the network; at most they check whether a local
 file exists. A refusal at any point rolls back the whole batch, and carries the index of the refused
@@ -23,9 +24,10 @@ implements ``apply``; nothing changes here.
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -36,12 +38,9 @@ from catalog.errors import (
     Busy,
     CatalogError,
     Conflict,
-    NamespaceNotFound,
     OutcomeUnknown,
     ServiceUnavailable,
-    TableNotFound,
     VersionAlreadyExists,
-    ViewNotFound,
 )
 from catalog.identifiers import Identifier, digest
 from catalog.models import IdempotencyRecord, TransactionStatus
@@ -51,7 +50,11 @@ from catalog.services.engine import commit_outcomes, table_cache, taken_keys
 from catalog.services.engine.admission import admission
 from catalog.services.engine.batch import Batch, FilesRequired, LocksRequired, RowReplaced
 from catalog.services.engine.operation import Operation
-from catalog.services.engine.statements import insert_if_unchanged, insert_together
+from catalog.services.engine.prepared.creation import complete, insert
+from catalog.services.engine.statements import (
+    insert_if_unchanged,
+    insert_together,
+)
 
 COMMITS = Counter("monodon_commits", "Commits by result.", ["result"])
 VERSIONS = Counter("monodon_versions", "Table versions requested, by result.", ["result"])
@@ -168,16 +171,21 @@ def _look(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _commit(operations: Sequence[Operation], actor: Principal) -> Batch:
+    if not operations or actor.idempotency is not None:
+        return _commit_with_locks(operations, actor)
     if (
-        operations
-        and actor.idempotency is None
-        and all(operation.only_adds() for operation in operations)
+        all(operation.only_adds() for operation in operations)
         and sum(operation.swaps for operation in operations) <= 1
     ):
-        appended = _append(operations, actor)
+        appended = _in_one_statement(_append, operations, actor)
         if appended is not None:
             return appended
         operations = _look(operations)
+    elif len(operations) == 1 and (parent := operations[0].creates_in()) is not None:
+        created = _in_one_statement(partial(_create, parent), operations, actor)
+        if created is not None:
+            return created
+        table_cache.namespaces.discard(digest(parent))
     return _commit_with_locks(operations, actor)
 
 
@@ -231,7 +239,7 @@ def _apply(batch: Batch, operations: Sequence[Operation]) -> None:
         try:
             batch.results.append(operation.apply(batch))
         except CatalogError as error:
-            refusal = _in_requested_spelling(error, operation)
+            refusal = operation.respelled(error)
             refusal.operation = index
             raise refusal from error.__cause__
 
@@ -248,37 +256,21 @@ def _record(batch: Batch) -> None:
                 transaction_id=batch.transaction_id,
             )
         )
-    versions = batch.take_versions()
-    batch.flush()
-    batch.complete_versions(versions)
+    last = batch.flush_but_last()
     if batch.events:
-        # Last, when everything is known: foreign keys are checked at the commit.
-        record: list[Sequence[Any]] = [[batch.transaction], batch.events]
-        insert_together(*([versions, *record] if versions else record))
-
-
-def _in_requested_spelling(error: CatalogError, operation: Operation) -> CatalogError:
-    """The refusal with the names as the request spelled them.
-
-    'a b' and 'a+b' are the same name. The spelling in a refusal must not reveal the existence of
-    something that the actor may not browse.
-    """
-    if not isinstance(error, NamespaceNotFound | TableNotFound | ViewNotFound):
-        return error
-    requested = [*operation.namespaces(), *operation.subtrees(), *operation.tables()]
-    for path in (name[:depth] for name in requested for depth in range(len(name), 0, -1)):
-        if path != error.identifier and digest(path) == digest(error.identifier):
-            refusal = type(error)(path)
-            refusal.detail = error.detail
-            return refusal
-    return error
+        # When everything is known: foreign keys are checked at the commit.
+        insert_together(*last, [batch.transaction], batch.events)
 
 
 # --- the fast path -------------------------------------------------------------------------------
 
 
-def _append(operations: Sequence[Operation], actor: Principal) -> Batch | None:
-    """Commit a batch that only adds versions, without locks. None: commit it with locks.
+def _in_one_statement(
+    write: Callable[[Batch, Sequence[Operation]], bool],
+    operations: Sequence[Operation],
+    actor: Principal,
+) -> Batch | None:
+    """Commit a batch in one statement, which takes the locks. None: commit it with locks.
 
     A refusal here may rest on outdated rows; only a commit with locks refuses.
     """
@@ -286,7 +278,7 @@ def _append(operations: Sequence[Operation], actor: Principal) -> Batch | None:
     is_own_transaction = not connection.in_atomic_block
     try:
         with nullcontext() if is_own_transaction else transaction.atomic():
-            was_written = _append_in_one_statement(batch, operations)
+            was_written = write(batch, operations)
     except OutcomeUnknown:
         raise
     except (CatalogError, LocksRequired):
@@ -301,10 +293,10 @@ def _append(operations: Sequence[Operation], actor: Principal) -> Batch | None:
     return batch if was_written else None
 
 
-def _append_in_one_statement(batch: Batch, operations: Sequence[Operation]) -> bool:
-    """Lock the tables and write, if they still match the cached rows; returns False if they do not.
+def _append(batch: Batch, operations: Sequence[Operation]) -> bool:
+    """Add versions, if the tables still match the cached rows; returns False if they do not.
 
-    One statement, which is its own transaction.
+    One statement, which locks the tables and is its own transaction.
     """
     names = _table_names(operations)
     tables = table_cache.tables.get(names)
@@ -331,6 +323,26 @@ def _append_in_one_statement(batch: Batch, operations: Sequence[Operation]) -> b
     for version in versions:
         version.created_at = moment
     return True
+
+
+def _create(path: Identifier, batch: Batch, operations: Sequence[Operation]) -> bool:
+    """Create one object in the namespace at a path; returns False if that takes locks.
+
+    One statement, which locks the namespace and is its own transaction.
+    """
+    parent = operations[0].parent_row() or table_cache.namespaces.get(digest(path))
+    if parent is None:
+        return False
+    batch.assume_parent(parent)
+    _apply(batch, operations)
+    creation = batch.take_creation(parent)
+    try:
+        moment = insert(creation, [batch.transaction], batch.events)
+    except OutcomeLost:
+        moment = commit_outcomes.look_up(batch.transaction)
+        if moment is not None:
+            complete(creation, moment)
+    return moment is not None
 
 
 # --- after an error ------------------------------------------------------------------------------

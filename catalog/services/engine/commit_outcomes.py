@@ -16,7 +16,8 @@ from datetime import datetime
 from django.db import InterfaceError, OperationalError, connection
 
 from catalog.errors import OutcomeUnknown
-from catalog.models import Transaction, TransactionStatus
+from catalog.models import TransactionStatus
+from catalog.services.engine.statements import NewTransaction
 
 _PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
@@ -29,7 +30,7 @@ _CLAIM = """
 _READ = "SELECT status, operations = '[]', created_at FROM catalog_transaction WHERE id = %s"
 
 
-def look_up(transaction: Transaction) -> datetime | None:
+def look_up(transaction: NewTransaction) -> datetime | None:
     """The time of the transaction; None: it does not stand and never will.
 
     Raises OutcomeUnknown when the database does not answer within a few seconds.
@@ -44,31 +45,31 @@ def look_up(transaction: Transaction) -> datetime | None:
         time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311
 
 
-def unknown(transaction: Transaction) -> OutcomeUnknown:
+def unknown(transaction: NewTransaction) -> OutcomeUnknown:
     """The refusal for a transaction whose outcome is not known."""
     return OutcomeUnknown(
         "The database was lost during the commit, so its outcome is not known",
         detail=(
             f"Read what the request was to change before you send it again. Transaction"
-            f" '{transaction.pk}' exists if the commit stands."
+            f" '{transaction.id}' exists if the commit stands."
         ),
     )
 
 
-def _decide(transaction: Transaction) -> datetime | None:
+def _decide(transaction: NewTransaction) -> datetime | None:
     connection.close()  # a broken session may still look open
     with connection.cursor() as cursor:
         cursor.execute(
             _CLAIM,
             [
-                transaction.pk,
+                transaction.id,
                 TransactionStatus.FAILED,
                 transaction.actor,
                 transaction.request_id,
             ],
         )
         # An existing row may come from an earlier call whose answer was lost as well.
-        cursor.execute(_READ, [transaction.pk])
+        cursor.execute(_READ, [transaction.id])
         status, is_empty, created_at = cursor.fetchone()
     moment: datetime = created_at
     return None if is_empty and status == TransactionStatus.FAILED else moment

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import TLRUCache
@@ -33,8 +34,18 @@ class ExpiringCache(Generic[K, V]):
         self._values: Any = TLRUCache(size, ttu=_renew_at, timer=clock)
         self._running: dict[K, Future[V]] = {}
 
-    def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key; ``make`` makes it if none is cached. Raises the errors of ``make``."""
+    def get(
+        self,
+        key: K,
+        make: Callable[[], V],
+        *,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> V:
+        """The value of a key; ``make`` makes it if none is cached. Raises the errors of ``make``.
+
+        A thread that waits for another one to make it does so in the context ``waiting``, whose errors
+        are raised as well.
+        """
         with self._lock:
             cached: V | None = self._values.get(key)
             if cached is not None:
@@ -43,7 +54,8 @@ class ExpiringCache(Generic[K, V]):
             if running is None:
                 own = self._running[key] = Future()
         if running is not None:
-            return _result_of(running)
+            with waiting():
+                return _result_of(running)
         try:
             value = make()
         except BaseException as error:
@@ -71,4 +83,4 @@ def _result_of(running: Future[V]) -> V:
         return running.result()
     except ServiceUnavailable as error:
         # Every request needs an error of its own: requests add details to theirs.
-        raise ServiceUnavailable(error.message) from None
+        raise ServiceUnavailable(error.message, retry_seconds=error.retry_seconds) from None

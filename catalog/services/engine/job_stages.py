@@ -12,6 +12,7 @@ from typing import Any
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
+from catalog import tracing
 from catalog.models import Engine, Job, JobStatus
 from catalog.services.engine import jobs
 
@@ -26,6 +27,7 @@ def begin(job: Job, name: str) -> None:
     log.info("Job %s: %s", job.pk, name, extra=_facts(job))
     _save(job, stages=job.stages)
     _log_event(job, name)
+    tracing.add_event(name)
 
 
 def count_bytes(job: Job, size: int) -> None:

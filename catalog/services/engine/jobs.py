@@ -12,13 +12,11 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from celery import current_app
 from django.db import DatabaseError, IntegrityError, connections, transaction
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, F, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Now
-from kombu.exceptions import OperationalError
 
-from catalog import access
+from catalog import access, message_broker, tracing
 from catalog.access import Principal, tokens
 from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.identifiers import Identifier
@@ -33,19 +31,21 @@ from catalog.models import (
     Transaction,
     TransactionStatus,
 )
+from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import READ_ONLY, Privilege
-from catalog.services.engine import job_limits, locks
+from catalog.scheduling.holds import retry_delay
+from catalog.services.engine import job_queue, locks
 from catalog.services.engine.database_clock import after, database_now
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 8  # the last one about an hour after the first
 MAX_TAKEN = 20  # a job that kills its worker is not retried forever
-_BACK_OFF = timedelta(seconds=15)
 _SENT_AT_ONCE = 100
 # Beat sends the waiting jobs every 15 s. After a longer wait a message would only make a worker find
 # out that the job is done already. The margin covers clocks of workers that differ.
 _MESSAGE_SECONDS = 120
+_MAX_TEXT = 20_000
 _LEASE = timedelta(minutes=2)
 _HEARTBEAT_SECONDS = 2.0  # the delay until a request to stop is seen and progress is shown
 Report = Callable[[int, int | None], None]
@@ -95,19 +95,18 @@ class JobLost(Exception):
 
 def send_jobs(jobs: Sequence[Job]) -> None:
     """Send jobs to the workers. Without a broker nothing is lost: beat sends the jobs again."""
-    try:
-        for job in jobs[:_SENT_AT_ONCE]:  # beat sends the others in its next rounds
-            current_app.send_task(
-                "tasks.maintenance.run_job", args=[job.pk], retry=False, expires=_MESSAGE_SECONDS
-            )
-    except OperationalError:
-        log.warning("The broker is unavailable; %d jobs wait for beat's next round", len(jobs))
+    message_broker.send(
+        "tasks.maintenance.run_job",
+        [[job.pk] for job in jobs[:_SENT_AT_ONCE]],  # beat sends the others in its next rounds
+        expires=_MESSAGE_SECONDS,
+        effect=f"{len(jobs)} jobs wait for beat's next round",
+    )
 
 
 def send_waiting_jobs() -> int:
     """Send every job that may run, and requeue those of dead workers; returns the number sent."""
     _requeue_abandoned(Job.objects.all())
-    jobs = list(_ready(Job.objects.all()).order_by("created_at")[:_SENT_AT_ONCE])
+    jobs = job_queue.next_jobs(_SENT_AT_ONCE)
     send_jobs(jobs)
     return len(jobs)
 
@@ -121,9 +120,9 @@ def take(pk: int) -> Job | None:
         with transaction.atomic():
             # Lock the transaction before its job, as everywhere.
             owner = locks.lock_transaction_of_job(pk)
-            if not job_limits.has_room(pk):
+            if not job_queue.has_room(pk):
                 return None
-            taken = _ready(Job.objects.filter(pk=pk)).update(
+            taken = job_queue.ready(Job.objects.filter(pk=pk)).update(
                 status=JobStatus.RUNNING,
                 attempts=F("attempts") + 1,
                 started_at=now,
@@ -178,6 +177,7 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
     """Record the end of a job, or that it is to be retried (QUEUED)."""
     now = database_now()
     waits = status == JobStatus.QUEUED
+    error = _storable(error)
     with transaction.atomic():
         # Only one job at a time sets the transaction's final status.
         owner = locks.lock_transaction_of_job(job.pk)
@@ -190,19 +190,16 @@ def finish(job: Job, status: JobStatus, error: str = "") -> None:
             result=job.result,
             finished_at=None if waits else now,
             # A failed job waits longer before each retry.
-            lease_until=after(now, _BACK_OFF * 2**job.attempts) if waits else None,
+            lease_until=after(now, retry_delay(job.attempts)) if waits else None,
         )
         if finished and owner is not None:
             _close_transaction(owner)
-    behind = _ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk))
+    is_failed = status == JobStatus.FAILED
+    tracing.annotate({"monodon.job.status": status.value}, error=error if is_failed else "")
+    behind = job_queue.ready(Job.objects.filter(table_id=job.table_id).exclude(pk=job.pk))
     send_jobs(list(behind.order_by("pk")[:1]))
-    if job.limit_key:
-        # Workers discard the messages of jobs whose limit is reached.
-        waiting = list(_ready(Job.objects.filter(limit_key=job.limit_key)).order_by("pk")[:1])
-        if waiting:
-            send_jobs(waiting)
-        else:
-            job_limits.send_scheduler()
+    # Workers discard the messages of jobs whose limit is reached.
+    send_jobs(job_queue.next_under_limits_of(job))
 
 
 def cancel_jobs_of(owner: Transaction) -> None:
@@ -210,10 +207,17 @@ def cancel_jobs_of(owner: Transaction) -> None:
     _cancel(owner.jobs.all())
 
 
+_ACTIVE_JOBS = """
+    SELECT id, transaction_id FROM catalog_job
+    WHERE table_id = ANY(string_to_array(%s, ',')::bigint[]) AND status IN ('queued', 'running')
+"""
+
+
 def cancel_jobs_of_tables(tables: Collection[Table]) -> None:
     """Cancel all jobs of tables that are dropped. Call it with the tables locked."""
-    jobs = Job.objects.filter(table__in=[table.pk for table in tables], status__in=_ACTIVE)
-    active = list(jobs.values_list("pk", "transaction"))
+    cursor = hot_cursor()
+    cursor.execute(_ACTIVE_JOBS, [",".join(str(table.pk) for table in tables)])
+    active = cursor.fetchall()
     if not active:
         return
     owners = locks.lock_transactions({owner for _, owner in active})
@@ -277,8 +281,13 @@ def log_event(
 ) -> None:
     """Write an entry of the job's log."""
     JobEvent.objects.create(
-        job=job, level=level, message=message, data=None if data is None else dict(data)
+        job=job, level=level, message=_storable(message), data=None if data is None else dict(data)
     )
+
+
+def _storable(text: str) -> str:
+    """A text as PostgreSQL stores it. Errors of libraries may quote names of any length."""
+    return text.replace("\0", "\ufffd")[:_MAX_TEXT]
 
 
 class LeaseHeartbeat:
@@ -334,17 +343,6 @@ class LeaseHeartbeat:
         except DatabaseError:  # the lease outlasts a failover
             log.warning("The lease of job %s could not be renewed", self._job.pk, exc_info=True)
             connections.close_all()
-
-
-def _ready(jobs: "QuerySet[Job]") -> "QuerySet[Job]":
-    """The jobs that may be taken: due, with no running and no earlier due job of their table."""
-    due = Q(status=JobStatus.QUEUED) & (Q(lease_until=None) | Q(lease_until__lt=database_now()))
-    others = Job.objects.filter(table=OuterRef("table")).exclude(pk=OuterRef("pk"))
-    return jobs.filter(
-        due,
-        ~Exists(others.filter(status=JobStatus.RUNNING)),
-        ~Exists(others.filter(due, pk__lt=OuterRef("pk"))),
-    )
 
 
 def _requeue_abandoned(jobs: "QuerySet[Job]") -> None:

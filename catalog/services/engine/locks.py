@@ -18,9 +18,11 @@ from catalog.identifiers import Identifier, digest
 from catalog.models import (
     ApiKey,
     ApprovalRequest,
+    EngineProfile,
     Job,
     LabelDefinition,
     Namespace,
+    Principal,
     SearchDocument,
     StorageProfile,
     Table,
@@ -29,11 +31,15 @@ from catalog.models import (
     Webhook,
 )
 from catalog.postgresql.base import DatabaseWrapper
-from catalog.services.engine import statements
+from catalog.postgresql.cursors import hot_cursor
+from catalog.services.engine.prepared import selects
 
 
 def lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]:
-    """Lock the live namespaces among these paths; the result is keyed by digest."""
+    """Lock the live namespaces among these paths; the result is keyed by digest.
+
+    Each row holds ``has_object_storage``, and the transaction's time in ``database_now``.
+    """
     locked = _lock_namespaces(paths)
     absent = [path for path in paths if digest(path) not in locked]
     # A transaction that waited for a parent read its children before the wait. With the parent locked
@@ -44,52 +50,50 @@ def lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]
 def _lock_namespaces(paths: Collection[Identifier]) -> dict[uuid.UUID, Namespace]:
     if not paths:
         return {}
-    rows = (
-        Namespace.objects.named(*paths)
-        .with_object_storage()
-        .order_by("pk")
-        .select_for_update(of=("self",), no_key=True)
-    )
-    return {row.digest: row for row in rows}
+    digests = {digest(path) for path in paths}
+    return {row.digest: row for row in selects.select_namespaces_for_update(digests)}
 
 
 def lock_subtrees(
     roots: Collection[Identifier], paths: Collection[Identifier] = ()
 ) -> list[Namespace]:
-    """Lock the live namespaces at and below ``roots``, and those at ``paths``, by primary key."""
-    pks = _find(roots, paths)
+    """Lock the live namespaces at and below ``roots``, and those at ``paths``, by primary key.
+
+    Each row holds ``has_object_storage``, and the transaction's time in ``database_now``.
+    """
+    digests = _digests_below(roots, paths)
     while True:
-        rows = list(
-            Namespace.objects.live()
-            .filter(pk__in=pks)
-            .order_by("pk")
-            .select_for_update(of=("self",), no_key=True)
-        )
+        rows = selects.select_namespaces_for_update(digests)
         # A namespace created before its parent was locked is younger than all locked rows, so
         # locking it now keeps the order. A locked namespace gets no further children.
-        current_pks = _find(roots, paths)
-        if current_pks <= pks:
+        current_digests = _digests_below(roots, paths)
+        if current_digests <= digests:
             return rows
-        pks = current_pks
+        digests = current_digests
 
 
-def _find(roots: Collection[Identifier], paths: Collection[Identifier]) -> set[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            WITH RECURSIVE below AS (
-                SELECT id FROM catalog_namespace WHERE digest = ANY(%s) AND dropped_at IS NULL
-                UNION
-                SELECT child.id FROM catalog_namespace child JOIN below ON child.parent_id = below.id
-                WHERE child.dropped_at IS NULL
-            )
-            SELECT id FROM below
-            UNION
-            SELECT id FROM catalog_namespace WHERE digest = ANY(%s) AND dropped_at IS NULL
-            """,
-            [[digest(root) for root in roots], [digest(path) for path in paths]],
-        )
-        return {pk for (pk,) in cursor.fetchall()}
+_BELOW = """
+    WITH RECURSIVE below AS (
+        SELECT id, digest FROM catalog_namespace
+        WHERE digest = ANY(string_to_array(%s, ',')::uuid[]) AND dropped_at IS NULL
+        UNION
+        SELECT child.id, child.digest
+        FROM catalog_namespace child JOIN below ON child.parent_id = below.id
+        WHERE child.dropped_at IS NULL
+    )
+    SELECT digest FROM below
+    UNION
+    SELECT digest FROM catalog_namespace
+    WHERE digest = ANY(string_to_array(%s, ',')::uuid[]) AND dropped_at IS NULL
+"""
+
+
+def _digests_below(roots: Collection[Identifier], paths: Collection[Identifier]) -> set[uuid.UUID]:
+    cursor = hot_cursor()
+    cursor.execute(
+        _BELOW, [",".join(str(digest(path)) for path in part) for part in (roots, paths)]
+    )
+    return {key for (key,) in cursor.fetchall()}
 
 
 def lock_tables(identifiers: Collection[Identifier]) -> dict[uuid.UUID, Table]:
@@ -100,17 +104,12 @@ def lock_tables(identifiers: Collection[Identifier]) -> dict[uuid.UUID, Table]:
     if not identifiers:
         return {}
     digests = {digest(identifier) for identifier in identifiers}
-    return {row.digest: row for row in statements.select_tables_for_update(digests)}
+    return {row.digest: row for row in selects.select_tables_for_update(digests)}
 
 
 def lock_tables_in(namespaces: Collection[Namespace]) -> list[Table]:
     """Lock every table of these namespaces that is not dropped. Lock the namespaces first."""
-    return list(
-        Table.objects.present()
-        .filter(namespace__in=[row.pk for row in namespaces])
-        .order_by("pk")
-        .select_for_update(of=("self",), no_key=True)
-    )
+    return selects.select_tables_in_for_update([row.pk for row in namespaces])
 
 
 def lock_table_row(pk: int) -> Table:
@@ -191,6 +190,12 @@ def lock_storage_profile(name: str) -> StorageProfile | None:
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 
+def lock_engine_profile(name: str) -> EngineProfile | None:
+    """Lock an engine profile; lock namespaces and tables first."""
+    rows = EngineProfile.objects.filter(name=name)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
 def lock_documents(pks: Collection[int]) -> list[SearchDocument]:
     """Lock search documents by primary key; the last locks of a transaction.
 
@@ -210,6 +215,12 @@ def lock_locations() -> None:
 def lock_api_key(pk: int) -> ApiKey | None:
     """Lock an API key; the only row lock of its transaction."""
     rows = ApiKey.objects.select_related("principal", "namespace", "replaced_by").filter(pk=pk)
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_memberships(pk: int) -> Principal | None:
+    """Lock a principal for a change of its memberships; the only row lock of its transaction."""
+    rows = Principal.objects.filter(pk=pk)
     return rows.select_for_update(of=("self",), no_key=True).first()
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from catalog.access import Principal
-from catalog.errors import CatalogError
-from catalog.identifiers import Identifier
-from catalog.models import Table
+from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound, ViewNotFound
+from catalog.identifiers import Identifier, digest
+from catalog.models import Namespace, Table
 from catalog.services.engine.batch import Batch
 
 
@@ -67,6 +67,17 @@ class Operation(ABC):
         """
         return False
 
+    def creates_in(self) -> Identifier | None:
+        """The namespace in which the operation creates one object, if it does nothing else.
+
+        A single statement can commit it then.
+        """
+        return None
+
+    def parent_row(self) -> Namespace | None:
+        """The row of that namespace, if it was read for this request; it may be out of date."""
+        return None
+
     def look(self, tables: Mapping[uuid.UUID, Table]) -> Self:
         """Return the operation with what it read from its tables' files; called before any lock.
 
@@ -91,3 +102,19 @@ class Operation(ABC):
         Called after the rollback, with no lock held, when this was the only operation of its batch.
         """
         return
+
+    def respelled(self, error: CatalogError) -> CatalogError:
+        """The refusal with the names as the request spelled them.
+
+        'a b' and 'a+b' are the same name. The spelling in a refusal must not reveal the existence of
+        something that the actor may not browse.
+        """
+        if not isinstance(error, NamespaceNotFound | TableNotFound | ViewNotFound):
+            return error
+        requested = [*self.namespaces(), *self.subtrees(), *self.tables()]
+        for path in (name[:depth] for name in requested for depth in range(len(name), 0, -1)):
+            if path != error.identifier and digest(path) == digest(error.identifier):
+                refusal = type(error)(path)
+                refusal.detail = error.detail
+                return refusal
+        return error

@@ -24,6 +24,7 @@ def report(heartbeat: Heartbeat, *, is_first: bool = False) -> None:
         "concurrency",
         "missing_for_spark",
         "missing_for_iceberg",
+        "missing_for_profiles",
         "is_downloading",
     ]
     if is_first:
@@ -56,6 +57,28 @@ def background() -> dict[str, str]:
 
 def missing_for_iceberg() -> str:
     """Why no running worker can maintain Iceberg tables. Empty: one can, or no worker runs now."""
-    workers = alive().filter(role__in=_JOB_ROLES).order_by(F("seen_at").desc())
-    reasons = list(workers.values_list("missing_for_iceberg", flat=True))
+    return _common_reason(list(_job_workers().values_list("missing_for_iceberg", flat=True)))
+
+
+def missing_for_profiles() -> dict[str, str]:
+    """The engine profiles that no running worker can use, each with the reason. One statement."""
+    workers = list(_job_workers().values_list("missing_for_profiles", flat=True))
+    names = {name for reasons in workers for name in reasons}
+    common = {name: _common_reason([str(each.get(name, "")) for each in workers]) for name in names}
+    return {name: reason for name, reason in common.items() if reason}
+
+
+def can_use_profile(name: str) -> bool:
+    """True if a running worker reports that it can use an engine profile. One statement."""
+    reasons = _job_workers().values_list("missing_for_profiles", flat=True)
+    return any(not each.get(name) for each in reasons)
+
+
+def _job_workers() -> "QuerySet[Heartbeat]":
+    """The running workers that take jobs, the last one seen first."""
+    return alive().filter(role__in=_JOB_ROLES).order_by(F("seen_at").desc())
+
+
+def _common_reason(reasons: list[str]) -> str:
+    """The first of the workers' reasons, if each of them has one; else empty."""
     return reasons[0] if reasons and all(reasons) else ""

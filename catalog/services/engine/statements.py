@@ -5,20 +5,21 @@ than PostgreSQL takes to run them. These texts are derived from the same models 
 the number of rows, so the server keeps them prepared.
 """
 
-import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import orjson
-from django.db import connection, models
-from django.db.models.expressions import DatabaseDefault, RawSQL
-from django.db.models.functions import Now
+from django.db import DEFAULT_DB_ALIAS, connection, models
+from django.db.models.expressions import DatabaseDefault
+from django.utils import timezone
 
-from catalog.models import Table, TableState, TableVersion
+from catalog.models import Table, TableState, TableVersion, Transaction, TransactionStatus
+from catalog.models.transactions import new_transaction_id
 from catalog.postgresql.cursors import hot_cursor
 
 
@@ -54,58 +55,23 @@ class NewVersion(Record):
     """The generated key is not read back."""
 
 
-def select_tables_for_update(digests: Collection[uuid.UUID]) -> list[Table]:
-    """Lock the tables of these digests that are not dropped, by primary key.
+@dataclass(kw_only=True)
+class NewTransaction(Record):
+    """The transaction of a commit."""
 
-    Each row holds the transaction's time in ``database_now``, which saves another query.
-    """
-    return _read_tables(digests, lock=True)
+    model = Transaction
 
-
-def select_tables(digests: Collection[uuid.UUID]) -> list[Table]:
-    """Read the tables of these digests that are not dropped, without locks."""
-    return _read_tables(digests, lock=False)
-
-
-def _read_tables(digests: Collection[uuid.UUID], *, lock: bool) -> list[Table]:
-    cursor = hot_cursor()
-    # For a list of unknown length PostgreSQL would plan each execution again.
-    if len(digests) == 1:
-        cursor.execute(_tables_text(is_single=True, lock=lock), list(digests))
-    else:
-        cursor.execute(_tables_text(is_single=False, lock=lock), [list(digests)])
-    names = [name for name, _ in _fields(Table)]
-    rows = []
-    for *values, now in cursor.fetchall():
-        # Django decodes JSON in its compiler, which this read bypasses.
-        decoded = [
-            json.loads(value) if name == "properties" else value
-            for name, value in zip(names, values, strict=True)
-        ]
-        row = Table.from_db(connection.alias, names, decoded)
-        row.database_now = now  # type: ignore[attr-defined]
-        rows.append(row)
-    return rows
-
-
-@lru_cache(maxsize=4)
-def _tables_text(*, is_single: bool, lock: bool) -> str:
-    """The SQL that Django compiles for the query; its parameter is the digest, or the digests."""
-    condition = "digest = %s" if is_single else "digest = ANY(%s)"
-    selected = RawSQL(condition, [[]], output_field=models.BooleanField())  # noqa: S611 -- both above
-    rows = Table.objects.present().filter(selected).annotate(database_now=Now()).order_by("pk")
-    if lock:
-        rows = rows.select_for_update(of=("self",), no_key=True)
-    text, parameters = rows.query.get_compiler(connection=connection).as_sql()
-    if list(parameters) != [TableState.DROPPED, []]:
-        raise AssertionError(f"unexpected parameters {parameters}")
-    # The state is a literal: only then can a prepared plan use the partial index on tables that are
-    # not dropped. Otherwise PostgreSQL would plan each execution, which takes four times as long as
-    # running it.
-    return str(text).replace("%s", f"'{TableState.DROPPED}'", 1)
+    id: uuid.UUID = field(default_factory=new_transaction_id)
+    status: TransactionStatus = TransactionStatus.SUCCEEDED
+    actor: str
+    request_id: str = ""
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    properties: dict[str, Any] = field(default_factory=dict)
 
 
 _Row = models.Model | Record
+Shapes = tuple[tuple[type[models.Model], tuple[str, ...]], ...]
+"""Of each group of rows, the model and the columns to insert."""
 
 
 def insert_together(*groups: Sequence[_Row]) -> None:
@@ -115,8 +81,46 @@ def insert_together(*groups: Sequence[_Row]) -> None:
     and its values are not read back: generated primary keys stay unset. Raises IntegrityError. A
     group must not be empty, and its rows must be of one class.
     """
-    shapes = _shapes(groups)
-    hot_cursor().execute(_insert_text(shapes), _documents(groups, shapes))
+    shapes = shapes_of(groups)
+    hot_cursor().execute(_insert_text(shapes), documents_of(groups, shapes))
+
+
+def insert_row(row: models.Model) -> None:
+    """Insert one row as ``bulk_create`` does, and set its generated primary key.
+
+    Raises IntegrityError.
+    """
+    complete(row)
+    shapes = shapes_of([[row]])
+    cursor = hot_cursor()
+    cursor.execute(_returning_text(shapes), documents_of([[row]], shapes))
+    (row.pk,) = cursor.fetchone()
+    row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+
+
+def complete(row: models.Model) -> None:
+    """Set the columns of a new row that are unset until it is inserted."""
+    for column in _completed_fields(type(row)):
+        if getattr(column, "auto_now", False):
+            setattr(row, column.attname, timezone.now())
+        elif vars(row)[column.attname] is None:
+            # A related row had no key yet when this one was made.
+            related = getattr(row, column.name)
+            setattr(row, column.attname, None if related is None else related.pk)
+
+
+@lru_cache(maxsize=16)
+def _completed_fields(model: type[models.Model]) -> "list[models.Field[Any, Any]]":
+    return [
+        field
+        for field in model._meta.concrete_fields
+        if field.is_relation or getattr(field, "auto_now", False)
+    ]
+
+
+@lru_cache(maxsize=16)
+def _returning_text(shapes: Shapes) -> str:
+    return f"{_insert_text(shapes)} RETURNING id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,27 +186,24 @@ def insert_if_unchanged(
     then re-evaluates its conditions. Returns the default time of the inserted rows; None: a table
     has changed, and nothing is written.
     """
-    shapes = _shapes(groups)
+    shapes = shapes_of(groups)
     expected = [{"id": table.pk, "digest": table.digest} for table in tables]
     values: list[Any] = [_encode(expected), len(tables)]
     values += [] if swap is None else _swap_values(swap)
     cursor = hot_cursor()
     cursor.execute(
         _guarded_insert_text(shapes, has_swap=swap is not None),
-        [*values, *_documents(groups, shapes)],
+        [*values, *documents_of(groups, shapes)],
     )
     unchanged, moment = cursor.fetchone()
     return moment if unchanged else None
 
 
-_Shapes = tuple[tuple[type[models.Model], tuple[str, ...]], ...]
-
-
-def _shapes(groups: Sequence[Sequence[_Row]]) -> _Shapes:
+def shapes_of(groups: Sequence[Sequence[_Row]]) -> Shapes:
     return tuple((_model(group[0]), _columns(group[0])) for group in groups)
 
 
-def _documents(groups: Sequence[Sequence[_Row]], shapes: _Shapes) -> list[str]:
+def documents_of(groups: Sequence[Sequence[_Row]], shapes: Shapes) -> list[str]:
     documents = []
     for group, (_, columns) in zip(groups, shapes, strict=True):
         rows = [vars(row) for row in group]
@@ -224,18 +225,18 @@ def _columns(row: _Row) -> tuple[str, ...]:
         return _columns_of_record(row.model, tuple(values))
     return tuple(
         name
-        for name, is_automatic in _fields(type(row))
+        for name, is_automatic in fields_of(type(row))
         if not (is_automatic or isinstance(values[name], DatabaseDefault))
     )
 
 
 @lru_cache(maxsize=64)
 def _columns_of_record(model: type[models.Model], names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name, _ in _fields(model) if name in names)
+    return tuple(name for name, _ in fields_of(model) if name in names)
 
 
 @lru_cache(maxsize=16)
-def _fields(model: type[models.Model]) -> list[tuple[str, bool]]:
+def fields_of(model: type[models.Model]) -> list[tuple[str, bool]]:
     return [
         (field.attname, isinstance(field, models.AutoField))
         for field in model._meta.concrete_fields
@@ -243,22 +244,22 @@ def _fields(model: type[models.Model]) -> list[tuple[str, bool]]:
 
 
 @lru_cache(maxsize=64)
-def _insert_text(shapes: _Shapes) -> str:
-    *first, last = [_one_insert_text(model, columns) for model, columns in shapes]
+def _insert_text(shapes: Shapes) -> str:
+    *first, last = [insert_text(model, columns) for model, columns in shapes]
     if not first:
         return last
     return f"WITH {', '.join(f'g{i} AS ({text})' for i, text in enumerate(first))} {last}"
 
 
 @lru_cache(maxsize=64)
-def _guarded_insert_text(shapes: _Shapes, *, has_swap: bool) -> str:
+def _guarded_insert_text(shapes: Shapes, *, has_swap: bool) -> str:
     swap, swapped = "", ""
     if has_swap:
         # Requires all tables of the commit to be unchanged, not only the one that is swapped.
         swap = _SWAP.format(condition="AND EXISTS (SELECT FROM complete)") + ","
         swapped = "AND EXISTS (SELECT FROM swapped)"
     inserts = [
-        f"g{i} AS ({_one_insert_text(model, columns)}, unchanged WHERE unchanged.yes)"
+        f"g{i} AS ({insert_text(model, columns, source='unchanged WHERE unchanged.yes')})"
         for i, (model, columns) in enumerate(shapes)
     ]
     return f"""
@@ -277,12 +278,23 @@ def _guarded_insert_text(shapes: _Shapes, *, has_swap: bool) -> str:
     """  # noqa: S608 -- names of our own models
 
 
-def _one_insert_text(model: type[models.Model], columns: tuple[str, ...]) -> str:
+def insert_text(
+    model: type[models.Model],
+    columns: tuple[str, ...],
+    *,
+    source: str = "",
+    computed: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The SQL that inserts rows from a JSON document, for each row of ``source``.
+
+    ``computed`` maps further columns to expressions.
+    """
     fields = {field.attname: field for field in model._meta.concrete_fields}
-    names = ", ".join(f'"{fields[name].column}"' for name in columns)
+    names = ", ".join(f'"{fields[name].column}"' for name in (*columns, *computed))
     typed = ", ".join(f'"{name}" {fields[name].db_type(connection)}' for name in columns)
-    values = ", ".join(f'r."{name}"' for name in columns)
+    values = ", ".join([*(f'r."{name}"' for name in columns), *computed.values()])
     return (
         f'INSERT INTO "{model._meta.db_table}" ({names}) '  # noqa: S608 -- names of our own models
         f"SELECT {values} FROM json_to_recordset(%s::json) AS r ({typed})"
+        f"{source and ', '}{source}"
     )

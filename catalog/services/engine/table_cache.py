@@ -1,4 +1,4 @@
-"""Caches of tables and their metadata in this process, which save a read before the common writes."""
+"""Caches of namespaces, tables and metadata in this process, which save a read before common writes."""
 
 import threading
 import uuid
@@ -6,8 +6,42 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.models import Table, TableState
-from catalog.services.engine.statements import select_tables
+from catalog.models import Namespace, Table, TableState
+from catalog.services.engine.prepared.selects import select_namespaces_in_storage, select_tables
+
+
+class NamespaceCache:
+    """Live namespaces as this process last read them, by digest.
+
+    The rows may be out of date. They are sufficient to prepare the creation of an object in them, which
+    locks the namespace and checks it again (``prepared.creation``): a row's path never changes.
+    """
+
+    def __init__(self, limit: int = 5_000) -> None:
+        self._limit = limit
+        self._rows: dict[uuid.UUID, Namespace] = {}
+
+    def get(self, name: uuid.UUID) -> Namespace | None:
+        """The live namespace of this digest, which is read if it is not cached."""
+        row = self.cached(name)
+        if row is None and (rows := select_namespaces_in_storage([name])):
+            (row,) = rows
+            self.put(row)
+        return row
+
+    def cached(self, name: uuid.UUID) -> Namespace | None:
+        return self._rows.get(name)
+
+    def put(self, row: Namespace) -> None:
+        if len(self._rows) >= self._limit:
+            self._rows.clear()
+        self._rows[row.digest] = row
+
+    def discard(self, name: uuid.UUID) -> None:
+        self._rows.pop(name, None)
+
+    def clear(self) -> None:
+        self._rows.clear()
 
 
 class TableCache:
@@ -99,5 +133,8 @@ class DocumentCache:
             self._size = 0
 
 
+namespaces = NamespaceCache()
+unplaced_namespaces = NamespaceCache()
+"""Those whose new Iceberg tables lie in the warehouse: no location and no storage profile applies to them."""
 tables = TableCache()
 documents = DocumentCache()

@@ -263,7 +263,7 @@ def _of_jobs(actor: Principal, row: Transaction) -> dict[str, str]:
     queryset = row.jobs.order_by("pk")
     if row.actor != actor.name:
         queryset = queryset.filter(access.visible_tables(actor, "table__"))
-    visible_jobs = list(queryset)
+    visible_jobs = access.limit_jobs(actor, list(queryset))
     if not visible_jobs:
         return {}
     failed = [job for job in visible_jobs if job.status == JobStatus.FAILED]

@@ -27,16 +27,18 @@ from catalog.identifiers import Identifier, label
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.models.audit import Outcome
 from catalog.privileges import Privilege
+from catalog.services.audit.names import visible_names
 from catalog.services.tables import namespaces
 
 TYPE_PREFIX = "monodon."
 MEDIA = "application/cloudevents+json"
 PAGE_SIZE = 100
 MAX_PAGE = 1000
-_OF_DATA = (
+OF_DATA = (
     *("namespace.", "table.", "view.", "materialized_view.", "version.", "branch.", "tag."),
     *("index.", "function.", "maintenance."),
 )
+"""The beginnings of actions on data, in contrast to those on principals, keys, grants and rules."""
 _LOOKED_AT = 2000
 """Maximum number of audit rows that one page reads, because matching events may be rare."""
 
@@ -109,8 +111,9 @@ def read(
 
     A page may be shorter than ``limit``, or empty, before the last page. Principals with MANAGE on
     everything get all events. Others get events of data but not of governance, without the values
-    before and after; unless they may browse everything, only events of tables that they may browse.
-    Raises NamespaceNotFound, InvalidInput. Three statements at most.
+    before and after; unless they may browse everything, only events of tables that they may browse,
+    under their present names if the former ones are hidden.
+    Raises NamespaceNotFound, InvalidInput. Five statements at most.
     """
     event_filter = event_filter or EventFilter()
     if event_filter.namespace:
@@ -139,6 +142,8 @@ def read(
     page_rows = sorted(rows, key=lambda row: (row.xid, row.pk))
     if not actor.holds_everywhere(Privilege.MANAGE):
         _remove_details(page_rows)
+    if not actor.holds_everywhere(Privilege.BROWSE):
+        _hide_former_names(actor, page_rows)
     if len(page_rows) > size:
         page_rows = page_rows[:size]
         return Page(page_rows, position_of(page_rows[-1]), is_last=False)
@@ -150,6 +155,18 @@ def _remove_details(rows: Sequence[AuditEvent]) -> None:
     """Remove the values of changes, which principals without MANAGE may not see."""
     for row in rows:
         row.before = row.after = None
+
+
+def _hide_former_names(actor: Principal, rows: Sequence[AuditEvent]) -> None:
+    """Replace names in namespaces that the actor may not browse by the present names of the tables."""
+    visible = visible_names(actor, (row.target for row in rows))
+    former = [row for row in rows if row.target not in visible]
+    if not former:
+        return
+    tables = Table.objects.filter(uuid__in={row.table_uuid for row in former})
+    present = {table.uuid: str(table) for table in tables.select_related("namespace")}
+    for row in former:
+        row.target = present.get(row.table_uuid, "") if row.table_uuid else ""
 
 
 def newest_position() -> Position:
@@ -212,7 +229,7 @@ def _visible_to(actor: Principal) -> Q:
     if actor.holds_everywhere(Privilege.MANAGE):
         return Q()
     of_data = Q()
-    for noun in _OF_DATA:
+    for noun in OF_DATA:
         of_data |= Q(action__startswith=noun)
     if actor.holds_everywhere(Privilege.BROWSE):
         return of_data

@@ -71,6 +71,9 @@ def _advance(pk: int) -> tuple[int, bool]:
     row = locks.lock_webhook(pk=pk)
     if row is None or not row.is_active:
         return 0, True
+    if row.namespace is not None and row.namespace.dropped_at is not None:
+        # Another namespace may have its name. If it is undropped, the webhook continues from its position.
+        return 0, True
     where = () if row.namespace is None else row.namespace.identifier
     try:
         page = feed.read(

@@ -9,10 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 from catalog.access import On, Principal
@@ -21,7 +22,8 @@ from catalog.identifiers import Identifier, check, check_table, label
 from catalog.models import ApprovalRequest, ApprovalStatus, Grant, Namespace, Table
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import NOTHING, Privilege, closure, essence
-from catalog.services.access.grant_operations import SetGrant
+from catalog.services.access.grant_operations import GrantChange, SetGrant
+from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.tables import approval_gate
 from catalog.services.tables.approval_gate import GatedOperation
@@ -29,14 +31,16 @@ from catalog.services.tables.approval_gate import GatedOperation
 MAX_PENDING = 20
 """Maximum number of pending requests of one principal."""
 MAX_DAYS = 3650
+MAX_REASON = 2000  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
 class GrantAccess(GatedOperation):
     """Add requested privileges to the grant of the requester; runs only as an approved request.
 
-    Requires what ``SetGrant`` requires of the approver. Raises InvalidInput if a grant without an end
-    would get one, and ApprovalOutdated if another object has the name now.
+    Requires what ``SetGrant`` requires of the approver. Raises InvalidInput if the present grant would
+    end earlier, or if privileges that were not requested would last longer, and ApprovalOutdated if
+    another object has the name now.
     """
 
     name = "GrantAccess"
@@ -68,20 +72,38 @@ class GrantAccess(GatedOperation):
         if dict(self.approved_for) != {"pk": row.pk}:
             raise ApprovalOutdated(label(self.identifier))
         present = Grant.objects.valid().on(row).filter(principal__name=self.principal).first()
-        if present is not None and present.expires_at is None and self.days is not None:
-            raise InvalidInput(
-                f"'{self.principal}' holds {', '.join(essence(present.privileges))} on"
-                f" '{label(self.identifier)}' without an end: approve the request without an end"
-            )
-        held = NOTHING if present is None else present.privileges
+        ends_at = None if self.days is None else batch.now + timedelta(days=self.days)
+        held = NOTHING
+        if present is not None:
+            held = present.privileges
+            self._require_same_or_longer(present, ends_at)
         operation = SetGrant(
             on=self.on,
             principal=self.principal,
             privileges=held | Privilege(self.privileges),
-            expires_at=None if self.days is None else batch.now + timedelta(days=self.days),
+            expires_at=ends_at,
         )
-        granted: Privilege = operation.prepare().apply(batch)
-        return granted
+        change: GrantChange = operation.prepare().apply(batch)
+        return change.privileges
+
+    def _require_same_or_longer(self, present: Grant, ends_at: datetime | None) -> None:
+        """Require that the new end suits the present grant, since a grant has only one end."""
+        if present.expires_at == ends_at:
+            return
+        holds = f"'{self.principal}' holds {', '.join(essence(present.privileges))}"
+        where = f"on '{label(self.identifier)}'"
+        if present.expires_at is None:
+            raise InvalidInput(
+                f"{holds} {where} without an end: approve the request without an end"
+            )
+        end = f"until {present.expires_at:%Y-%m-%d %H:%M} UTC"
+        if ends_at is not None and ends_at < present.expires_at:
+            raise InvalidInput(f"{holds} {where} {end}: approve the request for more days")
+        if present.privileges & ~Privilege(self.privileges):
+            raise InvalidInput(
+                f"{holds} {where} {end}, and the approval would prolong all of it: change that grant"
+                " instead"
+            )
 
 
 def request_access(
@@ -95,12 +117,14 @@ def request_access(
     """Ask the managers of a namespace or table for privileges on it, for a number of days.
 
     Returns the pending request, also if the actor made the same one before. Raises InvalidInput
-    without a reason or privileges, for a malformed name, for too many pending requests, and for an
-    actor that is no principal.
+    without a reason or privileges, for a reason that is too long, a malformed name, too many pending
+    requests, and an actor that is no principal.
     """
     requested = closure(privileges)
     if not reason.strip():
         raise InvalidInput("A request for access requires a reason")
+    if len(reason) > MAX_REASON:
+        raise InvalidInput(f"The reason has {len(reason):,} characters; {MAX_REASON:,} are allowed")
     if not requested:
         raise InvalidInput("A request for access requires at least one privilege")
     if days is not None and not 1 <= days <= MAX_DAYS:
@@ -118,21 +142,7 @@ def request_access(
         privileges=requested.value,
         days=days,
     )
-    pending = ApprovalRequest.objects.filter(
-        requester=actor.name,
-        status=ApprovalStatus.PENDING,
-        expires_at__gt=timezone.now(),
-        operation__operation=GrantAccess.name,
-    )
     stored = operation.stored()
-    digest = _digest(actor, stored)
-    same = pending.filter(digest=digest).first()
-    if same is not None:
-        return same
-    if pending.count() >= MAX_PENDING:
-        raise InvalidInput(
-            f"'{actor.name}' has {MAX_PENDING} pending requests: withdraw some of them first"
-        )
     request = ApprovalRequest(
         action=f"granting {', '.join(essence(requested))} on",
         target=label(on.identifier) or ".",
@@ -142,10 +152,41 @@ def request_access(
         expected={"pk": row.pk if exists else None},
         reason=reason.strip(),
         requester=actor.name,
-        digest=digest,
+        digest=_digest(actor, stored),
         expires_at=timezone.now() + timedelta(days=settings.MONODON_APPROVAL_DAYS),
     )
-    return ApprovalRequest.objects.get(pk=approval_gate.save(request, actor))
+    return _save(request, actor)
+
+
+def _save(request: ApprovalRequest, actor: Principal) -> ApprovalRequest:
+    """Save a request, or return the pending one for the same. Raises InvalidInput if too many are pending."""
+    pending = ApprovalRequest.objects.filter(
+        requester=actor.name,
+        status=ApprovalStatus.PENDING,
+        expires_at__gt=timezone.now(),
+        operation__operation=GrantAccess.name,
+    )
+    with transaction.atomic():
+        locks.lock_key(f"access requests of {actor.name}")  # until the number includes this request
+        same = pending.filter(digest=request.digest).first()
+        if same is not None:
+            return same
+        if pending.count() >= MAX_PENDING:
+            raise InvalidInput(
+                f"'{actor.name}' has {MAX_PENDING} pending requests: withdraw some of them first"
+            )
+        return ApprovalRequest.objects.get(pk=approval_gate.save(request, actor))
+
+
+def requested_namespace(row: ApprovalRequest) -> Identifier | None:
+    """The namespace that a request for access names, or that of its table; None for other requests.
+
+    It need not exist, nor be the one whose managers decide.
+    """
+    if row.operation["operation"] != GrantAccess.name:
+        return None
+    identifier = tuple(row.operation["identifier"])
+    return identifier[:-1] if row.operation["is_table"] else identifier
 
 
 def _subject(on: On) -> tuple[Namespace, Table | None]:

@@ -82,7 +82,7 @@ class ApproveRequest(Operation):
         require_pending(row, "approved")
         row.status = ApprovalStatus.DONE
         row.decided_by, row.decision_reason = approver.name, self.reason
-        row.decided_at, row.transaction = batch.now, batch.transaction
+        row.decided_at, row.transaction_id = batch.now, batch.transaction.id
         row.save(
             update_fields=["status", "decided_by", "decision_reason", "decided_at", "transaction"]
         )

@@ -99,8 +99,8 @@ def visible(actor: Principal) -> "QuerySet[ApprovalRequest]":
     if actor.holds_everywhere(Privilege.BROWSE):
         return rows
     # Not of namespaces that are only traversable, of which only the name is visible.
-    is_own_table = Q(table__owner__in=actor.names)
-    return rows.filter(Q(requester=actor.name) | is_own_table | access.visible_contents(actor))
+    of_tables = Q(table__isnull=False) & access.visible_tables(actor, "table__")
+    return rows.filter(Q(requester=actor.name) | of_tables | access.visible_contents(actor))
 
 
 def approve(

@@ -99,7 +99,7 @@ def _update(
     changed = {name: value for name, value in values.items() if getattr(row, name) != value}
     before: dict[str, Any] = {name: getattr(row, name) for name in changed}
     after = dict(changed)
-    is_new_key = key is not None and key != profiles.key_of(row)
+    is_new_key = key is not None and (bool(profiles.key_error(row)) or key != profiles.key_of(row))
     if key is not None and is_new_key:
         before["key_id"], after["key_id"] = row.key_id, f"{key.id} with another secret"
     if not after:

@@ -25,6 +25,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem="anchors and aliases are not allowed", problem_mark=event.start_mark
             )
+        if getattr(event, "tag", None) is not None:
+            raise yaml.MarkedYAMLError(
+                problem="tags are not allowed", problem_mark=event.start_mark
+            )
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise yaml.MarkedYAMLError(
@@ -37,6 +41,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key is no text", problem_mark=key.start_mark)
             if key.value in keys:
                 raise yaml.MarkedYAMLError(
                     problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark

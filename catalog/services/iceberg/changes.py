@@ -4,7 +4,8 @@
     check    _check: the client's requirements
     apply    _apply: its updates; the new metadata
     locate   _locate: the location and the paths of the new metadata
-    draft    _draft: the metadata file, and the operation that makes it current
+    draft    metadata_files.draft: the metadata file, which is not written yet
+    step     _step: the operation that makes the file current
 
 Nothing is written here. ``commits`` stages the file and swaps the pointer.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from catalog.access import Principal
-from catalog.errors import CatalogError, NamespaceNotFound
+from catalog.errors import CatalogError, NamespaceNotFound, RequirementFailed
 from catalog.formats.iceberg.metadata import requirements, updates
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, TableFormat, TableKind
@@ -28,7 +29,8 @@ from catalog.services.iceberg.locations import check_paths, files_of
 from catalog.services.iceberg.metadata_files import Document, MetadataFile
 from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateFromMetadata
 from catalog.services.iceberg.tables import LoadedTable, find, require_kind
-from catalog.services.storage.table_files import FutureTable, References
+from catalog.services.storage.file_owners import FutureTable, References
+from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables.table_operations import already_exists, require_free_location
 
 
@@ -74,11 +76,14 @@ def prepare_steps(actor: Principal, changes: Sequence[TableChange]) -> list[Step
 def prepare_step(actor: Principal, change: TableChange, base: LoadedTable | None) -> Step:
     """The step from the loaded state of a table to the requested one; nothing is written yet."""
     base = _check(change, base)
+    if actor.job_kind and base is not None:
+        _require_unreferenced(change, base)
     document = _apply(change, base)
     if base is not None and document is base.document:
         return Step(base)
-    location, references = _locate(actor, change, base, document)
-    return _draft(change, base, document, location, references)
+    location, files, references = _locate(actor, change, base, document)
+    file = metadata_files.draft(files, document, base.sequence + 1 if base is not None else 0)
+    return _step(change, base, location, file, references)
 
 
 def _check(change: TableChange, base: LoadedTable | None) -> LoadedTable | None:
@@ -98,6 +103,31 @@ def _check(change: TableChange, base: LoadedTable | None) -> LoadedTable | None:
     return base
 
 
+def _require_unreferenced(change: TableChange, base: LoadedTable) -> None:
+    """Refuse the removal of a snapshot to which a branch or tag refers. For jobs only.
+
+    Iceberg's client removes snapshots without a requirement on the references. If a snapshot was tagged,
+    or main was rolled back to it, after the job had read the table, the commit would remove that reference
+    too, and the job would then delete its files. Raises RequirementFailed; the client reads the table again.
+    """
+    removed_refs = {
+        update.get("ref-name")
+        for update in change.updates
+        if update.get("action") == "remove-snapshot-ref"
+    }
+    removed = {
+        snapshot
+        for update in change.updates
+        if update.get("action") == "remove-snapshots"
+        for snapshot in update.get("snapshot-ids") or ()
+    }
+    for name, reference in (base.document.get("refs") or {}).items():
+        if reference["snapshot-id"] in removed and name not in removed_refs:
+            raise RequirementFailed(
+                f"snapshot {reference['snapshot-id']} is referenced by '{name}' and cannot be removed"
+            )
+
+
 def _apply(change: TableChange, base: LoadedTable | None) -> Document:
     """The new metadata; the same object if the updates change nothing. Raises InvalidMetadata."""
     return updates.apply(
@@ -111,8 +141,8 @@ def _apply(change: TableChange, base: LoadedTable | None) -> Document:
 
 def _locate(
     actor: Principal, change: TableChange, base: LoadedTable | None, document: Document
-) -> tuple[str, References]:
-    """The canonical location of the new metadata, and the files of other tables that it names.
+) -> tuple[str, TableFiles, References]:
+    """The canonical location of the new metadata, the table's files there, and what else it refers to.
 
     Raises InvalidLocation, LocationTaken, ForeignFile.
     """
@@ -120,19 +150,18 @@ def _locate(
     if base is None or location != base.location:
         require_free_location(actor, location, pk=base.pk if base is not None else 0)
     holder = base if base is not None else FutureTable(change.table, location)
-    files = files_of(holder, document, location)
-    return location, iceberg_files.check_updates(actor, files, change.updates)
+    files = files_of(holder, document, location, base=base)
+    return location, files, iceberg_files.check_updates(actor, files, change.updates)
 
 
-def _draft(
+def _step(
     change: TableChange,
     base: LoadedTable | None,
-    document: Document,
     location: str,
+    file: MetadataFile,
     references: References,
 ) -> Step:
-    """The metadata file, which is not written yet, and the operation that makes it current."""
-    file = metadata_files.draft(document, base.sequence + 1 if base is not None else 0)
+    """The operation that makes the metadata file current, and its result."""
     operation: Operation
     if base is None:
         operation = CreateFromMetadata(
@@ -150,7 +179,7 @@ def _draft(
             location=location if location != base.location else None,
             updates=tuple(str(update.get("action")) for update in change.updates),
             references=references,
-            expired_files=metadata_removal.expired_files(base.document, document),
+            expired_files=metadata_removal.expired_files(base.document, file.document),
         )
     pk = base.pk if base is not None else 0
     result = loaded(change.table, pk, TableKind.TABLE, location, file)

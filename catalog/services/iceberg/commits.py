@@ -13,7 +13,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from catalog import access
@@ -23,6 +23,7 @@ from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, check_table, digest
 from catalog.models import Namespace, TableFormat, TableKind
 from catalog.privileges import Privilege
+from catalog.services.engine import table_cache
 from catalog.services.engine.commit import commit
 from catalog.services.engine.commit_queue import turn, turns
 from catalog.services.engine.operation import Operation
@@ -38,14 +39,21 @@ from catalog.services.iceberg.changes import (
     prepare_step,
     prepare_steps,
 )
-from catalog.services.iceberg.locations import check_paths, chosen_location, files_of
+from catalog.services.iceberg.locations import (
+    check_paths,
+    chosen_location,
+    files_of,
+    location_in_warehouse,
+)
+from catalog.services.iceberg.metadata_files import Document
 from catalog.services.iceberg.metadata_operations import (
     BaseChanged,
     CreateFromMetadata,
     RegisterFromMetadata,
 )
-from catalog.services.iceberg.tables import LoadedTable, find
-from catalog.services.storage.table_files import FutureTable
+from catalog.services.iceberg.tables import LoadedTable
+from catalog.services.storage import namespace_locations
+from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables.namespace_operations import CreateNamespace
 from catalog.services.tables.table_operations import already_exists, require_free_location
 
@@ -79,29 +87,77 @@ def create_table(
     """
     check_table(table)
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
-    require_free(table)
-    document = metadata_documents.new_table(
-        schema=schema,
-        partition_spec=partition_spec,
-        write_order=write_order,
-        location=chosen_location(actor, table, location),
-        properties=properties,
-        now_ms=now_ms(),
-    )
+
+    def document_at(chosen: str) -> Document:
+        return metadata_documents.new_table(
+            schema=schema,
+            partition_spec=partition_spec,
+            write_order=write_order,
+            location=chosen,
+            properties=properties,
+            now_ms=now_ms(),
+        )
+
+    if location is None and not stage:
+        created = _create_in_warehouse(actor, table, document_at)
+        if created is not None:
+            return created
+    namespaces = require_free(table)
+    if namespace_locations.explicit_location_of(namespaces) is None:
+        table_cache.unplaced_namespaces.put(namespaces[-1])
+    document = document_at(chosen_location(actor, table, location, namespaces))
     path = check_paths(actor, table, document)
     if location is not None:
         require_free_location(actor, path)
+    files = files_of(FutureTable(table, path), document)
     if stage:
-        metadata_files.make_directory(document)
+        metadata_files.make_directory(files, document)
         answer = metadata_files.answer(None, metadata_documents.dump(document))
         return LoadedTable(table, 0, TableFormat.ICEBERG, TableKind.TABLE, path, "", 0, "", answer)
-    file = metadata_files.draft(document, 0)
     create = CreateFromMetadata(
-        table=table, file=file, location=path, is_own_location=location is None
+        table=table,
+        file=metadata_files.draft(files, document, 0),
+        location=path,
+        is_own_location=location is None,
+        namespace=namespaces[-1],
     )
-    with metadata_files.staged([file]):
+    return _commit_first(actor, create, metadata_files.staged([create.file]))
+
+
+def _create_in_warehouse(
+    actor: Principal, table: Identifier, document_at: Callable[[str], Document]
+) -> LoadedTable | None:
+    """Create a table in the warehouse, if its namespace is cached and no location applies to it.
+
+    The statement that records the metadata file checks the namespace and the name, so that nothing is
+    read before. None if the table has to be created otherwise, or refused: only the steps that read
+    first refuse, in their order.
+    """
+    namespace = table_cache.unplaced_namespaces.cached(digest(table[:-1]))
+    if namespace is None:
+        return None
+    try:
+        document = document_at(location_in_warehouse(table))
+        path = check_paths(actor, table, document)
+        file = metadata_files.draft(files_of(FutureTable(table, path), document), document, 0)
+    except CatalogError:
+        return None
+    if not metadata_files.stage_in_warehouse(file, table, namespace):
+        table_cache.unplaced_namespaces.discard(namespace.digest)
+        return None
+    create = CreateFromMetadata(
+        table=table, file=file, location=path, is_own_location=True, namespace=namespace
+    )
+    return _commit_first(actor, create, metadata_files.written([file]))
+
+
+def _commit_first(
+    actor: Principal, create: CreateFromMetadata, files: AbstractContextManager[None]
+) -> LoadedTable:
+    """Commit the creation of a table while its first metadata file is staged."""
+    with files:
         row = commit([create], actor=actor).results[0]
-    return loaded(table, row.pk, TableKind.TABLE, path, file)
+    return loaded(create.table, row.pk, TableKind.TABLE, create.location, create.file)
 
 
 def register_table(
@@ -128,28 +184,31 @@ def register_table(
     location = check_paths(actor, table, document)
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
-    sources = references.sources | files.foreign_sources([metadata_location])
+    references |= files.references([metadata_location])
     operation = RegisterFromMetadata(
         table=table,
         file=file,
         location=location,
         overwrite=overwrite,
-        references=replace(references, sources=sources),
+        references=references,
     )
     row = commit([*namespaces, operation], actor=actor).results[-1]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
 
 
-def require_free(table: Identifier, kind: TableKind = TableKind.TABLE) -> None:
+def require_free(table: Identifier, kind: TableKind = TableKind.TABLE) -> list[Namespace]:
     """Refuse a taken name before anything is written for it; the commit checks again.
 
-    Raises NamespaceNotFound, TableAlreadyExists, ViewAlreadyExists.
+    Returns its namespace and those above, the root first. Raises NamespaceNotFound,
+    TableAlreadyExists, ViewAlreadyExists.
     """
-    holder = find([table]).get(digest(table))
+    holder = iceberg_tables.holder_of(table)
     if holder is not None:
         raise already_exists(table, holder, kind)
-    if not Namespace.objects.named(table[:-1]).exists():
+    rows = namespace_locations.line(table[:-1])
+    if not rows or len(rows[-1].path) != len(table) - 1:
         raise NamespaceNotFound(table[:-1])
+    return rows
 
 
 # --- committing --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from pyiceberg.io import InputFile, InputStream, OutputFile
+from pyiceberg.manifest import ManifestFile
 
 from catalog import access, maintenance_actions
 from catalog.access import Principal
@@ -25,15 +26,11 @@ from catalog.formats.iceberg.reading import Document
 from catalog.identifiers import Identifier
 from catalog.maintenance_actions import IcebergFiles
 from catalog.regular_files import NotRegular, TooLarge
-from catalog.services.iceberg import parallel_reads
+from catalog.services.iceberg import manifest_cache, parallel_reads
+from catalog.services.iceberg.manifest_cache import ManifestIdentity
 from catalog.services.storage import namespace_locations, object_placement
-from catalog.services.storage.table_files import (
-    NOBODY,
-    Belonging,
-    Holder,
-    References,
-    TableFiles,
-)
+from catalog.services.storage.file_owners import Belonging, Holder, References
+from catalog.services.storage.table_files import NOBODY, TableFiles
 from catalog.storage import locations as storage_locations
 from catalog.storage import stores
 from catalog.storage.stores import AccessDenied, StorageUnavailable
@@ -122,10 +119,9 @@ def _check(
         if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
     references |= references_listed | files.references(data)
-    sources = references.sources
-    if sources:
-        sources = frozenset(access.readable_tables(actor, sources))
-    return replace(references, sources=sources, unread=frozenset(unread))
+    if references.foreign:
+        references = references.only(access.readable_tables(actor, references.sources))
+    return replace(references, unread=frozenset(unread))
 
 
 def _listed(content: bytes | OSError) -> list[tuple[str, int | None]] | None:
@@ -217,11 +213,14 @@ class TableFileIO(manifests.CheckedIO):
     def contents(self, locations: Sequence[str]) -> Iterator[bytes]:
         self.require(locations)
         paths = [self._real[location] for location in locations]
-        contents = parallel_reads.contents(paths, _MAX_FILE_BYTES)
-        for location, content in zip(locations, contents, strict=True):
-            if isinstance(content, OSError):
-                _refuse(location, content)
-            yield content
+        yield from _readable(locations, parallel_reads.contents(paths, _MAX_FILE_BYTES))
+
+    def manifests(self, listed: Sequence[ManifestFile]) -> Iterator[bytes]:
+        locations = [manifest.manifest_path for manifest in listed]
+        self.require(locations)
+        paths = [self._real[location] for location in locations]
+        identities = [_identity(manifest) for manifest in listed]
+        yield from _readable(locations, manifest_cache.contents(paths, identities, _MAX_FILE_BYTES))
 
     def real_path(self, location: str) -> str:
         """Where a file really lies. Raises ForeignFile unless it may be read."""
@@ -236,6 +235,21 @@ class TableFileIO(manifests.CheckedIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         raise NotImplementedError
+
+
+def _readable(locations: Sequence[str], contents: Iterator[bytes | OSError]) -> Iterator[bytes]:
+    for location, content in zip(locations, contents, strict=True):
+        if isinstance(content, OSError):
+            _refuse(location, content)
+        yield content
+
+
+def _identity(manifest: ManifestFile) -> ManifestIdentity | None:
+    if manifest.added_snapshot_id is None:
+        return None
+    return ManifestIdentity(
+        manifest.manifest_length, manifest.added_snapshot_id, manifest.sequence_number
+    )
 
 
 class _TableFile(InputFile):

@@ -1,52 +1,53 @@
 """The locations of Iceberg tables and views, and the paths that their metadata names."""
 
 import uuid
+from collections.abc import Sequence
 
 from catalog.access import Principal
 from catalog.errors import InvalidMetadata
+from catalog.formats.iceberg.files import PATH_PROPERTIES
 from catalog.identifiers import Identifier, slug
-from catalog.models import Table
+from catalog.models import Namespace, Table
 from catalog.services.iceberg.metadata_files import Document
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
-from catalog.services.storage.table_files import Holder, TableFiles
+from catalog.services.storage.file_owners import Holder
+from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables.table_operations import require_free_location
 from catalog.storage import locations as storage_locations
-
-_PATH_PROPERTIES = (
-    "write.metadata.path",
-    "write.data.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
-
 
 _LOCATION_PROVIDER = "write.location-provider.impl"
 _OWN_PROVIDERS = "org.apache.iceberg.LocationProviders$"
 
 
-def new_location(actor: Principal, table: Identifier) -> str:
+def new_location(actor: Principal, table: Identifier, namespaces: Sequence[Namespace]) -> str:
     """A new location for a table: below the ``location`` of its namespace, which may be inherited.
 
-    Raises InvalidLocation and LocationTaken if no table may lie below that ``location``.
+    ``namespaces`` are its namespace and those above, the root first. Raises InvalidLocation and LocationTaken if no table may lie below that ``location``.
     """
-    rows = namespace_locations.line(table[:-1])
-    base = namespace_locations.explicit_location_of(rows) if rows else None
+    base = namespace_locations.explicit_location_of(namespaces)
     if base:
         location = f"{base.rstrip('/')}/{slug(table[-1:], 60)}-{uuid.uuid4().hex}"
         require_free_location(actor, storage_locations.iceberg_path(location))
         return location
+    return location_in_warehouse(table)
+
+
+def location_in_warehouse(table: Identifier) -> str:
+    """A new location for a table to whose namespace no location applies."""
     return storage_locations.iceberg_uri(storage_locations.new_location(slug(table[-1:], 60)))
 
 
-def chosen_location(actor: Principal, table: Identifier, location: str | None) -> str:
-    """The location of a new table: the client's choice, or a new one.
+def chosen_location(
+    actor: Principal, table: Identifier, location: str | None, namespaces: Sequence[Namespace]
+) -> str:
+    """The location of a new table: the client's choice, or a new one in these namespaces.
 
     A relative location is resolved against that of the namespace. Raises InvalidLocation and
     LocationTaken.
     """
     if location is None:
-        return new_location(actor, table)
+        return new_location(actor, table, namespaces)
     if storage_locations.is_relative_iceberg_path(location):
         return namespace_locations.resolve(table[:-1], location)
     return location  # check_paths checks it
@@ -67,7 +68,7 @@ def check_paths(
         _require_own_provider(provider)
     new = {
         storage_locations.iceberg_path(properties[name])
-        for name in _PATH_PROPERTIES
+        for name in PATH_PROPERTIES
         if name in properties and properties[name] != checked.get(name)
     }
     if base is not None and document["location"] == base_document["location"]:
@@ -80,7 +81,7 @@ def check_paths(
     _refuse_paths_of_others(actor, new, location, base.pk if base is not None else 0)
     for path in sorted(new):
         if location not in (path, *storage_locations.parents(path)):
-            namespace_locations.require_path(actor, path)
+            namespace_locations.require_directory(actor, path)
     return location
 
 
@@ -105,11 +106,18 @@ def _require_usable(actor: Principal, table: Identifier, paths: set[str]) -> Non
             object_placement.require_usable(actor, rows, path)
 
 
-def files_of(table: Holder, document: Document, *locations: str) -> TableFiles:
-    """The files of a table with this metadata, including those below the paths that it names."""
-    return TableFiles(
-        table, also=(*iceberg_paths.named(document.get("properties", {})), *locations)
-    )
+def files_of(
+    table: Holder, document: Document, *locations: str, base: LoadedTable | None = None
+) -> TableFiles:
+    """The files of a table with this metadata, including those below the paths that it names.
+
+    Paths that ``base`` names too are not resolved again, as a link may have been put there since: the
+    table holds the directories that they were when they were entered.
+    """
+    held = base.document.get("properties", {}) if base is not None else {}
+    properties = document.get("properties", {})
+    new = {name: path for name, path in properties.items() if held.get(name) != path}
+    return TableFiles(table, also=(*iceberg_paths.named(new), *locations))
 
 
 def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk: int) -> None:

@@ -15,14 +15,15 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from django.db import DatabaseError
 from django.db.models.functions import Now
-from isal import igzip
+from isal import igzip, isal_zlib
 
 from catalog.errors import (
     CatalogError,
@@ -32,10 +33,13 @@ from catalog.errors import (
     ServiceUnavailable,
 )
 from catalog.formats.iceberg.metadata import documents as metadata_documents
-from catalog.models import StagedFile, TableVersion
+from catalog.identifiers import Identifier, digest
+from catalog.models import Namespace, StagedFile, TableVersion
 from catalog.models.versions import file_name
 from catalog.postgresql import outcomes
 from catalog.postgresql.cursors import hot_cursor
+from catalog.regular_files import NotRegular
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
 from catalog.storage.object_locations import bucket_of
 
@@ -48,6 +52,11 @@ _GRACE = timedelta(minutes=15)
 _SWEPT_AT_ONCE = 1000
 
 Document = dict[str, Any]
+
+# The type hints of isal declare the class as an instance.
+_IsalError = cast(type[Exception], isal_zlib.IsalError)
+UNREADABLE = (_IsalError, OSError, EOFError, ValueError, LookupError, TypeError)
+"""The errors of ``read_answer`` for a damaged answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +77,16 @@ class MetadataFile:
     """The size of the document as JSON, in bytes."""
 
 
-def draft(document: Document, sequence: int) -> MetadataFile:
-    """The next metadata file of a table, which is not written yet. Raises InvalidLocation."""
+def draft(files: TableFiles, document: Document, sequence: int) -> MetadataFile:
+    """The next metadata file of a table, which is not written yet.
+
+    Raises InvalidLocation, and ForeignFile if a link leads to a directory that the table does not hold.
+    """
     properties = document.get("properties", {})
     name = metadata_documents.file_name(sequence, uuid.uuid4(), properties=properties)
     location = f"{_directory(document, properties)}/{name}"
     path = locations.iceberg_path(location)
+    files.require_new(path, location)
     text = metadata_documents.dump(document)
     content = _compress(text) if metadata_documents.is_gzip(properties) else text
     return MetadataFile(
@@ -81,13 +94,14 @@ def draft(document: Document, sequence: int) -> MetadataFile:
     )
 
 
-def make_directory(document: Document) -> None:
+def make_directory(files: TableFiles, document: Document) -> None:
     """Create the directory of a table's metadata files before the first file.
 
     A client writes the manifests of a staged table there, and DuckDB does not create the directory.
-    Raises InvalidLocation, and ServiceUnavailable when it cannot be created now.
+    Raises InvalidLocation, ForeignFile, and ServiceUnavailable when it cannot be created now.
     """
     path = locations.iceberg_path(_directory(document, document.get("properties", {})))
+    files.require_new(f"{path}/metadata.json", document["location"])
     try:
         stores.store_of(path).make_directory(path)
     except OSError as error:
@@ -140,14 +154,19 @@ def _directory(document: Document, properties: Mapping[str, str]) -> str:
 # --- staging -----------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def staged(files: Sequence[MetadataFile]) -> Iterator[None]:
+def staged(files: Sequence[MetadataFile]) -> AbstractContextManager[None]:
     """Stage and write the files for the commit inside; remove them when it has definitely failed.
 
     After a commit with unknown outcome both stay: the sweep determines the outcome. Raises
     ServiceUnavailable when a file cannot be written, InvalidLocation when it never can.
     """
     _stage(files)
+    return written(files)
+
+
+@contextlib.contextmanager
+def written(files: Sequence[MetadataFile]) -> Iterator[None]:
+    """``staged`` for files that are recorded already."""
     try:
         _write(files)
         yield
@@ -188,6 +207,39 @@ def _stage(files: Sequence[MetadataFile]) -> None:
     outcomes.repeated(lambda: hot_cursor().execute(statement, [value]))
 
 
+_STAGE_NEW = """
+    INSERT INTO catalog_stagedfile (path)
+    SELECT %s::text FROM catalog_namespace n
+    WHERE n.id = %s::bigint AND n.digest = %s AND n.dropped_at IS NULL
+        AND NOT n.properties ? 'location'
+        AND NOT EXISTS (
+            SELECT FROM catalog_namespace above
+            WHERE above.id = ANY(n.ancestors)
+                AND (above.storage_profile_id IS NOT NULL OR above.location IS NOT NULL)
+        )
+        AND NOT EXISTS (
+            SELECT FROM catalog_table t WHERE t.digest = %s AND t.state <> 'dropped'
+        )
+    ON CONFLICT (path) DO NOTHING
+"""
+
+
+def stage_in_warehouse(file: MetadataFile, table: Identifier, namespace: Namespace) -> bool:
+    """Record the first file of a new table in the warehouse as staged.
+
+    False, and nothing is recorded, if the namespace is not live, a location or storage profile applies
+    to it, or the name of the table is taken.
+    """
+    values: list[Any] = [file.path, namespace.pk, namespace.digest, digest(table)]
+
+    def stage() -> bool:
+        cursor = hot_cursor()
+        cursor.execute(_STAGE_NEW, values)
+        return bool(cursor.rowcount)
+
+    return outcomes.repeated(stage)
+
+
 def _write(files: Sequence[MetadataFile]) -> None:
     for file in files:
         try:
@@ -199,6 +251,8 @@ def _write(files: Sequence[MetadataFile]) -> None:
 
 
 def _unwritable(location: str, problem: str, error: OSError) -> CatalogError:
+    if isinstance(error, NotRegular):
+        return InvalidLocation(location, "cannot be: a link or a file is on its path")
     if error.errno in stores.IMPOSSIBLE:  # a retry does not help
         return InvalidLocation(location, f"cannot be: {error.strerror}")
     return ServiceUnavailable(

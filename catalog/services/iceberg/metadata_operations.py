@@ -8,6 +8,7 @@ from catalog.errors import CommitConflict
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import (
     IcebergMetadata,
+    Namespace,
     Table,
     TableFormat,
     TableState,
@@ -18,7 +19,7 @@ from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
 from catalog.services.storage import file_references, iceberg_paths, object_placement
-from catalog.services.storage.table_files import References
+from catalog.services.storage.file_owners import References
 from catalog.services.tables.cleanup_operations import ranges
 from catalog.services.tables.table_operations import (
     NewTableOperation,
@@ -65,13 +66,27 @@ class CreateFromMetadata(NewTableOperation):
     """The paths for files in its properties, from ``prepare``."""
     references: References = field(default_factory=References)
     """What it refers to outside its directories; only sources that the actor may read."""
+    namespace: Namespace | None = field(default=None, compare=False)
+    """The row of its namespace, if the request has read it."""
 
     is_whole: ClassVar[bool] = False
     """True if the older manifests of unread snapshots are unread too."""
 
     def prepare(self) -> "CreateFromMetadata":
         check_table(self.table)
-        return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
+        paths = iceberg_paths.named(self.file.document.get("properties", {}))
+        return replace(self, paths=paths) if paths else self
+
+    def creates_in(self) -> Identifier | None:
+        is_simple = self.is_staged and not (self.overwrite or self.paths or self.references)
+        return self.table[:-1] if is_simple and self._is_in_warehouse else None
+
+    def parent_row(self) -> Namespace | None:
+        return self.namespace
+
+    @property
+    def _is_in_warehouse(self) -> bool:
+        return self.is_own_location and locations.is_directly_in_warehouse(self.location)
 
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
@@ -82,7 +97,7 @@ class CreateFromMetadata(NewTableOperation):
                 raise already_exists(self.table, holder, self.kind)
             access.require(batch.actor, Privilege.MANAGE, holder)
             replace_table(batch, holder)
-        if not (self.is_own_location and locations.is_directly_in_warehouse(self.location)):
+        if not (batch.is_one_statement or self._is_in_warehouse):
             claim_location(batch, self.location, format=self.format)
         row = self.add_table(batch, self.location, TableState.LIVE)
         batch.add(
@@ -106,7 +121,9 @@ class CreateFromMetadata(NewTableOperation):
                 references=self.references,
                 is_whole=self.is_whole,
             )
-        if self.is_staged:
+        if self.is_staged and batch.is_one_statement:
+            batch.staged_path = self.file.path
+        elif self.is_staged:
             metadata_files.unstage(self.file)
         return row
 
@@ -161,7 +178,8 @@ class CommitMetadata(TableOperation):
         check_table(self.table)
         if "set-properties" not in self.updates:
             return self
-        return replace(self, paths=iceberg_paths.named(self.file.document.get("properties", {})))
+        paths = iceberg_paths.named(self.file.document.get("properties", {}))
+        return replace(self, paths=paths) if paths else self
 
     def only_adds(self) -> bool:
         return (
@@ -193,7 +211,9 @@ class CommitMetadata(TableOperation):
             "updates": list(self.updates),
         }
         if self.location is not None and self.location != row.location:
-            object_placement.require_usable_in(batch, batch.parent(row), self.location)
+            object_placement.require_usable_in(
+                batch, batch.parent(row, self.table[:-1]), self.location
+            )
             claim_location(batch, self.location, format=self.format, pk=row.pk)
             before["location"], after["location"] = row.location, self.location
             row.location = self.location
@@ -229,6 +249,6 @@ def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:
             manifest_size=len(file.content) or None,
             e_tag=file.etag.strip('"'),
             metadata=None,
-            transaction_id=batch.transaction.pk,
+            transaction_id=batch.transaction.id,
         )
     )

@@ -1,43 +1,44 @@
 """Reading many files of a table: those in object stores ahead of their use, and in parallel.
 
 A file of an object store takes a round trip, during which others can be fetched. Local files are read
-in the calling thread, because handing them over would take longer than reading them.
+when it is their turn, because reading them takes no longer than handing them over.
 
-All requests of a process share the threads. They only read: callers have checked that the files may be
-read, and the stores are looked up in the calling thread, so the threads use no database.
+Callers have checked that the files may be read.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache, partial
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from catalog.regular_files import NotRegular, TooLarge
 from catalog.storage import stores
-from catalog.storage.locations import is_object
-from catalog.storage.stores import Store
+from catalog.storage.object_locations import is_object
+from catalog.storage.stores import Pending, Store, attempt
 
 _T = TypeVar("_T")
 
-_THREADS = 16
-_AHEAD = 16
-"""The most files of one caller that are fetched or wait for it."""
+_BATCH = 8
+_BATCHES_AHEAD = 2
+"""The batches of one caller that are fetched at the same time."""
 _MAX_AHEAD_BYTES = 10 * 1024 * 1024
 """The largest file that is fetched ahead. Writers produce manifests of 8 MB."""
+_NO_SIZES: Mapping[str, int] = {}
 
 
-def contents(paths: Sequence[str], limit: int) -> Iterator[bytes | OSError]:
+def contents(
+    paths: Sequence[str], limit: int, sizes: Mapping[str, int] = _NO_SIZES
+) -> Generator[bytes | OSError]:
     """The content of each file, in this order, or the error that occurred instead.
 
     ``paths`` are canonical. ``limit`` is the maximum size in bytes; the error of a larger file is
-    TooLarge.
+    TooLarge. ``sizes`` are the expected ones of some files, which then cost less to fetch.
     """
     small = min(limit, _MAX_AHEAD_BYTES)
-    results = _in_order(paths, lambda store, path: store.read(path, small)[0])
+    results = _in_order(paths, lambda store, batch: store.read_ahead(batch, small, sizes))
     for path, result in zip(paths, results, strict=True):
         if isinstance(result, TooLarge) and small < limit:
-            yield _attempt(lambda store, path: store.read(path, limit)[0], path)
+            yield attempt(_content, path, limit)
         else:
             yield result
 
@@ -45,9 +46,8 @@ def contents(paths: Sequence[str], limit: int) -> Iterator[bytes | OSError]:
 def sizes(paths: Sequence[str]) -> dict[str, int]:
     """The sizes in bytes of the regular files that exist, by canonical path. Raises OSError."""
     by_path = {}
-    for path, size in zip(
-        paths, _in_order(paths, lambda store, path: store.size(path)), strict=True
-    ):
+    results = _in_order(paths, lambda store, batch: store.sizes_ahead(batch))
+    for path, size in zip(paths, results, strict=True):
         if isinstance(size, OSError):
             if not isinstance(size, NotRegular):
                 raise size
@@ -56,54 +56,57 @@ def sizes(paths: Sequence[str]) -> dict[str, int]:
     return by_path
 
 
-def _in_order(paths: Sequence[str], call: Callable[[Store, str], _T]) -> Iterator[_T | OSError]:
-    """The result of the call for each path, or its OSError."""
-    waiting: deque[Future[_T | OSError] | Callable[[], _T | OSError]] = deque()
-    remaining = iter(paths)
+def _in_order(
+    paths: Sequence[str], begin: Callable[[Store, Sequence[str]], Pending[_T]]
+) -> Iterator[_T | OSError]:
+    """The result for each path, or its OSError. ``begin`` gets paths of one store."""
+    remaining = _batches(paths)
+    waiting: deque[Pending[_T]] = deque()
+
+    def fill() -> None:
+        for store, batch in islice(remaining, _BATCHES_AHEAD - len(waiting)):
+            waiting.append(_begin(begin, store, batch))
+
     try:
-        while True:
-            while len(waiting) < _AHEAD and (path := next(remaining, None)) is not None:
-                waiting.append(
-                    _begin(call, path)
-                    if len(paths) > 1 and is_object(path)
-                    else partial(_attempt, call, path)
-                )
-            if not waiting:
-                return
-            first = waiting.popleft()
-            yield first.result() if isinstance(first, Future) else first()
+        fill()
+        while waiting:
+            results = waiting.popleft().results()
+            fill()
+            yield from results
     finally:
         for abandoned in waiting:
-            if isinstance(abandoned, Future):
-                abandoned.cancel()
+            abandoned.cancel()
 
 
-def _begin(call: Callable[[Store, str], _T], path: str) -> Future[_T | OSError]:
-    try:
-        store = stores.store_of(path)
-        store.occupy()  # this thread waits for the others
-    except OSError as error:
-        failed: Future[_T | OSError] = Future()
-        failed.set_result(error)
-        return failed
-    return _threads().submit(_call, call, store, path)
+def _content(path: str, limit: int) -> bytes:
+    return stores.store_of(path).content(path, limit)
 
 
-def _call(call: Callable[[Store, str], _T], store: Store, path: str) -> _T | OSError:
-    try:
-        return call(store, path)
-    except OSError as error:
-        return error
+def _batches(paths: Sequence[str]) -> Iterator[tuple[Store | OSError, list[str]]]:
+    """The paths in groups, each with its store. A local file is a group of its own."""
+    batch: list[str] = []
+    holder: Store | OSError = OSError()
+    for path in paths:
+        store = attempt(stores.store_of, path)
+        if batch and (store is not holder or not is_object(path) or len(batch) == _BATCH):
+            yield holder, batch
+            batch = []
+        batch.append(path)
+        holder = store
+    if batch:
+        yield holder, batch
 
 
-def _attempt(call: Callable[[Store, str], _T], path: str) -> _T | OSError:
-    try:
-        store = stores.store_of(path)
-    except OSError as error:
-        return error
-    return _call(call, store, path)
-
-
-@lru_cache(maxsize=1)
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="parallel-reads")
+def _begin(
+    begin: Callable[[Store, Sequence[str]], Pending[_T]],
+    store: Store | OSError,
+    batch: Sequence[str],
+) -> Pending[_T]:
+    if isinstance(store, Store):
+        try:
+            return begin(store, batch)
+        except OSError as error:
+            failure = error
+    else:
+        failure = store
+    return Pending(lambda: [failure] * len(batch))

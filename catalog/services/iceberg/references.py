@@ -13,7 +13,6 @@ tables that it may read, whose files it could refer to anyway, and from no other
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice
 
 from django.db import transaction
@@ -29,7 +28,8 @@ from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files
 from catalog.services.storage import file_references
-from catalog.services.storage.table_files import References, TableFiles
+from catalog.services.storage.file_owners import References
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
 
 _AT_ONCE = 10_000
@@ -131,17 +131,13 @@ class _Cache:
         They are the same for every table, except that a table does not refer to itself. A manifest
         that is torn, or may not be read, names nothing: nobody reads the table by it.
         """
-        sources: frozenset[int] = frozenset()
-        free: frozenset[str] = frozenset()
+        references = References()
         number = 0
         for batch in _batches(reader, location):
             self.renew()
             number += len(batch)
-            references = TableFiles.of_nobody(reader.files.table.identifier).references(batch)
-            sources |= references.sources
-            free |= references.free
-        references = References(sources, free)
-        if len(free) <= _MAX_REMEMBERED:
+            references |= TableFiles.of_nobody(reader.files.table.identifier).references(batch)
+        if len(references.free) + len(references.foreign) <= _MAX_REMEMBERED:
             self._references[path] = references
             if len(self._references) > _MAX_REMEMBERED:
                 self._references.popitem(last=False)
@@ -187,17 +183,14 @@ class _Reading:
         reader = TableFileIO(TableFiles(row.table), committer)
         listed, paths = self._paths(row, reader)
         references = reader.files.references([*listed, *paths])
-        sources, free = set(references.sources), set(references.free)
         position = min(row.manifests_read, len(paths))
         for path in paths[position:]:
             in_manifest = self._references(reader, path)
             if in_manifest is None:
                 break
-            sources |= in_manifest.sources
-            free |= in_manifest.free
+            references |= in_manifest
             position += 1
-        sources.discard(row.table_id)
-        _record(row, committer, References(frozenset(sources), frozenset(free)))
+        _record(row, committer, references.only(references.sources - {row.table_id}))
         if position < len(paths):
             row.manifests_read = position
             row.save(update_fields=["manifests_read"])
@@ -270,5 +263,5 @@ def _record(row: UnreadSnapshot, committer: Principal, references: References) -
         file_references.record(
             actor=committer,
             table_id=row.table_id,
-            references=replace(references, sources=frozenset(sources)),
+            references=references.only(sources),
         )

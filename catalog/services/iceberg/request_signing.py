@@ -13,11 +13,14 @@ from catalog.errors import Unsupported
 from catalog.identifiers import Identifier
 from catalog.privileges import Privilege
 from catalog.services.iceberg import tables as iceberg_tables
-from catalog.services.storage.table_files import Belonging, Holder, TableFiles
-from catalog.storage import s3_requests, s3_signing, stores
+from catalog.services.storage.file_owners import Belonging
+from catalog.services.storage.table_files import TableFiles
+from catalog.storage import object_clients, stores
 from catalog.storage.configuration import ClientAccess, StoreConfiguration, StoreKind
-from catalog.storage.role_sessions import credential_source
-from catalog.storage.s3_requests import Action, S3Request
+from catalog.storage.role_sessions import SessionCredentials, credential_source
+from catalog.storage.s3 import requests as s3_requests
+from catalog.storage.s3 import signing as s3_signing
+from catalog.storage.s3.requests import Action, S3Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,19 @@ def sign(*, actor: Principal, table: Identifier, request: ClientRequest) -> dict
     )
     if s3_request.is_write:
         access.require(actor, Privilege.WRITE, iceberg_tables.on(table))
-    _require_own(actor, loaded, s3_request)
-    return s3_signing.sign(s3_request, credential_source(configuration).current(), request.region)
+    files = TableFiles(loaded)
+    _require_in_store(files, s3_request, configuration)
+    _require_own(actor, files, s3_request)
+    return s3_signing.sign(s3_request, _key(configuration), request.region)
+
+
+def _key(configuration: StoreConfiguration) -> SessionCredentials:
+    """The server's key. A thread that waits for a token service counts as waiting for the store."""
+    source = credential_source(configuration)
+    if source.is_fresh:
+        return source.current()
+    with object_clients.availability_of(configuration).calling():
+        return source.current()
 
 
 def _configuration(location: str, provider: str) -> StoreConfiguration:
@@ -67,8 +81,21 @@ def _configuration(location: str, provider: str) -> StoreConfiguration:
     return configuration
 
 
-def _require_own(actor: Principal, table: Holder, request: S3Request) -> None:
-    files = TableFiles(table)
+def _require_in_store(
+    files: TableFiles, request: S3Request, configuration: StoreConfiguration
+) -> None:
+    """Refuse objects below the roots of other profiles, which may be the same names in another store.
+
+    The request would read and write with the key of this profile. Raises ForeignFile.
+    """
+    verb = "changed" if request.is_write else "read"
+    for path in filter(None, (*request.paths, *request.sources, request.prefix)):
+        holder = stores.configuration_of(path)
+        if holder is None or holder.profile != configuration.profile:
+            raise files.refusal(path, verb)
+
+
+def _require_own(actor: Principal, files: TableFiles, request: S3Request) -> None:
     if request.action is Action.READ:
         files.require_readable(actor, request.paths)
         return

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from django.db.models import QuerySet
 from psycopg.pq import Format
@@ -137,12 +138,24 @@ def table_exists(
 ) -> None:
     """Raise TableNotFound or ViewNotFound, or PermissionDenied without the privilege on the table."""
     access.require(actor, privilege, on(table, kind))
+    holder = holder_of(table)
+    if holder != (TableFormat.ICEBERG, kind):
+        raise not_found_but(table, holder, kind)
+
+
+class Holder(NamedTuple):
+    """What has a name."""
+
+    format: str
+    kind: str
+
+
+def holder_of(table: Identifier) -> Holder | None:
+    """The table or view that has a name. One statement."""
     cursor = hot_cursor()
     cursor.execute(_HOLDER, [digest(table)])
     row = cursor.fetchone()
-    if row != (TableFormat.ICEBERG, kind):
-        holder = None if row is None else Table(format=row[0], kind=row[1])
-        raise not_found_but(table, holder, kind)
+    return None if row is None else Holder(*row)
 
 
 _LIST = """

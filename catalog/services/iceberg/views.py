@@ -36,7 +36,7 @@ from catalog.services.iceberg.metadata_operations import (
     RegisterFromMetadata,
 )
 from catalog.services.iceberg.tables import LoadedTable, find, require_kind
-from catalog.services.storage.table_files import FutureTable
+from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables.table_operations import (
     DropTable,
     RenameTable,
@@ -115,19 +115,26 @@ def create_view(
     """
     check_table(view)
     access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
-    require_free(view, TableKind.VIEW)
+    namespaces = require_free(view, TableKind.VIEW)
     document = view_documents.new_view(
         schema=schema,
         view_version=view_version,
-        location=chosen_location(actor, view, location),
+        location=chosen_location(actor, view, location, namespaces),
         properties=properties,
         now_ms=now_ms(),
     )
     path = check_paths(actor, view, document)
     if location is not None:
         require_free_location(actor, path)
-    file = metadata_files.draft(document, 0)
-    create = CreateView(table=view, file=file, location=path, is_own_location=location is None)
+    files = files_of(FutureTable(view, path), document)
+    file = metadata_files.draft(files, document, 0)
+    create = CreateView(
+        table=view,
+        file=file,
+        location=path,
+        is_own_location=location is None,
+        namespace=namespaces[-1],
+    )
     with metadata_files.staged([file]):
         row = commit([create], actor=actor).results[0]
     return loaded(view, row.pk, TableKind.VIEW, path, file)
@@ -190,7 +197,8 @@ def _attempt(
     is_moved = location != base.location
     if is_moved:
         require_free_location(actor, location, pk=base.pk)
-    file = metadata_files.draft(document, base.sequence + 1)
+    files = files_of(base, document, location, base=base)
+    file = metadata_files.draft(files, document, base.sequence + 1)
     replace = ReplaceView(
         table=view,
         base=base.metadata_location,

@@ -33,18 +33,19 @@ from catalog.models import StagedFile
 from catalog.postgresql import outcomes
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import Commit
-from catalog.services.lance import data_operations, datasets, errors
+from catalog.services.lance import data_operations, datasets, errors, open_versions
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger.snapshots import Snapshot
-from catalog.services.lance.ledger.versions import Version
-from catalog.services.lance.ledger_namespace import ForwardingNamespace, LedgerNamespace
+from catalog.services.lance.ledger_namespace import LedgerNamespace
+from catalog.services.lance.open_versions import OpenVersion
 from catalog.services.storage import object_placement
-from catalog.storage import lance_options, stores
+from catalog.storage import stores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _ATTEMPTS = 5
+_LISTED_SETTINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def write(
     timeout: timedelta | None = None,
     may_commit: Callable[[], None] | None = None,
     keep_open: bool = False,
+    limited_since: Callable[[], float] | None = None,
 ) -> Written[T]:
     """Run ``work`` on a dataset of the table's newest version; its commits go to the ledger.
 
@@ -88,9 +90,11 @@ def write(
     details, and ``fields`` are further fields of the operation. ``work`` may not use the database,
     because its connection serves the calls of Lance. If a concurrent change prevents a rebase, the
     work runs again if ``can_repeat`` is set. ``version`` is an older version to start from
-    (RestoreTable). After the timeout nothing is committed (ServiceUnavailable), nor if
+    (RestoreTable). If the version configures Lance's automatic clean-up, which Lance would run after the
+    commit, a version of its own removes these settings first. After the timeout nothing is committed (ServiceUnavailable), nor if
     ``may_commit``, which is called before each commit, raises. ``keep_open`` states that ``work``
-    leaves the dataset at the version that it created, so that the next write can reuse it.
+    leaves the dataset at the version that it created, so that the next write can reuse it, and
+    ``limited_since`` that a request gives the work up after a while (``time_limits.run``).
 
     Raises the errors of ``find_snapshot`` and of the engine, CommitConflict if concurrent changes
     persist, and the errors of the caller (``errors.refusal``).
@@ -104,7 +108,7 @@ def write(
             # The engine would refuse it too, but only after the files are written.
             raise version_operations.is_view(table)
         ledger = LedgerNamespace(actor, snapshot.table, snapshot.location, branch)
-        ledger.base, ledger.deadline = snapshot.entry, deadline
+        ledger.deadline = deadline
         ledger.may_commit = may_commit
         may_disappear = branch or version is not None
         base = (branch, snapshot.version, snapshot.entry.created_at) if may_disappear else None
@@ -117,11 +121,18 @@ def write(
             **(fields or {}),
         )
         try:
-            opened: _OpenVersion = datasets.writers.take(
+            opened: OpenVersion = datasets.writers.take(
                 datasets.cache_key(snapshot)
-            ) or _OpenVersion(snapshot)
+            ) or OpenVersion(snapshot)
             opened.check(snapshot)
-            result, last = ledger.run(partial(opened.change, ledger, work))
+            settings = _settings_to_remove(snapshot, operation)
+            if settings and version is None:
+                _remove_auto_cleanup(actor, snapshot, settings, may_commit)
+                continue
+            with open_versions.base_entry(snapshot, settings) as ledger.base:
+                result, last = ledger.run(
+                    partial(opened.change, ledger, work), limited_since=limited_since
+                )
         except CommitConflict as error:
             if not can_repeat or attempt == _ATTEMPTS or not _is_retryable(error):
                 raise
@@ -132,7 +143,36 @@ def write(
         if keep_open:
             opened.keep(ledger, last)
         return _written(ledger, result, last)
-    raise AssertionError("unreachable")
+    raise CommitConflict(f"Table '{label(table)}' was changed by others meanwhile")
+
+
+def _settings_to_remove(
+    snapshot: Snapshot, operation: type[data_operations.WriteVersion]
+) -> dict[str, str]:
+    """Return the settings of the automatic clean-up that Lance would run after the operation."""
+    if not operation.runs_auto_cleanup or operation is data_operations.RemoveAutoCleanup:
+        return {}
+    return lance_files.auto_cleanup(snapshot)
+
+
+def _remove_auto_cleanup(
+    actor: Principal,
+    snapshot: Snapshot,
+    settings: Mapping[str, str],
+    may_commit: Callable[[], None] | None,
+) -> None:
+    """Commit a version without the settings of Lance's automatic clean-up, unless others change them."""
+    with suppress(CommitConflict):
+        write(
+            actor=replace(actor, idempotency=None),
+            table=snapshot.table,
+            branch=snapshot.branch,
+            operation=data_operations.RemoveAutoCleanup,
+            work=lambda dataset: dataset.delete_config_keys(sorted(settings)),
+            summary={"settings": dict(sorted(settings.items())[:_LISTED_SETTINGS])},
+            can_repeat=False,
+            may_commit=may_commit,
+        )
 
 
 def write_repeatedly(**arguments: Any) -> Written[Any]:
@@ -177,7 +217,7 @@ def change_storage(
     )
     ledger = LedgerNamespace(actor, snapshot.table, snapshot.location, branch)
     ledger.base = snapshot.entry
-    opened = _OpenVersion(snapshot)
+    opened = OpenVersion(snapshot)
     opened.check(snapshot)
     result, _ = ledger.run(partial(opened.change, ledger, work))
     return result
@@ -201,6 +241,7 @@ def create(
     """
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     location = object_placement.new_location(actor, table[:-1], slug(table[-1:], 60))
+    lance_files.require_plain_directories(table, location)
     note = f"{location}/"
     outcomes.repeated(
         lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)
@@ -235,7 +276,11 @@ def create_first_version(
     work: Callable[["NewDataset"], T],
     summary: Mapping[str, Any] | None = None,
 ) -> Written[T]:
-    """Run ``work``, which writes the first version of a table declared at this location."""
+    """Run ``work``, which writes the first version of a table declared at this location.
+
+    Raises ForeignFile if a link in the location would lead Lance elsewhere.
+    """
+    lance_files.require_plain_directories(table, location)
     ledger = LedgerNamespace(actor, table, location, "")
     ledger.make = partial(_make_operation, operation, summary=summary, location=location)
     result, last = ledger.run(partial(_start, ledger, work))
@@ -272,72 +317,6 @@ def _start(ledger: "LedgerNamespace", work: Callable[[NewDataset], T]) -> tuple[
         "session": datasets.session(),
     }
     return work(NewDataset(options)), 1
-
-
-class _OpenVersion:
-    """A version from which one writer at a time continues; Lance opens it for the first write."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._catalog = ForwardingNamespace(snapshot.location)
-        self._dataset: LanceDataset | None = None
-        self._foreign: tuple[str, ...] = ()
-        self._options: dict[str, Any] = {}
-
-    def check(self, snapshot: Snapshot) -> None:
-        """Check the owners of the version's files before Lance opens, uses or extends it."""
-        lance_files.require_plain_directories(snapshot)
-        if self._dataset is None or not lance_files.is_plain(snapshot):
-            self._foreign = datasets.check(snapshot)
-            # Here, and not in the threads of Lance: the profiles are in the database.
-            self._options = {
-                "storage_options": lance_options.storage_options(snapshot.location),
-                "base_store_params": datasets.base_options(snapshot),
-            }
-        else:
-            lance_files.require_rights(snapshot, self._foreign)
-
-    def change(self, ledger: "LedgerNamespace", work: Callable[[LanceDataset], T]) -> tuple[T, int]:
-        self._catalog.ledger = ledger
-        dataset = self._dataset or self._open()
-        result = work(dataset)
-        self._dataset = dataset
-        return result, dataset.version
-
-    def keep(self, ledger: "LedgerNamespace", last: int) -> None:
-        """Keep the dataset for the next writer that finds the new version to be the newest."""
-        if ledger.committed is None or ledger.last != last:
-            return
-        row = ledger.committed.results[0]
-        before = self._snapshot
-        entry = Version(
-            row.version,
-            row.manifest_path,
-            row.manifest_size,
-            row.e_tag,
-            row.metadata,
-            row.created_at,
-        )
-        self._snapshot = replace(before, entry=entry)
-        self._catalog.ledger = None
-        datasets.session_for(self._snapshot)  # the session has cached the manifest
-        cost = datasets.open_cost(entry.manifest_size)
-        datasets.writers.put(datasets.cache_key(self._snapshot), self, cost=cost)
-
-    def _open(self) -> LanceDataset:
-        snapshot = self._snapshot
-        dataset = LanceDataset(
-            snapshot.location,
-            None if snapshot.branch else snapshot.version,
-            session=datasets.session_for(snapshot),
-            namespace_client=self._catalog,
-            table_id=list(snapshot.table),
-            namespace_client_managed_versioning=True,
-            **self._options,
-        )
-        if snapshot.branch:
-            dataset = dataset.checkout_version((snapshot.branch, snapshot.version))
-        return dataset
 
 
 def _make_operation(

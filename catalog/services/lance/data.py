@@ -1,25 +1,30 @@
 """Create Lance tables with data, and change their rows."""
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import lance
 import pyarrow as pa
+from django.conf import settings
 from lance.dataset import LanceDataset
 
 from catalog import access
 from catalog.access import On, Principal
-from catalog.errors import InvalidInput, TableHasNoData
+from catalog.errors import DataTooLarge, InvalidInput, TableHasNoData
 from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, check_table
-from catalog.models import Table
+from catalog.models import Table, TableFormat
 from catalog.privileges import Privilege
-from catalog.services.lance import commits, data_operations, datasets
+from catalog.services.lance import commits, data_operations, datasets, describe
 from catalog.services.lance.commits import NewDataset, Written
+from catalog.services.lance.errors import refusing
 from catalog.services.tables import table_operations, tables
+from catalog.storage import locations
 
 Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
 
@@ -83,6 +88,33 @@ def create_table(
     return CreatedTable(row.location, written.version, row.properties, written.transaction_id)
 
 
+def clone_table(
+    *,
+    actor: Principal,
+    table: Identifier,
+    location: str,
+    version: int | None = None,
+    tag: str | None = None,
+) -> CreatedTable:
+    """Create a table with the rows of a version, by default the newest, of the table at a location.
+
+    The new table has files of its own, and no indexes. Raises InvalidInput if the actor sees no table at the
+    location, PermissionDenied if it may not read it, DataTooLarge for a version with more data than a request may send, and the errors of
+    ``create_table``.
+    """
+    check_table(table)
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    source = _find_source(actor, location)
+    branch, version = describe.resolve(actor=actor, table=source, version=version, tag=tag)
+    dataset = datasets.read(actor=actor, table=source, version=version, branch=branch)
+    with refusing(source):
+        columns: Any = dataset.stats.data_stats().fields
+        if sum(column.bytes_on_disk for column in columns) > settings.MONODON_MAX_DATA_BYTES:
+            raise DataTooLarge(settings.MONODON_MAX_DATA_BYTES)
+        reader = dataset.scanner().to_reader()
+    return create_table(actor=actor, table=table, data=reader)
+
+
 def insert(
     *,
     actor: Principal,
@@ -141,6 +173,7 @@ def merge_insert(
             summary={"on": list(clauses.on)},
             can_repeat=False,
             timeout=clauses.timeout,
+            limited_since=lambda: rows.read_at,
         )
     except TableHasNoData:
         first = _create_first_version(actor, table, rows, data_operations.MergeInsertIntoTable)
@@ -205,6 +238,8 @@ class _Counted:
     def __init__(self, data: Data) -> None:
         self.schema = data.schema
         self.rows = data.num_rows if isinstance(data, pa.Table) else 0
+        self.read_at = 0.0
+        """The monotonic time of the last rows of a stream, or of its end; infinite while it is read."""
         self._data = data
 
     def reader(self) -> pa.RecordBatchReader:
@@ -213,7 +248,13 @@ class _Counted:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._data:
+        batches = iter(self._data)
+        while True:
+            self.read_at = math.inf
+            batch = next(batches, None)
+            self.read_at = time.monotonic()
+            if batch is None:
+                return
             self.rows += batch.num_rows
             yield batch
 
@@ -268,3 +309,17 @@ def _existing(actor: Principal, table: Identifier) -> CreatedTable:
     if not description.is_only_declared:
         version = datasets.find_snapshot(actor=actor, table=table).version
     return CreatedTable(description.location, version, description.properties, None)
+
+
+def _find_source(actor: Principal, location: str) -> Identifier:
+    path = locations.lance_path(location)
+    row = (
+        Table.objects.present()
+        .filter(location=path, format=TableFormat.LANCE)
+        .select_related("namespace")
+        .first()
+    )
+    if row is None or not access.holds(actor, Privilege.BROWSE, row):
+        raise InvalidInput(f"There is no table at '{location}' that you may read")
+    access.require(actor, Privilege.READ, row)
+    return tuple(row.identifier)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.models.functions import Now
 
@@ -14,6 +14,7 @@ from catalog.models import StagedFile, Table, TableState, TableVersion
 from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
+from catalog.services.lance.ledger.manifests import Look
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
 from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables
 from catalog.storage import locations
@@ -29,6 +30,9 @@ class WriteVersion(CreateVersion):
     """Location of the table that the version was written to."""
     base: tuple[str, int, datetime] | None = None
     """Branch, number and creation time of the base version, if it may be deleted concurrently."""
+
+    runs_auto_cleanup: ClassVar[bool] = True
+    """True if Lance, after this commit, runs the automatic clean-up that the manifest configures."""
 
     def prepare(self) -> "WriteVersion":
         super().prepare()
@@ -70,6 +74,27 @@ class WriteVersion(CreateVersion):
 
     def facts(self) -> dict[str, Any]:
         return dict(self.summary)
+
+    def _look(self, location: str) -> Look | None:
+        """Refuse a version after which Lance would run its automatic clean-up in this process.
+
+        It follows links in the table's directory, and removes versions that tags, clones or policies need.
+        """
+        look = super()._look(location)
+        if self.runs_auto_cleanup and look is not None and look.head.auto_cleanup:
+            raise CommitConflict(
+                f"Lance's automatic clean-up was configured for table '{label(self.table)}' meanwhile",
+                detail="The server never runs it. Repeat the request: the server removes the settings.",
+            )
+        return look
+
+
+class RemoveAutoCleanup(WriteVersion):
+    """Remove the settings of Lance's automatic clean-up from the manifest before another write."""
+
+    name = "RemoveAutoCleanup"
+    action = "table.remove_auto_cleanup"
+    suits_views = True
 
 
 class InsertIntoTable(WriteVersion):

@@ -4,14 +4,15 @@ Only the ledger knows the newest version. A read therefore queries the ledger (o
 opens exactly that version. A version never changes, so open datasets are cached for later readers.
 """
 
+import re
 import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from datetime import datetime
-from functools import cache
-from typing import Any, Generic, TypeVar
+from functools import cache, cached_property
+from typing import Any
 
+import pyarrow as pa
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from lance import Session
@@ -19,7 +20,7 @@ from lance.dataset import LanceDataset
 from lance_namespace import LanceNamespace
 from lance_namespace_urllib3_client import models as m
 
-from catalog import access
+from catalog import access, sized_cache
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, ManifestNotFound, TableHasNoData
 from catalog.formats.lance import naming as lance_naming
@@ -34,6 +35,7 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
 from catalog.services.tables import tables
+from catalog.sized_cache import SizedCache
 from catalog.storage import lance_options, locations, stores
 
 # Lance caches manifests and indexes in a session, by size; a dataset itself is little more than its
@@ -48,7 +50,6 @@ _entered: dict[tuple[str, int], tuple[uuid.UUID, datetime]] = {}
 """Table and creation time of each version whose manifest the session may have cached."""
 _MOST_ENTERED = 100_000
 
-T = TypeVar("T")
 _FIND = f"""
     SELECT t.uuid, t.location, t.format, t.is_materialized, v.version, t.id, {lance_versions.COLUMNS}
     FROM catalog_table t
@@ -59,6 +60,21 @@ _FIND = f"""
     ) v ON true
     WHERE t.digest = %s AND t.state <> 'dropped'
 """  # noqa: S608 -- fixed columns
+
+
+class OpenVersion(LanceDataset):
+    """A version that is open for reading, and never changes."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return super().schema
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        return super().count_rows(filter, **options) if filter or options else self._rows
+
+    @cached_property
+    def _rows(self) -> int:
+        return int(super().count_rows())
 
 
 def find_snapshot(
@@ -106,6 +122,7 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     foreign = check(snapshot)
     with refusing(snapshot.table):
         dataset = _open(snapshot)
+    require_checked(snapshot, dataset)
     cost = open_cost(snapshot.entry.manifest_size)
     _opened.put(key, (dataset, foreign), cost=cost)
     return dataset
@@ -132,6 +149,11 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
         return lance_files.check(snapshot)
     except ManifestNotFound as refused:
         raise lance_reconcile.retired(refused, snapshot.location, snapshot.branch) from None
+
+
+def require_checked(snapshot: Snapshot, dataset: LanceDataset) -> None:
+    """Require that a dataset has the manifest that ``check`` has read. Raises InvalidManifestPath."""
+    lance_files.require_checked(snapshot, dataset._ds.serialized_manifest())  # noqa: SLF001
 
 
 def has_only_own_files(snapshot: Snapshot) -> bool:
@@ -200,7 +222,7 @@ def _open(snapshot: Snapshot) -> LanceDataset:
             "namespace_client_managed_versioning": True,
         }
     )
-    return LanceDataset(
+    return OpenVersion(
         snapshot.uri,
         snapshot.version,
         session=session_for(snapshot),
@@ -323,54 +345,47 @@ def table_version(entry: Version) -> m.TableVersion:
         manifest_path=entry.manifest_path,
         manifest_size=entry.manifest_size,
         e_tag=entry.e_tag,
-        timestamp_millis=int(entry.created_at.timestamp() * 1000),
+        timestamp_millis=entry.timestamp_millis,
         metadata=entry.metadata,
     )
 
 
-class SizedCache(Generic[T]):
-    """A least-recently-used cache, bounded by its share of the memory budget."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._cost = 0
-
-    def get(self, key: Hashable) -> T | None:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
-
-    def take(self, key: Hashable) -> T | None:
-        """Return an entry and remove it from the cache."""
-        with self._lock:
-            value, cost = self._entries.pop(key, (None, 0))
-            self._cost -= cost
-            return value
-
-    def put(self, key: Hashable, value: T, *, cost: int) -> None:
-        limit = settings.MONODON_LANCE_CACHE_BYTES * self._share
-        with self._lock:
-            if key not in self._entries:
-                self._cost += cost
-                self._entries[key] = (value, cost)
-            while self._cost > limit and self._entries:
-                _, (_, freed) = self._entries.popitem(last=False)
-                self._cost -= freed
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._cost = 0
-
-
-_opened: SizedCache[tuple[LanceDataset, tuple[str, ...]]] = SizedCache(_DATASET_SHARE)
+_opened: SizedCache[tuple[LanceDataset, tuple[str, ...]]] = SizedCache("datasets", _DATASET_SHARE)
 """Open datasets with the files of other tables that they refer to, one file per directory."""
-writers: SizedCache[Any] = SizedCache(_WRITER_SHARE)
+writers: SizedCache[Any] = SizedCache("writers", _WRITER_SHARE)
 """Datasets that a writer left open at the version that it created, for the next writer."""
-answers: SizedCache[bytes] = SizedCache(_ANSWER_SHARE)
+answers: SizedCache[bytes] = SizedCache("answers", _ANSWER_SHARE)
 """Answers to queries, by version and request."""
+
+
+_MAX_CACHED_BYTES = 256 << 10
+_CACHE_ENTRY_BYTES = 1024
+# Functions whose value changes. A false match in a text only costs a repeated query.
+_CHANGING = re.compile(r"random|rand\b|uuid|now|today|current|date|time", re.IGNORECASE)
+
+
+def cached_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
+    """Return the cached answer to the same request on the same version, else None."""
+    return answers.get((snapshot.key, request))
+
+
+def cache_answer(snapshot: Snapshot, request: bytes, answer: bytes, *, expressions: str) -> None:
+    """Cache an answer if it is small and repeatable. ``expressions``: all those of the query.
+
+    They are those of the parsed request, since JSON may escape any letter.
+    """
+    if not has_only_own_files(snapshot):
+        return  # the next reader may lack the right to read the files of other tables
+    if len(answer) > _MAX_CACHED_BYTES or (expressions and _CHANGING.search(expressions)):
+        return
+    cost = len(answer) + len(request) + _CACHE_ENTRY_BYTES
+    answers.put((snapshot.key, request), answer, cost=cost)
+
+
+def _session_sizes() -> dict[str, int]:
+    """The sizes of Lance's own caches, which grow while datasets are read."""
+    indexes: int = session().index_cache_size_bytes()
+    return {"indexes": indexes, "metadata": session().size_bytes() - indexes}
+
+
+sized_cache.SIZES.append(_session_sizes)

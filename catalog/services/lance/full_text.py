@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lance import query as fts
@@ -37,7 +38,7 @@ def search(
     return {"query": text.query, "columns": text.columns or None} if text else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Builder:
     table: Identifier
     dataset: LanceDataset
@@ -66,7 +67,7 @@ class _Builder:
         targets = [
             (column, 1.0 if query.boost is None else float(query.boost))
             for query in queries
-            for column in ([query.column] if query.column else self._indexed())
+            for column in ([query.column] if query.column else self._indexed)
         ]
         if len(targets) == 1:
             expansions = small("max_expansions", first.max_expansions)
@@ -96,7 +97,7 @@ class _Builder:
         )
 
     def _phrase(self, query: m.PhraseQuery) -> fts.FullTextQuery:
-        columns = [query.column] if query.column else self._indexed()
+        columns = [query.column] if query.column else self._indexed
         if len(columns) > 1:
             raise InvalidInput(
                 f"A phrase query names its column; there are {', '.join(sorted(columns))}"
@@ -124,8 +125,12 @@ class _Builder:
             ]
         )
 
+    @cached_property
     def _indexed(self) -> list[str]:
-        """Return the columns that have a full-text index."""
+        """The columns that have a full-text index.
+
+        A structured query may have thousands of parts that name no column, and Lance reads the indexes at each call.
+        """
         columns = {
             index.field_names[0]
             for index in self.dataset.describe_indices()

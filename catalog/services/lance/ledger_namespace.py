@@ -33,12 +33,13 @@ from catalog.identifiers import Identifier
 from catalog.models import StagedFile
 from catalog.services.engine.commit import Commit, commit
 from catalog.services.engine.operation import Operation
-from catalog.services.lance import datasets, errors
+from catalog.services.lance import datasets, errors, time_limits
 from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.versions import Version
 from catalog.storage import lance_options, stores
+from catalog.storage.outages.availability import serves_requests
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,8 +134,12 @@ class LedgerNamespace(LanceNamespace):
 
     # -- in the thread of the request
 
-    def run(self, work: Callable[[], T]) -> T:
-        """Run the work and handle the calls of Lance until it ends."""
+    def run(self, work: Callable[[], T], *, limited_since: Callable[[], float] | None = None) -> T:
+        """Run the work and handle the calls of Lance until it ends.
+
+        With ``limited_since``, a request gives it up after a while unless it has committed
+        (``time_limits.run``).
+        """
         self._context = contextvars.copy_context()
         self._thread = threading.get_ident()
         self._connection = connections[DEFAULT_DB_ALIAS]
@@ -144,11 +149,24 @@ class LedgerNamespace(LanceNamespace):
         self._id = datasets.namespace_id(self.location)
         try:
             with errors.no_panic(), self._sharing_connection(), self._renewing_note():
-                return _run_work(work)
+                if limited_since is None or not serves_requests():
+                    return _run_work(work)
+                return time_limits.run(
+                    work,
+                    principal=self.actor.name,
+                    since=limited_since,
+                    may_abandon=self._close_unless_committed,
+                )
         except Exception as error:  # noqa: BLE001 -- raised again as a catalog error
             refusal = self._refusal(error)
             # An error of the engine keeps its own cause, which is more specific than Lance's text.
             raise refusal from (refusal.__cause__ if refusal is self.refused else error)
+
+    def _close_unless_committed(self) -> bool:
+        """Refuse all further calls of Lance, unless the work has committed; returns False then."""
+        with self._lock:
+            self._is_closed = self.committed is None
+            return self._is_closed
 
     @contextmanager
     def _sharing_connection(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""Preview the first rows of a Lance table.
+"""Preview a page of rows of a Lance table.
 
-The work is bounded for every table and filter. The first step scans only the columns of the filter,
-a few fragments at a time, so that a filter without matches can be stopped. The second step reads
-the matching rows in small chunks until the limits are reached.
+The work is bounded for every table, filter and order. The first step scans only the columns of the filters and
+of the order, a few fragments at a time, so that a filter without matches can be stopped. The second step reads
+the rows of the page in small chunks until the limits are reached.
 """
 
 import threading
@@ -16,66 +16,49 @@ import pyarrow as pa
 from lance.dataset import LanceDataset
 from lance.fragment import LanceFragment
 
-from catalog.errors import ColumnNotFound, InvalidInput
+from catalog.errors import InvalidInput
 from catalog.formats import arrow_values
 from catalog.formats.arrow_values import Shown
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.rows.previews import (
+    BUSY,
+    MOST_BYTES,
+    SECONDS,
+    THREADS,
+    Preview,
+    Request,
+    late,
+    select_columns,
+)
 from catalog.identifiers import Identifier
 from catalog.services.lance.contents import reading
 from catalog.services.lance.errors import refusing
 
-DEFAULT_ROWS = 20
-MOST_ROWS = 100
-MOST_COLUMNS = 30
-"""Default and maximum number of columns."""
-_SECONDS = 5.0
-_MOST_BYTES = 32 * 1024**2
 _AT_ONCE = 1_000_000  # rows scanned between two checks of the clock
 _BUFFER = 64 * 1024**2
-_THREADS = 2  # per process; other previews wait and time out with a message
 _LONGEST_FILTER = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The first rows of a table, with each value shortened."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Shown]]
-    stopped: str = ""
-    """Why the preview ended before its row limit; empty if it did not."""
-
-
 def preview(
-    dataset: LanceDataset,
-    *,
-    table: Identifier,
-    columns: Sequence[str] = (),
-    predicate: str = "",
-    limit: int = DEFAULT_ROWS,
+    dataset: LanceDataset, *, table: Identifier, request: Request, predicate: str = ""
 ) -> Preview:
-    """Return the first rows that match the predicate.
+    """Return a page of the rows that match the conditions and the predicate.
 
     Raises ColumnNotFound, InvalidInput for a predicate that Lance cannot parse, and Unreadable.
     """
     _check_filter(predicate)
     with reading():
-        selected = _select(dataset.schema, table, columns)
-        scan = _PreviewScan(
-            dataset, table, selected, predicate.strip(), max(1, min(limit, MOST_ROWS))
-        )
+        selected = select_columns(dataset.schema, table, request.columns)
+        names = [column.name for column in selected]
+        scan = _PreviewScan(dataset, table, selected, predicate.strip(), request)
         running = _threads().submit(scan.run)
         try:
-            running.result(timeout=_SECONDS + 1)
+            running.result(timeout=SECONDS + 1)
         except TimeoutError:
             if running.cancel():
-                return Preview(
-                    [column.name for column in selected],
-                    [],
-                    "Nothing was read: other previews are running. Try again.",
-                )
+                return Preview(names, [], BUSY)
             scan.stop.set()
-        return Preview([column.name for column in selected], list(scan.rows), scan.stopped())
+        return Preview(names, list(scan.rows), scan.stopped(), scan.has_more)
 
 
 def _check_filter(predicate: str) -> None:
@@ -84,18 +67,9 @@ def _check_filter(predicate: str) -> None:
     lance_sql.check(predicate)
 
 
-def _select(schema: pa.Schema, table: Identifier, names: Sequence[str]) -> list[pa.Field]:
-    by_name = {column.name: column for column in schema}
-    for name in names:
-        if name not in by_name:
-            raise ColumnNotFound(table, f"Column '{name[:200]}' does not exist")
-    selected = set(names)
-    return [column for column in schema if not selected or column.name in selected][:MOST_COLUMNS]
-
-
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="preview")
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="preview")
 
 
 @dataclass
@@ -106,7 +80,8 @@ class _PreviewScan:
     table: Identifier
     columns: Sequence[pa.Field]
     predicate: str
-    limit: int
+    request: Request
+    has_more: bool = False
     rows: list[list[Shown]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     scanned_rows: int = 0
@@ -114,7 +89,7 @@ class _PreviewScan:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        if not self.predicate:  # without a filter, no error is the caller's mistake
+        if not self.predicate:  # without an SQL filter, no error is the caller's mistake
             self._read(self._find())
             return
         with refusing(self.table):
@@ -127,41 +102,70 @@ class _PreviewScan:
         return self.reason
 
     def _find(self) -> list[int]:
-        """Return the row ids of the first matching rows."""
+        """Return the row ids of the page, in order."""
+        if self.request.is_plain:
+            return self._find_plain()
+        selection = self.request.selection()
+        for group in self._groups():
+            scanner = self.dataset.scanner(
+                columns=selection.columns,
+                with_row_id=True,
+                filter=self.predicate or None,
+                fragments=group,
+                io_buffer_size=_BUFFER,
+            )
+            for batch in scanner.to_batches():
+                columns = {name: batch.column(name) for name in selection.columns}
+                selection.add(columns, batch.column("_rowid"))
+                self.scanned_rows += batch.num_rows
+                if selection.is_complete or self._is_late() or selection.is_too_large:
+                    break
+            if selection.is_complete:
+                break
+            if self._is_late() or selection.is_too_large:
+                self.reason = late(SECONDS, self.scanned_rows, self.request.order)
+                break
+        row_ids, self.has_more = selection.page()
+        return row_ids
+
+    def _find_plain(self) -> list[int]:
+        """Return the row ids of a page of the rows in their stored order."""
+        start, count = self.request.page_start, self.request.page_size
         row_ids: list[int] = []
         for group in self._groups():
             scanner = self.dataset.scanner(
                 columns=[],
                 with_row_id=True,
                 filter=self.predicate or None,
-                limit=self.limit - len(row_ids),
+                limit=start + count + 1 - len(row_ids),
                 fragments=group,
                 io_buffer_size=_BUFFER,
             )
             for batch in scanner.to_batches():
                 row_ids += batch.column("_rowid").to_pylist()
-            if len(row_ids) >= self.limit:
+            if len(row_ids) > start + count:
                 break
             self.scanned_rows += sum(fragment.physical_rows for fragment in group or ())
             if self._is_late():
                 self.reason = self._too_long()
                 break
-        return row_ids[: self.limit]
+        self.has_more = len(row_ids) > start + count
+        return row_ids[start : start + count]
 
     def _groups(self) -> Iterator[list[LanceFragment] | None]:
         """Yield groups of fragments with enough rows each; None stands for all fragments."""
-        if not self.predicate:
+        if not self.predicate and self.request.is_plain:
             yield None
             return
         group: list[LanceFragment] = []
-        rows = 0
+        rows, is_empty = 0, True
         for fragment in self.dataset.get_fragments():
             group.append(fragment)
             rows += fragment.physical_rows
             if rows >= _AT_ONCE:
                 yield group
-                group, rows = [], 0
-        if group or not self.scanned_rows:
+                group, rows, is_empty = [], 0, False
+        if group or is_empty:
             # Also for a table without fragments, so that an invalid filter is reported.
             yield group or None
 
@@ -172,7 +176,7 @@ class _PreviewScan:
             if self._is_late():
                 self.reason = self.reason or self._too_long()
                 return
-            if size > _MOST_BYTES:
+            if size > MOST_BYTES:
                 self.reason = f"Stopped after {_mebibytes(size)} MiB."
                 return
             chunk = ids[position : position + chunk_size]
@@ -185,7 +189,9 @@ class _PreviewScan:
             data = scanner.to_table()
             size += data.nbytes
             position += len(chunk)
-            chunk_size = max(1, min(self.limit, (_MOST_BYTES // 4) // max(size // position, 1)))
+            chunk_size = max(
+                1, min(self.request.page_size, (MOST_BYTES // 4) // max(size // position, 1))
+            )
             self._show(data, chunk)
 
     def _show(self, data: pa.Table, chunk: list[int]) -> None:
@@ -200,11 +206,10 @@ class _PreviewScan:
                 )
 
     def _is_late(self) -> bool:
-        return self.stop.is_set() or time.monotonic() - self.began > _SECONDS
+        return self.stop.is_set() or time.monotonic() - self.began > SECONDS
 
     def _too_long(self) -> str:
-        progress = f" and {self.scanned_rows:,} scanned rows" if self.predicate else ""
-        return f"Stopped after {_SECONDS:.0f} seconds{progress}: there may be more."
+        return late(SECONDS, self.scanned_rows if self.predicate else 0, self.request.order)
 
 
 def _mebibytes(size: int) -> int:

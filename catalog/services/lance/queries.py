@@ -4,11 +4,12 @@ A query is a request of the protocol (spec: QueryTableRequest). It is a vector s
 vectors, a full-text search if it has a full-text query, and a scan otherwise.
 """
 
-import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -22,7 +23,7 @@ from catalog.errors import ColumnNotFound, ContradictoryInput, InvalidInput
 from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, label
-from catalog.services.lance import datasets
+from catalog.services.lance import datasets, scanners, time_limits
 from catalog.services.lance import full_text as lance_full_text
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
@@ -42,10 +43,6 @@ _BATCH_BYTES = 4 << 20
 _BUFFER_BYTES = 64 << 20
 _READAHEAD = 4
 _MAX_ROWS = 2**62
-_MAX_CACHED_BYTES = 256 << 10
-_CACHE_ENTRY_BYTES = 1024
-# Functions whose value changes. A false match in a text only costs a repeated query.
-_CHANGING = re.compile(r"random|rand\b|uuid|now|today|current|date|time", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +61,13 @@ def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "")
     return snapshot
 
 
-def query(*, snapshot: Snapshot, query: Query) -> Rows:
-    """Return the rows that match a query. Dropping the batches early ends the scan.
+def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
+    """Return the rows that match a query, for the actor. Dropping the batches early ends the scan.
 
     Raises ColumnNotFound, InvalidInput, and the errors of ``datasets.open_dataset``. Errors that
     occur while rows are read, such as a division by zero, are raised by the batches.
     """
-    plan = _plan(snapshot, query)
+    plan = _plan(actor, snapshot, query)
     with plan.refusing():
         reader = plan.scanner.to_reader()
     return Rows(reader.schema, _batches(plan, reader))
@@ -92,7 +89,9 @@ def count_rows(
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
     usage.count(actor, table, usage.Read.QUERY)
     with refusing(table):
-        return int(dataset.count_rows(predicate or None))
+        return int(
+            time_limits.read(dataset, actor.name, lambda: dataset.count_rows(predicate or None))
+        )
 
 
 def explain(
@@ -104,21 +103,22 @@ def explain(
     is_verbose: bool = False,
 ) -> str:
     """Return the plan of a query without reading data. Raises the errors of ``query``."""
-    plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
+    plan = _plan(actor, find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
         return str(plan.scanner.explain_plan(is_verbose))
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
     """Run a query and return its plan with measured costs. Raises the errors of ``query``."""
-    plan = _plan(find(actor=actor, table=table, query=query, branch=branch), query)
+    plan = _plan(actor, find(actor=actor, table=table, query=query, branch=branch), query)
     with plan.refusing():
-        return str(plan.scanner.analyze_plan())
+        return str(time_limits.read(plan.dataset, plan.principal, plan.scanner.analyze_plan))
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     table: Identifier
+    principal: str
     dataset: LanceDataset
     options: dict[str, Any]
     scanner: LanceScanner
@@ -134,27 +134,12 @@ class _Plan:
             except RuntimeError as error:
                 if self.options["filter"] and "Task was aborted" in str(error):
                     # The panic has no message; the filter alone raises the actual error.
-                    self.dataset.count_rows(self.options["filter"])
+                    count = partial(self.dataset.count_rows, self.options["filter"])
+                    time_limits.read(self.dataset, self.principal, count)
                 raise
 
 
-def cached_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
-    """Return the cached answer to the same request on the same version, else None."""
-    return datasets.answers.get((snapshot.key, request))
-
-
-def cache_answer(snapshot: Snapshot, query: Query, request: bytes, answer: bytes) -> None:
-    """Cache an answer if it is small and repeatable."""
-    if not datasets.has_only_own_files(snapshot):
-        return  # the next reader may lack the right to read the files of other tables
-    # Checked after parsing: JSON may escape any letter.
-    if len(answer) > _MAX_CACHED_BYTES or _CHANGING.search(f"{query.filter} {query.columns}"):
-        return
-    cost = len(answer) + len(request) + _CACHE_ENTRY_BYTES
-    datasets.answers.put((snapshot.key, request), answer, cost=cost)
-
-
-def _plan(snapshot: Snapshot, query: Query) -> _Plan:
+def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> _Plan:
     table = snapshot.table
     lance_sql.check(query.filter or "")
     dataset = datasets.open_dataset(snapshot)
@@ -176,6 +161,7 @@ def _plan(snapshot: Snapshot, query: Query) -> _Plan:
         }
         if vectors:
             return _vector_plan(
+                actor=actor,
                 table=table,
                 dataset=dataset,
                 query=query,
@@ -196,11 +182,12 @@ def _plan(snapshot: Snapshot, query: Query) -> _Plan:
             options["batch_size_bytes"] = _BATCH_BYTES
             options["io_buffer_size"] = _BUFFER_BYTES
             options["batch_readahead"] = _READAHEAD
-        return _Plan(table, dataset, options, dataset.scanner(**options))
+        return _Plan(table, actor.name, dataset, options, dataset.scanner(**options))
 
 
 def _vector_plan(
     *,
+    actor: Principal,
     table: Identifier,
     dataset: LanceDataset,
     query: Query,
@@ -228,7 +215,7 @@ def _vector_plan(
     searches = len(vectors) if is_batch and not of_many else 1
     _check_size(result_limit * max(refine, 1) * searches, _RESULT_BYTES + 4 * dimensions)
     options["columns"] = _columns(table, schema, query.columns, "_distance")
-    options["nearest"] = {
+    search = {
         "column": column,
         "q": vectors if is_batch else vectors[0],
         "k": result_limit,
@@ -238,10 +225,12 @@ def _vector_plan(
         "use_index": not query.bypass_vector_index,
         "distance_range": _range(query),
         **_probes(query),
+        **scanners.more_options(query),
     }
     skipped = offset if searches > 1 else 0
     options["offset"] = offset - skipped or None
-    return _Plan(table, dataset, options, dataset.scanner(**options), skipped)
+    scanner = scanners.nearest(dataset, search, options)
+    return _Plan(table, actor.name, dataset, options, scanner, skipped)
 
 
 def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:
@@ -255,11 +244,10 @@ def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:
 
 
 def _vector(numbers: list[float | int]) -> pa.Array:
-    with np.errstate(over="ignore"):
-        vector = np.asarray(numbers, dtype=np.float64).astype(np.float32)
-    if not np.isfinite(vector).all():
+    values = array("f", numbers)
+    if not isfinite(sum(values)):  # finite if all are: they have 32 bits, and their sum has 64
         raise InvalidInput("A query vector holds what is not a finite number of 32 bits")
-    return pa.array(vector)
+    return pa.Array.from_buffers(pa.float32(), len(values), [None, pa.py_buffer(values)])
 
 
 def _vector_column(
@@ -380,17 +368,15 @@ def _check_size(results: int, each: int) -> None:
 
 
 def _batches(plan: _Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    try:
-        with plan.refusing():
-            yield from _without_first(reader, plan.skipped) if plan.skipped else reader
-    finally:
-        reader.close()
+    with plan.refusing():
+        batches = time_limits.batches(plan.dataset, plan.principal, reader)
+        yield from _without_first(batches, plan.skipped) if plan.skipped else batches
 
 
-def _without_first(reader: pa.RecordBatchReader, skipped: int) -> Iterator[pa.RecordBatch]:
+def _without_first(batches: Iterator[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:
     """Skip the first results of each query vector."""
     passed: Counter[int] = Counter()
-    for batch in reader:
+    for batch in batches:
         queries = batch.column("query_index").to_numpy()
         keep = np.zeros(len(queries), dtype=bool)
         for index in np.unique(queries):

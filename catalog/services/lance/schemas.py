@@ -4,7 +4,7 @@ Fields have paths (``a.b``, with backticks around a name with a dot). A path is 
 identifies exactly one field; messages and answers use the spelling of Lance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,9 +88,7 @@ def add_columns(
         if evaluated:
             _evaluate(dataset, evaluated)
             return
-        for name in computed:
-            if name in dataset.schema.names:
-                raise InvalidInput(f"Column '{name}' already exists")
+        _require_absent(dataset, computed)
         fields = [
             lance_computed.declare(dataset, table, name, expression)
             for name, expression in computed.items()
@@ -199,9 +197,7 @@ def add_null_columns(
     added = pa.schema([pa.field(field.name, field.type) for field in schema])
 
     def work(dataset: LanceDataset) -> None:
-        for name in added.names:
-            if name in dataset.schema.names:
-                raise InvalidInput(f"Column '{name}' already exists")
+        _require_absent(dataset, added.names)
         dataset.add_columns(added)
 
     return commits.write(
@@ -212,6 +208,12 @@ def add_null_columns(
         work=work,
         summary={"columns": added.names},
     )
+
+
+def _require_absent(dataset: LanceDataset, names: Iterable[str]) -> None:
+    for name in names:
+        if name in dataset.schema.names:
+            raise InvalidInput(f"Column '{name}' already exists")
 
 
 def _check_new(column: NewColumn, *, is_repeated: bool) -> None:

@@ -4,28 +4,42 @@ from collections.abc import Callable
 from typing import Any
 
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
+from catalog.formats.iceberg import sorted_files
+from catalog.formats.iceberg.reading import Document
+from catalog.layouts import Layout
 from catalog.models import Job
-from catalog.planning import Statistics, has_many_equality_deletes
+from catalog.planning import Statistics, has_many_equality_deletes, must_sort_all
 from catalog.policies import EffectivePolicy
+from catalog.services.engine import jobs
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.iceberg.files import require_readable
 from catalog.services.maintenance.iceberg_procedures import (
     outcome_of,
     policy_of,
     require_metadata,
+    require_plain_directories,
     run_procedure,
     statistics_of,
 )
 from catalog.services.maintenance.iceberg_statistics import compaction_rules
+from catalog.services.maintenance.layouts import table_layouts
 
 
 def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
     """Rewrite small files and deleted rows, partition by partition (rewrite_data_files).
 
-    Delete files that apply to no data file are removed too.
+    Delete files that apply to no data file are removed too. If the policy requires a sort order, the
+    rewritten files have it; if too few files have it already, all files are rewritten. Raises
+    InvalidInput if the order does not fit the table any more.
     """
     policy = policy_of(job)
+    document = require_metadata(job.table).document
+    layout = table_layouts.require_layout(document, policy)
     before = statistics_of(job, policy)
+    is_all = must_sort_all(
+        files=before.files, unsorted_bytes=before.unsorted_bytes, size=before.bytes, policy=policy
+    )
+    facts = _facts(document, layout, is_all=is_all)
     planned = {
         "rewritten_data_files_count": before.rewrite_files,
         "added_data_files_count": before.rewritten_files,
@@ -33,21 +47,46 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
         **_planned_dangling(before),
     }
     if job.is_dry_run:
-        return {"before": before.as_json(), "planned": planned}
+        return {"before": before.as_json(), "planned": planned, "layout": facts}
     if not before.rewrite_files and not before.dangling_deletes:
-        return {"before": before.as_json(), "note": "no files to rewrite"}
+        return {"before": before.as_json(), "layout": facts, "note": "no files to rewrite"}
     require_readable(job.table, require_metadata(job.table).document, job.kind)
+    require_plain_directories(job.table)
     report(0, before.rewrite_files)
     procedure_result = run_procedure(
         job,
         report,
         spark,
-        options=_options(before, policy),
+        options=_options(before, policy) | ({"rewrite-all": "true"} if is_all else {}),
         total=before.rewrite_files,
+        **_order(layout),
     )
     rewritten = procedure_result.get("rewritten_data_files_count", 0)
     report(rewritten, max(rewritten, 1))
-    return outcome_of(job, policy, before, procedure_result) | {"planned": planned}
+    if layout.is_sorted:
+        facts["snapshots"] = table_layouts.snapshots_of(require_metadata(job.table).document, job)
+        job.result = {"layout": facts}
+        jobs.save_result(job)  # by which the measurement after the job recognizes the sorted files
+    return outcome_of(job, policy, before, procedure_result) | {"planned": planned, "layout": facts}
+
+
+def _facts(document: Document, layout: Layout, *, is_all: bool) -> dict[str, Any]:
+    """The layout of a job for its result, by which later jobs recognize the files that are sorted."""
+    facts: dict[str, Any] = {"strategy": str(layout.strategy), "sort_order": layout.text}
+    if layout.is_sorted:
+        facts |= {
+            "fields": sorted_files.fields(document, layout),
+            "order_id": sorted_files.order_id(document, layout),
+            "files": "all" if is_all else "small files, and files with deleted rows",
+        }
+    return facts
+
+
+def _order(layout: Layout) -> dict[str, str]:
+    """The arguments of the procedure for the order of rows; none for bin-packing."""
+    if not layout.is_sorted:
+        return {}
+    return {"strategy": "sort", "sort_order": layout.procedure_argument}
 
 
 def _options(before: Statistics, policy: EffectivePolicy) -> dict[str, str]:
@@ -93,6 +132,7 @@ def _rewrite(
     if not _has_snapshots(before):
         return {"before": before.as_json(), "note": "the table is empty"}
     require_readable(job.table, require_metadata(job.table).document, job.kind)
+    require_plain_directories(job.table)
     return outcome_of(job, policy, before, run_procedure(job, report, spark, **request))
 
 

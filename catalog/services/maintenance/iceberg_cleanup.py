@@ -1,14 +1,11 @@
 """Remove files of Iceberg tables: those of expired snapshots, and orphans."""
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from django.db.models import Q
-from django.utils import timezone
 
 from catalog.errors import Unsupported
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
@@ -23,7 +20,7 @@ from catalog.models import (
 )
 from catalog.models.versions import file_name
 from catalog.policies import EffectivePolicy
-from catalog.services.engine import jobs
+from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.iceberg import parallel_reads, references
@@ -140,7 +137,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         job,
         report,
         spark,
-        older_than_ms=int((time.time() - age) * 1000),
+        older_than_ms=database_clock.cutoff_ms(age),
         is_dry_run=job.is_dry_run,
         kept_metadata=_metadata_names_in_ledger(job.table),
         **_prefixes(job.table),
@@ -234,12 +231,9 @@ def require_no_dependents(job: Job) -> None:
     (``references.require_read``).
     """
     references.require_read(job.table, partial(jobs.renew_or_stop, job))
-    names = file_references.names_of_dependents(jobs.principal(job), job.table)
-    if names:
-        raise Unsupported(
-            f"Table '{job.table}' has dependents: {names}. They refer to its files, so no"
-            " files are removed"
-        )
+    dependents = file_references.describe_dependents(job.table)
+    if dependents:
+        raise Unsupported(f"{dependents} to files of '{job.table}', so no files are removed")
 
 
 def _prefixes(table: Table) -> dict[str, list[str]]:
@@ -264,7 +258,7 @@ def _unlogged_versions(
     table: Table, current: CurrentMetadata, policy: EffectivePolicy
 ) -> list[int]:
     """Versions that are neither in the metadata log nor retained by the policy."""
-    before = timezone.now() - timedelta(seconds=policy["keep_for"])
+    before = database_clock.cutoff(policy["keep_for"])
     rows = TableVersion.objects.visible().on("").filter(table=table).with_end()
     old = rows.filter(ended_at__lt=before).values_list("version", "manifest_path")
     newest, logged = current.sequence - policy["keep_versions"], current.metadata_files

@@ -7,6 +7,7 @@ through the commit engine, and none is accepted once the job has lost its lease.
 from collections.abc import Mapping
 from typing import Any
 
+from catalog import regular_files
 from catalog.errors import Unsupported
 from catalog.models import (
     Engine,
@@ -23,7 +24,7 @@ from catalog.services.maintenance.iceberg_statistics import (
     current_metadata,
     measure,
 )
-from catalog.storage import object_locations
+from catalog.storage import locations, object_locations
 
 SCRIPT = "iceberg"
 
@@ -49,6 +50,23 @@ def statistics_of(job: Job, policy: EffectivePolicy) -> Statistics:
     if statistics is None:
         raise Unsupported(f"'{job.table}' has no metadata")
     return statistics
+
+
+def require_plain_directories(table: Table) -> None:
+    """Refuse to write files into a table in whose directories a link leads to another directory.
+
+    Spark follows links, so new files might lie in the directory of another table. Raises Unsupported. A
+    link that appears during the job is not noticed.
+    """
+    for directory in (table.location, *table.paths.values_list("path", flat=True)):
+        if locations.is_object(directory):
+            continue
+        link = regular_files.find_linked_directory(directory)
+        if link is not None:
+            raise Unsupported(
+                f"Table '{table}' has a link to a directory at '{link or directory}', which Spark would"
+                " follow. Remove the link"
+            )
 
 
 def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Statistics of an Iceberg table, measured from its metadata and manifests."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any, cast
 from pyiceberg.manifest import DataFileContent, ManifestFile
 
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
-from catalog.formats.iceberg import manifests
+from catalog.formats.iceberg import manifests, sorted_files
 from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.scans import live_deletes
@@ -19,10 +18,12 @@ from catalog.models import (
     IcebergMetadata,
     Table,
 )
-from catalog.planning import Statistics, has_many_equality_deletes
+from catalog.planning import Statistics, has_many_equality_deletes, must_sort_all
 from catalog.policies import EffectivePolicy
+from catalog.services.engine import database_clock
 from catalog.services.iceberg import metadata_files, parallel_reads
 from catalog.services.iceberg.files import TableFileIO
+from catalog.services.maintenance.layouts import table_layouts
 from catalog.services.storage.table_files import NOBODY, TableFiles
 
 MAX_FILES = 200_000
@@ -74,15 +75,44 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
     current = current_metadata(table)
     if current is None:
         return None
-    rules = (*compaction_rules(policy).items(), policy["min_delete_files"])
-    key: _Key = (table.pk, current.sequence, rules)
+    order = _sorting(table, current, policy)
+    rules = (
+        *compaction_rules(policy).items(),
+        policy["min_delete_files"],
+        policy["unsorted_ratio"],
+    )
+    key: _Key = (table.pk, current.sequence, (*rules, order))
     statistics = _measured.get(key)
     if statistics is None:
-        statistics = _measured[key] = _measure(reader_of(table), current, policy)
+        statistics = _measured[key] = _measure(reader_of(table), current, policy, order)
         if len(_measured) > _MAX_CACHED_TABLES:
             _measured.popitem(last=False)
     expiring = expiring_snapshots(current.document, policy, expire_before_ms(policy))
     return replace(statistics, old_versions=len(expiring), **_removable(table, current, expiring))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorting:
+    """How to recognize the files that have the sort order of a policy."""
+
+    order_id: int | None
+    """The equal sort order of the table."""
+    snapshots: frozenset[int]
+    """The snapshots in which jobs added files with this order."""
+
+    def has_sorted(self, entry: Entry) -> bool:
+        is_marked = self.order_id is not None and entry.file.sort_order_id == self.order_id
+        return is_marked or entry.snapshot_id in self.snapshots
+
+
+def _sorting(table: Table, current: CurrentMetadata, policy: EffectivePolicy) -> _Sorting | None:
+    """None if the policy requires no order, or one that the table cannot have."""
+    layout = table_layouts.layout_for(current.document, policy)
+    if not layout.is_sorted:
+        return None
+    order_id = sorted_files.order_id(current.document, layout)
+    snapshots = table_layouts.sorted_snapshots(table, current.document, layout, order_id)
+    return _Sorting(order_id, snapshots)
 
 
 def _removable(table: Table, current: CurrentMetadata, expiring: Sequence[int]) -> dict[str, Any]:
@@ -146,7 +176,7 @@ def compaction_rules(policy: EffectivePolicy) -> dict[str, Any]:
 
 
 def expire_before_ms(policy: EffectivePolicy) -> int:
-    return int((time.time() - policy["keep_for"]) * 1000)
+    return database_clock.cutoff_ms(policy["keep_for"])
 
 
 def expiring_snapshots(document: Document, policy: EffectivePolicy, older_than: int) -> list[int]:
@@ -154,16 +184,19 @@ def expiring_snapshots(document: Document, policy: EffectivePolicy, older_than: 
         document,
         older_than=older_than,
         retain_last=policy["keep_versions"],
-        now=int(time.time() * 1000),
+        now=database_clock.cutoff_ms(0),
     )
 
 
-def _measure(reader: TableFileIO, current: CurrentMetadata, policy: EffectivePolicy) -> Statistics:
+def _measure(
+    reader: TableFileIO, current: CurrentMetadata, policy: EffectivePolicy, order: _Sorting | None
+) -> Statistics:
     snapshot = current.snapshot
     contents = _Contents([], 0, 0, 0, 1.0, live_deletes.survey((), current.document))
     if snapshot is not None and snapshot.get("manifest-list"):
-        contents = _read_manifests(reader, snapshot["manifest-list"], current.document, policy)
-    rewrite = iceberg_maintenance.compaction(contents.files, **compaction_rules(policy))
+        contents = _read_manifests(
+            reader, snapshot["manifest-list"], current.document, policy, order
+        )
     summary: Mapping[str, Any] = (snapshot or {}).get("summary") or {}
     times, deletes = contents.times, contents.deletes
     deleted, total = deletes.deleted_rows, sum(file.rows for file in contents.files)
@@ -176,6 +209,13 @@ def _measure(reader: TableFileIO, current: CurrentMetadata, policy: EffectivePol
         keys = _total(summary, "total-equality-deletes", round(keys * times))
         files = _total(summary, "total-data-files", round(files * times))
     min_rows = round(deletes.min_rows * times)
+    unsorted = [file for file in contents.files if not file.is_sorted]
+    unsorted_bytes = round(sum(file.size for file in unsorted) * times)
+    size = _total(summary, "total-files-size", size)
+    is_all = must_sort_all(files=files, unsorted_bytes=unsorted_bytes, size=size, policy=policy)
+    rewrite = iceberg_maintenance.compaction(
+        contents.files, **compaction_rules(policy), is_all=is_all
+    )
     return Statistics(
         format="iceberg",
         version=current.sequence,
@@ -183,13 +223,15 @@ def _measure(reader: TableFileIO, current: CurrentMetadata, policy: EffectivePol
         min_rows=min_rows if deletes.with_equality or times > 1 else None,
         deleted_rows=deleted,
         files=files,
-        bytes=_total(summary, "total-files-size", size),
+        bytes=size,
         small_files=round(rewrite.small_files * times),
         rewrite_files=round(rewrite.files * times),
         rewrite_bytes=round(rewrite.bytes * times),
         rewritten_files=round(rewrite.files_after * times),
         versions=len(current.document.get("snapshots") or []),
         old_versions=0,
+        unsorted_files=round(len(unsorted) * times),
+        unsorted_bytes=unsorted_bytes,
         metadata_bytes=current.size,
         manifests=contents.manifests,
         rewritten_manifests=contents.rewritten_manifests,
@@ -218,7 +260,11 @@ class _Contents:
 
 
 def _read_manifests(
-    io: TableFileIO, manifest_list: str, document: Document, policy: EffectivePolicy
+    io: TableFileIO,
+    manifest_list: str,
+    document: Document,
+    policy: EffectivePolicy,
+    order: _Sorting | None,
 ) -> _Contents:
     spec = document.get("default-spec-id", 0)
     every = manifests.read_list(io, manifest_list)
@@ -242,6 +288,7 @@ def _read_manifests(
             entry.file.record_count,
             min(deletes.deleted.get(entry.file.file_path, 0), entry.file.record_count),
             is_worth_it and entry.file.file_path in deletes.with_equality,
+            order is None or order.has_sorted(entry),
         )
         for entry in data
     ]

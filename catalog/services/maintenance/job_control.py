@@ -19,6 +19,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine.database_clock import database_now
 from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.maintenance import scheduler
+from catalog.services.maintenance.engine_profiles import profiles
 from catalog.services.tables import tables
 
 PAGE_SIZE = 100
@@ -89,8 +90,8 @@ def list_jobs(
 ) -> tuple[list[Job], str | None]:
     """A page of jobs, newest first, and the token of the next page.
 
-    ``since`` limits the list to active jobs and those that ended after it. Raises TableNotFound,
-    InvalidInput.
+    ``since`` limits the list to active jobs and those that ended after it. Jobs of tables that the actor
+    may not read have no details (``access.limit_jobs``). Raises TableNotFound, InvalidInput.
     """
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     rows = Job.objects.select_related("table__namespace", "transaction")
@@ -106,15 +107,19 @@ def list_jobs(
     if page_token:
         rows = rows.filter(pk__lt=_number(page_token))
     page = list(rows.order_by("-pk")[: size + 1])
-    return page[:size], str(page[size - 1].pk) if len(page) > size else None
+    token = str(page[size - 1].pk) if len(page) > size else None
+    return access.limit_jobs(actor, page[:size]), token
 
 
 def find_job(*, actor: Principal, job: int) -> Job:
-    """A job of any kind, of a table that the actor may browse. Raises JobNotFound."""
+    """A job of any kind, of a table that the actor may browse; without details unless it may read it.
+
+    Raises JobNotFound.
+    """
     row = Job.objects.select_related("table__namespace", "transaction").filter(pk=job).first()
     if row is None or not access.holds(actor, Privilege.BROWSE, row.table):
         raise JobNotFound(job)
-    return row
+    return access.limit_jobs(actor, [row])[0]
 
 
 def find_job_of_transaction(*, actor: Principal, transaction: str | None) -> Job | None:
@@ -122,14 +127,20 @@ def find_job_of_transaction(*, actor: Principal, transaction: str | None) -> Job
     if transaction is None:
         return None
     row = Job.objects.select_related("table__namespace").filter(transaction_id=transaction).first()
-    return row if row and access.holds(actor, Privilege.BROWSE, row.table) else None
+    if row is None or not access.holds(actor, Privilege.BROWSE, row.table):
+        return None
+    return access.limit_jobs(actor, [row])[0]
 
 
 def list_events(
     *, actor: Principal, job: Job, limit: int | None = None, page_token: str | None = None
 ) -> tuple[list[JobEvent], str | None]:
-    """A page of a job's log, oldest first, and the token of the next page. Raises InvalidInput."""
-    access.require(actor, Privilege.BROWSE, job.table)
+    """A page of a job's log, oldest first, and the token of the next page. Requires READ on its table.
+
+    Raises InvalidInput and PermissionDenied.
+    """
+    if not access.readable_tables(actor, [job.table_id]):
+        access.require(actor, Privilege.READ, job.table)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     last_seen = _number(page_token) if page_token else 0
     page = list(JobEvent.objects.filter(job=job, pk__gt=last_seen).order_by("pk")[: size + 1])
@@ -236,8 +247,10 @@ def summarize(*, actor: Principal, days: int = 30) -> Summary:
     return summary
 
 
-_Counts = list[tuple[str, str, str, int]]
-"""Rows of kind, status, engine and number of jobs."""
+_Counts = Counter[tuple[str, str, str, str]]
+"""The number of jobs by kind, status, engine and engine profile."""
+_OTHER_PROFILE = "other"
+"""Stands for all profiles that were deleted, so that the number of series stays limited."""
 
 
 def count_active() -> _Counts:
@@ -251,7 +264,13 @@ def count_ended(span: timedelta = timedelta(hours=1)) -> _Counts:
 
 
 def _counted(rows: "QuerySet[Job]") -> _Counts:
-    return list(rows.values_list("kind", "status", "engine").annotate(number=Count("pk")))
+    names = {"", *profiles.names()}
+    columns = ("kind", "status", "engine", "engine_profile")
+    counts: _Counts = Counter()
+    for *key, profile, number in rows.values_list(*columns).annotate(number=Count("pk")):
+        kind, status, engine = key
+        counts[kind, status, engine, profile if profile in names else _OTHER_PROFILE] += number
+    return counts
 
 
 def oldest_due_seconds() -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from catalog import maintenance_actions
+from catalog import access, maintenance_actions, tracing
 from catalog.errors import (
     CatalogError,
     CommitConflict,
@@ -27,12 +27,15 @@ from catalog.models import (
     TableState,
     TrashItem,
 )
+from catalog.policies import require_runnable
+from catalog.privileges import Privilege
 from catalog.services.engine import audit_records, jobs, locks
 from catalog.services.engine.jobs import JobCanceled, JobFailedInPart, JobLost, Report, Spark
 from catalog.services.iceberg import references
 from catalog.services.lance import backfill as lance_backfill
 from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.materialized_views import refreshes
+from catalog.services.maintenance.engine_profiles import engines
 from catalog.services.maintenance.plans import promises
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
@@ -56,11 +59,27 @@ def run_job(pk: int, spark: Spark | None = None) -> None:
     """Take a queued job, do its work, and record the result. Safe to call twice at the same time.
 
     ``spark`` runs work that requires Spark; without it such a job fails with an error that says so.
+    A job whose engine profile only other workers can use stays queued: beat sends it again.
     """
+    if reason := engines.reason_to_decline(pk):
+        log.info("Job %s is left to another worker: %s", pk, reason)
+        return
     job = jobs.take(pk)
     if job is None:
         return
-    began = time.monotonic()
+    attributes: tracing.Attributes = {
+        "monodon.job": job.pk,
+        "monodon.table": str(job.table),
+        "attempt": job.attempts,
+    }
+    request_id = job.transaction.request_id if job.transaction is not None else ""
+    with tracing.job(f"job {job.kind}", request_id=request_id, attributes=attributes):
+        _run(job, spark)
+
+
+def _run(job: Job, spark: Spark | None) -> None:
+    """Do the work of a job that was taken, and record the result."""
+    pk, began = job.pk, time.monotonic()
     log.info("Job %s (%s) of table '%s' started, attempt %s", pk, job.kind, job.table, job.attempts)
     try:
         with jobs.LeaseHeartbeat(job) as heartbeat, availability.patient():
@@ -113,6 +132,9 @@ def _work(job: Job, spark: Spark | None) -> Work:
     action = maintenance_actions.find(job.kind)
     if action is None or job.table.format not in action.formats:
         raise Unsupported(f"This worker cannot {job.label}")
+    # Some actions remove files before their first commit, which would check it.
+    access.require(jobs.principal(job), Privilege.MAINTAIN, job.table)
+    require_runnable(job.parameters.get("policy") or {})
     implementation = action.implementations[job.table.format]
     run = implementation.load()
     return partial(run, spark=spark) if implementation.takes_spark else run

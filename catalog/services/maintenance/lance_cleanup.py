@@ -22,16 +22,14 @@ reader that opened the newest version has that much time to read it, whenever it
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
 from lance.dataset import LanceDataset
 
 from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, JobEvent, Table, TableVersion
-from catalog.services.engine import jobs
+from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
 from catalog.services.lance import datasets as lance_datasets
@@ -40,6 +38,7 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
+from catalog.services.storage import file_references
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
 
@@ -171,8 +170,8 @@ class _Cleaner:
             "before": before,
         }
         if self._retained:
-            names = lance_dependents.describe(self._actor, self._table)
-            outcome["note"] = f"{self._retained} versions retained for dependents: {names}"
+            dependents = file_references.describe_dependents(self._table)
+            outcome["note"] = f"{self._retained} versions retained: {dependents} to their files"
         if self._job.is_dry_run:
             removed = sum(len(removal.visible) for removal in removals)
             expected = {"versions": before["versions"] - removed, "old_versions": 0}
@@ -208,7 +207,7 @@ class _Cleaner:
             jobs.log_event(self._job, text, JobEvent.Level.ERROR)
             return None
         old = old_versions(table, self._policy).get(branch, set())
-        before = timezone.now() - timedelta(seconds=self._policy["keep_for"])
+        before = database_clock.cutoff(self._policy["keep_for"])
         tombstones = {
             version
             for version, deleted_at, ended_at in ended
@@ -261,6 +260,8 @@ class _Cleaner:
         if not removal.versions:
             return
         try:
+            # If this worker stalled, another one may have restored versions that were tagged meanwhile.
+            jobs.renew_or_stop(self._job)
             if not lance_versions.settle(self._table) or find_misplaced_manifest(self._table):
                 # A version that was committed after step 1 may need these files, and Lance does not
                 # see it.

@@ -37,6 +37,9 @@ SCRIPT = "lance_compact"
 _ROUNDS = 5
 # Maximum ratio of commit time to write time; commits are slow when there are indexes to update.
 _COMMIT_SHARE = 0.25
+_LISTED_FAILURES, _LISTED_FRAGMENTS = 100, 1000
+"""Failed groups in a job's result and log, and fragments of each."""
+_ERROR_LENGTH = 1000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,11 @@ class _Compactor:
         return JobFailedInPart(
             f"Failed in part: {self.groups} of {total} groups were compacted, {len(self.failures)}"
             f" failed: {self.failures[0]['error']}",
-            {**outcome, "failed_groups": self.failures},
+            {
+                **outcome,
+                "failed_groups": self.failures[:_LISTED_FAILURES],
+                "failed_groups_not_listed": max(len(self.failures) - _LISTED_FAILURES, 0),
+            },
         )
 
     def _plan(self) -> tuple[Snapshot, Layout, Plan]:
@@ -339,11 +346,16 @@ class _Compactor:
         self.completed = self.total
         errors = {failure["number"]: failure["error"] for failure in answer["failed"]}
         for number, task in missing.items():
-            fragments = [fragment.id for fragment in task.fragments]
-            error = errors.get(number, "the driver reported no result")
+            fragments = [fragment.id for fragment in task.fragments[:_LISTED_FRAGMENTS]]
+            error = errors.get(number, "the driver reported no result")[:_ERROR_LENGTH]
             self.failures.append({"fragments": fragments, "error": error})
-            text = f"a group failed on Spark: {error}"
-            jobs.log_event(self.job, text, JobEvent.Level.ERROR, {"fragments": fragments})
+        for failure in self.failures[:_LISTED_FAILURES]:
+            text = f"a group failed on Spark: {failure['error']}"
+            data = {"fragments": failure["fragments"]}
+            jobs.log_event(self.job, text, JobEvent.Level.ERROR, data)
+        if (others := len(self.failures) - _LISTED_FAILURES) > 0:
+            text = f"{others} more groups failed on Spark"
+            jobs.log_event(self.job, text, JobEvent.Level.ERROR)
         if len(self.failures) == len(tasks) and not self.groups:
             raise RuntimeError("All groups failed on Spark; see the job's log for the errors")
 

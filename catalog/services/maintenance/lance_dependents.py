@@ -4,7 +4,6 @@ Clean-up and the removal of orphans spare them. What a clone that never went thr
 unknown here.
 """
 
-from catalog.access import Principal
 from catalog.errors import CatalogError, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import Contents
@@ -51,11 +50,6 @@ def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
             root = _root(table.location, branch)
             return frozenset(lance_files.absolute_paths(contents, root))
     return None
-
-
-def describe(actor: Principal, table: Table) -> str:
-    """The dependents of a table, by the names that somebody may see."""
-    return file_references.names_of_dependents(actor, table)
 
 
 def _root(location: str, branch: str) -> str:

@@ -12,7 +12,6 @@ Lance reads it to find the files that the branch shares.
 
 import logging
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +22,7 @@ from catalog.errors import ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
 from catalog.regular_files import NotRegular
-from catalog.services.engine import jobs
+from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
 from catalog.services.lance.errors import no_panic
@@ -32,6 +31,7 @@ from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.maintenance import lance_cleanup, lance_dependents, lance_retention
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.recovery import purge
+from catalog.services.storage import file_references
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
 
@@ -73,7 +73,8 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"nothing removed: {reason}"}
-    written_before = time.time() - max(policy_values(job)["orphan_age"], _MIN_ORPHAN_AGE)
+    age = max(policy_values(job)["orphan_age"], _MIN_ORPHAN_AGE)
+    written_before = database_clock.cutoff(age).timestamp()
     branches = ["", *table.branches.order_by("name").values_list("name", flat=True)]
     orphans = [
         orphan
@@ -96,8 +97,8 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     plan = {**before, "paths": [orphan.path for orphan in orphans[:_MAX_LISTED_PATHS]]}
     outcome = {"plan": plan, "before": before, "after": {"orphans": 0, "bytes": 0}}
     if referenced:
-        names = lance_dependents.describe(jobs.principal(job), table)
-        outcome["note"] = f"{len(referenced)} files retained for dependents: {names}"
+        dependents = file_references.describe_dependents(table)
+        outcome["note"] = f"{len(referenced)} files retained: {dependents} to them"
     if job.is_dry_run:
         return outcome
     report(0, len(orphans))

@@ -3,16 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, F, Sum, Window
+from django.db.models import Count, F, QuerySet, Sum, Window
 from django.db.models.functions import RowNumber
-from django.utils import timezone
 
 from catalog.access import SYSTEM
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobKind, JobStatus, MaterializedView, Table, TableVersion
+from catalog.services.engine import database_clock
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
 
@@ -45,22 +44,22 @@ def count_versions(table: Table, policy: Mapping[str, Any] | Any) -> LedgerCount
 
 def old_versions(table: Table, policy: Mapping[str, Any] | Any) -> dict[str, set[int]]:
     """Versions that the policy no longer retains and nothing else holds, by branch."""
-    before = timezone.now() - timedelta(seconds=policy["keep_for"])
-    rows = (
-        TableVersion.objects.visible()
-        .filter(table=table)
-        .with_end()
-        .annotate(
-            number=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
-        )
-        .filter(number__gt=policy["keep_versions"], ended_at__lt=before)
-    )
+    before = database_clock.cutoff(policy["keep_for"])
+    rows = _numbered_versions(table).filter(number__gt=policy["keep_versions"], ended_at__lt=before)
     candidates = defaultdict(set)
     for branch, version in rows.values_list("branch", "version"):
         candidates[branch].add(version)
     held = held_versions(table) if candidates else {}
     removable = {branch: old - held.get(branch, set()) for branch, old in candidates.items()}
     return {branch: old for branch, old in removable.items() if old}
+
+
+def _numbered_versions(table: Table) -> QuerySet[Any]:
+    """The versions with their end, and with their number on the branch, the newest first."""
+    newest_first = Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc())
+    versions = TableVersion.objects.visible().filter(table=table).with_end()
+    numbered: QuerySet[Any] = versions.annotate(number=newest_first)
+    return numbered
 
 
 def held_versions(table: Table) -> dict[str, set[int]]:
@@ -101,23 +100,15 @@ def retention(
 
     A version without a reason expires, unless other tables refer to its files.
     """
-    before = timezone.now() - timedelta(seconds=policy["keep_for"])
-    rows = (
-        TableVersion.objects.visible()
-        .filter(table=table)
-        .with_end()
-        .annotate(
-            number=Window(RowNumber(), partition_by=F("branch"), order_by=F("version").desc()),
-        )
-        .order_by("-created_at", "-pk")
-    )
+    before = database_clock.cutoff(policy["keep_for"])
+    rows = _numbered_versions(table).order_by("-created_at", "-pk")
     reasons: dict[tuple[str, int], list[str]] = {}
     for branch, version, number, ended_at in rows.values_list(
         "branch", "version", "number", "ended_at"
     )[:limit]:
         reasons[branch, version] = _reasons(branch, number, policy["keep_versions"])
         if number > 1 and ended_at is not None and ended_at >= before:
-            reasons[branch, version].append("newest version within the retention time")
+            reasons[branch, version].append("was the current version within the retention time")
     for branch, version, reason in holders(table):
         if (branch, version) in reasons:
             reasons[branch, version].append(reason)

@@ -5,6 +5,7 @@ Measuring reads metadata only. A measurement is recorded as a TableHealth row.
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,6 +39,8 @@ from catalog.planning import Planned, Statistics
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
 from catalog.read_costs import Cost
+from catalog.scheduling.rounds import measured_turn
+from catalog.scheduling.turns import Turn
 from catalog.services.engine import audit_records, locks
 from catalog.services.maintenance import (
     iceberg_statistics,
@@ -46,7 +49,8 @@ from catalog.services.maintenance import (
 )
 from catalog.services.maintenance.plans import retention
 from catalog.services.maintenance.plans.retention import Retention
-from catalog.services.tables import tables, usage
+from catalog.services.maintenance.scheduling import candidates, job_costs
+from catalog.services.tables import summaries, tables, usage
 
 log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -57,7 +61,9 @@ _KEEP_EVERY = timedelta(days=2)
 _MEASURE_AGAIN = timedelta(days=1)
 _RETRY_FAILED_AFTER = timedelta(hours=1)
 """Interval between two attempts to measure a table that could not be measured."""
-_AT_ONCE = 200
+_AT_ONCE = 2000
+_MAX_POLICIES = 200
+"""Changed policies whose tables are measured again at once; other tables follow within a day."""
 _SECONDS = 45.0
 """Maximum duration of a pass in seconds; the next pass starts a minute after this one started."""
 _LONGEST_REASON = 500
@@ -112,8 +118,9 @@ def measure(*, actor: Principal, table: Identifier) -> TableHealth:
     access.require(actor, Privilege.MAINTAIN, On.table(table))
     now = timezone.now()
     planned = plan(actor=actor, table=table)
+    waiting = _Waiting([planned.table])
     with transaction.atomic():
-        health = _record(planned, now)
+        health = _record(planned, now, waiting)
         if health is None:
             raise TableNotFound(table)
         audit_records.record(actor, "table.measure", label(table), table=health.table)
@@ -127,9 +134,12 @@ def measure_due(limit: int = _AT_ONCE) -> int:
     """Measure changed tables, the least recently measured first; returns their number."""
     deadline = time.monotonic() + _SECONDS
     rows = list(_due_for_measuring()[:limit])
+    if not rows:
+        return 0
     effective = policies.effective_policies(rows)
+    waiting = _Waiting(rows)
     for count, row in enumerate(rows, 1):
-        _measure_and_record(row, effective[row.pk])
+        _measure_and_record(row, effective[row.pk], waiting)
         if time.monotonic() > deadline:
             return count
     return len(rows)
@@ -191,7 +201,7 @@ def _under_new_policies(now: datetime) -> Q:
     """Tables not measured since a policy that may apply to them was changed."""
     outdated = Q(pk__in=[])
     changed = MaintenancePolicy.objects.filter(updated_at__gt=now - _MEASURE_AGAIN)
-    for policy in changed.select_related("namespace").order_by("-updated_at")[:_AT_ONCE]:
+    for policy in changed.select_related("namespace").order_by("-updated_at")[:_MAX_POLICIES]:
         if policy.namespace is None:
             governed = Q(pk=policy.table_id)
         else:
@@ -240,7 +250,32 @@ def _listed_orphans(row: Table) -> tuple[int, int]:
     )
 
 
-def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
+class _Waiting:
+    """How long tables have waited for jobs, and what these cost, to determine their turns."""
+
+    def __init__(self, rows: Sequence[Table]) -> None:
+        """Three statements."""
+        self._runs = candidates.last_runs([row.pk for row in rows])
+        newest = TableHealth.objects.newest().filter(table__in=rows)
+        self._due_since = dict(newest.values_list("table", "due_since"))
+        self._costs = job_costs.load()
+
+    def turn(self, measurement: Measurement, now: datetime) -> Turn:
+        row = measurement.table
+        return measured_turn(
+            statistics=measurement.statistics,
+            policy=measurement.policy,
+            saved=[cost.bytes for cost in measurement.costs],
+            planned=measurement.planned,
+            last_runs=self._runs[row.pk],
+            created_at=row.created_at,
+            was_due_since=self._due_since.get(row.pk),
+            costs=self._costs,
+            now=now,
+        )
+
+
+def _measure_and_record(row: Table, policy: EffectivePolicy, waiting: _Waiting) -> None:
     """Measure a table and record the result, or the error, so that other tables do not wait."""
     now = timezone.now()
     try:
@@ -255,14 +290,18 @@ def _measure_and_record(row: Table, policy: EffectivePolicy) -> None:
         if measurement is None:
             _record_nothing(row, now)
         else:
-            _record(measurement, now)
+            _record(measurement, now, waiting)
 
 
-def _record(measurement: Measurement, now: datetime) -> TableHealth | None:
+def _record(measurement: Measurement, now: datetime, waiting: _Waiting) -> TableHealth | None:
+    turn = waiting.turn(measurement, now)
     return _insert(
         TableHealth(
             table=measurement.table,
             measured_at=now,
+            namespace=candidates.top_namespace(measurement.table),
+            due_since=turn.due_since,
+            turn=turn.at,
             score=measurement.score,
             statistics={
                 **measurement.statistics.as_json(),
@@ -282,6 +321,7 @@ def _record_nothing(row: Table, now: datetime, reason: str = "") -> None:
         TableHealth(
             table=row,
             measured_at=now,
+            namespace=candidates.top_namespace(row),
             score=0 if reason else 100,
             statistics=statistics,
             planned=[],
@@ -300,4 +340,5 @@ def _insert(health: TableHealth) -> TableHealth | None:
             return None
         TableHealth.objects.newest().filter(table=row).update(is_newest=False)
         health.save(force_insert=True)
+        summaries.record_measurement(row.pk, health.score, health.statistics)
     return health

@@ -1,10 +1,11 @@
 """Maintenance policies: set them, and resolve the effective policy of a table."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db import connection
 from django.db.models import Count, Q
 
 from catalog import maintenance_actions, policies
@@ -12,10 +13,15 @@ from catalog.access import Principal
 from catalog.identifiers import Identifier, digest, label
 from catalog.models import Job, JobStatus, MaintenancePolicy, Table, TableFormat
 from catalog.policies import EffectivePolicy
+from catalog.scheduling import fairness
+from catalog.scheduling.limits import ActiveJobs
+from catalog.services.engine import job_queue
 from catalog.services.engine.commit import commit
 from catalog.services.engine.database_clock import database_now
 from catalog.services.maintenance import policy_operations
 from catalog.services.tables import namespaces, tables
+
+_ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 
 
 def set_namespace_policy(
@@ -81,7 +87,7 @@ def effective_policies(rows: Iterable[Table]) -> dict[int, EffectivePolicy]:
         row.pk: policies.effective(
             [
                 *_chain(policies_by_digest, tuple(row.namespace.path)),
-                (str(row), own.get(row.pk, {})),
+                (str(row), own.get(row.pk, {}), f"table {row.digest}"),
             ]
         )
         for row in tables_
@@ -100,11 +106,12 @@ def _own_policies(paths: Iterable[Identifier]) -> dict[Any, dict[str, Any]]:
 
 def _chain(
     policies_by_digest: Mapping[Any, Mapping[str, Any]], path: Identifier
-) -> Iterable[tuple[str, Mapping[str, Any]]]:
+) -> Iterable[policies.Layer]:
     for depth in range(len(path) + 1):
-        values = policies_by_digest.get(digest(path[:depth]))
+        identity = digest(path[:depth])
+        values = policies_by_digest.get(identity)
         if values:
-            yield label(path[:depth]), values
+            yield label(path[:depth]), values, f"namespace {identity}"
 
 
 # --- limits of running jobs ---------------------------------------------------------------------
@@ -114,9 +121,9 @@ def policy_values() -> list[Mapping[str, Any]]:
     return list(MaintenancePolicy.objects.values_list("values", flat=True))
 
 
-def limit_key(policy: EffectivePolicy) -> str:
-    """The key of the jobs that count together against ``max_jobs``."""
-    return f"max_jobs of {policy.values['max_jobs'].source or 'the default'}"
+def number_of_limits() -> int:
+    """The number of policies whose jobs count together, with the default."""
+    return sum(not policies.LIMITS.isdisjoint(values) for values in policy_values()) + 1
 
 
 def ended_by_policy(since: datetime) -> Counter[str]:
@@ -125,18 +132,64 @@ def ended_by_policy(since: datetime) -> Counter[str]:
     return Counter(dict(ended.values_list("limit_key").annotate(number=Count("pk"))))
 
 
-def running_by_policy() -> Counter[str]:
-    """Number of tables with a running or imminent job, by the source of ``max_jobs``.
+def uniform_namespaces(names: Iterable[str]) -> set[str]:
+    """Those top-level namespaces whose tables all have the same policy. Two statements."""
+    rows = MaintenancePolicy.objects.exclude(values={})
+    of_tables = rows.filter(table__isnull=False).values_list("table__namespace__path", flat=True)
+    inner = rows.filter(namespace__path__len__gt=1).values_list("namespace__path", flat=True)
+    mixed = {path[0] for path in (*of_tables, *inner) if path}
+    return set(names) - mixed - {""}
 
-    A table runs one job at a time, so a job that waits for another job of its table does not count.
-    Neither does a failed job that waits for its next attempt, which may be hours away. A job that
-    waits for a worker counts, because jobs that are started later would wait too.
-    """
+
+_USED_SQL = """
+    SELECT top, priority, sum(GREATEST(seconds, %(least)s)) FROM (
+        SELECT COALESCE(n.path[1], '') AS top,
+            COALESCE((j.parameters->'policy'->>'priority')::integer, 1) AS priority,
+            EXTRACT(EPOCH FROM COALESCE(j.finished_at, %(now)s) - j.started_at)::float AS seconds
+        FROM catalog_job j
+        JOIN catalog_table t ON t.id = j.table_id
+        JOIN catalog_namespace n ON n.id = t.namespace_id
+        WHERE j.limit_key <> ''
+            AND (j.finished_at > %(since)s OR j.status = ANY(%(active)s::text[]))
+    ) recent
+    GROUP BY top, priority
+"""
+
+
+def used_time(now: datetime) -> dict[str, float]:
+    """The use of each top-level namespace by the jobs that the scheduler started. One statement."""
+    used: dict[str, float] = defaultdict(float)
+    facts: dict[str, Any] = {
+        "least": fairness.LEAST_CHARGE,
+        "now": now,
+        "since": now - fairness.HISTORY,
+        "active": [str(status) for status in _ACTIVE],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_USED_SQL, facts)
+        for top, priority, seconds in cursor.fetchall():
+            used[top] += fairness.charge(seconds, priority)
+    return used
+
+
+def active_jobs() -> ActiveJobs:
+    """The jobs of all tables. A fixed number of statements."""
+    active = ActiveJobs(job_queue.free_drivers())
     is_next = Q(lease_until=None) | Q(lease_until__lte=database_now())
     at_work = Job.objects.filter(
         Q(status=JobStatus.RUNNING) | Q(is_next, status=JobStatus.QUEUED),
         kind__in=maintenance_actions.keys(),
     )
-    rows = list(Table.objects.filter(pk__in=at_work.values("table")).select_related("namespace"))
-    effective = effective_policies(rows)
-    return Counter(effective[row.pk].values["max_jobs"].source for row in rows)
+    first_jobs: dict[int, tuple[str, str]] = {}
+    for table, *job in at_work.order_by("pk").values_list("table", "status", "engine_profile"):
+        status, profile = job
+        if status == JobStatus.RUNNING or table not in first_jobs:
+            first_jobs[table] = status, profile
+    rows = Table.objects.filter(pk__in=first_jobs).select_related("namespace")
+    for table, policy in effective_policies(rows).items():
+        status, profile = first_jobs[table]
+        if status == JobStatus.RUNNING:
+            active.add_running(policy.limit_key)
+        else:
+            active.add(policy.limit_key, profile)
+    return active

@@ -5,11 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from catalog import access, policies
+from catalog.engine_profiles import DEFAULT
+from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier, label
 from catalog.models import MaintenancePolicy, Namespace, Table
 from catalog.privileges import Privilege
+from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
+from catalog.services.maintenance.layouts import table_layouts
 from catalog.services.tables.table_operations import TableOperation
 
 
@@ -54,6 +58,7 @@ class SetTablePolicy(TableOperation):
 
     def apply(self, batch: Batch) -> dict[str, Any]:
         row = self.locked(batch)
+        table_layouts.check_settings(row, self.values)
         return _store(batch, label(self.table), self.values, table=row)
 
 
@@ -66,6 +71,7 @@ def _store(
     table: Table | None = None,
 ) -> dict[str, Any]:
     batch.flush()
+    _require_profile(values)
     own = MaintenancePolicy.objects.filter(namespace=namespace, table=table)
     before = own.values_list("values", flat=True).first() or {}
     after = dict(values)
@@ -81,3 +87,13 @@ def _store(
         )
     batch.record(target, table=table, before={"policy": before}, after={"policy": after})
     return after
+
+
+def _require_profile(values: Mapping[str, Any]) -> None:
+    """Lock the engine profile of a policy, so that it is not deleted meanwhile.
+
+    Raises InvalidInput if it does not exist.
+    """
+    name = values.get("engine_profile", DEFAULT)
+    if name != DEFAULT and locks.lock_engine_profile(name) is None:
+        raise InvalidInput(f"Policy 'engine_profile': there is no engine profile '{name}'")

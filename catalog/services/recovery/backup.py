@@ -34,6 +34,7 @@ COUNTED = (
     *("catalog_namespace", "catalog_table", "catalog_tableversion", "catalog_icebergmetadata"),
     *("catalog_auditevent", "catalog_auditseal", "catalog_principal", "catalog_apikey"),
     *("catalog_grant", "catalog_webhook", "catalog_storageprofile", "catalog_job"),
+    "catalog_engineprofile",
 )
 _REMOVING = ("purge_table", "clean_up", "remove_orphans")
 """Jobs that remove files, which the dump may still refer to."""
@@ -61,8 +62,8 @@ class Manifest:
 def create(directory: Path, *, warehouse: bool = False) -> Manifest:
     """Write a backup to a new or empty directory, which only the current user can read.
 
-    Raises InvalidInput if the directory is not empty, if pg_dump fails, or if jobs removed files while the
-    warehouse was copied; the backup is then not complete.
+    Raises InvalidInput if the directory is not empty or belongs to another user, if pg_dump fails, or if jobs
+    removed files while the warehouse was copied; the backup is then not complete.
     """
     _prepare(directory)
     manifest = _dump(directory / DATABASE, has_warehouse=warehouse)
@@ -81,12 +82,17 @@ def create(directory: Path, *, warehouse: bool = False) -> Manifest:
 def _prepare(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Another owner could place links in it, to files that others can read.
+        is_own = directory.stat().st_uid == os.geteuid()
         is_empty = not any(directory.iterdir())
+        if is_own and is_empty:
+            directory.chmod(0o700)
     except OSError as error:
         raise InvalidInput(f"{directory} cannot be used: {error.strerror}") from error
+    if not is_own:
+        raise InvalidInput(f"{directory} belongs to another user; a backup needs a new directory")
     if not is_empty:
         raise InvalidInput(f"{directory} is not empty; a backup needs a new directory")
-    directory.chmod(0o700)
 
 
 def _dump(file: Path, *, has_warehouse: bool) -> Manifest:
@@ -173,6 +179,6 @@ def _refuse_removals(since: str) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(content)

@@ -1,10 +1,10 @@
 """Comparing the ledger of a Lance table with its storage, and publishing a complete newest version.
 
-A table cannot be read or written if the manifest or files of its newest version are missing, or if the ledger
-has used numbers above the newest version that it lists: writers request the next number, and a used number is
-never available again. The repair publishes a copy of the newest complete version under an unused number, so that
+A table cannot be read or written if the manifest or files of its newest version are missing, if no client can
+write after that version, or if the ledger has used numbers above the newest version that it lists: writers
+request the next number, and a used number is never available again. The repair publishes a copy of the newest complete version under an unused number, so that
 the next writer requests the number after it.
-Versions without manifests are retired in the same commit.
+Versions without manifests, or with numbers that leave no room for later ones, are retired in the same commit.
 """
 
 import uuid
@@ -39,6 +39,7 @@ from catalog.storage import locations, stores
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 _MOST_TRIED = 1000
+_MAX_STEP = lance_naming.MAX_STEP
 _MAX_MANIFEST = 512 * 1024**2
 
 
@@ -58,7 +59,9 @@ class BranchReport:
     unlisted: tuple[int, ...]
     """Versions in storage that are newer than the ledger's newest and not in the ledger."""
     next_number: int
-    """The first number that neither has used."""
+    """The first number that neither has used, apart from numbers that leave no room for later ones."""
+    above: tuple[int, ...] = ()
+    """Versions in the ledger whose numbers leave no room for later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ def _publish(
         manifest_path=locations.store_path(row.location, draft),
         location=row.location,
         head=report.newest,
-        retired=report.missing,
+        retired=tuple(sorted({*report.missing, *report.above})),
         summary={"from_version": report.last_complete, "fault": report.fault},
     )
 
@@ -149,7 +152,9 @@ def _report(row: Table, branch: str) -> BranchReport:
     rows = TableVersion.objects.filter(table=row).on(branch)
     visible = dict(rows.visible().values_list("version", "manifest_path"))
     newest = max(visible, default=None)
-    used = rows.aggregate(most=Max("version"))["most"] or 0
+    above = tuple(sorted(version for version in visible if version > lance_naming.MAX_CONTINUED))
+    used_numbers = rows.filter(version__lte=lance_naming.MAX_CONTINUED)
+    used = used_numbers.aggregate(most=Max("version"))["most"] or 0
     stored = _stored(row, branch)
     unlisted = tuple(sorted(set(stored) - set(visible) - _deleted(row, branch)))
     last_complete = next(_complete_versions(row, branch, visible, stored), None)
@@ -160,7 +165,9 @@ def _report(row: Table, branch: str) -> BranchReport:
         last_complete=last_complete,
         missing=tuple(sorted(version for version in visible if version not in stored)),
         unlisted=tuple(version for version in unlisted if newest is None or version > newest),
-        next_number=max([used, *stored]) + 1,
+        # Clients can place manifests of any number in storage.
+        next_number=max([used, *(number for number in stored if number <= used + _MAX_STEP)]) + 1,
+        above=above,
     )
 
 
@@ -168,6 +175,8 @@ def _fault(row: Table, branch: str, visible: dict[int, str], used: int) -> str:
     if not visible:
         return "the ledger has no version"
     newest = max(visible)
+    if newest > lance_naming.MAX_CONTINUED:
+        return f"version {newest}, the newest: its number leaves no room for later versions"
     fault = _fault_of(row, branch, newest, visible[newest])
     if fault:
         return f"version {newest}, the newest: {fault}"
@@ -204,6 +213,8 @@ def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
         if isinstance(error, ServiceUnavailable) and locations.is_object(row.location):
             raise  # the object store may answer later
         return error.message
+    if contents.obstacle:
+        return f"no client can write after it: {contents.obstacle}"
     root = f"{row.location}/tree/{branch}" if branch else row.location
     store = stores.store_of(row.location)
     for base, path in contents.paths():

@@ -22,7 +22,8 @@ from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO
 from catalog.services.iceberg.shared_files import foreign_files, path_of
 from catalog.services.storage import iceberg_paths
-from catalog.services.storage.table_files import NOBODY, Belonging, FileOwner, TableFiles
+from catalog.services.storage.file_owners import Belonging, FileOwner
+from catalog.services.storage.table_files import NOBODY, TableFiles
 from catalog.storage import locations, stores
 from catalog.storage.object_locations import bucket_of
 

@@ -105,7 +105,7 @@ class PurgeNow(GatedOperation, TrashOperation):
             job = Job.objects.create(
                 kind=JobKind.PURGE_TABLE,
                 table=table,
-                transaction=batch.transaction,
+                transaction_id=batch.transaction.id,
                 lease_until=due,
             )
             batch.transaction.status = TransactionStatus.QUEUED

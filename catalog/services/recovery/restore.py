@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from catalog.postgresql import programs
 from catalog.services.audit import verification
 from catalog.services.recovery import backup
 from catalog.services.recovery.backup import Manifest
+
+_COPY = ".restored"
+"""The directory of the warehouse with its future files, while the database is loaded."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +51,14 @@ def restore(directory: Path) -> Manifest:
     """Replace the database, the secret key and, if the backup has it, the warehouse.
 
     The database is replaced in one transaction. Raises InvalidInput before any change if the catalog has
-    objects, if MONODON_SECRET_KEY is another key, or if the warehouse has another path or is not empty.
+    objects, if MONODON_SECRET_KEY is another key, if the warehouse has another path or is not empty, or if
+    the dump cannot be loaded. A restore that fails before the database is replaced can be repeated.
     """
     manifest = read_manifest(directory)
     key = (directory / backup.SECRET_KEY).read_text().strip()
     _check_target(manifest, key)
-    if manifest.has_warehouse:
-        target = Path(settings.MONODON_WAREHOUSE)
-        shutil.copytree(directory / backup.WAREHOUSE, target, symlinks=True, dirs_exist_ok=True)
-    _load(directory / backup.DATABASE)
+    with _copied_warehouse(directory / backup.WAREHOUSE if manifest.has_warehouse else None):
+        _load(directory / backup.DATABASE)
     _set_secret_key(key)
     call_command("migrate", interactive=False, verbosity=0)
     _set_admin_key(directory / backup.ADMIN_KEY)
@@ -81,8 +84,31 @@ def _check_target(manifest: Manifest, key: str) -> None:
             f"The tables of the backup are in {manifest.warehouse}, and MONODON_WAREHOUSE is {target}:"
             " set it to the path of the backup"
         )
-    if target.exists() and any(target.iterdir()):
+    if target.exists() and any(path.name != _COPY for path in target.iterdir()):
         raise InvalidInput(f"{target} is not empty")
+
+
+@contextmanager
+def _copied_warehouse(source: Path | None) -> Iterator[None]:
+    """Copy the files of the warehouse beside their places, and move them there after the block.
+
+    If the block or the copy fails, the warehouse is empty again.
+    """
+    if source is None:
+        yield
+        return
+    target = Path(settings.MONODON_WAREHOUSE)
+    copy = target / _COPY
+    try:
+        shutil.rmtree(copy, ignore_errors=True)  # of a restore that was interrupted
+        shutil.copytree(source, copy, symlinks=True)
+        yield
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+    for path in copy.iterdir():
+        path.rename(target / path.name)
+    copy.rmdir()
 
 
 def _load(dump: Path) -> None:

@@ -13,10 +13,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from cachetools import TTLCache
-from django.utils.module_loading import import_string
 from prometheus_client import Counter
 
 from catalog import access
@@ -28,15 +27,14 @@ from catalog.privileges import Privilege
 from catalog.services.engine import audit_records
 from catalog.services.engine.expiring_cache import ExpiringCache
 from catalog.services.storage import object_placement
-from catalog.services.storage.table_files import Holder, TableFiles
+from catalog.services.storage.client_sessions import token_services
+from catalog.services.storage.file_owners import Holder
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, object_locations, stores
-from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration, StoreKind
+from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration
 
 ISSUED = Counter("monodon_credentials", "Credentials issued to clients, by result.", ["result"])
 
-# By dotted path: its library takes 150 ms to load, and only processes that issue credentials need it.
-_ASSUME_ROLE = "catalog.services.storage.s3_sessions.assume_role"
-_REQUIRE_AVAILABLE = "catalog.services.storage.s3_sessions.require_available"
 _WITH_SECRETS = frozenset({ClientAccess.STS, ClientAccess.STATIC})
 _MAX_CACHED = 10_000
 _LONGEST_MARGIN = 300.0
@@ -97,15 +95,6 @@ class Credentials:
         return int(min(60.0, margin_of(self.configuration)) * 1000)
 
 
-class _Session(Protocol):
-    @property
-    def key(self) -> Key: ...
-    @property
-    def expires_at(self) -> float: ...
-    @property
-    def directories(self) -> tuple[str, ...]: ...
-
-
 _cache: ExpiringCache[TableAccess, Credentials] = ExpiringCache(_MAX_CACHED)
 _lock = threading.Lock()
 _directories: Any = TTLCache(_MAX_CACHED, _DIRECTORIES_FRESH_SECONDS)
@@ -160,7 +149,11 @@ def issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
     """
     if not opens.has_secrets:
         return Credentials(opens.configuration, opens.location)
-    return _cache.get(opens, lambda: _issue(actor, table, opens))
+    return _cache.get(
+        opens,
+        lambda: _issue(actor, table, opens),
+        waiting=lambda: token_services.waiting(opens.configuration),
+    )
 
 
 def require_available(actor: Principal, table: Identifier, location: str | None) -> None:
@@ -187,7 +180,7 @@ def require_available(actor: Principal, table: Identifier, location: str | None)
             placement.require(path)
         except InvalidLocation:
             return  # the creation will be refused, in the words for every such location
-    import_string(_REQUIRE_AVAILABLE)(configuration)
+    token_services.require_available(configuration)
 
 
 def discard_cache() -> None:
@@ -227,8 +220,10 @@ def _issue(actor: Principal, table: Holder, opens: TableAccess) -> Credentials:
 def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Table | None:
     """The table's row, after a check of access to it rather than to its name.
 
-    Names may have been exchanged since the caller checked.
+    Names may have been exchanged since the caller checked, and keys, groups and grants may have been withdrawn
+    in another process. Raises Unauthenticated, TableNotFound and PermissionDenied.
     """
+    actor = access.current(actor)
     if opens.table_id == 0:
         return None
     row = Table.objects.present().filter(pk=opens.table_id).select_related("namespace").first()
@@ -243,13 +238,12 @@ def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Tabl
 def _make(actor: Principal, opens: TableAccess) -> Credentials:
     configuration = opens.configuration
     if configuration.client_access is ClientAccess.STATIC:
-        if configuration.key is None:
-            raise _unavailable(configuration, "the profile has no key of its own")
+        if configuration.key is None or configuration.key_error:
+            cause = configuration.key_error or "the profile has no key of its own"
+            raise _unavailable(configuration, cause)
         renew_at = time.time() + configuration.lifetime
         return Credentials(configuration, opens.location, configuration.key, renew_at=renew_at)
-    if configuration.kind is not StoreKind.S3:
-        raise _unavailable(configuration, f"'{configuration.kind}' has no token service here")
-    session: _Session = import_string(_ASSUME_ROLE)(
+    session = token_services.open_session(
         configuration, opens.directories, write=opens.write, principal=actor.name
     )
     return Credentials(
@@ -257,9 +251,15 @@ def _make(actor: Principal, opens: TableAccess) -> Credentials:
         opens.location,
         session.key,
         expires_at=session.expires_at,
-        renew_at=session.expires_at - margin_of(configuration),
+        renew_at=_renewal(configuration, session.expires_at),
         has_several_directories=len(session.directories) > 1,
     )
+
+
+def _renewal(configuration: StoreConfiguration, expires_at: float) -> float:
+    """When to issue new credentials. Those that expire too early are still used for half their time."""
+    now = time.time()
+    return max(expires_at - margin_of(configuration), now + (expires_at - now) / 2)
 
 
 def _unavailable(configuration: StoreConfiguration, cause: str) -> ServiceUnavailable:

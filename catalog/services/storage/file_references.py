@@ -27,7 +27,8 @@ from catalog.models import (
     TableState,
     UnreadSnapshot,
 )
-from catalog.services.storage.table_files import References
+from catalog.postgresql.cursors import hot_cursor
+from catalog.services.storage.file_owners import References
 from catalog.storage import locations
 
 _SHOWN = 100
@@ -62,22 +63,45 @@ def record(
 
     ``actor`` may read the sources. ``is_whole``: of its unread snapshots, all manifests are unread.
     """
-    record_references(actor=actor, table_id=table_id, sources=references.sources)
+    record_references(actor=actor, table_id=table_id, foreign=references.foreign)
     record_free(actor=actor, table_id=table_id, directories=references.free)
     _record_unread(actor=actor, table_id=table_id, snapshots=references.unread, is_whole=is_whole)
 
 
-def record_references(*, actor: Principal, table_id: int, sources: Collection[int]) -> None:
-    """Record that a table refers to files of other tables, which ``actor`` may read."""
-    FileReference.objects.bulk_create(
-        [
-            FileReference(table_id=table_id, source_id=source, principal=actor.name)
-            for source in sorted(set(sources) - {table_id})
-        ],
-        update_conflicts=True,
-        unique_fields=["table", "source"],
-        update_fields=["principal"],
+_RECORD = """
+    INSERT INTO catalog_filereference (table_id, source_id, principal, directories)
+    SELECT %s::bigint, %s::bigint, %s::text, %s::text[]
+    ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = ARRAY(
+        SELECT DISTINCT unnest(catalog_filereference.directories || excluded.directories)
     )
+    RETURNING id, directories
+"""
+
+
+def record_references(
+    *, actor: Principal, table_id: int, foreign: Collection[tuple[int, str]]
+) -> None:
+    """Record that a table refers to files in directories of other tables, which ``actor`` may read."""
+    by_source: dict[int, set[str]] = defaultdict(set)
+    for source, directory in foreign:
+        if source != table_id:
+            by_source[source].add(directory)
+    for source, directories in sorted(by_source.items()):
+        cursor = hot_cursor()
+        cursor.execute(_RECORD, [table_id, source, actor.name, sorted(directories)])
+        pk, recorded = cursor.fetchone()
+        if len(recorded) > _MAX_DIRECTORIES:
+            FileReference.objects.filter(pk=pk).update(directories=_enclosing(recorded))
+
+
+def _enclosing(directories: Collection[str]) -> list[str]:
+    """Directories that contain all of these: at most ``_MAX_DIRECTORIES``, none inside another one."""
+    paths = set(directories)
+    while len(paths) > _MAX_DIRECTORIES:
+        depths = {path: len(locations.parents(path)) for path in paths}
+        depth = max(depths.values())
+        paths = {locations.parents(path)[0] if depths[path] == depth else path for path in paths}
+    return sorted(path for path in paths if paths.isdisjoint(locations.parents(path)))
 
 
 def record_free(*, actor: Principal, table_id: int, directories: Collection[str]) -> None:
@@ -138,11 +162,17 @@ def record_claimed(table: Table) -> None:
     for name, directories in by_principal.items():
         committer = access.committer(name, counts_inactive=True)
         may_read = committer is not None and bool(access.readable_tables(committer, [table.pk]))
-        holders = {
-            holder for holder, path in directories if may_read or _was_readable(path, warehouse)
-        }
+        by_holder: dict[int, set[str]] = defaultdict(set)
+        for holder, path in directories:
+            if may_read or _was_readable(path, warehouse):
+                by_holder[holder].add(path)
         FileReference.objects.bulk_create(
-            [FileReference(table_id=pk, source=table, principal=name) for pk in sorted(holders)],
+            [
+                FileReference(
+                    table_id=pk, source=table, principal=name, directories=_enclosing(paths)
+                )
+                for pk, paths in sorted(by_holder.items())
+            ],
             ignore_conflicts=True,
         )
 
@@ -178,6 +208,25 @@ def dependents(table: Table) -> QuerySet[Table]:
     return not_purged(Table.objects.filter(Exists(references)))
 
 
+_COUNT = """
+    SELECT count(*) FROM catalog_table t
+    WHERE EXISTS (
+        SELECT FROM catalog_filereference r WHERE r.source_id = %s::bigint AND r.table_id = t.id
+    ) AND NOT (t.state = 'dropped' AND EXISTS (
+        SELECT FROM catalog_job j
+        WHERE j.table_id = t.id AND j.kind = 'purge_table' AND j.status = 'succeeded'
+    ))
+"""
+
+
+def count_dependents(table: Table) -> int:
+    """The number of ``dependents``. One prepared statement, as every drop counts them."""
+    cursor = hot_cursor()
+    cursor.execute(_COUNT, [table.pk])
+    number: int = cursor.fetchone()[0]
+    return number
+
+
 def with_dependents(tables: QuerySet[Table]) -> QuerySet[Table]:
     """Those of these tables to whose files other tables refer, which are not yet purged."""
     holders = not_purged(Table.objects.all())
@@ -206,9 +255,15 @@ def dependents_of(
     return dependents_by_source
 
 
-def names_of_dependents(actor: Principal, table: Table, limit: int = 10) -> str:
-    """The names of those that ``actor`` may browse, and how many more there are."""
-    return str(dependents_of(actor, [table.pk], limit).get(table.pk, ""))
+def describe_dependents(table: Table) -> str:
+    """How many tables refer to files of this one, without their names; empty without dependents.
+
+    For jobs: the principal that starts a job, or the scheduler, may browse more than its readers.
+    """
+    number = count_dependents(table)
+    if not number:
+        return ""
+    return "1 other table refers" if number == 1 else f"{number} other tables refer"
 
 
 def not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:

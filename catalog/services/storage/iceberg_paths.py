@@ -16,11 +16,19 @@ from catalog import access
 from catalog.access import Principal
 from catalog.errors import InvalidLocation, LocationTaken
 from catalog.formats.iceberg.files import PATH_PROPERTIES
-from catalog.models import IcebergPath, Job, JobKind, JobStatus, Table, TableState
+from catalog.models import (
+    IcebergPath,
+    Job,
+    JobKind,
+    JobStatus,
+    Namespace,
+    Table,
+    TableState,
+)
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.storage import namespace_locations, object_placement
-from catalog.storage import locations
+from catalog.storage import locations, stores
 
 
 def named(properties: Mapping[str, str]) -> frozenset[str]:
@@ -57,7 +65,7 @@ def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
         for path in sorted(new):
             object_placement.require_usable(actor, rows, path)
     for path in sorted(new):
-        namespace_locations.require_path(actor, path)
+        namespace_locations.require_directory(actor, path)
     enter(table, new)
 
 
@@ -83,7 +91,12 @@ def require_unheld(
 
 
 def enter_unheld(table: Table, directory: str) -> None:
-    """Enter the directory from which a table was registered, unless it is another table's."""
+    """Enter the directory from which a table was registered, unless it is not for this table alone.
+
+    It may be another table's, or hold whole namespaces: a root, or the location of a namespace.
+    """
+    if _holds_namespaces(directory):
+        return
     above = [directory, *locations.parents(directory)]
     if table.location in above or _of_others(table.pk).filter(path__in=above).exists():
         return
@@ -98,6 +111,16 @@ def enter_unheld(table: Table, directory: str) -> None:
     ):
         return
     enter(table, [directory])
+
+
+def _holds_namespaces(directory: str) -> bool:
+    roots = [*locations.allowed_roots(), *stores.object_roots()]
+    if any(root == directory or locations.is_below(root, directory) for root in roots):
+        return True
+    if any(at == directory for at, _ in namespace_locations.holding(directory)):
+        return True
+    inside = Namespace.objects.holding_locations().filter(location__startswith=directory + "/")
+    return inside.exists()
 
 
 def _of_others(pk: int) -> QuerySet[IcebergPath]:

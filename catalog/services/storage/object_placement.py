@@ -120,15 +120,15 @@ def new_location_in(batch: Batch, namespace: Namespace, stem: str) -> str:
     """
     may_be_object = namespace.has_object_storage
     if may_be_object is None or not batch.has_storage_as_locked:
-        may_be_object = bool(stores.object_roots())
+        may_be_object = bool(stores.object_roots(fresh=True))
     return locations.new_location(
         stem, placement_in(batch, namespace).base if may_be_object else None
     )
 
 
 def new_location(actor: Principal, namespace: Identifier, stem: str) -> str:
-    """The same before the commit. No statement unless there are storage profiles."""
-    if not stores.object_roots():
+    """The same before the commit. One statement if there are no storage profiles."""
+    if not stores.object_roots() and not stores.object_roots(fresh=True):
         return locations.new_location(stem)
     return locations.new_location(stem, placement_of(actor, namespace).base)
 

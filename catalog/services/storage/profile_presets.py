@@ -114,12 +114,14 @@ PRESETS: Mapping[str, Preset] = {
             StoreKind.GCS,
             {
                 "identity": ServerIdentity.KEY,
-                "client_access": ClientAccess.NONE,
+                "client_access": ClientAccess.STS,
+                "lifetime_seconds": 3600,
                 "conditional_writes": True,
             },
             {
                 "roots": "gs://bucket/tables",
                 "secret": "the JSON of a service account's key",
+                "client_access": "sts needs uniform bucket-level access",
             },
         ),
         Preset(
@@ -128,11 +130,13 @@ PRESETS: Mapping[str, Preset] = {
             StoreKind.ADLS,
             {
                 "identity": ServerIdentity.KEY,
-                "client_access": ClientAccess.NONE,
+                "client_access": ClientAccess.STS,
+                "lifetime_seconds": 3600,
                 "conditional_writes": True,
             },
             {
                 "roots": "abfss://container@account.dfs.core.windows.net/tables",
+                "client_access": "sts needs an account with a hierarchical namespace",
                 "key_id": "the name of the storage account",
                 "secret": "a key of the storage account",
             },

@@ -21,6 +21,8 @@ MIN_LIFETIME, MAX_LIFETIME = 10, 43_200
 """Seconds for which credentials of clients may be valid."""
 AWS_MIN_LIFETIME = 900
 """The shortest lifetime that AWS STS accepts. Other token services decide for themselves."""
+GCS_LIFETIME = 3600
+"""Google's access tokens are valid for an hour, and no other lifetime can be requested."""
 _MAX_ROOTS = 100
 _MAX_ROOT = 500
 _MAX_TEXT = 2048
@@ -63,6 +65,8 @@ def check(profile: StorageProfile, key: Key | None) -> None:
         raise _invalid("region", profile.region, "is not a region", "use one such as eu-central-1")
     profile.endpoint = endpoint_validation.checked("endpoint", profile.endpoint)
     profile.sts_endpoint = endpoint_validation.checked("sts_endpoint", profile.sts_endpoint)
+    if kind is StoreKind.GCS:
+        _check_token_service_of_google(profile.sts_endpoint)
     if kind is StoreKind.S3:
         if not profile.endpoint and not profile.region:
             raise _invalid(
@@ -136,10 +140,25 @@ def _kind(profile: StorageProfile) -> StoreKind:
     return StoreKind(profile.kind)
 
 
+def _check_token_service_of_google(url: str) -> None:
+    # The server sends it a token for all that its service account may do.
+    parts = urlsplit(url)
+    is_google = parts.scheme == "https" and (parts.hostname or "").endswith(".googleapis.com")
+    if url and not is_google and not _is_loopback(url):
+        raise _invalid(
+            "sts_endpoint",
+            url,
+            "is not an address of Google, and would get the server's own token",
+            "leave it empty, or use https and a host in googleapis.com",
+        )
+
+
 def _refuse_fields_of_s3(profile: StorageProfile, kind: StoreKind) -> None:
-    for field in ("sts_endpoint", "path_style", "kms_key", "role", "external_id"):
+    fields = ["path_style", "kms_key", "role", "external_id"]
+    for field in fields if kind is StoreKind.GCS else ["sts_endpoint", *fields]:
         if value := getattr(profile, field):
-            raise _invalid(field, value, f"is only for kind s3, not {kind.value}", "leave it out")
+            kinds = "kinds s3 and gcs" if field == "sts_endpoint" else "kind s3"
+            raise _invalid(field, value, f"is only for {kinds}, not {kind.value}", "leave it out")
 
 
 # --- how the server authenticates ----------------------------------------------------------------
@@ -270,11 +289,9 @@ def _check_client_access(profile: StorageProfile, kind: StoreKind, key: Key | No
     if client_access is ClientAccess.SIGNING and kind is not StoreKind.S3:
         raise _invalid("client_access", "signing", "is only served for kind s3", "use none")
     remedy = "use none: clients then have credentials of their own"
-    if client_access is ClientAccess.STS and kind is not StoreKind.S3:
-        raise _invalid("client_access", "sts", "is only served for kind s3", remedy)
     if client_access is ClientAccess.STATIC and kind is StoreKind.GCS:
         raise _invalid("client_access", "static", "is only served for kinds s3 and adls", remedy)
-    if client_access is ClientAccess.STS and not profile.role:
+    if client_access is ClientAccess.STS and kind is StoreKind.S3 and not profile.role:
         raise _invalid(
             "role",
             "",
@@ -290,17 +307,24 @@ def _check_client_access(profile: StorageProfile, kind: StoreKind, key: Key | No
             "gives clients the key of the profile, which has none",
             "set identity key, or use another access",
         )
-    shortest = MIN_LIFETIME
-    is_aws = not (profile.endpoint or profile.sts_endpoint)
-    if client_access is ClientAccess.STS and is_aws:
+    _check_lifetime(profile, kind, client_access)
+
+
+def _check_lifetime(profile: StorageProfile, kind: StoreKind, client_access: ClientAccess) -> None:
+    shortest, longest = MIN_LIFETIME, MAX_LIFETIME
+    if client_access is ClientAccess.STS and kind is StoreKind.GCS:
+        shortest = longest = GCS_LIFETIME
+    elif (
+        client_access is ClientAccess.STS
+        and kind is StoreKind.S3
+        and not (profile.endpoint or profile.sts_endpoint)
+    ):
         shortest = AWS_MIN_LIFETIME
-    if not shortest <= profile.lifetime_seconds <= MAX_LIFETIME:
-        raise _invalid(
-            "lifetime_seconds",
-            profile.lifetime_seconds,
-            f"is not between {shortest} and {MAX_LIFETIME}",
-            "use 3600",
-        )
+    if not shortest <= profile.lifetime_seconds <= longest:
+        rule = f"is not between {shortest} and {longest}"
+        if shortest == longest:
+            rule = f"is not {shortest}, the lifetime of Google's tokens"
+        raise _invalid("lifetime_seconds", profile.lifetime_seconds, rule, "use 3600")
 
 
 # --- messages --------------------------------------------------------------------------------------

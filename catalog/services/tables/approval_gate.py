@@ -22,13 +22,15 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from catalog.access import Principal
-from catalog.errors import ApprovalOutdated, ApprovalRequired, CatalogError
+from catalog.errors import ApprovalOutdated, ApprovalRequired, CatalogError, ServiceUnavailable
 from catalog.identifiers import Identifier, label
 from catalog.models import ApprovalRequest, ApprovalStatus, GuardedAction, Namespace
 from catalog.services.engine import audit_records
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
 from catalog.services.tables import trash
+
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -113,27 +115,37 @@ class GatedOperation(Operation):
 
 
 def save(request: ApprovalRequest, actor: Principal) -> int:
-    """Save a request; return its number, or that of a pending request for the same operation."""
+    """Save a request; return its number, or that of a pending request for the same operation.
+
+    Raises ServiceUnavailable.
+    """
     same = ApprovalRequest.objects.filter(digest=request.digest, status=ApprovalStatus.PENDING)
     same.filter(expires_at__lte=timezone.now()).update(status=ApprovalStatus.EXPIRED)
-    try:
-        with transaction.atomic():
-            request.save(force_insert=True)
-            audit_records.record(
-                actor,
-                "approval.request",
-                request.target,
-                after={
-                    "request": request.pk,
-                    "action": request.action,
-                    "operation": request.operation,
-                    "reason": request.reason,
-                    "expires_at": request.expires_at.isoformat(),
-                },
-            )
-    except IntegrityError:
-        pending = same.values_list("pk", flat=True).first()
-        if pending is None:  # decided by a concurrent transaction
-            raise
-        return pending
-    return request.pk
+    for _ in range(_ATTEMPTS):
+        try:
+            _insert(request, actor)
+        except IntegrityError:
+            pending = same.values_list("pk", flat=True).first()
+            if pending is not None:
+                return pending
+            # A concurrent transaction has decided it, so this is a new request.
+        else:
+            return request.pk
+    raise ServiceUnavailable("Requests for the same operation are being decided; try again")
+
+
+def _insert(request: ApprovalRequest, actor: Principal) -> None:
+    with transaction.atomic():
+        request.save(force_insert=True)
+        audit_records.record(
+            actor,
+            "approval.request",
+            request.target,
+            after={
+                "request": request.pk,
+                "action": request.action,
+                "operation": request.operation,
+                "reason": request.reason,
+                "expires_at": request.expires_at.isoformat(),
+            },
+        )

@@ -30,7 +30,7 @@ class StartJob(TableOperation):
         row = self.locked(batch)
         batch.transaction.status = TransactionStatus.QUEUED
         job = self.make_job(row)
-        job.transaction = batch.transaction
+        job.transaction_id = batch.transaction.id
         batch.add(job)
         batch.after_commit(jobs.send_jobs, job)
         batch.record(label(self.table), table=row, after=self.facts())
@@ -82,9 +82,13 @@ class StartMaintenance(StartJob):
     is_dry_run: bool = False
     only_if_idle: bool = False
     """True to refuse the job while another job of the table is active."""
+    engine_profile: str = ""
+    """Name of the profile of Spark; empty if the job does not use Spark."""
     limit_key: str = ""
     limit: int | None = None
     """Maximum number of running jobs with the same key."""
+    planned_bytes: int | None = None
+    """Bytes that the plan of a scheduled job reads and writes."""
 
     def apply(self, batch: Batch) -> Job:
         # Checked under the lock of the table: a concurrent start has committed or waits.
@@ -118,8 +122,10 @@ class StartMaintenance(StartJob):
             table=row,
             parameters=dict(self.parameters),
             is_dry_run=self.is_dry_run,
+            engine_profile=self.engine_profile,
             limit_key=self.limit_key,
             limit=self.limit,
+            planned_bytes=self.planned_bytes,
         )
 
     def facts(self) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from django.db.models.functions import Now
-
 from catalog import access
 from catalog.access import On
 from catalog.errors import (
@@ -22,6 +20,7 @@ from catalog.errors import (
 from catalog.identifiers import Identifier, check, digest, label
 from catalog.limits import check_map
 from catalog.models import Function, GuardedAction, Namespace, Table
+from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
@@ -62,6 +61,11 @@ class CreateNamespace(Operation):
 
     def namespaces(self) -> Iterable[Identifier]:
         return (self.namespace[:-1], self.namespace)
+
+    def creates_in(self) -> Identifier | None:
+        # An existing namespace is the usual case of EXIST_OK.
+        is_new = self.mode is CreateMode.CREATE and self.namespace
+        return self.namespace[:-1] if is_new else None
 
     def subtrees(self) -> Iterable[Identifier]:
         return (self.namespace,) if self.mode is CreateMode.OVERWRITE and self.namespace else ()
@@ -125,8 +129,11 @@ class DropNamespace(GatedOperation):
             raise InvalidInput("The root namespace cannot be dropped")
         return self
 
-    def subtrees(self) -> Iterable[Identifier]:
+    def namespaces(self) -> Iterable[Identifier]:
         return (self.namespace,)
+
+    def subtrees(self) -> Iterable[Identifier]:
+        return (self.namespace,) if self.cascade else ()
 
     def apply(self, batch: Batch) -> Namespace | None:
         row = batch.find_namespace(self.namespace)
@@ -137,14 +144,16 @@ class DropNamespace(GatedOperation):
         access.require(batch.actor, Privilege.MANAGE, row)
         if not self.cascade:
             batch.flush()
-            tables = Table.objects.present().filter(namespace=row).count()
-            children = Namespace.objects.live().filter(parent=row).count()
-            functions = Function.objects.filter(namespace=row).count()
+            tables, children, functions = _count_contents(row)
             if tables or children or functions:
                 raise NamespaceNotEmpty(
                     row.path, tables=tables, namespaces=children, functions=functions
                 )
-        drop_subtree(batch, row, despite_protection=self._is_approved(batch, row))
+        is_approved = self._is_approved(batch, row)
+        if self.cascade:
+            drop_subtree(batch, row, despite_protection=is_approved)
+        else:
+            _drop_empty(batch, row, despite_protection=is_approved)
         return row
 
     def _is_approved(self, batch: Batch, row: Namespace) -> bool:
@@ -236,6 +245,22 @@ class UpdateNamespaceProperties(Operation):
         return PropertyChanges(list(self.updates), removed, missing)
 
 
+_CONTENTS = """
+    SELECT
+        (SELECT count(*) FROM catalog_table WHERE namespace_id = %s::bigint AND state <> 'dropped'),
+        (SELECT count(*) FROM catalog_namespace WHERE parent_id = %s::bigint AND dropped_at IS NULL),
+        (SELECT count(*) FROM catalog_function WHERE namespace_id = %s::bigint)
+"""
+
+
+def _count_contents(row: Namespace) -> tuple[int, int, int]:
+    """The numbers of tables, of child namespaces and of functions in a namespace."""
+    cursor = hot_cursor()
+    cursor.execute(_CONTENTS, [row.pk] * 3)
+    tables, children, functions = cursor.fetchone()
+    return tables, children, functions
+
+
 def _claim(
     batch: Batch,
     properties: Mapping[str, str],
@@ -254,6 +279,12 @@ def _claim(
     return namespace_claims.claim(batch.actor, location, within=within, namespace=namespace)
 
 
+_MARK_DROPPED = """
+    UPDATE catalog_namespace SET dropped_at = statement_timestamp()
+    WHERE id = ANY(string_to_array(%s, ',')::bigint[])
+"""
+
+
 def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = False) -> None:
     """Drop a namespace, all namespaces below it and their tables. The subtree must be locked.
 
@@ -268,10 +299,26 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
         table.namespace = by_pk[table.namespace_id]
     exempt = {root.pk} if despite_protection else set()
     trash.require_unprotected([*(row for row in namespaces if row.pk not in exempt), *tables])
-    rules = trash.rules(list(by_pk))
-    times = [rules[pk].purge_at(batch.now) for pk in by_pk]
     drop_tables(batch, tables, by_pk, action=DropNamespace.action)
     functions = drop_functions(batch, namespaces)
+    _drop_namespaces(batch, namespaces, functions)
+
+
+def _drop_empty(batch: Batch, row: Namespace, *, despite_protection: bool) -> None:
+    """Drop a locked namespace that contains nothing. Raises Protected as ``drop_subtree`` does."""
+    if not despite_protection:
+        trash.require_unprotected([row])
+    _drop_namespaces(batch, [row], {})
+
+
+def _drop_namespaces(
+    batch: Batch,
+    namespaces: Sequence[Namespace],
+    functions: Mapping[int, Sequence[Mapping[str, Any]]],
+) -> None:
+    """Mark namespaces as dropped and put them into the trash, with their functions."""
+    rules = trash.rules([row.pk for row in namespaces])
+    times = [rules[row.pk].purge_at(batch.now) for row in namespaces]
     # The namespaces stay as long as any table in them can be restored.
     purge_at = max((moment for moment in times if moment is not None), default=None)
     items = trash.build_namespace_items(
@@ -279,10 +326,16 @@ def drop_subtree(batch: Batch, root: Namespace, *, despite_protection: bool = Fa
     )
     for item in items:
         batch.add(item)
-    Namespace.objects.filter(pk__in=list(by_pk)).update(dropped_at=Now())
+    hot_cursor().execute(_MARK_DROPPED, [",".join(str(row.pk) for row in namespaces)])
     for row in namespaces:
         batch.forget_namespace(row)
         batch.record(str(row), before={"properties": row.properties}, action=DropNamespace.action)
+
+
+_HAS_FUNCTIONS = """
+    SELECT 1 FROM catalog_function WHERE namespace_id = ANY(string_to_array(%s, ',')::bigint[])
+    LIMIT 1
+"""
 
 
 def drop_functions(
@@ -292,7 +345,11 @@ def drop_functions(
 
     Returns the contents that the trash keeps of them, by their namespace's primary key.
     """
-    contents = defaultdict(list)
+    contents: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    cursor = hot_cursor()
+    cursor.execute(_HAS_FUNCTIONS, [",".join(str(row.pk) for row in namespaces)])
+    if cursor.fetchone() is None:
+        return contents
     for function in Function.objects.filter(namespace__in=namespaces).select_related("namespace"):
         target = label((*function.namespace.identifier, function.name))
         batch.record(target, before={"metadata": function.metadata}, action=DropNamespace.action)

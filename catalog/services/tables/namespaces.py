@@ -10,6 +10,7 @@ from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
+from catalog.services.engine.prepared import selects
 
 PAGE_SIZE = 10_000
 
@@ -27,10 +28,22 @@ _LIST = """
 def describe_namespace(*, actor: Principal, namespace: Identifier) -> Namespace:
     """Return the row of a namespace. Raises NamespaceNotFound. One statement."""
     access.require(actor, Privilege.BROWSE, On.namespace(namespace))
-    row = Namespace.objects.named(namespace).first()
-    if row is None:
+    rows = selects.select_namespaces([digest(namespace)])
+    if not rows:
         raise NamespaceNotFound(namespace)
-    return row
+    return rows[0]
+
+
+_EXISTS = "SELECT 1 FROM catalog_namespace WHERE digest = %s AND dropped_at IS NULL"
+
+
+def require_namespace(*, actor: Principal, namespace: Identifier) -> None:
+    """Require that a namespace exists. Raises NamespaceNotFound. One statement."""
+    access.require(actor, Privilege.BROWSE, On.namespace(namespace))
+    cursor = hot_cursor()
+    cursor.execute(_EXISTS, [digest(namespace)])
+    if cursor.fetchone() is None:
+        raise NamespaceNotFound(namespace)
 
 
 class Children(NamedTuple):

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from django.db.models import Exists, OuterRef, Q
-from django.db.models.functions import Now
 
 from catalog import access
 from catalog.access import Principal
@@ -30,6 +29,7 @@ from catalog.models import (
     TableState,
     TransactionStatus,
 )
+from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.batch import Batch
@@ -149,11 +149,19 @@ class DropTable(TableOperation):
     def apply(self, batch: Batch) -> Table:
         row = self.locked(batch)
         if self.purge:
-            drop_tables(batch, [row], {row.namespace_id: batch.parent(row)})
+            drop_tables(batch, [row], {row.namespace_id: batch.parent(row, self.table[:-1])})
         else:
             mark_dropped(batch, [row])
             batch.record(label(self.table), table=row, before={"location": row.location})
         return row
+
+
+_RENAME = """
+    UPDATE catalog_table
+    SET namespace_id = %s::bigint, name = %s, digest = %s,
+        updated_at = statement_timestamp()
+    WHERE id = %s::bigint
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +197,7 @@ class RenameTable(TableOperation):
         batch.flush()
         old = row.digest
         row.namespace, row.name, row.digest = namespace, self.new[-1], digest(self.new)
-        row.save(update_fields=["namespace", "name", "digest", "updated_at"])
+        hot_cursor().execute(_RENAME, [row.namespace_id, row.name, row.digest, row.pk])
         batch.relocate_table(row, old)
         batch.record(
             label(self.new),
@@ -250,6 +258,13 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
     batch.defer(_drop_with_purge if purge else _drop, rows)
 
 
+_MARK_DROPPED = """
+    UPDATE catalog_table
+    SET state = 'dropped', dropped_at = statement_timestamp(), updated_at = statement_timestamp()
+    WHERE id = ANY(string_to_array(%s, ',')::bigint[])
+"""
+
+
 def _drop_with_purge(batch: Batch, rows: list[Table]) -> None:
     _drop(batch, rows, purge=True)
 
@@ -266,9 +281,7 @@ def _drop(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
         batch.add(item)
     if any(row.is_materialized for row in rows):
         MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
-    Table.objects.filter(pk__in=[row.pk for row in rows]).update(
-        state=TableState.DROPPED, dropped_at=Now(), updated_at=Now()
-    )
+    hot_cursor().execute(_MARK_DROPPED, [",".join(str(row.pk) for row in rows)])
 
 
 def replace_table(batch: Batch, row: Table) -> None:
@@ -284,7 +297,9 @@ def replace_table(batch: Batch, row: Table) -> None:
 
 def _add_purge_job(batch: Batch, row: Table, due: datetime | None) -> Job:
     """Add a purge job that no worker takes before it is due."""
-    job = Job(kind=JobKind.PURGE_TABLE, table=row, transaction=batch.transaction, lease_until=due)
+    job = Job(
+        kind=JobKind.PURGE_TABLE, table=row, transaction_id=batch.transaction.id, lease_until=due
+    )
     batch.add(job)
     batch.transaction.status = TransactionStatus.QUEUED
     if due is None:
@@ -374,7 +389,7 @@ def require_free_location(
         if not trash.may_manage(actor, dropped):
             refused = iceberg_paths.taken(actor, location, dropped)
             refused.detail = (
-                "It was dropped and its files were kept: only who may manage it where it was has"
-                " a table there again."
+                "It was dropped and its files were kept: only a principal that may manage its former"
+                " namespace can create a table there."
             )
             raise refused

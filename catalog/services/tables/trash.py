@@ -29,10 +29,11 @@ from catalog.models import (
     Namespace,
     Table,
     TableKind,
-    Transaction,
     TrashItem,
 )
+from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import NOTHING, Privilege, essence
+from catalog.services.engine.statements import NewTransaction
 
 GUARDED_SECONDS = 86_400
 """Minimum retention where a purge needs an approval; a shorter one would bypass the approval."""
@@ -68,7 +69,7 @@ class Rules:
 _RULES = """
     SELECT n.id, above.path, above.retention_seconds, above.guarded
     FROM catalog_namespace n JOIN catalog_namespace above ON above.id = ANY(n.ancestors)
-    WHERE n.id = ANY(%s) AND (above.retention_seconds IS NOT NULL OR above.guarded <> '{}')
+    WHERE n.id = ANY(string_to_array(%s, ',')::bigint[]) AND (above.retention_seconds IS NOT NULL OR above.guarded <> '{}')
     ORDER BY n.id, cardinality(above.path)
 """
 
@@ -76,15 +77,15 @@ _RULES = """
 def rules(namespaces: Collection[int]) -> dict[int, Rules]:
     """Return the effective rules of live and dropped namespaces by primary key. One statement."""
     result = {pk: Rules(settings.MONODON_TRASH_SECONDS) for pk in namespaces}
-    with connection.cursor() as cursor:
-        cursor.execute(_RULES, [list(result)])
-        for pk, path, seconds, guarded in cursor.fetchall():
-            before = result[pk]
-            result[pk] = Rules(
-                before.retention_seconds if seconds is None else seconds,
-                before.retention_source if seconds is None else label(path),
-                {**{GuardedAction(action): tuple(path) for action in guarded}, **before.guarded},
-            )
+    cursor = hot_cursor()
+    cursor.execute(_RULES, [",".join(map(str, result))])
+    for pk, path, seconds, guarded in cursor.fetchall():
+        before = result[pk]
+        result[pk] = Rules(
+            before.retention_seconds if seconds is None else seconds,
+            before.retention_source if seconds is None else label(path),
+            {**{GuardedAction(action): tuple(path) for action in guarded}, **before.guarded},
+        )
     return result
 
 
@@ -139,7 +140,7 @@ def require_unprotected(rows: Iterable[Namespace | Table]) -> None:
 
 def build_table_items(
     rows: Sequence[Table],
-    transaction: Transaction,
+    transaction: NewTransaction,
     now: datetime,
     jobs: Mapping[int, Job],
     times: Mapping[int, datetime | None],
@@ -149,10 +150,11 @@ def build_table_items(
     ``jobs`` are the purge jobs and ``times`` the purge times, by the table's primary key; None
     means at once.
     """
+    materialized = [row.pk for row in rows if row.is_materialized]
     views = {
         view.table_id: view
-        for view in MaterializedView.objects.filter(
-            table__in=[row.pk for row in rows if row.is_materialized]
+        for view in (
+            MaterializedView.objects.filter(table__in=materialized) if materialized else ()
         )
     }
     items = []
@@ -166,7 +168,7 @@ def build_table_items(
         item = TrashItem(
             table=row,
             job=jobs.get(row.pk),
-            transaction=transaction,
+            transaction_id=transaction.id,
             dropped_by=transaction.actor,
             dropped_at=now,
             purge_at=now if purge_at is None else purge_at,
@@ -180,7 +182,7 @@ def build_table_items(
 
 def build_namespace_items(
     rows: Sequence[Namespace],
-    transaction: Transaction,
+    transaction: NewTransaction,
     now: datetime,
     purge_at: datetime | None,
     functions: Mapping[int, Sequence[Mapping[str, Any]]],
@@ -191,7 +193,7 @@ def build_namespace_items(
     return [
         TrashItem(
             namespace=row,
-            transaction=transaction,
+            transaction_id=transaction.id,
             dropped_by=transaction.actor,
             dropped_at=now,
             purge_at=purge_at,

@@ -9,7 +9,7 @@ probe is a request for an object that does not exist, with short time limits and
 but 429 and 5xx shows that the store works. Requests never wait for a probe.
 
 In a process that serves requests, the threads that wait for stores are counted. The last quarter of a
-pool never waits for stores: a call that finds the other threads waiting gets a place when one of them
+pool never waits for stores: a call that finds the other threads waiting gets a slot when one of them
 is done, or is refused if none is done for STALL_SECONDS. When a breaker opens, the threads that wait
 for its store are replaced. A job is ``patient``: its calls wait for a while until the store answers.
 """
@@ -17,7 +17,7 @@ for its store are replaced. A job is ``patient``: its calls wait for a while unt
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import WeakSet
@@ -25,7 +25,7 @@ from weakref import WeakSet
 from prometheus_client import Counter, Gauge
 
 from catalog.storage.outages import pools
-from catalog.storage.outages.pools import Place, changed
+from catalog.storage.outages.pools import Slot, changed
 from catalog.storage.stores import StorageUnavailable
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ Probe = Callable[[], str | None]
 """Returns None if the store answers, else why it is unavailable."""
 
 does_serve_requests = False
+_retired: set[Hashable] = set()
+"""The configurations of profiles that were changed or deleted."""
 _patience: ContextVar[float] = ContextVar("patience", default=0.0)
 
 
@@ -79,12 +81,24 @@ def patient() -> Iterator[None]:
         _patience.reset(token)
 
 
+def retire(removed: Collection[Hashable], present: Collection[Hashable]) -> None:
+    """State which configurations no profile has any more, and which ones profiles have.
+
+    A store is no longer probed with a removed configuration: it may never answer again.
+    """
+    with changed:
+        _retired.update(removed)
+        _retired.difference_update(present)
+
+
 class Availability:
     """The breaker of one storage profile in this process. Safe for threads."""
 
-    def __init__(self, profile: str, probe: Probe) -> None:
+    def __init__(self, profile: str, probe: Probe, configuration: Hashable = None) -> None:
+        """``configuration``: the configuration with which the store is probed (``retire``)."""
         self.profile = profile
         self._probe = probe
+        self._configuration = configuration
         self._cause: str | None = None
         """Why the store is unavailable; None while the breaker is closed."""
         self._retry_at = 0.0
@@ -96,31 +110,31 @@ class Availability:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Hold a place during a call of the store. Raises StorageUnavailable instead of waiting for it."""
-        place = self._enter()
-        if place is None:
+        """Hold a slot during a call of the store. Raises StorageUnavailable instead of waiting for it."""
+        slot = self._enter()
+        if slot is None:
             yield
             return
-        pools.held()[self] = place
+        pools.held_slots()[self] = slot
         try:
             yield
         finally:
-            if pools.held().pop(self, None) is not None:
-                place.leave()
+            if pools.held_slots().pop(self, None) is not None:
+                slot.release()
 
     def occupy(self) -> None:
-        """Hold a place until the request of the current thread ends, for calls that a library makes.
+        """Hold a slot until the request of the current thread ends, for calls that a library makes.
 
         Raises as ``calling`` does.
         """
-        place = self._enter()
-        if place is not None:
-            pools.held()[self] = place
+        slot = self._enter()
+        if slot is not None:
+            pools.held_slots()[self] = slot
 
     def suspect(self) -> None:
         """Probe the store in another thread, because a call got no answer."""
         with changed:
-            if self._is_probing:
+            if self._is_probing or self._is_retired:
                 return
             self._is_probing = True
         threading.Thread(target=self._watch, name=f"probe of {self.profile}", daemon=True).start()
@@ -130,14 +144,18 @@ class Availability:
         if now - self._probed_at >= SLOW_SECONDS:
             self.suspect()
 
+    @property
+    def _is_retired(self) -> bool:
+        return self._configuration in _retired
+
     # -- entering
 
-    def _enter(self) -> Place | None:
-        """Take a place; None if the thread needs none, or has one already."""
+    def _enter(self) -> Slot | None:
+        """Take a slot; None if the thread needs none, or has one already."""
         pool = pools.current()
         if self._cause is not None:
             self._refuse_or_wait()
-        if pool is None or self in pools.held():
+        if pool is None or self in pools.held_slots():
             return None
         with changed:
             while pool.is_full:
@@ -150,10 +168,10 @@ class Availability:
                 changed.wait(stalled_at - time.monotonic())
                 if self._cause is not None:
                     raise self._refusal()
-            place = Place(pool, self)
-            place.take()
+            slot = Slot(pool, self)
+            slot.acquire()
         _watcher.observe(pool)
-        return place
+        return slot
 
     def _refuse_or_wait(self) -> None:
         with changed:
@@ -178,7 +196,7 @@ class Availability:
                 cause = self._probe()
             for pause in _pauses():
                 self._probed_at = time.monotonic()
-                if cause is None:
+                if cause is None or self._is_retired:
                     return
                 self._open(cause, pause)
                 time.sleep(pause)
@@ -190,15 +208,14 @@ class Availability:
         with changed:
             self._retry_at = time.monotonic() + pause
             is_new, self._cause = self._cause is None, cause
+            # Each time: the breaker of an earlier configuration of the profile may have cleared it.
+            UNAVAILABLE.labels(self.profile).set(1)
             if not is_new:
                 return
-            waiting = [
-                place for pool in _watcher.pools for place in pool.places if place.store is self
-            ]
-            for place in waiting:
-                place.replace()
+            waiting = [slot for pool in _watcher.pools for slot in pool.slots if slot.store is self]
+            for slot in waiting:
+                slot.replace()
             changed.notify_all()
-        UNAVAILABLE.labels(self.profile).set(1)
         log.error(
             "Storage profile '%s' is unavailable: %s. %d threads wait for it",
             self.profile,
@@ -213,7 +230,8 @@ class Availability:
             changed.notify_all()
         if was_open:
             UNAVAILABLE.labels(self.profile).set(0)
-            log.warning("Storage profile '%s' answers again", self.profile)
+            outcome = "was changed or deleted" if self._is_retired else "answers again"
+            log.warning("Storage profile '%s' %s", self.profile, outcome)
 
 
 class AlwaysTried(Availability):
@@ -237,8 +255,8 @@ def _pauses() -> Iterator[float]:
 
 
 def suspect_held() -> None:
-    """Probe the stores for which the current thread holds places: a library got no answer."""
-    for store in list(pools.held()):
+    """Probe the stores for which the current thread holds slots: a library got no answer."""
+    for store in list(pools.held_slots()):
         if isinstance(store, Availability):
             store.suspect()
 
@@ -266,10 +284,10 @@ class _Watcher:
             with changed:
                 now = time.monotonic()
                 slow = {
-                    place.store
+                    slot.store
                     for pool in self.pools
-                    for place in pool.places
-                    if now - place.since >= SLOW_SECONDS
+                    for slot in pool.slots
+                    if now - slot.since >= SLOW_SECONDS
                 }
             for store in slow:
                 if isinstance(store, Availability):

@@ -1,8 +1,8 @@
 """The threads that serve requests, and those of them that wait for an object store.
 
 A thread enters the pool that it belongs to when it starts. While it waits for a store it holds a
-place, which counts against the limit of the pool. Threads outside of any pool, as in jobs and
-commands, hold no places.
+slot, which counts against the limit of the pool. Threads outside of any pool, as in jobs and
+commands, hold no slots.
 """
 
 import threading
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 changed = threading.Condition(threading.RLock())
-"""Guards the places of all pools and the states of all stores, and is notified of their changes."""
+"""Guards the slots of all pools and the states of all stores, and is notified of their changes."""
 
 
 @dataclass(eq=False)
@@ -27,17 +27,17 @@ class Pool:
     """Lets one thread end after its present work: a replaced one has come back."""
     max_replaced: int = 0
     replaced: int = 0
-    places: set["Place"] = field(default_factory=set, repr=False)
+    slots: set["Slot"] = field(default_factory=set, repr=False)
     changed_at: float = field(default_factory=time.monotonic)
-    """When a place was last taken or left, by time.monotonic()."""
+    """When a slot was last acquired or released, by time.monotonic()."""
 
     @property
     def is_full(self) -> bool:
-        return self.limit is not None and len(self.places) >= self.limit
+        return self.limit is not None and len(self.slots) >= self.limit
 
 
 @dataclass(eq=False)
-class Place:
+class Slot:
     """A thread of a pool that waits for a store."""
 
     pool: Pool
@@ -45,19 +45,19 @@ class Place:
     since: float = field(default_factory=time.monotonic)
     is_replaced: bool = False
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Count the thread. The lock is held."""
-        self.pool.places.add(self)
+        self.pool.slots.add(self)
         self.pool.changed_at = self.since
 
-    def leave(self) -> None:
-        """Stop counting the thread; a thread that was started in its place is removed."""
+    def release(self) -> None:
+        """Stop counting the thread; a thread that was started instead of it is removed."""
         with changed:
             if self.is_replaced:
                 self.pool.replaced -= 1
                 self.pool.remove_thread()
             else:
-                self.pool.places.remove(self)
+                self.pool.slots.remove(self)
                 self.pool.changed_at = time.monotonic()
             changed.notify_all()
 
@@ -66,7 +66,7 @@ class Place:
         if self.pool.replaced < self.pool.max_replaced:
             self.is_replaced = True
             self.pool.replaced += 1
-            self.pool.places.remove(self)
+            self.pool.slots.remove(self)
             self.pool.changed_at = time.monotonic()
             self.pool.add_thread()
 
@@ -75,8 +75,8 @@ class _Membership(threading.local):
     pool: Pool | None = None
 
     def __init__(self) -> None:
-        self.held: dict[object, Place] = {}
-        """The places of this thread, by store."""
+        self.held: dict[object, Slot] = {}
+        """The slots of this thread, by store."""
 
 
 _own = _Membership()
@@ -92,21 +92,21 @@ def current() -> Pool | None:
     return _own.pool
 
 
-def held() -> dict[object, Place]:
-    """The places of the current thread, by store."""
+def held_slots() -> dict[object, Slot]:
+    """The slots of the current thread, by store."""
     return _own.held
 
 
-def leave_all() -> None:
-    """Leave all places of the current thread: its request has ended."""
+def release_all() -> None:
+    """Release all slots of the current thread: its request has ended."""
     while _own.held:
-        _own.held.popitem()[1].leave()
+        _own.held.popitem()[1].release()
 
 
 @contextmanager
 def outside() -> Iterator[None]:
     """Take the current thread out of its pool for the block, because another one has replaced it."""
-    leave_all()
+    release_all()
     pool, _own.pool = _own.pool, None
     try:
         yield

@@ -54,6 +54,28 @@ def test_the_environment_has_all_parts_of_a_request():
     assert {name: request[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("name", "twin"),
+    [
+        ("x_forwarded_for", "x-forwarded-for"),
+        ("x_api_key", "x-api-key"),
+        ("if_none_match", "if-none-match"),
+        ("content_length", "content-length"),
+        ("cookie_", "cookie-"),
+    ],
+)
+def test_a_header_with_an_underscore_is_refused_beside_its_twin(
+    name: str, twin: str, is_first: bool
+):
+    headers = [(name, "9.9.9.9"), (twin, "203.0.113.1")]
+    request, error = build(*(headers if is_first else reversed(headers)))
+    assert f"'{name}' contains an underscore" in error.message
+    assert "9.9.9.9" not in request.values()
+    assert not [value for value in request.values() if "9.9.9.9," in str(value)]
+    assert not [value for value in request.values() if ",9.9.9.9" in str(value)]
+
+
 @pytest.mark.parametrize("name", ["x_api_key", "x-api_key", "content_length", "x_forwarded-for"])
 def test_header_names_with_an_underscore_are_refused(name: str):
     request, error = build((name, "5"))

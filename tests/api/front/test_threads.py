@@ -12,13 +12,9 @@ from api.front.threads import JobFailed, Results, Threads
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    # Playwright, which tests of the admin use, leaves a running loop in this thread.
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
     loop = asyncio.new_event_loop()
     yield loop
     loop.close()
-    asyncio._set_running_loop(running)
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import logging
 import re
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.http import HttpResponse
 
-from api.iceberg import answers
+from api.iceberg import answers, delegation
 from catalog.models import (
     AuditEvent,
     Grant,
@@ -23,8 +24,11 @@ from catalog.models import (
     Table,
 )
 from catalog.services.iceberg import metadata_files
-from catalog.services.storage import profiles, s3_sessions
+from catalog.services.storage import profiles
+from catalog.services.storage.client_sessions import token_services
+from catalog.services.storage.credentials import Credentials
 from catalog.storage import role_sessions
+from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration, StoreKind
 from tests import vending
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_idempotency import new_key
@@ -67,7 +71,7 @@ class Lake:
 
     def break_token_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(role_sessions, "_client_config", vending.impatient)
-        s3_sessions.forget()
+        token_services.forget()
         self.change(sts_endpoint=f"http://127.0.0.1:{free_port()}")
 
 
@@ -231,7 +235,7 @@ def test_an_unchanged_table_with_valid_credentials(lake: Lake, iceberg: Iceberg)
 @pytest.mark.operation("loadTable")
 def test_a_304_does_not_need_the_token_service(lake: Lake, iceberg: Iceberg, monkeypatch):
     etag = load(iceberg)["ETag"]
-    monkeypatch.setattr(s3_sessions, "assume_role", None)
+    monkeypatch.setattr(token_services, "open_session", None)
     assert load(iceberg, etag).status_code == 304
 
 
@@ -457,3 +461,42 @@ def test_fields_in_a_compressed_answer(size):
             "metadata": json.loads(text),
             "config": {"a": "b"},
         }
+
+
+@pytest.mark.parametrize(
+    ("kind", "location", "key", "expected"),
+    [
+        (
+            StoreKind.GCS,
+            "gs://lake/root/t",
+            Key(token="narrow"),
+            {
+                "gcs.oauth2.token": "narrow",
+                "gcs.oauth2.token-expires-at": "2000000",
+                "gcs.oauth2.refresh-credentials-endpoint": "v1/namespaces/ns/tables/t/credentials",
+            },
+        ),
+        (
+            StoreKind.ADLS,
+            "abfss://files@acc.dfs.core.windows.net/root/t",
+            Key("acc", token="sig=1"),
+            {
+                "adls.sas-token.acc.dfs.core.windows.net": "sig=1",
+                "adls.sas-token.acc": "sig=1",
+                "adls.sas-token-expires-at-ms.acc.dfs.core.windows.net": "2000000",
+                "adls.sas-token-expires-at-ms.acc": "2000000",
+                "adls.refresh-credentials-endpoint": "v1/namespaces/ns/tables/t/credentials",
+            },
+        ),
+    ],
+)
+def test_temporary_credentials_of_other_stores(kind, location, key, expected):
+    configuration = StoreConfiguration(
+        profile="lake", version=1, kind=kind, roots=(location,), client_access=ClientAccess.STS
+    )
+    issued = Credentials(configuration, location, key, expires_at=2000.0)
+    table = SimpleNamespace(
+        pk=1, identifier=("ns", "t"), metadata_location=f"{location}/metadata/0.json"
+    )
+    credential = delegation.storage_credential(issued, table, ())
+    assert credential == {"prefix": location, "config": expected}

@@ -176,7 +176,7 @@ def test_a_bug_is_reported_without_its_stack(iceberg: Iceberg, monkeypatch, capl
     )
     assert "secret" not in response.content.decode()
     assert "Traceback" not in response.content.decode()
-    monkeypatch.setattr(namespaces, "describe_namespace", raising(ZeroDivisionError("a secret")))
+    monkeypatch.setattr(namespaces, "require_namespace", raising(ZeroDivisionError("a secret")))
     iceberg.refused(500, "", "", "HEAD namespaces/ws")
 
 
@@ -221,6 +221,7 @@ def committing(monkeypatch):
 )
 def test_a_certainly_failed_commit_is_a_409(iceberg: Iceberg, committing, caplog, error):
     caplog.set_level(logging.CRITICAL)
+    committing.setattr(commit, "insert", raising(error))
     committing.setattr(commit, "insert_together", raising(error))
     response = iceberg.refused(
         409,

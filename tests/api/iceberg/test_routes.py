@@ -40,8 +40,15 @@ def test_every_path_resolves_to_its_decoded_names(template: str):
             assert lance_urls.find(f"/v1/{path}") is None, path
 
 
-def test_the_hot_route_is_resolved_quickly():
-    for path in ("namespaces/a/tables/t", "p/namespaces/a\x1fb/tables/t u"):
+def test_hot_routes_are_resolved_quickly():
+    for path in (
+        "namespaces/a",
+        "p/namespaces/a\x1fb",
+        "namespaces/a/tables",
+        "p/namespaces/a b/tables",
+        "namespaces/a/tables/t",
+        "p/namespaces/a\x1fb/tables/t u",
+    ):
         assert urls.find(f"/v1/{path}") == resolve(f"/v1/{path}")[:3]
         assert urls.find(f"/v1/{path}") is not None
 
@@ -52,8 +59,8 @@ def test_the_hot_route_is_resolved_quickly():
         "/v1",
         "/v1/",
         "/v1/namespaces",
-        "/v1/namespaces/a",
-        "/v1/namespaces/a/tables",
+        "/v1/namespaces/a/",
+        "/v1/namespaces/a/views",
         "/v1/namespaces/a/tables/",
         "/v1/namespaces/a/tables/t/metrics",
         "/v1/namespaces//tables/t",

@@ -5,10 +5,18 @@ from collections.abc import Callable
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import FileReference, Grant, PrincipalLevel, StorageProfile, Table
+from catalog.models import (
+    FileReference,
+    Grant,
+    IcebergPath,
+    PrincipalLevel,
+    StorageProfile,
+    Table,
+)
 from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
 from catalog.services.storage import profiles
+from catalog.storage import object_clients, role_sessions
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_iceberg_table, make_table, unchanged
 
@@ -158,9 +166,19 @@ def test_readers_of_one_table_do_not_read_another_one_through_it(
 def test_files_that_the_table_refers_to_may_be_read(make_principal_client, iceberg, orders):
     source = place("returns")
     client = make_principal_client(Privilege.READ, "orders")
-    FileReference.objects.create(table=orders, source=source, principal="tester")
-    reading = request("GET", "tables/returns/data/1.parquet")
-    assert client.call("POST", PATH, reading).status_code == 200
+    FileReference.objects.create(
+        table=orders,
+        source=source,
+        principal="tester",
+        directories=["s3://lake/tables/returns/data/day=1"],
+    )
+    for key in ("day=1/1.parquet", "day=1/hour=2/1.parquet"):
+        reading = request("GET", f"tables/returns/data/{key}")
+        assert client.call("POST", PATH, reading).status_code == 200
+    for key in ("data/1.parquet", "data/day=10/1.parquet", "metadata/v1.metadata.json"):
+        with unchanged():
+            response = client.call("POST", PATH, request("GET", f"tables/returns/{key}"))
+        assert response.status_code == 400, key
 
 
 @pytest.mark.parametrize(
@@ -188,6 +206,73 @@ def test_copies_from_other_tables_need_access_to_them(make_principal_client, ord
         with unchanged():
             response = client.call("POST", PATH, request("PUT", headers=headers))
         assert response.status_code == status, (source, response.content)
+
+
+@pytest.fixture
+def secrets(orders) -> Table:
+    """A table in a bucket of the same name in another store."""
+    StorageProfile.objects.create(
+        name="other",
+        kind="s3",
+        roots=["s3://lake/private"],
+        endpoint="http://127.0.0.1:1",
+        path_style=True,
+    )
+    profiles.discard_cache()
+    row = place("secrets")
+    row.location = "s3://lake/private/secrets"
+    row.save()
+    return row
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        request("GET", "private/secrets/data/1.parquet"),
+        request("PUT", headers={"x-amz-copy-source": ["/lake/private/secrets/data/1.parquet"]}),
+    ],
+    ids=["read", "copy"],
+)
+def test_names_of_another_store_are_not_signed_for_this_one(iceberg: Iceberg, secrets, body):
+    with unchanged():
+        response = iceberg.call("POST", PATH, body)
+    assert response.status_code == 400, response.content
+    assert "does not belong to" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        request("GET", "private/moved/data/1.parquet"),
+        request("DELETE", "private/moved/data/1.parquet"),
+        request("GET", "?list-type=2&prefix=private/moved/"),
+        delete_objects("private/moved/data/1.parquet"),
+    ],
+    ids=["read", "delete", "list", "delete objects"],
+)
+def test_directories_of_a_table_in_another_store_are_not_signed(
+    iceberg: Iceberg, orders, secrets, body
+):
+    IcebergPath.objects.create(table=orders, path="s3://lake/private/moved")
+    with unchanged():
+        response = iceberg.call("POST", PATH, body)
+    assert response.status_code == 400, response.content
+
+
+def test_a_session_that_cannot_be_renewed_does_not_occupy_threads(
+    iceberg: Iceberg, lake, orders, monkeypatch
+):
+    lake.identity, lake.role = "role", "arn:aws:iam::123456789012:role/lake"
+    lake.version += 1
+    lake.save()
+    profiles.discard_cache()
+    breaker = object_clients.availability_of(profiles.configuration(lake))
+    monkeypatch.setattr(breaker, "_cause", "it does not answer in time")
+    monkeypatch.setattr(role_sessions, "_assumed_role", lambda _: pytest.fail("it was called"))
+    with unchanged():
+        response = iceberg.call("POST", PATH, request())
+    assert response.status_code == 503, response.content
+    assert "storage profile 'lake' is unavailable" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("client_access", ["none", "static", "sts"])

@@ -89,6 +89,7 @@ def test_a_304_is_counted_as_its_operation(iceberg: Iceberg):
         {"PATH_INFO": "/v1/namespaces/ns/tables/lance"},
         {"PATH_INFO": "/v1/namespaces/ns/tables/\xc3\xa4"},
         {"PATH_INFO": "/v1/namespaces/ns/tables/\0"},
+        {"PATH_INFO": "/v1/namespaces/ns"},
         {"PATH_INFO": "/v1/namespaces/ns/tables"},
         {"PATH_INFO": "/v1/table/ns$t/describe"},
         {"PATH_INFO": "/admin/"},

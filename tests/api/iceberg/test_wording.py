@@ -64,8 +64,8 @@ Words = tuple[int, str, str]
         (
             lambda at: errors.Protected([("table", at("ns", "t")), ("view", at("ns", "v"))]),
             (
-                "Table 'ns.t', view 'ns.v' are protected. Who may manage it has to take the"
-                " protection off first."
+                "Table 'ns.t', view 'ns.v' are protected. Remove the protection first, which requires"
+                " the privilege manage."
             ),
         ),
         (

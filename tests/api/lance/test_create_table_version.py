@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from django.utils import timezone
 
 from catalog.formats.lance.naming import NamingScheme
 from catalog.models import AuditEvent, Table, TableState, TableVersion
@@ -21,7 +22,9 @@ from tests.factories import (
     manifest,
     relative,
     stage,
+    unchanged,
 )
+from tests.security import lance_attacks as attacks
 from tests.security.inotify import watched
 
 pytestmark = pytest.mark.operation("CreateTableVersion")
@@ -100,10 +103,55 @@ def test_deleted_numbers_are_not_reused(lance: Lance, table: Table):
 
 
 def test_numbers_may_have_gaps_and_any_order(lance: Lance, table: Table):
-    for version in (7, 0, 2**62, 3):
+    for version in (7, 0, 1_000_007, 2_000_007, 3):
         lance.post(CREATE, body(f"x/{version}", version))
     versions = lance.post("/v1/table/ws$t/version/list?descending=true")["versions"]
-    assert [v["version"] for v in versions] == [2**62, 7, 3, 0]
+    assert [v["version"] for v in versions] == [2_000_007, 1_000_007, 7, 3, 0]
+
+
+@pytest.mark.parametrize("start", [None, 7])
+@pytest.mark.parametrize("branch", [None, "b"])
+def test_a_number_far_above_the_newest_is_refused(lance: Lance, table: Table, start, branch):
+    """The next writer requests the next number, which must exist."""
+    more = {} if branch is None else {"branch": branch}
+    if start is not None:
+        lance.post(CREATE, body(f"x/{start}", start))
+    newest = start or 0
+    message = f"more than 1000000 above the newest version of table 'ws.t', {newest}"
+    for version in (newest + 1_000_001, 2**62):
+        with unchanged():
+            lance.refused(400, 13, message, CREATE, body(f"x/{version}", version, **more))
+    lance.post(CREATE, body("x/last", newest + 1_000_000, **more))
+
+
+def test_a_deleted_number_does_not_raise_the_bound(lance: Lance, table: Table):
+    for version in (1_000_000, 2_000_000):
+        lance.post(CREATE, body(f"x/{version}", version))
+    TableVersion.objects.filter(version=2_000_000).update(deleted_at=timezone.now())
+    with unchanged():
+        message = "above the newest version of table 'ws.t', 1000000"
+        lance.refused(400, 13, message, CREATE, body("x/y", 2_000_001))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (9, 1 << 40, "it requires features that this release of Lance does not have"),
+        (10, 1 << 40, "it requires features that this release of Lance does not have"),
+        (10, 1 << 14, "its feature flags for readers and for writers contradict each other"),
+        (11, 2**32 - 1, "its highest fragment id is 4294967295"),
+    ],
+)
+def test_a_version_after_which_no_client_can_write_is_refused(
+    lance: Lance, table: Table, field: int, value: int, message: str
+):
+    staged = stage(table, 1)
+    staged.write_bytes(
+        attacks.with_field(staged.read_bytes(), [], attacks.number_field(field, value))
+    )
+    with unchanged():
+        lance.refused(400, 13, message, CREATE, body(relative(staged)))
+    assert staged.exists()
 
 
 # --- the staged manifest -----------------------------------------------------------------------

@@ -63,9 +63,10 @@ def test_orders(lance: Lance):
 
 def test_pages_to_the_end(lance: Lance):
     make_table("ws", "t")
-    for version in (*range(6), 2**62):
+    for version in range(7):
         make_version(("ws", "t"), version)
-    top = 2**62
+    top = 2**62  # as an earlier release accepted it
+    TableVersion.objects.filter(version=6).update(version=top)
     assert pages(lance, "limit=3") == [[0, 1, 2], [3, 4, 5], [top]]
     assert pages(lance, "limit=3&descending=true") == [[top, 5, 4], [3, 2, 1], [0]]
     assert pages(lance, "limit=1") == [[0], [1], [2], [3], [4], [5], [top]]

@@ -43,6 +43,27 @@ def test_update_and_insert(lance):
     assert event.after["on"] == ["id"]
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_data_over_the_limit_is_refused(lance, settings, compression):
+    """It is measured in memory, since Lance does not merge batch by batch."""
+    settings.MONODON_MAX_MERGE_BYTES = 10_000
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    many = pa.table({"id": pa.array([7] * 2000, pa.int64()), "name": ["x"] * 2000})
+    with pa.ipc.new_stream(sink, many.schema, options=options) as writer:
+        writer.write_table(many, max_chunksize=100)
+    response = lance.refused(
+        413,
+        13,
+        "more than 10000 bytes",
+        f"{PATH}?on=id&{BOTH}",
+        raw=sink.getvalue().to_pybytes(),
+    )
+    assert "MONODON_MAX_MERGE_BYTES" in response.json()["detail"]
+    assert rows() == {1: "a", 2: "b", 3: "c"}
+    assert lance.post("/v1/table/ws$t/insert", raw=stream(many))["version"] == 2
+
+
 @pytest.mark.parametrize(
     ("clauses", "counted", "expected"),
     [

@@ -105,10 +105,8 @@ def test_a_batch_of_declares(lance: Lance):
 LOCK = re.compile(r"ORDER BY .*\bFOR NO KEY UPDATE OF ")
 WRITES = ("INSERT", "WITH g0 AS (INSERT", "UPDATE", "DELETE")
 WRITING = [
-    ("/v1/namespace/new/create", {}),
     ("/v1/namespace/ws/create", {"mode": "Overwrite"}),
     ("/v1/namespace/ws/drop", {"behavior": "Cascade"}),
-    ("/v1/table/ws$new/declare", {}),
     ("/v1/table/ws$new/declare", {"location": "mine"}),
     ("/v1/table/ws$new/register", {"location": "mine"}),
     ("/v1/table/ws$t0/register", {"location": "mine", "mode": "Overwrite"}),
@@ -130,6 +128,13 @@ def test_ordered_locks_come_before_every_write(lance: Lance, path, body):
     for index in locks:
         assert LOCK.search(queries[index]), queries[index]
     assert not any("FOR UPDATE" in sql for sql in queries)
+
+
+@pytest.mark.parametrize("path", ["/v1/namespace/new/create", "/v1/table/ws$new/declare"])
+def test_a_creation_is_written_by_the_statement_that_locks(lance: Lance, path):
+    *reads, write = statements(lance, "POST", path, {})
+    assert not any(sql.startswith(WRITES) or "FOR NO KEY UPDATE" in sql for sql in reads)
+    assert write.index("FOR NO KEY UPDATE") < write.index("INSERT INTO")
 
 
 def test_a_version_is_written_by_the_statement_that_locks(lance: Lance):

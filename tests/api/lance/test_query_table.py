@@ -231,6 +231,17 @@ def test_parameters_of_an_index_search(lance, indexed, options):
     assert ("ANN" in plan) == ("bypass_vector_index" not in options)
 
 
+@pytest.mark.parametrize(("effort", "partitions"), [(0, 1), (1.0, 4)])
+def test_the_search_effort_of_lancedb(lance, indexed, effort, partitions):
+    """Its clients send the share of partitions to search."""
+    plan = lance.post(
+        "/v1/table/t/analyze_plan",
+        {"vector": [0.5] * 4, "k": 3, "search_effort": effort},
+        headers={"x-lancedb-database": "w"},
+    )
+    assert f"partitions_searched={partitions}," in plan
+
+
 @pytest.mark.usefixtures("everywhere")
 def test_a_batch_on_an_index_with_an_offset(lance, indexed):
     vectors = [indexed["v"][7].as_py(), indexed["v"][9].as_py()]
@@ -402,6 +413,17 @@ def test_a_match_without_column_searches_all_indexed_columns(lance, texts):
     assert structured(lance, {"match": {"terms": "cat"}}) == {3}
     index_other()
     assert structured(lance, {"match": {"terms": "cat"}}) == {0, 1, 2, 3}
+
+
+def test_the_indexes_are_read_once_for_all_parts_of_a_query(lance, texts, monkeypatch):
+    calls = []
+    original = LanceDataset.describe_indices
+    monkeypatch.setattr(
+        LanceDataset, "describe_indices", lambda self: calls.append(1) or original(self)
+    )
+    cats = {"boolean": {"should": [{"match": {"terms": "cat"}}] * 30, "must": [], "must_not": []}}
+    assert structured(lance, cats) == {3}
+    assert len(calls) == 1
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -333,7 +333,7 @@ def test_a_refresh_requires_a_key_that_may_read_the_source(lance, view):
     refused = Lance("mnd_narrow").call("POST", "/v1/materialized_view/else$v/refresh")
     assert (refused.status_code, refused.json()["code"]) == (409, 19)
     assert refused.json()["error"] == (
-        "The source of the view is gone, or may not be read by who refreshes it"
+        "The source of the view was dropped, or the principal of the refresh may not read it"
     )
     assert snapshot() == before
     Lance("mnd_wide").post("/v1/materialized_view/else$v/refresh", status=202)

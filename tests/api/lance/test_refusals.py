@@ -267,8 +267,11 @@ def test_a_bug_in_a_service_changes_nothing(lance: Lance, monkeypatch):
         assert isinstance(groups[-1][0], AuditEvent)
         raise RuntimeError("bug")
 
+    monkeypatch.setattr(commit, "insert", broken)
     monkeypatch.setattr(commit, "insert_together", broken)
     lance.refused(500, 18, "unexpected", "/v1/namespace/new/create", {})
+    # Committed with locks.
+    lance.refused(500, 18, "unexpected", "/v1/namespace/new/create", {"mode": "ExistOk"})
     assert not Namespace.objects.filter(name="new").exists()
 
 

@@ -17,6 +17,7 @@ from tests.factories import (
     manifest,
     relative,
     stage,
+    unchanged,
 )
 from tests.stores.fixtures import Storage
 
@@ -179,6 +180,18 @@ def test_a_deregistered_table_is_registered_with_its_versions(lance: Lance):
     assert versions_of(lance, "ws$again") == [1, 2, 3]
     assert versions_of(lance, "ws$again", "?branch=b") == [3]
     assert Table.objects.count() == 2
+
+
+@pytest.mark.parametrize("branch", ["", "b"])
+def test_a_number_that_leaves_no_room_is_refused(lance: Lance, warehouse: Path, branch: str):
+    top = 2**62 - 1_000_000
+    write_table(warehouse / "mine", {("", 1): NamingScheme.V2, (branch, top + 1): NamingScheme.V2})
+    with unchanged():
+        message = f"is that of a version above {top}"
+        lance.refused(400, 13, message, "/v1/table/t/register", {"location": "mine"})
+    write_table(warehouse / "other", {("", top): NamingScheme.V2})
+    lance.post("/v1/table/t/register", {"location": "other"})
+    assert versions_of(lance, "t") == [top]
 
 
 def test_links_are_not_followed(lance: Lance, warehouse: Path, tmp_path: Path):

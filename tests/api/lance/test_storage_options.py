@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Grant, IdempotencyRecord, Namespace, StorageProfile, Table
-from catalog.services.storage import profiles, s3_sessions
+from catalog.services.storage import profiles
+from catalog.services.storage.client_sessions import token_services
 from catalog.storage import role_sessions
 from tests import vending
 from tests.api.client import Lance, stream
@@ -47,7 +48,7 @@ class Lake:
 
     def break_token_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(role_sessions, "_client_config", vending.impatient)
-        s3_sessions.forget()
+        token_services.forget()
         self.change(sts_endpoint=f"http://127.0.0.1:{free_port()}")
 
 

@@ -86,7 +86,6 @@ def test_the_database_itself_is_a_namespace_and_no_table(client):
 @pytest.mark.parametrize(
     ("database", "status", "code"),
     [
-        ("", 400, 13),
         ("a" * 256, 400, 13),
         ("%00", 400, 13),
         ("a%0Ab", 400, 13),
@@ -128,6 +127,16 @@ def test_a_prefix_names_namespaces_in_the_database(client):
     for prefix, status in (("eu//hr", 400), ("eu/../hr", 404), ("eu%2Fhr", 404), ("a" * 300, 400)):
         headers = {"x-lancedb-database-prefix": prefix}
         assert send(client, "/v1/table/t2/exists", "ws", headers=headers).status_code == status
+
+
+def test_an_empty_name_is_the_root(client):
+    """As sent for ``db://``. Namespaces of the root are databases."""
+    assert send(client, "/v1/table/", "", "GET").json() == {"tables": ["top"]}
+    assert send(client, "/v1/table/top/exists", "").status_code == 200
+    assert send(client, "/v1/table/ws$t/exists", "").status_code == 200
+    assert send(client, "/v1/table/t/exists", "").status_code == 404
+    with unchanged():
+        assert send(client, "/v1/namespace/$/drop", "", body={}).status_code == 400
 
 
 def test_percent_encoded_names(client):
@@ -175,15 +184,28 @@ def test_a_repeated_key_of_another_database_is_another_request(client):
     assert not Table.objects.named(("other", "new")).exists()
 
 
-def test_refusals_in_the_audit_trail_name_the_database(client, monkeypatch):
+@pytest.mark.parametrize(
+    ("database", "prefix", "target"),
+    [
+        ("ws", "", "ws.t"),
+        ("%77s", "", "ws.t"),
+        ("ws", "eu/h%72", "ws.eu.hr.t"),
+        ("%FF", "", "%FF.t"),
+    ],
+)
+def test_refusals_in_the_audit_trail_name_the_database(
+    client, monkeypatch, database, prefix, target
+):
     delivered = []
     monkeypatch.setattr(refusals.ledger, "deliver", delivered.extend)
     row = principal("reader")
     ApiKey.objects.create(name="reader", principal=row, digest=credentials.key_digest(KEY))
-    assert send(Lance(KEY), "/v1/table/t/drop", "ws").status_code == 404
+    headers = {"x-lancedb-database-prefix": prefix} if prefix else {}
+    response = send(Lance(KEY), "/v1/table/t/drop", database, headers=headers)
+    assert response.status_code in {400, 404}
     refusals.ledger.flush()
     (refusal,) = (refusal for refusal, _ in delivered)
-    assert "ws.t" in refusal.kind
+    assert target in refusal.kind
 
 
 def test_a_renamed_table_stays_in_the_database(client):

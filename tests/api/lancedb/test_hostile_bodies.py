@@ -45,6 +45,9 @@ def rows(response) -> pa.Table:
         {"vector": [1.0, 2.0], "k": 1, "ef": 2**40},
         {"vector": [1.0, 2.0], "k": 1, "distance_type": "nothing"},
         {"vector": [1.0, 2.0], "k": 1, "lower_bound": "much"},
+        {"vector": [1.0, 2.0], "k": 1, "search_effort": 1.5},
+        {"vector": [1.0, 2.0], "k": 1, "search_effort": "much"},
+        {"vector": [1.0, 2.0], "k": 1, "approx_mode": "nothing"},
         {"vector": [1e300, 2.0], "k": 1},
         {"vector": [1.0] * 65_537, "k": 1},
         {"vector": [[1.0]] * 65_537, "k": 1},
@@ -54,6 +57,8 @@ def rows(response) -> pa.Table:
         {"vector": {"single_vector": [1.0, 2.0], "multi_vector": [[1.0, 2.0]]}, "k": 1},
         {"columns": ["id"] * 10_001},
         {"columns": [["id"], "id"]},
+        {"columns": [[7, "id"]]},
+        {"columns": [[["id"], "id"]]},
         {"columns": {"id": 7}},
         {"columns": {"id": "(SELECT 1)"}},
         {"filter": "(" * 5000},
@@ -115,7 +120,10 @@ def test_bodies_that_are_no_objects_are_refused(database, ending, body):
         ("table/ws$new/clone", {"source_location": "../../etc"}),
         ("table/ws$new/clone", {"source_location": "s3://bucket/x"}),
         ("table/ws$new/clone", {"source_location": "\ud800"}),
+        ("table/ws$data/add_columns", {"new_columns": [{"name": "id", "expression": "1"}]}),
         ("database/ws/jobs/list", {"limit": "1"}),
+        ("database/ws/jobs/list", {"limit": -1}),
+        ("database/ws/jobs/list", {"limit": -5}),
         ("database/ws/jobs/list", {"page_token": "x"}),
     ],
 )
@@ -123,6 +131,13 @@ def test_other_hostile_bodies_are_refused(database, path, body):
     with unchanged():
         response = database.call("POST", f"/v1/{path}", body)
     assert response.status_code == 400, response.content
+
+
+def test_the_identifier_in_an_explained_query_is_relative(database):
+    path = "/v1/table/ws$data/explain_plan"
+    assert database.call("POST", path, {"query": {"id": ["data"]}}).status_code == 200
+    refused = database.call("POST", path, {"query": {"id": ["ws", "data"]}})
+    assert (refused.status_code, refused.json()["code"]) == (400, 13)
 
 
 @pytest.mark.parametrize("job", ["", "x", "-1", "1e3", "9" * 30, "１", "1"])

@@ -1,9 +1,19 @@
+from pathlib import Path
+
 import pytest
 
 from catalog.access import SYSTEM
 from catalog.models import PrincipalLevel
 from catalog.services.access import api_keys
 from tests.api.management.client import Management
+from tests.recall import recalled_warehouse
+
+__all__ = ["recalled_warehouse"]
+
+
+@pytest.fixture(autouse=True)
+def warehouse(recalled_warehouse: Path) -> Path:
+    return recalled_warehouse
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.access import SYSTEM, Principal
+from catalog.engine_profiles import EngineKind
 from catalog.errors import ApprovalRequired
 from catalog.models import (
     ApprovalRequest,
@@ -24,11 +25,13 @@ from catalog.services.events import webhooks
 from catalog.services.governance import annotations
 from catalog.services.maintenance import measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance.engine_profiles import profiles
 from catalog.services.recovery import undrop
 from catalog.services.storage import profile_operations
 from catalog.services.tables import namespace_operations, table_operations
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from tests.factories import make_lance_table, make_namespace, make_root, make_table
+from tests.recall import recall
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ EXAMPLES: dict[str, Example] = {
     "GetJob": Example("GET", "jobs/WAITS"),
     "CancelJob": Example("POST", "jobs/WAITS/cancel"),
     "RetryJob": Example("POST", "jobs/FAILED/retry", status=202),
+    "GetSignOn": Example("GET", "sign-on"),
     "GetSummary": Example("GET", "summary"),
     "GetHistory": Example("GET", "history?at=2026-01-01T00:00:00Z"),
     "ListChanges": Example("GET", "history/changes?from=2026-01-01&to=2026-01-02"),
@@ -108,6 +112,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "GetTableAnnotations": Example("GET", "tables/ws$t/annotations"),
     "GetTableDependents": Example("GET", "tables/ws$t/dependents"),
+    "GetTableLineage": Example("GET", "tables/ws$t/lineage"),
     "UpdateTableAnnotations": Example(
         "PATCH", "tables/ws$t/annotations", {"labels": {"known": ["a"]}}
     ),
@@ -121,6 +126,7 @@ EXAMPLES: dict[str, Example] = {
     "CreatePrincipal": Example("POST", "principals", {"name": "etl", "kind": "service"}, 201),
     "GetPrincipal": Example("GET", "principals/group:known"),
     "UpdatePrincipal": Example("PATCH", "principals/group:known", {"description": "new"}),
+    "ListMembers": Example("GET", "principals/group:known/members"),
     "AddMember": Example("PUT", "principals/group:known/members/known", status=204),
     "RemoveMember": Example("DELETE", "principals/group:known/members/known", status=204),
     "ListKeys": Example("GET", "keys"),
@@ -169,6 +175,13 @@ EXAMPLES: dict[str, Example] = {
         "PUT", "namespaces/ws/storage-profile", {"profile": "known"}
     ),
     "DeleteNamespaceStorageProfile": Example("DELETE", "namespaces/ws/storage-profile", status=204),
+    "ListEngineProfiles": Example("GET", "engine-profiles"),
+    "CreateEngineProfile": Example(
+        "POST", "engine-profiles", {"name": "another", "kind": "local", "cores": 4}, 201
+    ),
+    "GetEngineProfile": Example("GET", "engine-profiles/known"),
+    "UpdateEngineProfile": Example("PATCH", "engine-profiles/known", {"memory": "2g"}),
+    "DeleteEngineProfile": Example("DELETE", "engine-profiles/known", status=204),
     "ListAudit": Example("GET", "audit?limit=2"),
     "ExportAudit": Example("GET", "audit/export?format=jsonl"),
 }
@@ -176,10 +189,15 @@ EXAMPLES: dict[str, Example] = {
 
 def make_catalog() -> dict[str, int]:
     """Table ``ws.t`` with policies, measurements, a failed job and a queued job."""
+    return recall("management", _make_catalog)
+
+
+def _make_catalog() -> dict[str, int]:
     make_root()
     make_lance_table(("ws", "t"))
     annotations.create_label(actor=SYSTEM, key="known")
     webhooks.create_webhook(actor=SYSTEM, name="known", url="https://example.com/known")
+    profiles.create_profile(actor=SYSTEM, name="known", kind=EngineKind.LOCAL)
     profile = profile_operations.create_profile(
         actor=SYSTEM,
         name="known",

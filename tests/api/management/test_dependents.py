@@ -4,7 +4,7 @@ import pytest
 from django.db import InterfaceError, OperationalError
 
 from catalog.access import SYSTEM, credentials
-from catalog.admin.tables import bulk
+from catalog.admin.governance import impact
 from catalog.models import ApiKey, FileReference, Grant, Job, JobKind, JobStatus, Table
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege, closure
@@ -54,7 +54,7 @@ def test_a_drop_reports_the_number_of_dependents(sources, format_, settings):
     row = sources[format_]
     on_disk = files(row.location)
     management = Management(KEY)
-    assert management.get(f"tables/ns${format_}/dependents") == VISIBLE
+    assert management.get(f"tables/ns${format_}/dependents") == {**VISIBLE, "views": []}
     if format_ == "lance":
         dropped = Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
         assert dropped.status_code == 200
@@ -80,7 +80,7 @@ def test_a_committed_drop_succeeds_although_the_database_fails_afterwards(
     def fail(table: Table) -> None:
         raise error("the connection is closed")
 
-    monkeypatch.setattr("catalog.services.storage.file_references.dependents", fail)
+    monkeypatch.setattr("catalog.services.storage.file_references.count_dependents", fail)
     if format_ == "lance":
         dropped = Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
     else:
@@ -94,7 +94,7 @@ def test_a_drop_without_dependents_reports_none(sources):
     FileReference.objects.all().delete()
     assert "Monodon-Dependents" not in Lance(KEY).call("POST", "/v1/table/ns$lance/drop")
     nobody = {"tables": [], "others": 0}
-    assert Management(KEY).get("tables/ns$iceberg/dependents") == nobody
+    assert Management(KEY).get("tables/ns$iceberg/dependents") == {**nobody, "views": []}
     assert [item["dependents"] for item in Management(KEY).get("trash")["items"]] == [nobody]
 
 
@@ -141,9 +141,9 @@ def test_the_admin_names_dependents_before_a_namespace_is_dropped(sources, brows
 
 
 def test_the_admin_names_dependents_of_a_limited_number_of_tables(sources, browser, monkeypatch):
-    monkeypatch.setattr(bulk, "_MAX_SOURCES", 1)
+    monkeypatch.setattr(impact, "_MAX_SOURCES", 1)
     namespace = sources["lance"].namespace
     page = browser.get(f"/admin/catalog/namespace/{namespace.pk}/drop/").content.decode()
     assert "refer to files of &#x27;ns.iceberg&#x27;" in page
     assert "refer to files of &#x27;ns.lance&#x27;" not in page
-    assert f" 1 more tables have dependents. {REFERS}" in page
+    assert f" 1 more table has dependents. {REFERS}" in page

@@ -1,11 +1,13 @@
 """Events and webhooks over HTTP."""
 
 import json
+from collections import Counter
 
 import pytest
 
+from api.management import event_slots
 from catalog.access import SYSTEM
-from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
+from catalog.models import ApiKey, AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.services.engine import audit_records
 from catalog.services.events import feed as event_feed
 from catalog.services.events import webhook_dispatch
@@ -61,6 +63,17 @@ def test_a_stream_begins_after_the_last_event(management, far_ahead):
 def test_the_number_of_streams_is_limited(management, settings):
     settings.MONODON_EVENT_STREAMS = 0
     management.refused(503, "service-unavailable", "are in use", "GET events/stream?after=0-0")
+
+
+def test_the_number_of_streams_of_one_principal_is_limited(management, settings, monkeypatch):
+    settings.MONODON_EVENT_STREAMS = 2
+    name = ApiKey.objects.get(name="tester").principal.name
+    monkeypatch.setattr(event_slots, "_open", Counter({name: 1}))
+    answer = management.refused(
+        429, "too-many-requests", "1 event streams", "GET events/stream?after=0-0"
+    )
+    assert event_slots._open == {name: 1}
+    assert answer.headers["Retry-After"] == "15"
 
 
 @pytest.mark.operation("CreateWebhook")

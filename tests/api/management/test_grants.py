@@ -1,17 +1,27 @@
 """Grants over HTTP and on the command line: set, list, explain, and preview a removal."""
 
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from catalog import access
 from catalog.access import SYSTEM
-from catalog.models import AuditEvent, Grant, Principal, PrincipalKind
+from catalog.models import AuditEvent, Grant, Principal, PrincipalKind, Table
 from catalog.services.access import api_keys
+from catalog.services.engine import audit_records
 from tests.api.management.client import Management
 from tests.factories import make_root, make_table, unchanged
 
+NOTHING_REMAINS = {
+    "until": None,
+    "profiles": [],
+    "has_hidden_profiles": False,
+    "is_complete": True,
+    "text": "",
+}
 READ = ["browse", "read"]
 PLACES = ["namespaces/ws", "tables/ws$t", "namespaces/$"]
 
@@ -33,7 +43,11 @@ def _catalog(db):
 @pytest.mark.parametrize("path", PLACES)
 def test_a_grant_is_set_listed_and_removed(management: Management, path):
     body = {"principal": "etl", "privileges": ["read"]}
-    assert management.put(f"{path}/grants", body) == {"principal": "etl", "privileges": READ}
+    assert management.put(f"{path}/grants", body) == {
+        "principal": "etl",
+        "privileges": READ,
+        "remaining": NOTHING_REMAINS,
+    }
     (grant,) = management.get(f"{path}/grants")["grants"]
     assert grant == {
         "principal": "etl",
@@ -59,6 +73,9 @@ def test_the_list_has_pages(management: Management):
     assert (first["grants"][0]["principal"], first["next_page_token"]) == ("etl", "etl")
     second = management.get("tables/ws$t/grants?limit=1&page_token=etl")
     assert (second["grants"][0]["principal"], second["next_page_token"]) == ("group:team", None)
+    single = management.get("tables/ws$t/grants?principal=group:team")
+    assert single == {"grants": second["grants"], "next_page_token": None}
+    assert management.get("tables/ws$t/grants?principal=tester")["grants"] == []
 
 
 @pytest.mark.operation("SetTableGrant")
@@ -186,3 +203,31 @@ def test_the_command_sets_lists_and_explains_grants():
 def test_the_command_refuses_invalid_arguments(words, text):
     with unchanged(), pytest.raises(CommandError, match=text):
         shell(*words)
+
+
+def test_whoever_withdraws_access_is_told_what_remains(management: Management):
+    management.put("tables/ws$t/grants", {"principal": "etl", "privileges": ["read"]})
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=50)
+    audit_records.record(
+        access.Principal("etl"),
+        "credentials.issue",
+        "ws.t",
+        table=Table.objects.get(name="t"),
+        after={"client_access": "sts", "until": until.isoformat(timespec="seconds")},
+    )
+    remaining = {
+        "until": f"{until:%Y-%m-%dT%H:%M:%SZ}",
+        "profiles": [],
+        "has_hidden_profiles": False,
+        "is_complete": True,
+        "text": "Clients that hold credentials for files keep access until"
+        f" {until:%Y-%m-%d %H:%M:%S} UTC.",
+    }
+    body = {"principal": "etl", "privileges": []}
+    assert management.put("tables/ws$t/grants", body)["remaining"] == remaining
+    assert management.put("tables/ws$t/grants", body)["remaining"] == NOTHING_REMAINS
+    management.put("namespaces/ws/grants", {"principal": "etl", "privileges": ["write"]})
+    reduced = {"principal": "etl", "privileges": ["browse"]}
+    assert management.put("namespaces/ws/grants", reduced)["remaining"] == remaining
+    api_keys.create_for(actor=SYSTEM, name="etl-key", principal="etl")
+    assert management.post("keys/etl-key/revoke")["remaining"] == remaining

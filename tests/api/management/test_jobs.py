@@ -1,5 +1,6 @@
 """Jobs of maintenance: start, list, cancel, retry."""
 
+import json
 from datetime import timedelta
 from urllib.parse import quote
 
@@ -9,16 +10,29 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalog.access import SYSTEM, Principal
-from catalog.models import AuditEvent, Job, JobEvent, JobKind, JobStatus, Transaction
-from catalog.privileges import Privilege
+from catalog import access
+from catalog.access import SYSTEM, On, Principal
+from catalog.errors import PermissionDenied
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    Job,
+    JobEvent,
+    JobKind,
+    JobStatus,
+    PrincipalLevel,
+    Transaction,
+)
+from catalog.privileges import Privilege, parse
+from catalog.services.access import api_keys, grants
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.indexes.index_plans import NewIndex
-from catalog.services.maintenance import policies
+from catalog.services.maintenance import job_control, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import job_operations, table_operations
+from tests.api.client import Lance
 from tests.api.management.client import Management
 from tests.factories import (
     make_iceberg_table,
@@ -61,6 +75,72 @@ def end(job: Job, status: JobStatus = JobStatus.SUCCEEDED, result: object = None
     jobs.finish(taken, status, "no good" if status == JobStatus.FAILED else "")
 
 
+# --- details -----------------------------------------------------------------------------------------
+
+SECRET = "part=alice/00001.parquet"
+VISIBLE = ("id", "kind", "status", "table", "progress", "total", "stages", "actor", "finished_at")
+
+
+@pytest.fixture
+def failed(sent) -> Job:
+    """A failed job whose parameters, result, error and log name a file."""
+    job = start()
+    end(job, JobStatus.FAILED)
+    Job.objects.update(
+        parameters={"indexes": [SECRET]},
+        result={"files": [SECRET]},
+        error=SECRET,
+        engine_reason=SECRET,
+        spark_ui=f"http://spark/{SECRET}",
+        progress=3,
+        total=5,
+    )
+    JobEvent.objects.create(job=job, message=SECRET, data={"file": SECRET})
+    return job
+
+
+def client_with(*privileges: str) -> Management:
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="limited", level=PrincipalLevel.GRANTED)
+    principal = ApiKey.objects.get(name="limited").principal.name
+    grants.set_grant(
+        actor=SYSTEM, on=On.table(("ws", "t")), principal=principal, privileges=parse(privileges)
+    )
+    return Management(key)
+
+
+@pytest.mark.parametrize("privilege", ["browse", "maintain", "grant"])
+def test_details_of_a_job_require_read(management: Management, failed, privilege):
+    limited = client_with(privilege)
+    whole = management.get(f"jobs/{failed.pk}")
+    assert whole["has_details"] is True
+    assert SECRET in whole["log"][-1]["message"]
+    shown = limited.get(f"jobs/{failed.pk}")
+    assert SECRET not in json.dumps(shown)
+    assert {name: shown[name] for name in VISIBLE} == {name: whole[name] for name in VISIBLE}
+    assert (shown["has_details"], shown["log"], shown["next_page_token"]) == (False, [], None)
+    assert (shown["parameters"], shown["result"], shown["spark_ui"]) == ({}, None, "")
+    assert shown["message"] == "The message is shown to principals that may read the table"
+    (listed,) = limited.get("jobs")["jobs"]
+    assert SECRET not in json.dumps(listed)
+    assert listed["status"] == "failed"
+    transaction = f"/v1/transaction/{failed.transaction_id}/describe"
+    described = Lance(limited.headers["x-api-key"]).call("POST", transaction, {})
+    assert described.status_code == 200
+    assert SECRET not in described.content.decode()
+    limited_principal = access.of_row(ApiKey.objects.get(name="limited").principal)
+    with pytest.raises(PermissionDenied):
+        job_control.list_events(actor=limited_principal, job=failed)
+    failed.refresh_from_db()
+    assert failed.error == SECRET  # only the answers lack it
+
+
+def test_readers_see_the_details_of_a_job(failed):
+    reader = client_with("read")
+    shown = reader.get(f"jobs/{failed.pk}")
+    assert (shown["result"], shown["message"]) == ({"files": [SECRET]}, SECRET)
+    assert shown["log"][-1]["message"] == SECRET
+
+
 # --- start ------------------------------------------------------------------------------------------
 
 
@@ -85,9 +165,11 @@ def test_maintenance_starts_a_job(management: Management, sent, dry_run):
         "total": None,
         "unit": "files",
         "engine": "",
+        "engine_profile": "default",
         "engine_reason": "",
         "stages": [],
         "spark_ui": "",
+        "has_details": True,
         "message": "",
         "cancel_requested": False,
         "actor": "tester",

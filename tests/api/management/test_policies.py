@@ -36,7 +36,7 @@ def test_the_rules_are_listed(reader: Management):
         "help": "",
         "formats": ["lance"],
         "minimum": 1024,
-        "maximum": 2**53,
+        "maximum": 2**31 - 1,
     }
     assert (listed["small_ratio"]["minimum"], listed["small_ratio"]["maximum"]) == (0.01, 0.99)
     assert (listed["window_from"]["unit"], listed["window_from"]["minimum"]) == ("time", None)

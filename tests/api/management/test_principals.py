@@ -166,6 +166,31 @@ def test_members_have_the_privileges_of_their_groups(management: Management):
     ]
 
 
+@pytest.mark.operation("ListMembers")
+def test_members_are_listed_by_page_and_name(management: Management):
+    for name in ("group:a", "group:b"):
+        management.post("principals", {"name": name, "kind": "group"}, status=201)
+    for name in ("y", "x", "z"):
+        key_of(name, PrincipalLevel.GRANTED)
+        management.send("PUT", f"principals/group:a/members/{name}", status=204)
+    management.send("PUT", "principals/group:b/members/x", status=204)
+
+    def names(query: str = "") -> list[str]:
+        return [
+            row["name"]
+            for row in management.get(f"principals/group:a/members{query}")["principals"]
+        ]
+
+    page = management.get("principals/group:a/members?limit=2")
+    assert page["principals"][0] == management.get("principals/x")
+    assert page["next_page_token"] == "y"
+    assert names("?limit=2&page_token=y") == ["z"]
+    assert names("?member=y") == ["y"]
+    assert names("?member=tester") == []
+    management.refused(400, "invalid-input", "'x' is not a group", "GET principals/x/members")
+    management.refused(404, "principal-not-found", "'group:c'", "GET principals/group:c/members")
+
+
 @pytest.mark.operation("AddMember")
 def test_invalid_members_are_refused(management: Management):
     for name in ("group:a", "group:b"):

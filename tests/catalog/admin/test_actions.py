@@ -39,7 +39,7 @@ from tests.factories import (
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("celery.current_app.send_task", lambda *a, **k: None)
 
 
 def messages_of(answer) -> list[str]:

@@ -20,7 +20,7 @@ def use(monkeypatch):
     """Let a configuration be the only one."""
 
     def connect(configuration) -> None:
-        monkeypatch.setattr(stores, "_source", lambda: (configuration,))
+        monkeypatch.setattr(stores, "_source", lambda fresh: (configuration,))
 
     return connect
 

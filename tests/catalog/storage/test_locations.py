@@ -5,7 +5,8 @@ from urllib.parse import quote
 import pytest
 
 from catalog.errors import InvalidLocation, InvalidManifestPath
-from catalog.storage import locations
+from catalog.storage import locations, stores
+from tests.catalog.storage import configurations
 
 NAMES = ["a", "a b", "größe", "🧊", "100%", "a+b", "_versions", "x.lance", "[1]", "a%20b", "#", "?"]
 
@@ -35,12 +36,66 @@ def test_invalid_locations_are_refused(warehouse: Path, location):
         locations.check_location(location)
 
 
+@pytest.mark.parametrize("below", ["", "/orders"])
+def test_the_directories_of_profile_tests_hold_no_tables(monkeypatch, below):
+    lake = configurations.of_endpoint("http://127.0.0.1:1")
+    monkeypatch.setattr(stores, "_source", lambda fresh: (lake,))
+    taken = f"s3://lake/root/.monodon-test-1{below}"
+    for check in (locations.check_location, locations.iceberg_path):
+        with pytest.raises(InvalidLocation, match="a name that the server uses itself"):
+            check(taken)
+        assert check("s3://lake/root/monodon-test-1") == "s3://lake/root/monodon-test-1"
+
+
 def test_the_warehouse_may_be_a_link(tmp_path: Path, settings):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     settings.MONODON_WAREHOUSE = str(tmp_path / "link")
     assert locations.check_location(f"{tmp_path}/link/t") == f"{tmp_path}/real/t"
     assert locations.new_location("t").startswith(f"{tmp_path}/real/t-")
+
+
+def test_a_link_may_take_the_place_of_a_missing_warehouse(tmp_path: Path, settings):
+    settings.MONODON_WAREHOUSE = str(tmp_path / "link")
+    assert locations.check_location(f"{tmp_path}/link/t") == f"{tmp_path}/link/t"
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert locations.check_location(f"{tmp_path}/link/t") == f"{tmp_path}/real/t"
+
+
+@pytest.mark.parametrize(
+    ("path", "canonical"),
+    [
+        ("missing/a/b", "missing/a/b"),
+        ("real/missing", "real/missing"),
+        ("real/file", "real/file"),
+        ("real/file/x", "real/file/x"),
+        ("link", "real/inside"),
+        ("link/missing/x", "real/inside/missing/x"),
+        ("real/back/real", "real"),
+        ("real/nothing/x", "real/missing/x"),
+        ("root/x", "real/x"),
+    ],
+)
+def test_links_below_the_warehouse_are_followed(warehouse: Path, settings, path, canonical):
+    (warehouse / "root").mkdir()
+    settings.MONODON_ALLOWED_ROOTS = [str(warehouse / "root")]
+    assert str(warehouse / "root") in locations.allowed_roots()
+    (warehouse / "root").rmdir()
+    (warehouse / "real/inside").mkdir(parents=True)
+    (warehouse / "real/file").touch()
+    (warehouse / "link").symlink_to(warehouse / "real/inside")
+    (warehouse / "real/back").symlink_to("..")
+    (warehouse / "real/nothing").symlink_to("missing")
+    (warehouse / "root").symlink_to("real")
+    assert locations.iceberg_path(f"{warehouse}/{path}") == f"{warehouse}/{canonical}"
+
+
+def test_a_link_that_leads_out_of_the_warehouse_is_refused(warehouse: Path):
+    (warehouse / "t").mkdir()
+    (warehouse / "t/metadata").symlink_to("/etc")
+    with pytest.raises(InvalidLocation, match="outside the directories"):
+        locations.iceberg_path(f"{warehouse}/t/metadata/1.json")
 
 
 def test_new_locations_are_unique(warehouse: Path):

@@ -5,22 +5,36 @@ import errno
 import json
 import logging
 import traceback
+from typing import Any
 
 import pytest
 
 from catalog.storage import object_clients
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from catalog.storage.object_store import ObjectStore
-from catalog.storage.stores import AccessDenied, StorageUnavailable
+from catalog.storage.stores import AccessDenied, Pending, StorageUnavailable
 from tests.catalog.storage import configurations
 from tests.catalog.storage.answering_server import Answer, AnsweringServer
 
 PATH = "s3://lake/root/f"
+
+
+def single(pending: Pending[Any]) -> object:
+    """The result for a single file; its error is raised."""
+    (result,) = pending.results()
+    if isinstance(result, OSError):
+        raise result
+    return result
+
+
 SECRETS = ("profile-secret", "AKIDPROFILE", "session-token", "the-external-id")
 OPERATIONS = {
     "read": lambda store: store.read(PATH, 10),
     "read_end": lambda store: store.read_end(PATH, lambda tail, size: 0, 10),
     "read_range": lambda store: store.read_range(PATH, 0, 10),
+    "read_ahead": lambda store: single(store.read_ahead([PATH], 10, {})),
+    "read_ahead by size": lambda store: single(store.read_ahead([PATH], 10, {PATH: 10})),
+    "sizes_ahead": lambda store: single(store.sizes_ahead([PATH])),
     "status": lambda store: store.status(PATH),
     "size": lambda store: store.size(PATH),
     "write_new": lambda store: store.write_new(PATH, b"content"),
@@ -101,7 +115,7 @@ def test_an_expired_token_is_a_denial(store, answering, code):
 
 
 def test_a_missing_object_is_missing(store, answering):
-    for read in ("read", "read_end", "read_range", "status"):
+    for read in ("read", "read_ahead", "read_ahead by size", "read_end", "read_range", "status"):
         with pytest.raises(FileNotFoundError) as refused:
             OPERATIONS[read](store)
         assert refused.value.errno == errno.ENOENT
@@ -111,7 +125,8 @@ def test_a_missing_object_is_missing(store, answering):
 @pytest.mark.parametrize(
     "operation",
     [
-        *("read", "read_end", "read_range", "write_new", "remove_many", "list_tree", "list_files"),
+        *("read", "read_ahead", "read_ahead by size", "read_end", "read_range", "write_new"),
+        *("remove_many", "list_tree", "list_files"),
         *("list_directories", "require_reachable", "set_aside", "remove_tree", "move_manifest"),
     ],
 )

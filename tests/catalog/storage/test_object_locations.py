@@ -232,7 +232,7 @@ OUTSIDE = [
 def store(answering: AnsweringServer, monkeypatch) -> AnsweringServer:
     """The store of ``s3://lake/root``, which records every request."""
     configuration = configurations.of_endpoint(answering.url)
-    monkeypatch.setattr(stores, "_source", lambda: (configuration,))
+    monkeypatch.setattr(stores, "_source", lambda fresh: (configuration,))
     return answering
 
 

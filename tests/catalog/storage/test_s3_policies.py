@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from catalog.errors import InvalidLocation
-from catalog.storage import s3_policies
+from catalog.storage.s3 import policies as s3_policies
 from tests.stores.policies import is_allowed
 
 TABLE = "s3://lake/ns/orders"

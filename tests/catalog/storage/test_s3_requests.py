@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from catalog.errors import InvalidInput
-from catalog.storage import s3_requests, s3_signing
 from catalog.storage.configuration import StoreConfiguration, StoreKind
 from catalog.storage.role_sessions import SessionCredentials
-from catalog.storage.s3_requests import Action
+from catalog.storage.s3 import requests as s3_requests
+from catalog.storage.s3 import signing as s3_signing
+from catalog.storage.s3.requests import Action
 
 AWS = StoreConfiguration(
     "lake", 1, StoreKind.S3, ("s3://lake/tables", "s3://other-lake"), region="eu-central-1"
@@ -324,6 +325,7 @@ def test_other_copies_are_refused(source):
         "<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
         "<Delete><Object><Key>a<b/></Key></Object></Delete>",
         "<Delete><Key>a</Key></Delete>",
+        "<Delete><Object><Key>a</Key></Object><Quiet><Object><Key>b</Key></Object></Quiet></Delete>",
         "<Delete><Object><Key>../a</Key></Object></Delete>",
         "<Delete><Object><Key>a//b</Key></Object></Delete>",
         '<!DOCTYPE Delete [<!ENTITY e "u">]><Delete><Object><Key>&e;</Key></Object></Delete>',

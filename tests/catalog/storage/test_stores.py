@@ -111,6 +111,20 @@ def test_a_missing_file_is_missing(store, table):
     assert store.size(f"{table}/none") is None
 
 
+@pytest.mark.parametrize("expected", [None, -1, 0, 99, 100, 101, 10**20])
+def test_files_are_read_ahead(storage, store, table, expected):
+    paths = [f"{table}/{name}" for name in ("f", "none", "larger", "empty")]
+    for path, size in ((paths[0], 100), (paths[2], 151), (paths[3], 0)):
+        storage.write(path, content_of(size))
+    sizes = {} if expected is None else dict.fromkeys(paths, expected)
+    content, missing, larger, empty = store.read_ahead(paths, 150, sizes).results()
+    assert content == content_of(100)
+    assert stores.is_missing(missing)
+    assert isinstance(larger, TooLarge)
+    assert empty == b""
+    assert store.sizes_ahead(paths).results() == [100, None, 151, 0]
+
+
 def test_the_identity_of_a_replaced_file_differs(storage, store, table):
     before = store.status(f"{table}/data/1.bin")
     assert store.status(f"{table}/data/1.bin").identity == before.identity

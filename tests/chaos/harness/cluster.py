@@ -195,7 +195,7 @@ class Cluster:
 
 def _role(command: list[str]) -> str:
     words = " ".join(command)
-    if "granian" in words:
+    if "granian" in words or "config.web" in words:  # its title once it listens, or not yet
         return "web"
     if "celery" in words:
         return "beat" if " beat" in words else "worker"

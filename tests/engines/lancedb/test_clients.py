@@ -1,4 +1,4 @@
-"""Clients of LanceDB's remote protocol that the tests install: TypeScript, older Python, LangChain."""
+"""Clients of LanceDB's remote protocol that the tests install: TypeScript, older Python, and frameworks."""
 
 import json
 import shutil
@@ -19,6 +19,13 @@ PROGRAMS = Path(__file__).with_name("program")
 OLDEST = ("lancedb==0.20.0", "pandas")
 NODE = ("@lancedb/lancedb@0.39.0", "apache-arrow@18.1.0")
 LANGCHAIN = ("langchain-community==0.4.2", "langchain-core==1.7.2", "lancedb==0.40.0", "pandas")
+LLAMA_INDEX = (
+    "llama-index-vector-stores-lancedb==0.6.0",
+    "llama-index-core==0.14.25",
+    "lancedb==0.40.0",
+    "pandas",
+)
+POLARS = ("polars==2.1.0",)
 _INSTALL_SECONDS = 900
 COMMON = {
     "create": 4,
@@ -132,11 +139,23 @@ def test_langchain(server: LiveServer) -> None:
     environment = {"PYTHONPATH": str(python_packages(*LANGCHAIN)), "PATH": ""}
     program = PROGRAMS / "texts.py"
     output = run(server, "texts", sys.executable, str(program), env=environment)
+    assert output.splitlines() == ["100 96", "[7, 7, 7]", "1500"]
+
+
+def test_llama_index(server: LiveServer) -> None:
+    toolkit.require(lambda: python_packages(*LLAMA_INDEX))
+    environment = {"PYTHONPATH": str(python_packages(*LLAMA_INDEX)), "PATH": "", "HOME": "/"}
+    program = PROGRAMS / "nodes.py"
+    output = run(server, "nodes", sys.executable, str(program), env=environment)
+    assert output.splitlines() == ["100", "[7, 7, 7]", "True", "1400 ['vector_idx']"]
+
+
+def test_polars(server: LiveServer) -> None:
+    toolkit.require(lambda: python_packages(*POLARS))
+    environment = {"PYTHONPATH": str(python_packages(*POLARS)), "PATH": ""}
+    program = PROGRAMS / "frames.py"
+    output = run(server, "frames", sys.executable, str(program), env=environment)
     assert output.splitlines() == [
-        "3 a zebra at the zoo",
-        "2 an orca in the ocean",
-        "1 a narwhal in the sea",
-        "3",
+        "[1, 2, 3, 4, 5] ['narwhal', 'beluga', 'orca', 'killer whale', 'minke'] {'whale'}",
+        "['beluga'] Array(Float32, shape=(2,))",
     ]
-    db = lancedb.connect("db://texts", api_key=server.key, host_override=server.url)
-    assert db.open_table("texts").count_rows() == 3

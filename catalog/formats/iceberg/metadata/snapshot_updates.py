@@ -16,6 +16,9 @@ from catalog.formats.iceberg.reading import (
 )
 
 _CLOCK_TOLERANCE_MS = 60_000
+_MAX_SEQUENCE_STEP = 1_000_000
+"""Clients use the next number. A number near the largest one would leave none for later commits."""
+_MAX_ROW_ID_STEP = 2**48
 
 
 def add_snapshot(draft: Draft, update: Document, path: str) -> None:
@@ -71,6 +74,11 @@ def _check_sequence(draft: Draft, snapshot: Document) -> None:
     """
     number, last = snapshot["sequence-number"], draft.document["last-sequence-number"]
     is_parentless = snapshot.get("parent-snapshot-id") is None
+    if number > last + _MAX_SEQUENCE_STEP:
+        raise InvalidMetadata(
+            f"Cannot add snapshot with sequence number {number}: more than {_MAX_SEQUENCE_STEP:,} above"
+            f" the last sequence number {last}"
+        )
     if number > last or (is_parentless and number == last):
         return
     raise RequirementFailed(
@@ -85,9 +93,13 @@ def _take_row_ids(draft: Draft, snapshot: Document, path: str) -> None:
         raise RequirementFailed(
             f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first} < {next_}"
         )
-    if first + snapshot["added-rows"] > LONG_MAX:
-        raise InvalidMetadata(f"{at(path, 'added-rows')}: row ids would pass 63 bits")
-    draft.put("next-row-id", first + snapshot["added-rows"])
+    following = first + snapshot["added-rows"]
+    if following > min(next_ + _MAX_ROW_ID_STEP, LONG_MAX):
+        raise InvalidMetadata(
+            f"{at(path, 'added-rows')}: the row ids would pass {following:,}, too far above the next row"
+            f" id {next_:,}"
+        )
+    draft.put("next-row-id", following)
 
 
 def set_snapshot_ref(draft: Draft, update: Document, path: str) -> None:

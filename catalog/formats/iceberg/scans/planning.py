@@ -124,14 +124,34 @@ class Planner:
             answer["delete-files"] = gathered.deletes
         return answer
 
-    def _add(self, gathered: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
+    def files(self, group: Group) -> Iterator[tuple[Entry, list[Entry]]]:
+        """The data files of a group that may have matching rows, each with the delete files that apply.
+
+        Raises InvalidMetadata if a manifest cannot be read.
+        """
+        for index, positions in group:
+            entries = self._data(index, positions)
+            deletes = self._deletes(index, entries)
+            for entry in entries:
+                residual, applied = self._applied(entry, deletes)
+                if residual is not False:
+                    yield entry, applied
+
+    def _applied(self, entry: Entry, deletes: DeleteIndex) -> tuple[Expression, list[Entry]]:
+        """The residual filter of a data file, false if no row can match, and its delete files."""
         partitions = self._spec(entry.spec_id)
         values = partitions.values(entry.file)
         residual = partitions.residual(values)
         if residual is False or not self._may_match(entry.file):
+            return False, []
+        return residual, list(deletes.for_file(entry, partition_key(entry.spec_id, values)))
+
+    def _add(self, gathered: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
+        residual, applied = self._applied(entry, deletes)
+        if residual is False:
             return
         references = []
-        for delete in deletes.for_file(entry, partition_key(entry.spec_id, values)):
+        for delete in applied:
             key = (delete.file.file_path, delete.content_offset)
             if key not in gathered.positions:
                 gathered.positions[key] = len(gathered.deletes)

@@ -15,15 +15,17 @@ from django.db import transaction
 
 from catalog import access, models
 from catalog.access import SYSTEM, Principal
-from catalog.errors import ForeignFile
-from catalog.formats.lance.manifest import BasePath, Contents
+from catalog.errors import ForeignFile, InvalidManifestPath
+from catalog.formats.lance import manifest as manifest_format
+from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat, TableVersion
 from catalog.privileges import NOTHING
 from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
-from catalog.services.storage.table_files import References, TableFiles
+from catalog.services.storage.file_owners import References
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
 
 _MOST_KEPT = 10_000
@@ -44,6 +46,10 @@ class _Verdict:
     """A file in each directory of other tables."""
     bases: tuple[tuple[str, str], ...]
     """The base paths in object stores: as the manifest spells them, and canonical."""
+    digest: bytes
+    """Of the base paths and files with rows that were checked."""
+    auto_cleanup: tuple[tuple[str, str], ...]
+    """The settings of Lance's automatic clean-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,34 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     others += linked
     foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
     with _lock:
-        _checked[snapshot.key] = _Verdict(status.identity, foreign, _object_bases(contents))
+        _checked[snapshot.key] = _Verdict(
+            status.identity,
+            foreign,
+            _object_bases(contents),
+            contents.digest,
+            contents.head.auto_cleanup,
+        )
         while len(_checked) > _MOST_KEPT:
             _checked.popitem(last=False)
     return foreign
+
+
+def require_checked(snapshot: Snapshot, message: bytes) -> None:
+    """Require that the manifest which Lance has opened leads to the files that were checked.
+
+    Lance reads the manifest again, and clients with credentials for the table can replace it in between.
+    ``message`` is the manifest as Lance holds it. Raises InvalidManifestPath.
+    """
+    with _lock:
+        verdict = _checked.get(snapshot.key)
+    try:
+        digest = manifest_format.digest_of(message)
+    except NotAManifest:
+        digest = b""
+    if verdict is None or digest != verdict.digest:
+        raise InvalidManifestPath(
+            snapshot.entry.manifest_path, "was replaced while it was being opened"
+        )
 
 
 def _identity(snapshot: Snapshot) -> Hashable:
@@ -117,6 +147,13 @@ def object_bases(snapshot: Snapshot) -> tuple[tuple[str, str], ...]:
     return () if verdict is None else verdict.bases
 
 
+def auto_cleanup(snapshot: Snapshot) -> dict[str, str]:
+    """The settings of Lance's automatic clean-up in a checked version; empty if it has none."""
+    with _lock:
+        verdict = _checked.get(snapshot.key)
+    return {} if verdict is None else dict(verdict.auto_cleanup)
+
+
 def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
     directories = ((base.path, _directory(base)) for base in contents.needed_bases().values())
     return tuple(
@@ -130,27 +167,31 @@ def is_plain(snapshot: Snapshot) -> bool:
     """True if the directories of a table's rows and indexes hold only regular files and directories.
 
     A version that was checked need not be checked again while this is so: links may have been put in
-    the place of its files since. A few µs, unless a directory has changed. Object stores have no links.
+    the place of its files, or on the path of its directory, since. A few µs, unless a directory has
+    changed. Object stores have no links.
     """
     if locations.is_object(snapshot.location):
         return True
     store = stores.store_of(snapshot.location)
-    return all(
+    # Looking at a file in a directory follows the links on the directory's own path.
+    return store.is_free_of_links(snapshot.uri) and all(
         store.is_plain(f"{root}/{directory}")
         for root in {snapshot.location, snapshot.uri}
         for directory in _READ
     )
 
 
-def require_plain_directories(snapshot: Snapshot) -> None:
-    """Raises ForeignFile when a directory into which Lance is about to write is a link."""
-    if locations.is_object(snapshot.location):
+def require_plain_directories(table: Identifier, location: str, branch: str = "") -> None:
+    """Raises ForeignFile when Lance would write to a table's directory, or a branch's, through a link."""
+    if locations.is_object(location):
         return
-    store = stores.store_of(snapshot.location)
-    for root in {snapshot.location, snapshot.uri}:
+    store = stores.store_of(location)
+    for root in (location, f"{location}/tree/{branch}") if branch else (location,):
+        if not store.is_free_of_links(root):
+            raise ForeignFile(root, table, "written")
         for directory in _WRITTEN:
             if store.is_link(f"{root}/{directory}"):
-                raise ForeignFile(f"{root}/{directory}", snapshot.table, "written")
+                raise ForeignFile(f"{root}/{directory}", table, "written")
 
 
 def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
@@ -168,10 +209,10 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         if committer is None:
             raise
         files.require_readable(committer, paths)
-        sources = files.foreign_sources(paths)
+        foreign = files.references(paths).foreign
         with transaction.atomic():
             file_references.record_references(
-                actor=committer, table_id=snapshot.pk, sources=sources
+                actor=committer, table_id=snapshot.pk, foreign=foreign
             )
 
 
@@ -191,10 +232,12 @@ def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) 
 
     Raises ForeignFile.
     """
-    paths = [_representative(table, base) for base in bases]
+    paths = [path for base in bases for path in _representatives(table, base)]
     files = TableFiles(table)
-    files.require_readable(_reader(actor), paths)
-    return files.references(paths)
+    reader = _reader(actor)
+    files.require_readable(reader, paths)
+    references = files.references(paths)
+    return references.only(access.readable_tables(reader, references.sources))
 
 
 def record_references(actor: Principal, table: models.Table, references: References) -> None:
@@ -206,12 +249,15 @@ def record_references(actor: Principal, table: models.Table, references: Referen
         file_references.record(actor=actor, table_id=table.pk, references=references)
 
 
-def _representative(table: Table, base: BasePath) -> str:
-    """A file of a base path, whether it is there or not: its directory decides whose it is."""
+def _representatives(table: Table, base: BasePath) -> list[str]:
+    """A file in each directory that is read of a base path, whether it is there or not.
+
+    Its directory decides whose it is.
+    """
     directory = _directory(base)
     if directory is None:
         raise ForeignFile(base.path, table.identifier)
-    return f"{directory}/data/-" if base.is_root else f"{directory}/-"
+    return [f"{directory}/{name}/-" for name in _READ] if base.is_root else [f"{directory}/-"]
 
 
 def _directory(base: BasePath) -> str | None:
@@ -240,9 +286,10 @@ def _paths(snapshot: Snapshot, contents: Contents) -> tuple[list[str], list[str]
                 raise ForeignFile(base.path, snapshot.table)
             others.append(f"{directory}/{path}")
     others.extend(
-        _representative(table, base)
+        path
         for base in contents.needed_bases().values()
         if not manifests.is_location(base, location)
+        for path in _representatives(table, base)
     )
     return own, others
 

@@ -78,6 +78,10 @@ def look(
     except NotAManifest as error:
         raise InvalidManifestPath(path, f"is not a Lance manifest: {error}") from None
     _require_own(head, path, version, branch)
+    if head.obstacle:
+        raise InvalidManifestPath(
+            path, f"is refused, as no client could write after it: {head.obstacle}"
+        )
     return Look(relative, status.size, head)
 
 

@@ -7,10 +7,11 @@ from catalog import access
 from catalog.access import Principal
 from catalog.errors import (
     InvalidLocation,
+    InvalidManifestPath,
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import BasePath
-from catalog.identifiers import check_table, label, slug
+from catalog.identifiers import Identifier, check_table, label, slug
 from catalog.models import (
     Branch,
     Table,
@@ -56,6 +57,9 @@ class DeclareTable(NewTableOperation):
     def keeps_locations(self) -> bool:
         return True
 
+    def creates_in(self) -> Identifier | None:
+        return self.table[:-1] if self.location is None else None
+
     def apply(self, batch: Batch) -> Table:
         namespace = batch.namespace(self.table[:-1])
         access.require(batch.actor, Privilege.CREATE, namespace)
@@ -74,7 +78,8 @@ class DeclareTable(NewTableOperation):
 class RegisterTable(NewTableOperation):
     """Give a name to a table that lies in storage already, and enter its versions in the ledger.
 
-    With ``overwrite`` the name's present table is deregistered first. The result is the new row.
+    With ``overwrite`` the name's present table is deregistered first. If there are no versions at the
+    location, the table is declared, or refused with ``requires_versions``. The result is the new row.
     """
 
     name = "RegisterTable"
@@ -82,6 +87,7 @@ class RegisterTable(NewTableOperation):
 
     location: str
     overwrite: bool = False
+    requires_versions: bool = False
     manifests: tuple[tuple[str, int, str, int], ...] = ()
     """(branch, version, path relative to the table, size), from ``prepare``."""
     bases: tuple[BasePath, ...] = ()
@@ -94,6 +100,8 @@ class RegisterTable(NewTableOperation):
         check_table(self.table)
         location = locations.check_location(self.location)
         manifests = tuple(_manifests(location))
+        if self.requires_versions and not manifests:
+            raise InvalidLocation(self.location, "holds no version of a Lance table")
         bases = tuple(self._foreign_bases(location, manifests))
         return replace(self, location=location, manifests=manifests, bases=bases)
 
@@ -103,6 +111,10 @@ class RegisterTable(NewTableOperation):
         """Look at the newest manifest of each branch; older ones are looked at when they are read."""
         newest = {branch: (version, path) for branch, version, path, _ in sorted(found)}
         for branch, (version, path) in newest.items():
+            if version > lance_naming.MAX_CONTINUED:
+                raise InvalidManifestPath(
+                    path, f"is that of a version above {lance_naming.MAX_CONTINUED}"
+                )
             look = manifests.look(
                 table=self.table,
                 location=location,
@@ -177,7 +189,7 @@ class RegisterTable(NewTableOperation):
                     manifest_size=size,
                     e_tag=None,
                     metadata=None,
-                    transaction_id=batch.transaction.pk,
+                    transaction_id=batch.transaction.id,
                 )
             )
 

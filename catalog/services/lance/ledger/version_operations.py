@@ -111,6 +111,7 @@ class CreateVersion(TableOperation):
         self.ensure_branch(batch, row)
         if not batch.claim("version", row.uuid, self.branch, self.version):
             raise self._refused()
+        self.require_near(row)
         look = self._manifest(batch, row)
         self._record_references(batch, row, look)
         final = None if look is None else self._final_path(row, look)
@@ -127,13 +128,17 @@ class CreateVersion(TableOperation):
             manifest_size=self.manifest_size if look is None else look.size,
             e_tag=self.e_tag,
             metadata=dict(self.metadata) if self.metadata is not None else None,
-            transaction_id=batch.transaction.pk,
+            transaction_id=batch.transaction.id,
         )
         batch.add(version)
         if final:
             batch.after_commit(versions.move_committed, version)
         batch.after_commit(_count_created, version)
         return version
+
+    def require_near(self, row: Table) -> None:
+        """Refuse a number far above the newest version's. Raises InvalidInput."""
+        versions.require_near(row, self.branch, self.version)
 
     def conflict(self, constraint: str) -> CatalogError | None:
         return self._refused() if constraint == "table_version_unique" else None

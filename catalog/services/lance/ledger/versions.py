@@ -3,18 +3,18 @@
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connection
+from django.db.models import Max
 from django.utils import timezone
 
 from catalog import access
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, InvalidInput, ManifestNotFound, VersionNotFound
 from catalog.formats.lance import naming as lance_naming
-from catalog.identifiers import Identifier, digest
+from catalog.identifiers import Identifier, digest, label
 from catalog.models import Branch, Table, TableVersion
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import Privilege
@@ -29,8 +29,10 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Version(NamedTuple):
     """One entry of the ledger, as readers see it."""
 
     version: int
@@ -38,11 +40,26 @@ class Version:
     manifest_size: int | None
     e_tag: str | None
     metadata: dict[str, str] | None
-    created_at: datetime
+    created_us: int
+    """Microseconds since 1970: psycopg takes 2 µs to read a timestamp, and a list has thousands."""
+
+    @property
+    def created_at(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=self.created_us)
+
+    @property
+    def timestamp_millis(self) -> int:
+        """Milliseconds since 1970, rounded as those of ``datetime.timestamp``."""
+        return int(self.created_us / 1_000_000 * 1000)
 
 
-COLUMNS = """v.id, v.version, v.manifest_path, v.manifest_size, v.e_tag, v.metadata, v.created_at,
-              v.staged_path"""
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+COLUMNS = """v.id, v.staged_path, v.version, v.manifest_path, v.manifest_size, v.e_tag, v.metadata,
+              (date_part('epoch', v.created_at) * 1000000)::bigint"""
 _DESCRIBE = """
     SELECT t.id, t.location, t.format, {columns}
     FROM catalog_table t
@@ -101,6 +118,25 @@ def not_found(table: Identifier, version: int | None, branch: str) -> VersionNot
     return refused
 
 
+def require_near(table: Table, branch: str, version: int) -> None:
+    """Require that a new version's number is not far above the newest one of its branch.
+
+    A branch without versions continues the numbers of the table. Costs a statement only for numbers that
+    would be too far above an empty branch. Raises InvalidInput.
+    """
+    if version <= lance_naming.MAX_STEP:
+        return
+    visible = TableVersion.objects.visible().filter(table_id=table.pk)
+    newest = visible.filter(branch=branch).aggregate(most=Max("version"))["most"]
+    if newest is None and branch:
+        newest = visible.aggregate(most=Max("version"))["most"]
+    if version - (newest or 0) > lance_naming.MAX_STEP:
+        raise InvalidInput(
+            f"Version {version} is more than {lance_naming.MAX_STEP} above the newest version of table"
+            f" '{label(table.identifier)}', {newest or 0}"
+        )
+
+
 def list_versions(
     *,
     actor: Principal,
@@ -144,18 +180,18 @@ def _read(
 
 
 def _versions(rows: list[tuple[Any, ...]]) -> list[Version]:
-    return [from_row(columns, location) for _, location, _, *columns in rows]
+    return [from_row(row[3:], row[1]) for row in rows]
 
 
 def from_row(columns: Sequence[Any], location: str) -> Version:
     """The version in a row of COLUMNS; ``location`` is that of its table."""
-    pk, number, path, size, e_tag, metadata, created_at, staged = columns
+    pk, staged, number, path, size, e_tag, metadata, created_us = columns
     if staged is not None:
         # Never name a staged file to a reader while its move may be under way: finish it.
-        path = _readable(TableVersion(pk=pk, manifest_path=path, staged_path=staged), location)
+        path = _finished(pk, staged, path, location)
     if isinstance(metadata, str):
         metadata = json.loads(metadata)
-    return Version(number, path, size, e_tag, metadata, created_at)
+    return Version(number, path, size, e_tag, metadata, created_us)
 
 
 def _require_branch(table_pk: int, table: Identifier, branch: str) -> None:
@@ -179,8 +215,11 @@ def move(rows: Sequence[TableVersion]) -> None:
     the path of the readable file.
     """
     for row in rows:
-        row.manifest_path = _readable(row, row.table.location)
+        location, staged, final = row.table.location, row.staged_path, row.manifest_path
+        row.manifest_path = _readable(row, location)
         row.staged_path = None
+        if staged and row.manifest_path == final and len(rows) == 1:  # its next reader is near
+            manifests.note_seen(_read_key(location, staged, final))
 
 
 def move_committed(rows: Sequence[TableVersion]) -> None:
@@ -284,6 +323,21 @@ def _may_be_elsewhere(row: TableVersion, location: str) -> bool:
 
 def _is_old(row: TableVersion) -> bool:
     return timezone.now() - row.created_at > timedelta(days=1)
+
+
+def _finished(pk: int, staged: str, final: str, location: str) -> str:
+    """The path of a readable manifest, for a reader, who looks at a move once in a minute."""
+    key = _read_key(location, staged, final)
+    if manifests.was_seen(key):
+        return final
+    path = _readable(TableVersion(pk=pk, manifest_path=final, staged_path=staged), location)
+    if path == final:
+        manifests.note_seen(key)
+    return path
+
+
+def _read_key(location: str, staged: str, final: str) -> str:
+    return f"{location}/{staged} read from {final}"
 
 
 def _readable(row: TableVersion, location: str) -> str:

@@ -52,7 +52,7 @@ class CreateMaterializedView(CreateTable):
         )
         if self.refresh:
             batch.transaction.status = TransactionStatus.QUEUED
-            job = Job(kind=JobKind.REFRESH_VIEW, table=row, transaction=batch.transaction)
+            job = Job(kind=JobKind.REFRESH_VIEW, table=row, transaction_id=batch.transaction.id)
             batch.add(job)
             batch.after_commit(jobs.send_jobs, job)
         return row

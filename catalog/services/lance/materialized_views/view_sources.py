@@ -37,7 +37,7 @@ def source_of(view: MaterializedView) -> Identifier:
         log.warning("The source of view '%s', table '%s', was dropped", view, view.source)
         raise InvalidTableState(
             "The source of the view was dropped",
-            detail="Drop the view, and make it anew over another table.",
+            detail="Drop the view, and create it again from another table.",
         )
     return view.source.identifier
 
@@ -54,12 +54,12 @@ def hiding_source_name(source: Identifier) -> Iterator[None]:
     except (NamespaceNotFound, TableNotFound, PermissionDenied) as error:
         log.warning("The source of a view: %s", error)
         raise InvalidTableState(
-            "The source of the view is gone, or may not be read by who refreshes it"
+            "The source of the view was dropped, or the principal of the refresh may not read it"
         ) from error
     except ForeignFile as error:  # the path may contain the name
         log.warning("The source of a view: %s", error)
         raise InvalidTableState(
-            "The source of the view leads to files that may not be read for it"
+            "The source of the view refers to files that may not be read for the view"
         ) from error
     except CatalogError as error:
         name = f"able '{label(source)}'"

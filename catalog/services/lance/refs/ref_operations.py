@@ -51,6 +51,7 @@ class CreateTableBranch(WriteVersion):
     name = "CreateTableBranch"
     action = "branch.create"
     suits_views = True
+    runs_auto_cleanup = False  # it only follows commits that continue a branch
 
     def ensure_branch(self, batch: Batch, row: Table) -> None:
         # The lock of the table prevents a concurrent branch of this name.

@@ -1,8 +1,9 @@
 """Compaction: rewrite small files, and files with many deleted rows."""
 
 from catalog import engines
+from catalog.layouts import Strategy
 from catalog.maintenance_actions import Implementation, MaintenanceAction
-from catalog.planning import Proposal, Statistics, has_many_equality_deletes
+from catalog.planning import Proposal, Statistics, has_many_equality_deletes, must_sort_all
 from catalog.policies import ICEBERG, LANCE, MB, EffectivePolicy, Mode, Rule, Unit
 from catalog.services.maintenance.actions.results import change_of
 
@@ -16,9 +17,14 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
     ) or has_many_equality_deletes(
         files=s.applying_equality_delete_files, keys=s.equality_deletes, rows=s.rows, policy=policy
     )
-    if not has_small_files and not (has_deleted_rows and s.rewrite_files):
+    must_sort = must_sort_all(
+        files=s.files, unsorted_bytes=s.unsorted_bytes, size=s.bytes, policy=policy
+    )
+    if not (has_small_files or must_sort or (has_deleted_rows and s.rewrite_files)):
         return None
     reason = f"{s.small_files} of {s.files} files are small"
+    if s.unsorted_files:
+        reason += f", {s.unsorted_files} are not sorted as the policy requires"
     if s.deleted_rows:
         reason += f", {s.deleted_rows} rows are deleted"
     if s.applying_equality_delete_files:
@@ -85,6 +91,32 @@ ACTION = MaintenanceAction(
             low=0.0,
             high=1.0,
         ),
+        Rule(
+            "strategy",
+            Unit.STRATEGY,
+            str(Strategy.BINPACK),
+            "Order of the rows in the new files: binpack keeps it, sort sorts by the columns of "
+            "sort_order, zorder keeps rows together that are near in several of these columns.",
+            ICEBERG,
+        ),
+        Rule(
+            "sort_order",
+            Unit.SORT_ORDER,
+            "",
+            "Columns of the strategies sort and zorder, such as country, created_at desc nulls last. "
+            "zorder takes columns alone. Empty: the sort order of the table.",
+            ICEBERG,
+        ),
+        Rule(
+            "unsorted_ratio",
+            Unit.RATIO,
+            0.3,
+            "With sort or zorder, rewrite all files when files with a larger fraction of the bytes are "
+            "not sorted yet.",
+            ICEBERG,
+            low=0.0,
+            high=1.0,
+        ),
     ),
     implementations={
         "lance": Implementation(
@@ -102,10 +134,11 @@ ACTION = MaintenanceAction(
         "iceberg": Implementation(
             run="catalog.services.maintenance.iceberg_actions.compact",
             takes_spark=True,
-            help="rewrites small files, and files with many deleted rows (`rewrite_data_files`)",
+            help="rewrites small files, and files with many deleted rows (`rewrite_data_files`), in the "
+            "same order or [sorted](#sorted-files)",
             settings="`target_bytes`; files below `small_ratio` of it, or above 1.8 times it, in "
             "partitions with at least `min_small_files` of them (at most 5 are required); files with "
-            "`deleted_ratio` deleted rows",
+            "`deleted_ratio` deleted rows; `strategy`, `sort_order`, `unsorted_ratio`",
             promises={
                 name: (("planned", figure), ("done", figure))
                 for name, figure in (

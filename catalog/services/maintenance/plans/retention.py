@@ -1,12 +1,12 @@
 """Why each version or snapshot of a table stays, under its policy, or that it expires."""
 
-import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.models import Table, TableFormat
 from catalog.policies import EffectivePolicy
+from catalog.services.engine import database_clock
 from catalog.services.maintenance import iceberg_statistics, lance_retention
 
 MAX_VERSIONS = 1000
@@ -43,7 +43,7 @@ def explain(table: Table, policy: EffectivePolicy, limit: int = MAX_VERSIONS) ->
         current.document,
         older_than=iceberg_statistics.expire_before_ms(policy),
         retain_last=policy["keep_versions"],
-        now=int(time.time() * 1000),
+        now=database_clock.cutoff_ms(0),
     )
     newest = list(reversed(snapshots.items()))[:limit]
     return [Retention("", id_, tuple(reasons)) for id_, reasons in newest]

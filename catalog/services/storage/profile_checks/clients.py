@@ -15,8 +15,9 @@ from catalog.services.storage.profile_checks.results import (
     CheckWarned,
 )
 from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
+from catalog.services.storage.profile_checks.token_clients import TokenClient
 from catalog.services.storage.profile_checks.trial import Trial
-from catalog.storage.configuration import Key
+from catalog.storage.configuration import Key, StoreKind
 from catalog.storage.object_locations import key_of
 
 Mint = Callable[[str, bool], Key]
@@ -28,15 +29,34 @@ NAMES = (
     *("A/written", "B/written", "A2/written", "written-beside", "A/read-only"),
 )
 """The objects that the checks of this module write, or try to."""
-_TOO_WIDE = (
+_NOT_ISSUED = {
+    StoreKind.S3: "Check the role, its trust policy and external ID, and the endpoint of the token service."
+    " The server's key needs sts:AssumeRole for the role.",
+    StoreKind.GCS: "Check the service account and its key, and that the server reaches sts.googleapis.com.",
+    StoreKind.ADLS: "Check the account key. If the server uses an identity of its environment, give it the role"
+    " 'Storage Blob Data Contributor', which includes user delegation keys.",
+}
+_S3_TOO_WIDE = (
     "Do not let clients use “sts” with this store: it does not limit credentials to the session policy, so each"
     " client can reach all that the role can. Use “signing” instead, or a role of a store that evaluates"
     " session policies."
 )
-_ROLE_TOO_NARROW = (
+_TOO_WIDE = {
+    StoreKind.S3: _S3_TOO_WIDE,
+    StoreKind.GCS: "Do not let clients use “sts” with this store: it does not limit tokens to their access boundary.",
+    StoreKind.ADLS: "Do not let clients use “sts” with this account: it does not limit signatures to their directory.",
+}
+_S3_TOO_NARROW = (
     "Grant the role s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload below the roots, and"
     " s3:ListBucket on the bucket. A bucket policy or a permissions boundary must not deny them."
 )
+_TOO_NARROW = {
+    StoreKind.S3: _S3_TOO_NARROW,
+    StoreKind.GCS: "Grant the service account 'Storage Object User' on the bucket, and switch on the bucket's uniform"
+    " bucket-level access: conditions apply only there.",
+    StoreKind.ADLS: "Switch on the hierarchical namespace of the account: Azure limits signatures to a directory only"
+    " there.",
+}
 
 
 def prepare(trial: Trial, mint: Mint) -> str:
@@ -46,33 +66,33 @@ def prepare(trial: Trial, mint: Mint) -> str:
         try:
             key = mint(trial.path("A"), write)
         except CatalogError as error:
-            raise CheckFailed(
-                error.message,
-                "Check the role, its trust policy and external ID, and the endpoint of the token service."
-                " The server's key needs sts:AssumeRole for the role.",
-            ) from error
+            raise CheckFailed(error.message, _NOT_ISSUED[trial.configuration.kind]) from error
         except OSError as error:
             raise CheckFailed(
                 str(error.strerror or error), "Check the endpoint of the token service."
             ) from error
-        trial.clients[access] = S3Client(
-            trial.configuration,
-            trial.bucket,
-            key,
-            path_style=trial.configuration.path_style != trial.is_other_style,
-        )
+        if trial.is_s3:
+            trial.clients[access] = S3Client(
+                trial.configuration,
+                trial.bucket,
+                key,
+                path_style=trial.configuration.path_style != trial.is_other_style,
+            )
+        else:
+            trial.clients[access] = TokenClient(trial.configuration, trial.root, key)
     return "two credentials, to write and to read"
 
 
 def check_own(trial: Trial) -> str:
     client = _client(trial, "write")
     _require_allowed(
+        trial,
         {
             "read an object of its table": _get(client, trial, _OWN),
             "write an object of its table": _put(client, trial, "A/written"),
             "list its table": _list(client, trial.object_key("A") + "/"),
             "delete an object of its table": _delete(client, trial, "A/written"),
-        }
+        },
     )
     return "read, write, list, delete"
 
@@ -80,11 +100,12 @@ def check_own(trial: Trial) -> str:
 def check_sibling(trial: Trial) -> str:
     client = _client(trial, "write")
     _require_refused(
+        trial,
         {
             "read another table": _get(client, trial, _SIBLING),
             "write to another table": _put(client, trial, "B/written"),
             "delete from another table": _delete(client, trial, _SIBLING),
-        }
+        },
     )
     return "refused"
 
@@ -92,10 +113,11 @@ def check_sibling(trial: Trial) -> str:
 def check_twin(trial: Trial) -> str:
     client = _client(trial, "write")
     _require_refused(
+        trial,
         {
             "read table 'A2' with credentials for 'A'": _get(client, trial, _TWIN),
             "write to table 'A2' with credentials for 'A'": _put(client, trial, "A2/written"),
-        }
+        },
     )
     return "refused"
 
@@ -103,12 +125,13 @@ def check_twin(trial: Trial) -> str:
 def check_foreign_list(trial: Trial) -> str:
     client = _client(trial, "write")
     _require_refused(
+        trial,
         {
             "list another table": _list(client, trial.object_key("B") + "/"),
             "list names that begin as its table's": _list(client, trial.object_key("A")),
             "list the root": _list(client, key_of(trial.root)),
             "list the bucket": _list(client, ""),
-        }
+        },
     )
     return "refused"
 
@@ -116,11 +139,12 @@ def check_foreign_list(trial: Trial) -> str:
 def check_parent(trial: Trial) -> str:
     client = _client(trial, "write")
     _require_refused(
+        trial,
         {
             "read an object beside its table": _get(client, trial, _PARENT),
             "write an object beside its table": _put(client, trial, "written-beside"),
             "list the directory of its table": _list(client, key_of(trial.directory) + "/"),
-        }
+        },
     )
     return "refused"
 
@@ -128,16 +152,18 @@ def check_parent(trial: Trial) -> str:
 def check_read_only(trial: Trial) -> str:
     client = _client(trial, "read")
     _require_allowed(
+        trial,
         {
             "read an object of its table": _get(client, trial, _OWN),
             "list its table": _list(client, trial.object_key("A") + "/"),
-        }
+        },
     )
     _require_refused(
+        trial,
         {
             "write with read-only credentials": _put(client, trial, "A/read-only"),
             "delete with read-only credentials": _delete(client, trial, _OWN),
-        }
+        },
     )
     return "reads, and is refused to write and to delete"
 
@@ -175,10 +201,6 @@ def skip_own_credentials(_trial: Trial) -> str:
     raise CheckSkipped("Clients have credentials of their own; the catalog gives them none")
 
 
-def skip_other_kinds(_trial: Trial) -> str:
-    raise CheckSkipped("The test can check the credentials of clients only for S3")
-
-
 def _write(trial: Trial, *names: str) -> None:
     for name in names:
         try:
@@ -187,17 +209,20 @@ def _write(trial: Trial, *names: str) -> None:
             raise CheckSkipped(f"The server cannot write: {error.strerror or error}") from error
 
 
-def _client(trial: Trial, access: str) -> S3Client:
+def _client(trial: Trial, access: str) -> S3Client | TokenClient:
     if access not in trial.clients:
         raise CheckSkipped("There are no credentials to check")
     return trial.clients[access]
 
 
-def _require_allowed(attempts: Mapping[str, Callable[[], Answer]]) -> None:
+def _require_allowed(trial: Trial, attempts: Mapping[str, Callable[[], Answer]]) -> None:
     for action, request in attempts.items():
         answer = _send(request)
         if answer.is_refusal:
-            raise CheckFailed(f"A client cannot {action} ({answer.summary})", _ROLE_TOO_NARROW)
+            raise CheckFailed(
+                f"A client cannot {action} ({answer.summary})",
+                _TOO_NARROW[trial.configuration.kind],
+            )
         if not answer.is_success:
             raise CheckFailed(
                 f"The store fails when a client tries to {action} ({answer.summary})",
@@ -205,7 +230,7 @@ def _require_allowed(attempts: Mapping[str, Callable[[], Answer]]) -> None:
             )
 
 
-def _require_refused(attempts: Mapping[str, Callable[[], Answer]]) -> None:
+def _require_refused(trial: Trial, attempts: Mapping[str, Callable[[], Answer]]) -> None:
     allowed = []
     for action, request in attempts.items():
         answer = _send(request)
@@ -217,22 +242,22 @@ def _require_refused(attempts: Mapping[str, Callable[[], Answer]]) -> None:
                 "Look into the log of the store, and test again.",
             )
     if allowed:
-        raise CheckFailed(f"A client can {', '.join(allowed)}", _TOO_WIDE)
+        raise CheckFailed(f"A client can {', '.join(allowed)}", _TOO_WIDE[trial.configuration.kind])
 
 
-def _get(client: S3Client, trial: Trial, name: str) -> Callable[[], Answer]:
+def _get(client: S3Client | TokenClient, trial: Trial, name: str) -> Callable[[], Answer]:
     return lambda: client.send("GET", trial.object_key(name))
 
 
-def _put(client: S3Client, trial: Trial, name: str) -> Callable[[], Answer]:
+def _put(client: S3Client | TokenClient, trial: Trial, name: str) -> Callable[[], Answer]:
     return lambda: client.put(trial.object_key(name), b"client")
 
 
-def _delete(client: S3Client, trial: Trial, name: str) -> Callable[[], Answer]:
+def _delete(client: S3Client | TokenClient, trial: Trial, name: str) -> Callable[[], Answer]:
     return lambda: client.send("DELETE", trial.object_key(name))
 
 
-def _list(client: S3Client, prefix: str) -> Callable[[], Answer]:
+def _list(client: S3Client | TokenClient, prefix: str) -> Callable[[], Answer]:
     return lambda: client.list_keys(prefix)
 
 

@@ -3,8 +3,9 @@
 import time
 
 from catalog.services.storage.profile_checks import objects
-from catalog.services.storage.profile_checks.trial import TEST_PREFIX, Trial
+from catalog.services.storage.profile_checks.trial import Trial
 from catalog.storage.configuration import StoreConfiguration
+from catalog.storage.locations import TEST_PREFIX
 
 MIN_AGE_SECONDS = 24 * 3600
 """No test runs that long."""

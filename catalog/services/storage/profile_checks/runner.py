@@ -95,8 +95,6 @@ def _client_checks(
             return [Check("client_access", "Access of clients", clients.skip_own_credentials)]
         case ClientAccess.SIGNING:
             return [Check("client_access", "Signed requests", clients.check_signing, written)]
-    if configuration.kind != "s3":
-        return [Check("client_access", "Access of clients", clients.skip_other_kinds)]
     vended = (*written, "client_credentials")
     return [
         Check(

@@ -19,7 +19,7 @@ from catalog.storage.configuration import Key, StoreConfiguration
 from catalog.storage.object_clients import s3_address
 from catalog.storage.role_sessions import DEFAULT_REGION
 
-_TIMEOUT = urllib3.Timeout(connect=5, read=10)
+TIMEOUT = urllib3.Timeout(connect=5, read=10)
 _MAX_BYTES = 64 * 1024  # of an answer; more than any error
 _TEXT = "<{0}>([^<]{{1,2000}})</{0}>"
 
@@ -62,9 +62,14 @@ class Answer:
         return ", ".join(part for part in parts if part)
 
     def text(self, element: str) -> str:
-        """Text of the first XML element of this name; empty if there is none."""
+        """Text of the first XML element of this name; empty if there is none.
+
+        Control characters are spaces: no header and no column of the database may hold them.
+        """
         match = re.search(_TEXT.format(element), self.body.decode(errors="replace"))
-        return match[1].strip() if match else ""
+        if match is None:
+            return ""
+        return "".join(letter if letter.isprintable() else " " for letter in match[1]).strip()
 
 
 class S3Client:
@@ -93,7 +98,7 @@ class S3Client:
             if configuration.kms_key
             else {}
         )
-        self._pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=False)
+        self._pool = urllib3.PoolManager(timeout=TIMEOUT, retries=False)
 
     def send(
         self,

@@ -8,16 +8,13 @@ import logging
 from collections.abc import Iterator
 from datetime import timedelta
 
-from celery import current_app
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
-from catalog import access
+from catalog import access, message_broker
 from catalog.access import Principal
 from catalog.errors import (
-    CatalogError,
     Conflict,
     ServiceUnavailable,
     StorageProfileNotFound,
@@ -172,16 +169,12 @@ def _create(actor: Principal, name: str, status: StorageTestStatus) -> tuple[Sto
 
 def _send(rows: list[StorageTest]) -> None:
     """Send tests to the workers. Without a broker nothing is lost: beat sends them again."""
-    try:
-        for row in rows:
-            current_app.send_task(
-                "tasks.maintenance.test_storage_profile",
-                args=[row.pk],
-                retry=False,
-                expires=_MESSAGE_SECONDS,
-            )
-    except OperationalError:
-        log.warning("The broker is unavailable; %d tests wait for beat's next round", len(rows))
+    message_broker.send(
+        "tasks.maintenance.test_storage_profile",
+        [[row.pk] for row in rows],
+        expires=_MESSAGE_SECONDS,
+        effect=f"{len(rows)} tests wait for beat's next round",
+    )
 
 
 def _run(row: StorageTest) -> Iterator[CheckResult]:
@@ -202,24 +195,23 @@ def _run(row: StorageTest) -> Iterator[CheckResult]:
 
 def _checks(row: StorageTest) -> Iterator[CheckResult]:
     # Its libraries take long to load, and only processes that test need them.
-    from catalog.services.storage import s3_sessions
+    from catalog.services.storage.client_sessions import token_services
     from catalog.services.storage.profile_checks import runner
 
-    try:
-        configuration = profiles.configuration(row.profile)
-    except CatalogError as error:
+    configuration = profiles.configuration(row.profile)
+    if configuration.key_error:
         yield CheckResult(
             key="profile",
             title="Profile readable",
             status=CheckStatus.FAILED,
             seconds=0.0,
-            cause=error.message,
-            remedy="Enter the secret of the profile again, or restore MONODON_SECRET_KEY.",
+            cause=f"The profile cannot be used: {configuration.key_error}",
+            remedy=profiles.REMEDY,
         )
         return
 
     def mint(location: str, write: bool) -> Key:
-        session = s3_sessions.assume_role(
+        session = token_services.open_session(
             configuration, [location], write=write, principal=row.requested_by
         )
         return session.key

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
+from catalog.services.storage.profile_checks.token_clients import TokenClient
 from catalog.storage.configuration import StoreConfiguration, StoreKind
+from catalog.storage.locations import TEST_PREFIX
 from catalog.storage.object_locations import bucket_of, key_of
 from catalog.storage.object_store import ObjectStore
 from catalog.storage.outages.availability import AlwaysTried
 from catalog.storage.stores import Store
-
-TEST_PREFIX = ".monodon-test-"
-"""Begins the name of the directory that holds all objects of a test."""
 
 
 @dataclass
@@ -34,8 +33,8 @@ class Trial:
     """Signed requests that reach the bucket. S3 only."""
     uploads: list[tuple[str, str]] = field(default_factory=list)
     """Key and id of each multipart upload, to be aborted at the end. S3 only."""
-    clients: dict[str, S3Client] = field(default_factory=dict)
-    """Requests signed with credentials of clients, by access: "write" and "read". S3 only."""
+    clients: dict[str, S3Client | TokenClient] = field(default_factory=dict)
+    """Requests with credentials of clients, by access: "write" and "read"."""
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
     @cached_property

@@ -1,12 +1,26 @@
 """Grants in the admin: visibility of pages, setting a grant, and the preview of a removal."""
 
+import re
+from datetime import timedelta
+
 import pytest
 from django.contrib import admin
+from django.utils import timezone
 
+from catalog import access
 from catalog.access import SYSTEM, On
-from catalog.models import AuditEvent, Grant, Namespace, Principal, PrincipalKind, Table
+from catalog.models import (
+    AuditEvent,
+    Grant,
+    Namespace,
+    Principal,
+    PrincipalKind,
+    PrincipalLevel,
+    Table,
+)
 from catalog.privileges import Privilege, closure
 from catalog.services.access import grants
+from catalog.services.engine import audit_records
 from catalog.services.iceberg import functions
 from catalog.services.iceberg.functions import Content
 from tests.access.iceberg_examples import DEFINITION
@@ -112,11 +126,32 @@ def test_a_removal_previews_the_lost_access(browser, row):
     assert 'value="etl"' in text(browser.get(form))
     with unchanged():
         warning = text(browser.post(form, {"principal": "etl", "privileges": []}))
-    assert "etl loses write; 1 namespaces and 1 tables are no longer visible" in warning
-    assert 'name="confirmed" value="1"' in warning
-    answer = browser.post(form, {"principal": "etl", "privileges": [], "confirmed": "1"})
+    assert "etl loses write, and sight of 1 namespace and 1 table" in warning
+    seen = re.search('name="confirmed" value="([^"]+)"', warning)[1]
+    # Another effect than the one of the page is not confirmed.
+    grant("etl", On.namespace(("prod",)), Privilege.MANAGE)
+    with unchanged():
+        warning = text(browser.post(form, {"principal": "etl", "confirmed": seen}))
+    assert "etl loses manage" in warning
+    seen = re.search('name="confirmed" value="([^"]+)"', warning)[1]
+    answer = browser.post(form, {"principal": "etl", "privileges": [], "confirmed": seen})
     assert answer.status_code == 302
     assert not Grant.objects.exists()
+
+
+def test_an_edited_grant_keeps_its_end(browser, row):
+    grant("etl", On.table(("prod", "t")), Privilege.READ)
+    end = timezone.now() + timedelta(days=2, hours=3)
+    Grant.objects.update(expires_at=end)
+    form = url(row, "grant")
+    assert 'name="days" value="3"' in text(browser.get(f"{form}?principal=etl"))
+    data = {"principal": "etl", "privileges": ["read", "maintain"], "days": "3"}
+    assert browser.post(form, data).status_code == 302
+    edited = Grant.objects.get()
+    assert edited.privileges == closure(Privilege.READ | Privilege.MAINTAIN)
+    assert edited.expires_at == end
+    assert browser.post(form, data | {"days": "5"}).status_code == 302
+    assert Grant.objects.get().expires_at > end + timedelta(days=2)
 
 
 def test_an_invalid_grant_is_reported_as_a_message(browser, sign_in, row):
@@ -172,3 +207,73 @@ def test_users_without_grants_see_no_rows(sign_in, model, warehouse):
         assert f"{noun}{row.pk}/" not in text_of_list
         absent = bob.get(f"{noun}987654321/change/")
         assert absent.status_code == page.status_code
+
+
+@pytest.fixture
+def team(row) -> Principal:
+    """A group with 23 members, of whom the first 20 by name may read everything anyway."""
+    group = Principal.objects.create(name="group:team", kind=PrincipalKind.GROUP)
+    members = Principal.objects.bulk_create(
+        Principal(
+            name=f"user:m{number:02}",
+            kind=PrincipalKind.USER,
+            level=PrincipalLevel.READ if number < 20 else PrincipalLevel.GRANTED,
+        )
+        for number in range(23)
+    )
+    group.members.set(members)
+    grant("group:team", On.table(("prod", "t")), Privilege.READ)
+    return group
+
+
+def test_a_loss_of_members_that_are_not_shown_has_to_be_confirmed(browser, row, team):
+    form = {"principal": "group:team", "privileges": []}
+    with unchanged():
+        page = text(browser.post(url(row, "grant"), form))
+    assert "user:m" not in page
+    assert (
+        "3 more members of the group, whose other grants were not examined, may lose read" in page
+    )
+    (digest,) = re.findall(r'name="confirmed" value="(\w+)"', page)
+    Principal.objects.create(name="user:n", kind=PrincipalKind.USER).groups.add(team)
+    with unchanged():
+        assert "4 more members" in text(
+            browser.post(url(row, "grant"), form | {"confirmed": digest})
+        )
+    Principal.objects.get(name="user:n").groups.clear()
+    assert browser.post(url(row, "grant"), form | {"confirmed": digest}).status_code == 302
+    assert not Grant.objects.filter(principal=team).exists()
+
+
+def test_a_preview_states_how_many_members_it_leaves_out(browser, row, team):
+    form = {"principal": "group:team", "privileges": ["read", "write"], "preview": ""}
+    with unchanged():
+        page = text(browser.post(url(row, "grant"), form))
+    assert "user:m19: read now, write afterwards" in page
+    assert "user:m20" not in page
+    assert "the first 20 members by name were examined" in page
+    assert "changes for 3 more members too" in page
+    del form["preview"]
+    assert browser.post(url(row, "grant"), form).status_code == 302  # nobody can lose anything
+
+
+def test_a_withdrawal_shows_until_when_credentials_are_valid(browser, row):
+    grant("etl", On.table(("prod", "t")), Privilege.READ)
+    until = timezone.now() + timedelta(minutes=50)
+    audit_records.record(
+        access.Principal("etl"),
+        "credentials.issue",
+        "prod.t",
+        table=row,
+        after={"client_access": "sts", "until": until.isoformat(timespec="seconds")},
+    )
+    sentence = f"keep access until {until:%Y-%m-%d %H:%M:%S} UTC"
+    form = {"principal": "etl", "privileges": []}
+    with unchanged():
+        page = text(browser.post(url(row, "grant"), form))
+    assert sentence in page
+    (digest,) = re.findall(r'name="confirmed" value="(\w+)"', page)
+    browser.post(url(row, "grant"), form | {"confirmed": digest})
+    assert sentence in text(browser.get(url(row)))
+    etl = Principal.objects.get(name="etl")
+    assert sentence in text(browser.get(f"/admin/catalog/principal/{etl.pk}/deactivate/"))

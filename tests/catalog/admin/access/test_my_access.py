@@ -1,13 +1,19 @@
 """The page "My access and keys": own keys, own privileges, and requests for access."""
 
+import contextlib
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from api.management.serializers.recovery import ApprovalSerializer
 from catalog import access
 from catalog.access import SYSTEM, On
 from catalog.errors import InvalidInput, PermissionDenied
@@ -15,7 +21,8 @@ from catalog.models import ApiKey, ApprovalRequest, AuditEvent, Grant, Table
 from catalog.privileges import Privilege, parse
 from catalog.services.access import grant_expiry, grants
 from catalog.services.governance import access_requests, approvals
-from tests.factories import make_table, unchanged
+from catalog.services.tables import approval_gate
+from tests.factories import make_namespace, make_root, make_table, unchanged
 
 URL = "/admin/my-access/"
 TABLE = On.table(("prod", "t"))
@@ -69,8 +76,8 @@ def test_a_key_is_narrow_by_default_and_shown_once(people):
     assert "Enter a namespace" in refused.content.decode()
     assert not ApiKey.objects.filter(name="report").exists()
     data = {"name": "report", "scope": "reader", "days": "90", "everywhere": "on"}
-    shown = bob.post(f"{URL}keys/add/", data).content.decode()
-    (key,) = re.findall(r"mnd_[\w-]{30,}", shown)
+    page = bob.post(f"{URL}keys/add/", data).content.decode()
+    (key,) = re.findall(r"mnd_[\w-]{30,}", page)
     row = ApiKey.objects.get(name="report")
     assert (row.principal.name, row.scopes, row.namespace) == ("user:bob", ["read"], None)
     assert timedelta(days=89) < row.expires_at - timezone.now() < timedelta(days=90)
@@ -140,13 +147,13 @@ def test_a_request_does_not_reveal_which_names_exist(people):
         bob.get(f"/admin/catalog/approvalrequest/{row.pk}/change/").content.decode()
         for row in (existing, missing)
     ]
-    shown = [
+    pages = [
         re.sub(r'value="[\w-]+"|nonce="[^"]+"', "", re.sub(r"\d+", "N", text)).replace(
             "missing", "t"
         )
         for text in texts
     ]
-    assert re.sub("<time.*?</time>", "", shown[0]) == re.sub("<time.*?</time>", "", shown[1])
+    assert re.sub("<time.*?</time>", "", pages[0]) == re.sub("<time.*?</time>", "", pages[1])
     assert "/admin/catalog/table/" not in re.sub(r'href="/admin/catalog/table/"', "", texts[0])
     with unchanged(), pytest.raises(Exception, match="missing"):
         approvals.approve(actor=principal("olga"), request=missing.pk)
@@ -181,12 +188,80 @@ def test_a_lasting_grant_does_not_get_an_end(people):
     assert Grant.objects.get(principal__name="user:bob").expires_at is None
 
 
+def test_an_approval_does_not_prolong_or_shorten_a_present_grant(people):
+    def hold(word: str, days: int) -> None:
+        end = timezone.now() + timedelta(days=days)
+        privileges = parse([word])
+        grants.set_grant(
+            actor=SYSTEM, on=TABLE, principal="user:bob", privileges=privileges, expires_at=end
+        )
+
+    hold("manage", 1)  # for a day, and never again
+    requested = ask(days=3650)
+    with unchanged(), pytest.raises(InvalidInput, match="would prolong all of it"):
+        approvals.approve(actor=principal("olga"), request=requested.pk)
+    hold("browse", 60)
+    with unchanged(), pytest.raises(InvalidInput, match="for more days"):
+        approvals.approve(actor=principal("olga"), request=requested.pk, days=30)
+    form = people["olga"].get(f"/admin/catalog/approvalrequest/{requested.pk}/approve/")
+    assert "is granted browse here, until" in form.content.decode()
+    approvals.approve(actor=principal("olga"), request=requested.pk, days=90)
+    grant = Grant.objects.get(principal__name="user:bob")
+    assert grant.privileges == parse(["browse", "read"])
+    assert grant.expires_at > timezone.now() + timedelta(days=89)
+
+
+def test_who_manages_only_the_table_decides(people):
+    Grant.objects.filter(principal__name="user:olga").delete()
+    grants.set_grant(actor=SYSTEM, on=TABLE, principal="user:olga", privileges=parse(["all"]))
+    row, of_other = ask(), ask(on=On.table(("prod", "other")))
+    assert list(approvals.waiting_for(principal("olga"))) == [row]
+    assert not approvals.visible(principal("olga")).filter(pk=of_other.pk).exists()
+    approvals.approve(actor=principal("olga"), request=row.pk)
+    assert held("bob") == Privilege.READ
+
+
+def test_the_api_does_not_reveal_which_namespaces_exist(people):
+    rows = [ask(on=On.table((name, "t"))) for name in ("prod", "none")]
+    assert [ApprovalSerializer.represent(row)["namespace"] for row in rows] == [["prod"], ["none"]]
+
+
 def test_requests_are_limited_and_not_repeated(people):
     assert ask().pk == ask().pk
     for number in range(access_requests.MAX_PENDING - 1):
         ask(on=On.table(("prod", f"t{number}")))
     with unchanged(), pytest.raises(InvalidInput, match="pending requests"):
         ask(on=On.namespace(("prod",)))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_requests_do_not_exceed_the_limit(monkeypatch):
+    make_root()
+    make_namespace("prod")
+    User.objects.create_user("eva")
+    monkeypatch.setattr(access_requests, "MAX_PENDING", 1)
+    save, both = approval_gate.save, threading.Barrier(2)
+
+    def save_together(*args: Any) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # for ever, if the other request waits for this one
+        return save(*args)
+
+    monkeypatch.setattr(approval_gate, "save", save_together)
+
+    def request(name: str) -> bool:
+        try:
+            ask("eva", On.table(("prod", name)))
+        except InvalidInput:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(request, ["t", "u"])) == [False, True]
+    assert ApprovalRequest.objects.count() == 1
+    assert AuditEvent.objects.filter(action="approval.request").count() == 1
 
 
 def test_names_are_suggested_to_those_who_may_use_them(people):
@@ -198,6 +273,22 @@ def test_names_are_suggested_to_those_who_may_use_them(people):
     assert objects == ["prod.other", "prod.t"]
     assert people["bob"].get(url.format("objects", "prod.")).json()["names"] == []
     assert people["bob"].get(url.format("nothing", "")).status_code == 404
+
+
+def test_a_name_that_looks_like_another_is_marked_where_a_person_decides(people):
+    name = "\u0430\u0440\u0435"  # Cyrillic letters that look like "ape"
+    User.objects.create_user(name)
+    request = ask(name)
+    url = f"/admin/catalog/approvalrequest/{request.pk}"
+    for page in (f"{url}/change/", f"{url}/approve/", "/admin/catalog/approvalrequest/"):
+        assert "Cyrillic letters" in people["olga"].get(page).content.decode(), page
+    answer = people["olga"].get(f"/admin/suggest/principals/?q={name}").json()
+    assert answer == {"names": [f"user:{name}"], "notes": {f"user:{name}": "Cyrillic letters"}}
+    grants.set_grant(actor=SYSTEM, on=TABLE, principal=f"user:{name}", privileges=Privilege.BROWSE)
+    table = f"/admin/catalog/table/{Table.objects.get(name='t').pk}"
+    assert "Cyrillic letters" in people["olga"].get(f"{table}/change/?tab=access").content.decode()
+    form = {"principal": f"user:{name}", "privileges": []}
+    assert "Cyrillic letters" in people["olga"].post(f"{table}/grant/", form).content.decode()
 
 
 def test_a_grant_by_role_shows_its_effect_before_it_is_saved(people):

@@ -205,7 +205,7 @@ def test_without_groups_the_flag_of_the_user_applies(client, issuer: Issuer, set
 
 def test_sign_on_with_the_name_of_another_user_is_refused(client, issuer: Issuer):
     User.objects.create_superuser("ada", password="x")
-    is_refused(client, go(client, issuer), "is another")
+    is_refused(client, go(client, issuer), "another principal has the name")
     assert Principal.objects.get().issuer == ""
 
 
@@ -297,7 +297,7 @@ def test_a_failing_issuer_is_reported(client, issuer: Issuer, status):
     is_refused(client, client.get(back), "was not completed")
     assert "/elsewhere" not in issuer.requests
     oidc.forget()
-    is_refused(client, client.get("/admin/sign-on/"), "cannot be had")
+    is_refused(client, client.get("/admin/sign-on/"), "are not available")
 
 
 def test_unsafe_endpoints_are_refused(client, issuer: Issuer):

@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from django.test import Client
 
 from catalog.access import SYSTEM, On
+from catalog.admin.pages import Panel
 from catalog.models import AuditEvent, Facts, LabelAssignment, MaterializedView, Table, TableState
 from catalog.privileges import Privilege
 from catalog.services.access import grants
@@ -199,14 +201,21 @@ def test_the_first_page_is_empty_without_privileges(sign_in):
     assert "additions" not in context
 
 
+def materialized_views(client: Client, row: Table) -> Panel:
+    """The list of materialized views beside the lineage of a table."""
+    context = client.get(f"{LIST}{row.pk}/change/?tab=lineage").context
+    (panel,) = (panel for panel in context["panels"] if panel.title == "Materialized views")
+    return panel
+
+
 def test_lineage_shows_only_views_and_sources_that_may_be_browsed(browser, sign_in):
     source, view, hidden = (make_table("prod", "s"), make_table("prod", "v"), make_table("x", "w"))
     for row in (view, hidden):
         MaterializedView.objects.create(table=row, source=source, definition={})
 
     def lineage(client, row):
-        panel = client.get(f"{LIST}{row.pk}/change/?tab=lineage").context["panels"][0]
-        return [(line[0], re.sub("<[^>]*>", "", line[1])) for line in panel.rows]
+        rows = materialized_views(client, row).rows
+        return [(line[0], re.sub("<[^>]*>", "", line[1])) for line in rows]
 
     assert lineage(browser, source) == [("is read by", "prod.v"), ("is read by", "x.w")]
     assert lineage(browser, view) == [("is a view of", "prod.s")]
@@ -232,7 +241,7 @@ def test_a_view_and_its_source_link_to_each_other_and_to_the_query(browser):
     )
     page = f"/admin/catalog/materializedview/{query.pk}/change/"
     for row in (source, view):
-        (line,) = browser.get(f"{LIST}{row.pk}/change/?tab=lineage").context["panels"][0].rows
+        (line,) = materialized_views(browser, row).rows
         assert line[2] == "1"
         assert "2 versions" in line[3]
         assert f'href="{page}"' in line[4]
@@ -242,5 +251,5 @@ def test_a_view_and_its_source_link_to_each_other_and_to_the_query(browser):
     assert f'href="{page}"' in contents[view]
     assert page not in contents[source]
     commit([DropTable(table=source.identifier)], actor=SYSTEM)
-    (line,) = browser.get(f"{LIST}{view.pk}/change/?tab=lineage").context["panels"][0].rows
+    (line,) = materialized_views(browser, view).rows
     assert "dropped" in line[1]

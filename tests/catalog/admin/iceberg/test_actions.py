@@ -12,7 +12,7 @@ from tests.factories import make_iceberg_table, make_namespace, make_table, unch
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("celery.current_app.send_task", lambda *a, **k: None)
 
 
 def table(*identifier: str) -> Table:

@@ -29,6 +29,7 @@ NEWEST = LARGEST - 100_000 + 3
 TABS = {
     "schema": 7,
     "snapshots": 4,
+    "preview": 7,
     "files": 6,
     "refs": 4,
     "layout": 4,

@@ -26,7 +26,7 @@ IDS = pa.schema([("id", pa.int64())])
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch):
-    monkeypatch.setattr("catalog.services.engine.jobs.current_app.send_task", lambda *a, **k: None)
+    monkeypatch.setattr("celery.current_app.send_task", lambda *a, **k: None)
 
 
 def ids(*numbers: int) -> pa.Table:
@@ -195,5 +195,7 @@ def test_the_source_is_named_only_if_it_may_be_browsed(browser, view, sign_in):
             assert "ws.v" in content
             assert ("secret" in content) is is_visible, page
             assert ("a table that is not visible to you" in content) is (not is_visible), page
+        # The query, too, names the source: as it was when the view was created.
+        assert ("ws.t" in text(client.get(url(view)))) is is_visible
         results = text(client.get(f"{LIST}?q=secret"))
         assert (f'href="{url(view)}' in results) is is_visible

@@ -345,7 +345,7 @@ def test_a_table_without_tags_and_branches(browser, row):
 
 def test_the_first_rows_are_shown(browser, row):
     preview = browser.get(url(row, "preview")).context["panels"][0]
-    assert preview.columns == ["id", "name"]
+    assert [words(name) for name in preview.columns] == ["id", "name"]
     assert rows(browser, url(row, "preview")) == [["1", "a"], ["2", "b"], ["3", "c"]]
 
 
@@ -377,7 +377,10 @@ def test_rows_are_filtered(browser, row):
 def test_columns_may_be_selected(browser, row):
     assert rows(browser, url(row, "preview", column="name")) == [["a"], ["b"], ["c"]]
     address = url(row, "preview") + "&column=name&column=id"
-    assert browser.get(address).context["panels"][0].columns == ["id", "name"]
+    assert [words(name) for name in browser.get(address).context["panels"][0].columns] == [
+        "id",
+        "name",
+    ]
     assert "Column &#x27;nope&#x27; does not exist" in (
         browser.get(url(row, "preview", column="nope")).content.decode()
     )
@@ -417,7 +420,9 @@ def test_values_are_shortened(browser, warehouse, db):
     row = make_lance_table(("prod", "events"), data)
     page = browser.get(url(row, "preview"))
     preview = page.context["panels"][0]
-    values = dict(zip(preview.columns, rows(browser, url(row, "preview"))[0], strict=True))
+    values = dict(
+        zip(map(words, preview.columns), rows(browser, url(row, "preview"))[0], strict=True)
+    )
     text, numbers, when = values.pop("text"), values.pop("long"), values.pop("when")
     assert values == {
         "v": "[3, 4, 0, 0, …] 6 values, norm 5",
@@ -489,7 +494,7 @@ def test_an_invalid_filter_is_a_message(browser, row, predicate):
 def test_a_filter_that_matches_nothing_is_stopped(browser, row, monkeypatch):
     for _ in range(4):
         insert(row)
-    monkeypatch.setattr(lance_preview, "_SECONDS", 0.0)
+    monkeypatch.setattr(lance_preview, "SECONDS", 0.0)
     monkeypatch.setattr(lance_preview, "_AT_ONCE", 6)
     assert lead(browser, url(row, "preview", filter="id=99")).endswith(
         "Stopped after 0 seconds and 6 scanned rows: there may be more."
@@ -499,7 +504,7 @@ def test_a_filter_that_matches_nothing_is_stopped(browser, row, monkeypatch):
 
 def test_a_scan_that_hangs_does_not_block_the_page(browser, row, monkeypatch):
     going_on = threading.Event()
-    monkeypatch.setattr(lance_preview, "_SECONDS", -0.9)
+    monkeypatch.setattr(lance_preview, "SECONDS", -0.9)
     monkeypatch.setattr(lance_preview._PreviewScan, "run", lambda self: going_on.wait(60))
     try:
         leads = [lead(browser, url(row, "preview")) for _ in range(3)]
@@ -510,7 +515,7 @@ def test_a_scan_that_hangs_does_not_block_the_page(browser, row, monkeypatch):
 
 
 def test_the_size_of_rows_that_are_read_is_limited(browser, warehouse, db, monkeypatch):
-    monkeypatch.setattr(lance_preview, "_MOST_BYTES", 1024**2)
+    monkeypatch.setattr(lance_preview, "MOST_BYTES", 1024**2)
     values = [os.urandom(300_000) for _ in range(50)]
     row = make_lance_table(("prod", "events"), pa.table({"b": values}))
     assert 4 <= len(rows(browser, url(row, "preview", rows=50))) <= 5

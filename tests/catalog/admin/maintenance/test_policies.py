@@ -226,4 +226,4 @@ def test_the_number_of_queries_does_not_depend_on_the_depth(browser):
     flat, deep = make_table("prod", "t"), make_table("a", "b", "c", "d", "t")
     for path in (("prod",), ("a", "b"), ("a", "b", "c")):
         policies.set_namespace_policy(actor=SYSTEM, namespace=path, values={"cleanup": "on"})
-    assert cost(flat) == cost(deep) == [7, 9, 8, 6]
+    assert cost(flat) == cost(deep) == [9, 9, 10, 6]

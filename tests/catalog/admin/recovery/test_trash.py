@@ -77,7 +77,7 @@ def test_a_namespace_is_undropped(browser):
     make_table("a", "b", "t")
     commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=SYSTEM)
     item = undrop.last_dropped(actor=SYSTEM, name=("a",), is_namespace=True)
-    assert "1 namespaces, 1 tables and views" in browser.get(url(item)).content.decode()
+    assert "1 namespace, 1 table or view" in browser.get(url(item)).content.decode()
     browser.post(url(item, "undrop"), {"name": "a"})
     assert Table.objects.present().count() == 1
 
@@ -108,6 +108,18 @@ def test_items_that_left_the_trash_get_404(browser):
             assert browser.post(url(item, action)).status_code == 404
 
 
+def test_a_second_click_does_not_undo_a_protection(browser):
+    row = make_table("ws", "t")
+    assert 'name="change" value="protect"' in browser.get(url(row, "protect")).content.decode()
+    for _ in range(2):
+        assert browser.post(url(row, "protect"), {"change": "protect"}).status_code == 302
+    row.refresh_from_db()
+    assert row.is_protected
+    browser.post(url(row, "protect"), {"change": "remove"})
+    row.refresh_from_db()
+    assert not row.is_protected
+
+
 def test_a_table_is_protected(browser):
     row = make_table("ws", "t")
     assert url(row, "protect") in browser.get(url(row)).content.decode()
@@ -118,7 +130,7 @@ def test_a_table_is_protected(browser):
         answer = browser.post(url(row, "drop"))
     assert messages_of(answer) == [
         "Table 'ws.t' is now protected",
-        "Table 'ws.t' is protected. Who may manage it has to take the protection off first.",
+        "Table 'ws.t' is protected. Remove the protection first, which requires the privilege manage.",
     ]
     browser.post(url(row, "protect"))
     browser.post(url(row, "drop"))

@@ -47,12 +47,12 @@ def links(url: str, text: str) -> set[str]:
 def shape(url: str) -> tuple[str, ...]:
     """A URL without the numbers of rows and the values of filters: the kind of a page."""
     parts = urlsplit(url)
-    kept = [
+    parameters = [
         f"{key}={value}" if key in {"tab", "section"} else key
         for key, value in parse_qsl(parts.query, keep_blank_values=True)
     ]
     path = re.sub(r"/(?:\d+|[0-9a-f]{8}-[0-9a-f-]{27})/", "/ROW/", parts.path)
-    return (path, *sorted(kept))
+    return (path, *sorted(parameters))
 
 
 def client_of(role: str) -> Client:
@@ -81,16 +81,16 @@ def test_no_link_of_a_page_leads_to_an_error(role):
         url, source = queue.popleft()
         answer = client.get(url)
         content = b"".join(answer.streaming_content) if answer.streaming else answer.content
-        found = set()
+        targets = set()
         if answer.status_code in {301, 302}:
-            found = {urljoin(url, answer["location"])}
+            targets = {urljoin(url, answer["location"])}
             if "/login/" in answer["location"]:
                 broken.append((url, source, "log-in"))
         elif answer.status_code >= 400:
             broken.append((url, source, answer.status_code))
         elif answer["content-type"].startswith("text/html"):
-            found = links(url, content.decode())
-        for link in sorted(found):
+            targets = links(url, content.decode())
+        for link in sorted(targets):
             if not link.startswith(_LEAVES) and link not in urls and shapes[shape(link)] < _ROWS:
                 shapes[shape(link)] += 1
                 urls.add(link)

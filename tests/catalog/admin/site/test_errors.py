@@ -18,7 +18,12 @@ def test_a_refused_page_names_the_owner_and_leads_to_a_request(sign_in):
     assert answer.status_code == 403
     assert "You may not open this page" in text
     assert "<b>user:olga</b>" in text
-    assert 'href="/admin/my-access/request/?on=prod.t"' in text
+    assert 'href="/admin/my-access/request/?on=prod.t&amp;kind=table"' in text
+    refused = client.get(f"/admin/catalog/namespace/{row.namespace_id}/drop/").content.decode()
+    link = "/admin/my-access/request/?on=prod&amp;kind=namespace"
+    assert f'href="{link}"' in refused
+    form = client.get(link.replace("&amp;", "&")).content.decode()
+    assert 'value="namespace" selected' in form
     assert f'href="/admin/catalog/table/{row.pk}/change/"' in text
 
 

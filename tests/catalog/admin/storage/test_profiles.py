@@ -396,3 +396,12 @@ def test_only_administrators_bind_namespaces(sign_in, lake):
     assert "local warehouse" in client.get(url + "change/").content.decode()
     assert client.post(url + "storage/", {"profile": "lake"}).status_code == 403
     assert Namespace.objects.get(pk=row.pk).storage_profile is None
+
+
+def test_an_unreadable_key_is_shown(browser, lake):
+    assert "unreadable key" not in browser.get(LIST).content.decode()
+    StorageProfile.objects.update(secret=b"encrypted with another key")
+    assert "unreadable key" in browser.get(LIST).content.decode()
+    page = browser.get(f"{LIST}{lake.pk}/change/").content.decode()
+    assert "Enter the key of the profile again" in page
+    assert "stored, encrypted" not in page

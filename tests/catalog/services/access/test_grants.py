@@ -57,7 +57,7 @@ def group(name: str, *members: Principal) -> Principal:
 
 
 def grant(name: str, on: On, privileges: Privilege, actor: access.Principal = SYSTEM) -> Privilege:
-    return grants.set_grant(actor=actor, on=on, principal=name, privileges=privileges)
+    return grants.set_grant(actor=actor, on=on, principal=name, privileges=privileges).privileges
 
 
 def principal_named(name: str) -> access.Principal:

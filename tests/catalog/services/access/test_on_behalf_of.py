@@ -101,7 +101,7 @@ def test_a_view_without_owner_is_refreshed_with_the_requesters_rights(view):
     )
     Table.objects.filter(name="v").update(owner="")
     ann = access.named("user:ann")
-    with unchanged(), pytest.raises(InvalidTableState, match="may not be read"):
+    with unchanged(), pytest.raises(InvalidTableState, match="may not read it"):
         refreshes.start_refresh(actor=ann, table=VIEW, refresh=refreshes.Refresh())
     root = access.named("root")
     refreshes.start_refresh(actor=root, table=VIEW, refresh=refreshes.Refresh())

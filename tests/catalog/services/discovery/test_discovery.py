@@ -156,6 +156,8 @@ EDITS: dict[str, Entry] = {
     "a control character": Entry(LANCE, ("new", "t\n"), "a"),
     "a route": Entry(LANCE, ("new", "t/version"), "a"),
     "no namespace": Entry(LANCE, ("t",), "a"),
+    "a missing directory": Entry(LANCE, ("new", "deep", "t"), "nothing"),
+    "a directory without versions": Entry(LANCE, ("new", "t"), "lake/a/data"),
 }
 
 

@@ -297,11 +297,11 @@ def test_a_stored_name_is_spelled_as_the_request_does():
         (TableNotFound(("a b", "t")), ("a+b", "t")),
     ):
         error.detail = "a detail"
-        refusal = engine._in_requested_spelling(error, Spelled())
+        refusal = Spelled().respelled(error)
         assert (type(refusal), refusal.identifier) == (type(error), identifier)
         assert refusal.detail == "a detail"
     for error in (NamespaceNotFound(("a+b",)), NamespaceNotFound(("c",)), InvalidInput("no")):
-        assert engine._in_requested_spelling(error, Spelled()) is error
+        assert Spelled().respelled(error) is error
 
 
 def test_an_unknown_outcome_names_the_transaction():

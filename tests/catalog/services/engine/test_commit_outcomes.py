@@ -61,7 +61,10 @@ def create_version(number: int = 1) -> version_operations.CreateVersion:
 
 
 def create_namespace() -> namespace_operations.CreateNamespace:
-    return namespace_operations.CreateNamespace(namespace=("new",))
+    """An operation that is committed with locks."""
+    return namespace_operations.CreateNamespace(
+        namespace=("new",), mode=namespace_operations.CreateMode.EXIST_OK
+    )
 
 
 # --- one statement ----------------------------------------------------------------------------

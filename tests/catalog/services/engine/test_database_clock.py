@@ -1,4 +1,4 @@
-"""Leases under workers whose own clocks are wrong by more than a lease lasts."""
+"""Leases of jobs, with a worker whose clock is wrong by more than the duration of a lease."""
 
 from datetime import timedelta
 

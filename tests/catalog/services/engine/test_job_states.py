@@ -7,6 +7,7 @@ from celery import current_app
 from django.db.models import DateTimeField, Value
 from kombu.exceptions import OperationalError
 
+from catalog import message_broker
 from catalog.access import Principal, tokens
 from catalog.errors import PermissionDenied, Unauthenticated
 from catalog.models import (
@@ -23,7 +24,7 @@ from catalog.models import (
 )
 from catalog.models import Principal as Row
 from catalog.privileges import READ_ONLY, Privilege, closure
-from catalog.services.engine import jobs
+from catalog.services.engine import job_queue, jobs
 from tests.factories import make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -33,7 +34,8 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture(autouse=True)
 def _now(monkeypatch):
-    monkeypatch.setattr(jobs, "database_now", lambda: Value(NOW, DateTimeField()))
+    for module in (jobs, job_queue):
+        monkeypatch.setattr(module, "database_now", lambda: Value(NOW, DateTimeField()))
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +95,10 @@ def test_without_a_broker_jobs_remain_queued(monkeypatch, caplog):
         raise OperationalError
 
     monkeypatch.setattr(current_app, "send_task", fail)
-    jobs.send_jobs([Job(pk=1), Job(pk=2)])
+    try:
+        jobs.send_jobs([Job(pk=1), Job(pk=2)])
+    finally:
+        message_broker.resume()
     assert caplog.messages == ["The broker is unavailable; 2 jobs wait for beat's next round"]
 
 

@@ -1,14 +1,17 @@
 """The event stream contains every commit once and in order."""
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from django.db import connections, transaction
 
+from catalog import access, models
 from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, NamespaceNotFound
-from catalog.models import AuditEvent
+from catalog.models import AuditEvent, Grant, Namespace
+from catalog.privileges import Privilege
 from catalog.services.engine import audit_records
 from catalog.services.engine.commit import commit
 from catalog.services.events import feed as event_feed
@@ -149,6 +152,22 @@ def test_readers_without_grants_get_no_events():
     page = read(actor=nobody, after=start)
     assert (page.rows, page.is_last) == ([], True)
     assert page.position > start
+
+
+def test_former_names_in_hidden_namespaces_are_not_in_events():
+    make_root()
+    table = make_table("secret", "moved")
+    make_namespace("open")
+    names = [("secret", "moved"), ("open", "moved"), ("open", "last")]
+    for old, new in pairwise(names):
+        commit([table_operations.RenameTable(table=old, new=new)], actor=SYSTEM)
+    row = models.Principal.objects.create(name="user:bob", kind="user")
+    where = Namespace.objects.get(name="open")
+    Grant.objects.create(principal=row, namespace=where, mask=Privilege.BROWSE)
+    page = read(actor=access.of_row(row), after=event_feed.BEGINNING)
+    subjects = {event["subject"] for event in map(event_feed.as_cloud_event, page.rows)}
+    assert subjects == {"open.moved", "open.last"}
+    assert all(event.table_uuid == table.uuid for event in page.rows)
 
 
 def test_readers_continue_after_a_restore_into_another_server():

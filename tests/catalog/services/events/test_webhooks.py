@@ -193,6 +193,11 @@ def test_a_dropped_namespace_stops_only_its_own_webhook(receiver):
     add_event("a")
     assert deliver() == 1
     assert delivery().webhook.name == "zz"
+    # Events of another namespace of the name are not sent, either.
+    make_namespace("ws")
+    add_event("ws.t")
+    deliver()
+    assert not WebhookDelivery.objects.filter(webhook__name="inside").exists()
 
 
 def test_inactive_webhooks_wait(receiver):

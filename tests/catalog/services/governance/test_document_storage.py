@@ -137,3 +137,11 @@ def test_a_refused_change_of_a_profile_leaves_everything_as_it_was():
     text = FILE.replace("s3://lake/tables", "s3://other").replace("lake}", "lake, owner: x}")
     with unchanged(), pytest.raises(CatalogError, match="is in use"):
         apply(text)
+
+
+def test_a_document_replaces_an_unreadable_key():
+    apply()
+    StorageProfile.objects.update(secret=b"encrypted with another key")
+    assert len(apply()) == 1
+    assert profiles.unreadable() == []
+    assert apply() == []

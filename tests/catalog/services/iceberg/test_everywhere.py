@@ -33,7 +33,8 @@ from catalog.services.iceberg.metadata_files import MetadataFile
 from catalog.services.iceberg.metadata_operations import CommitMetadata
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.maintenance import iceberg_cleanup, iceberg_statistics, job_runner, policies
-from catalog.services.storage.table_files import Belonging, TableFiles
+from catalog.services.storage.file_owners import Belonging
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_namespace, unchanged
@@ -139,7 +140,7 @@ def test_a_refused_commit_leaves_nothing_after_the_sweep(everywhere: Storage):
     created = make_iceberg_table(*T)
     current = set_properties(T, a="1")
     before = files(everywhere.root)
-    stale = metadata_files.draft(created.document, created.sequence + 1)
+    stale = metadata_files.draft(TableFiles(created), created.document, created.sequence + 1)
     operation = CommitMetadata(table=T, base=created.metadata_location, file=stale)
     with pytest.raises(CommitConflict):
         commit_staged(stale, operation)
@@ -168,7 +169,10 @@ def test_a_failed_requirement_writes_nothing(everywhere: Storage):
 def test_the_sweep_removes_the_files_of_killed_commits(everywhere: Storage):
     created = make_iceberg_table(*T)
     before = files(everywhere.root)
-    drafts = [metadata_files.draft(created.document, number) for number in range(1, 4)]
+    drafts = [
+        metadata_files.draft(TableFiles(created), created.document, number)
+        for number in range(1, 4)
+    ]
     for file in drafts:
         leave(file)
     StagedFile.objects.create(path=f"{created.location}/metadata/never-written.json")
@@ -182,7 +186,7 @@ def test_the_sweep_removes_the_files_of_killed_commits(everywhere: Storage):
 
 def test_the_sweep_spares_files_that_were_registered_since(everywhere: Storage):
     created = make_iceberg_table(*T)
-    file = metadata_files.draft(created.document, 1)
+    file = metadata_files.draft(TableFiles(created), created.document, 1)
     leave(file)
     TableVersion.objects.create(table_id=created.pk, version=7, manifest_path=file.location)
     assert sweep_all() == 0

@@ -18,8 +18,10 @@ from catalog.services.engine.operation import Operation
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.changes import TableChange
-from catalog.services.iceberg.metadata_files import MetadataFile
+from catalog.services.iceberg.metadata_files import Document, MetadataFile
 from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateFromMetadata
+from catalog.services.storage.file_owners import FutureTable
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import local_files
 from tasks import maintenance as tasks
 from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
@@ -33,7 +35,12 @@ def draft(number: int = 1) -> tuple[str, MetadataFile]:
     """The next metadata file of a new table, and the location of the current file."""
     loaded = make_iceberg_table(*T)
     document = loaded.document | {"properties": {"number": str(number)}}
-    return loaded.metadata_location, metadata_files.draft(document, loaded.sequence + number)
+    return loaded.metadata_location, draft_of(document, loaded.sequence + number)
+
+
+def draft_of(document: Document, sequence: int) -> MetadataFile:
+    location = document["location"].removeprefix("file://")
+    return metadata_files.draft(TableFiles(FutureTable(T, location)), document, sequence)
 
 
 def age(minutes: float = 16) -> None:
@@ -92,7 +99,7 @@ def test_the_record_of_a_file_that_was_never_written_is_removed(warehouse):
 def test_the_record_of_a_file_that_cannot_be_removed_is_kept(warehouse, monkeypatch):
     _, file = draft()
     leave(file)
-    other = metadata_files.draft(file.document, 7)
+    other = draft_of(file.document, 7)
     leave(other)
     age()
     real = local_files.remove_file_in_place
@@ -143,7 +150,7 @@ def test_a_commit_that_the_sweep_considered_dead_fails(warehouse, swept):
 def test_a_creation_that_the_sweep_considered_dead_fails(warehouse, swept):
     make_namespace("ns")
     document = {"location": f"file://{warehouse}/new", "properties": {}}
-    file = metadata_files.draft(document, 0)
+    file = draft_of(document, 0)
     create = CreateFromMetadata(table=T, file=file, location=f"{warehouse}/new")
     with unchanged(), pytest.raises(CommitConflict, match="The commit took too long"):
         commit_late(create, file, swept)
@@ -202,7 +209,7 @@ def test_a_failure_after_the_commit_keeps_the_current_file(warehouse):
 
 def test_if_one_of_two_files_cannot_be_written_neither_remains(warehouse, monkeypatch):
     _, file = draft()
-    other = metadata_files.draft(file.document, 7)
+    other = draft_of(file.document, 7)
     before, real = files(warehouse), local_files.write_new_file
 
     def write(path: str, content: bytes) -> None:
@@ -273,7 +280,7 @@ def test_concurrent_sweeps_remove_each_file_once(warehouse):
     make_root()
     _, file = draft()
     for number in range(40):
-        leave(metadata_files.draft(file.document, number + 10))
+        leave(draft_of(file.document, number + 10))
     age()
     barrier, swept = threading.Barrier(2), []
 

@@ -21,6 +21,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.maintenance import job_runner
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import object_clients
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_root, unchanged
@@ -147,7 +148,7 @@ def test_a_write_that_fails_changes_nothing(
 def test_a_late_write_is_swept(root: str, s3: S3Store, monkeypatch):
     """A put that was given up may still arrive at the store, also after a first removal."""
     created = make_iceberg_table(*T)
-    file = metadata_files.draft(created.document, 1)
+    file = metadata_files.draft(TableFiles(created), created.document, 1)
 
     def fail() -> None:
         with metadata_files.staged([file]):

@@ -1,12 +1,11 @@
 """Reading many files ahead of their use."""
 
-import threading
-
 import pytest
 
 from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import parallel_reads
 from catalog.storage import stores
+from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import StorageUnavailable
 from tests.stores.fixtures import Storage
 
@@ -43,7 +42,7 @@ def test_a_large_file_is_read_when_its_turn_comes(storage: Storage, monkeypatch)
     assert isinstance(contents[13], TooLarge)
 
 
-def test_an_abandoned_read_leaves_no_thread_waiting(storage: Storage):
+def test_reading_may_be_abandoned(storage: Storage):
     paths = write(storage, 30)
     contents = parallel_reads.contents(paths, 1000)
     assert next(contents) == b""
@@ -51,19 +50,60 @@ def test_an_abandoned_read_leaves_no_thread_waiting(storage: Storage):
     assert list(parallel_reads.contents(paths[:2], 1000)) == [b"", b"x"]
 
 
-def test_only_files_of_object_stores_are_read_by_other_threads(storage: Storage, monkeypatch):
-    paths = write(storage, 5)
-    store = stores.store_of(paths[0])
-    real, threads = type(store).read, set()
+def test_only_files_of_object_stores_are_read_ahead(storage: Storage, monkeypatch):
+    paths = write(storage, 40)
+    kind = type(stores.store_of(paths[0]))
+    read, read_ahead = kind.read, kind.read_ahead
+    read_paths: list[str] = []
+    fetched: list[str] = []
 
-    def read(self: stores.Store, path: str, limit: int) -> object:
-        threads.add(threading.current_thread())
-        return real(self, path, limit)
+    def counted_read(self: stores.Store, path: str, limit: int) -> object:
+        read_paths.append(path)
+        return read(self, path, limit)
 
-    monkeypatch.setattr(type(store), "read", read)
-    assert len(list(parallel_reads.contents(paths, 1000))) == 5
-    is_parallel = threading.current_thread() not in threads
-    assert is_parallel is (storage.kind == "s3")
+    def counted_read_ahead(self, batch, limit, sizes):
+        fetched.extend(batch)
+        return read_ahead(self, batch, limit, sizes)
+
+    monkeypatch.setattr(kind, "read", counted_read)
+    monkeypatch.setattr(kind, "read_ahead", counted_read_ahead)
+    contents = parallel_reads.contents(paths, 1000)
+    assert next(contents) == b""
+    if storage.kind == "s3":
+        assert fetched == paths[:24]  # the batch in use, and two ahead
+        assert read_paths == []
+    else:
+        assert read_paths == paths[:1]
+
+
+def test_each_file_is_read_with_the_key_of_its_own_profile(s3_profile, make_profile, monkeypatch):
+    """Two profiles in one bucket, and a file in it that is below the roots of neither."""
+    bucket = s3_profile.roots[0].rpartition("/")[0]
+    make_profile(
+        name="other",
+        roots=[f"{bucket}/other"],
+        endpoint="http://127.0.0.1:9",
+        key_id="k",
+        secret="secret",
+        identity="key",
+        region="us-east-1",
+        path_style=True,
+    )
+    batches = []
+
+    def read_ahead(self, batch, limit, sizes):
+        batches.append((self._client.profile, list(batch)))
+        return stores.Pending(lambda: [b"x"] * len(batch))
+
+    monkeypatch.setattr(ObjectStore, "read_ahead", read_ahead)
+    own, other, neither = (
+        [f"{bucket}/{root}/{number}" for number in range(2)] for root in ("root", "other", "rest")
+    )
+    results = list(parallel_reads.contents([*own, *other, *neither, *own], 10))
+    assert batches == [("lake", own), ("other", other), ("lake", own)]
+    assert [isinstance(result, StorageUnavailable) for result in results] == (
+        [False] * 4 + [True] * 2 + [False] * 2
+    )
 
 
 def test_paths_without_a_profile_are_errors(db):

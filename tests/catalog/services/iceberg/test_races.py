@@ -25,6 +25,8 @@ from catalog.errors import (
     TableNotFound,
 )
 from catalog.models import StagedFile, Table, TableVersion, Transaction, TransactionStatus
+from catalog.postgresql.outcomes import OutcomeLost
+from catalog.services.engine import commit as engine_commit
 from catalog.services.engine import commit_outcomes, commit_queue
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import metadata_files
@@ -519,9 +521,20 @@ def namespace() -> None:
     make_namespace("ns")
 
 
-@pytest.fixture
-def lost_commit_of_a_creation(namespace, lost_commit) -> bool:
-    return lost_commit
+@pytest.fixture(params=["stood", "did not stand"])
+def lost_commit_of_a_creation(request, namespace, monkeypatch) -> bool:
+    """Lose the answer to the single statement of a creation, which takes effect or not."""
+    stands, real = request.param == "stood", engine_commit.insert
+
+    def insert(*arguments: Any) -> None:
+        monkeypatch.setattr(engine_commit, "insert", real)
+        if stands:
+            real(*arguments)
+        connection.close()
+        raise OutcomeLost("the connection is lost")
+
+    monkeypatch.setattr(engine_commit, "insert", insert)
+    return stands
 
 
 def test_a_commit_whose_session_ended_before_it_is_repeated(warehouse, two_tables, monkeypatch):

@@ -22,7 +22,7 @@ from catalog.services.engine import table_cache
 from catalog.services.engine.commit import commit
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data as lance_data
-from catalog.services.lance import data_operations, ledger_namespace
+from catalog.services.lance import data_operations, ledger_namespace, open_versions
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.tables import table_operations
@@ -256,7 +256,7 @@ def opened(monkeypatch) -> list[int]:
         versions.append(version)
         return LanceDataset(location, version, **options)
 
-    monkeypatch.setattr(lance_commits, "LanceDataset", opening)
+    monkeypatch.setattr(open_versions, "LanceDataset", opening)
     return versions
 
 

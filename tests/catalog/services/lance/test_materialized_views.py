@@ -242,7 +242,10 @@ def _forbid() -> None:
     ("spoil", "message"),
     [
         (_drop, "The source of the view was dropped"),
-        (_forbid, "The source of the view is gone, or may not be read by who refreshes it"),
+        (
+            _forbid,
+            "The source of the view was dropped, or the principal of the refresh may not read it",
+        ),
     ],
 )
 def test_a_failed_refresh_does_not_reveal_the_sources_new_name(source, spoil, message):

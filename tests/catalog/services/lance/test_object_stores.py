@@ -5,6 +5,7 @@ Suites that behave the same in both run twice, by the fixture ``everywhere``.
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from catalog.errors import (
 )
 from catalog.models import FileReference, Job, JobStatus, Table, TableVersion
 from catalog.privileges import Privilege
-from catalog.services.engine import table_cache
+from catalog.services.engine import database_clock, table_cache
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
@@ -34,7 +35,7 @@ from catalog.services.lance.ledger import (
     versions,
 )
 from catalog.services.lance.refs import tags as lance_tags
-from catalog.services.maintenance import job_runner, lance_orphans
+from catalog.services.maintenance import job_runner
 from catalog.services.storage import profiles
 from catalog.services.tables import job_operations, table_operations
 from catalog.storage import lance_options, locations, object_store, stores
@@ -448,8 +449,8 @@ def test_orphans_are_as_old_as_the_store_says(lake, table, monkeypatch):
         lake.write(f"{table.location}/{name}", b"x" * 100)
     assert remove_orphans()["plan"]["orphans"] == 0  # they were written just now
     assert lake.files(table.location) == sorted([*before, *dead])
-    now = time.time()
-    monkeypatch.setattr(lance_orphans.time, "time", lambda: now + 10 * DAY)
+    cutoff = database_clock.cutoff
+    monkeypatch.setattr(database_clock, "cutoff", lambda age: cutoff(age) + timedelta(days=10))
     result = remove_orphans()
     assert result["plan"] == {"orphans": 2, "bytes": 200, "paths": dead}
     assert lake.files(table.location) == before

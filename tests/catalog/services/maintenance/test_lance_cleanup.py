@@ -347,6 +347,23 @@ def test_a_version_tagged_during_a_failed_attempt_is_restored(monkeypatch, kille
     assert rows(3) == [3]
 
 
+def test_a_worker_that_has_lost_the_job_removes_no_files(monkeypatch):
+    """It stalled after it had removed versions from the ledger; another worker has restored one."""
+    make_versions()
+    original = lance_cleanup.commit
+
+    def stall(operations: Any, **options: Any) -> Any:
+        result = original(operations, **options)
+        if isinstance(operations[0], cleanup_operations.RetireVersions):
+            Job.objects.update(attempts=9)
+        return result
+
+    monkeypatch.setattr(lance_cleanup, "commit", stall)
+    with pytest.raises(jobs.JobLost):
+        clean_up()
+    assert in_storage() == [1, 2, 3, 4, 5, 6]
+
+
 def test_versions_removed_without_the_catalog_leave_the_ledger():
     row = make_versions()
     open_lance(row.location).cleanup_old_versions(retain_versions=2)

@@ -320,6 +320,29 @@ def test_a_job_with_groups_that_failed_has_failed_in_part():
     assert ids() == list(range(4800))
 
 
+def test_a_result_lists_some_failed_groups_and_counts_the_others(monkeypatch):
+    make_groups()
+    monkeypatch.setattr(lance_compaction, "_LISTED_FAILURES", 1)
+    monkeypatch.setattr(lance_compaction, "_LISTED_FRAGMENTS", 1)
+    monkeypatch.setattr(lance_compaction, "_ERROR_LENGTH", 7)
+
+    def spark(
+        job: Job, script: str, request: Any, report: Any, *, on_part: Any, **_: Any
+    ) -> dict[str, Any]:
+        on_part({"number": 0, "rewrite": rewrite(request, 0)})
+        return {"failed": [{"number": number, "error": "OSError: disk"} for number in (1, 2, 3)]}
+
+    job = run(spark=spark, **FOUR)
+    assert job.error == "Failed in part: 1 of 4 groups were compacted, 3 failed: OSError"
+    assert job.result["failed_groups"] == [{"fragments": [2], "error": "OSError"}]
+    assert job.result["failed_groups_not_listed"] == 2
+    errors = job.events.filter(level="error").order_by("pk").values_list("message", "data")
+    assert list(errors) == [
+        ("a group failed on Spark: OSError", {"fragments": [2]}),
+        ("2 more groups failed on Spark", None),
+    ]
+
+
 def test_a_job_whose_groups_all_failed_is_retried():
     make_groups()
 
@@ -372,9 +395,17 @@ def test_the_plan_counts_the_files_that_lance_writes(tmp_path, sizes, deleted, f
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 @pytest.mark.usefixtures("everywhere")
+# test_the_worker_compacts_with_spark does the same with local files.
+@pytest.mark.parametrize(
+    "storage", [pytest.param("local", marks=pytest.mark.engines), "s3"], indirect=True
+)
+@pytest.mark.xdist_group("lance compaction on spark")  # both runs use one driver
 def test_the_script_runs_on_spark(settings):
     make_root()
     settings.SPARK_MASTER = "local[2,4]"
+    settings.MONODON_SPARK_CONF = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    }
     make_small()
     job = run(spark=spark.run, spark_above=0)
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
@@ -400,7 +431,7 @@ def checksum(table: pa.Table) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("rows", [200_000, 2_000_000])
+@pytest.mark.parametrize("rows", [200_000, pytest.param(2_000_000, marks=pytest.mark.engines)])
 def test_writers_and_indexes_are_not_disturbed(settings, rows):
     """200 fragments with both kinds of index, 5 % of the rows deleted, and concurrent writers."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9

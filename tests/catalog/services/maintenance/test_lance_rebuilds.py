@@ -47,6 +47,7 @@ from catalog.services.lance.indexes.indexes import IndexSummary, index_summaries
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.maintenance import job_runner, lance_rebuilds, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.maintenance.requests import arguments
 from tests.factories import files, make_administrator, make_lance_table, make_root
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -835,7 +836,7 @@ def test_a_rebuild_requires_only_maintain(privilege):
     with pytest.raises(PermissionDenied):
         start("i", actor=etl)
     with pytest.raises(PermissionDenied):
-        maintenance_scheduler.index_names(actor=etl, table=TABLE)
+        arguments.index_names(actor=etl, table=TABLE)
     assert state() == before
     assert not Job.objects.exists()
 

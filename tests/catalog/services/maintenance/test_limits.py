@@ -11,24 +11,15 @@ from django.utils import timezone
 
 from catalog.access import SYSTEM
 from catalog.errors import Unsupported
+from catalog.identifiers import digest
 from catalog.models import Heartbeat, Job, JobStatus, ProcessRole
-from catalog.services.engine import job_limits, jobs, processes
+from catalog.scheduling.rounds import Round
+from catalog.services.engine import job_queue, jobs, processes
 from catalog.services.maintenance import measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import make_iceberg_table, make_root, make_table, make_version
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
-
-
-@pytest.fixture(autouse=True)
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[Any]]]:
-    """Messages to the broker: names of tasks with their arguments."""
-    messages: list[tuple[str, list[Any]]] = []
-    monkeypatch.setattr(
-        "celery.current_app.send_task",
-        lambda name, args=(), **_: messages.append((name.rpartition(".")[2], list(args))),
-    )
-    return messages
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse", "sent")]
 
 
 def queue(number: int, *, limit: int = 1, key: str = "k", **values: Any) -> list[Job]:
@@ -185,7 +176,104 @@ def test_lance_tables_need_no_spark():
 def test_the_key_of_a_limit_is_that_of_the_policy_that_sets_it():
     row = make_table("ws", "t")
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"compaction": "on"})
-    assert policies.limit_key(policies.effective_policy(row)) == "max_jobs of the default"
+    assert policies.effective_policy(row).limit_key == "max_jobs of the default"
     policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"max_jobs": 7})
-    assert policies.limit_key(policies.effective_policy(row)) == "max_jobs of ws"
-    assert job_limits.has_room(0)
+    key = policies.effective_policy(row).limit_key
+    assert key == f"max_jobs of namespace {digest(('ws',))}"
+    assert job_queue.has_room(0)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "other"),
+    [(("a.b",), ("a", "b")), (("the default",), ("plain",)), (("(root)",), ("below",))],
+)
+def test_namespaces_whose_names_look_alike_do_not_share_a_limit(namespace, other):
+    """The jobs of one, with a limit of its own, would use up the limit of the other."""
+    if other == ("below",):
+        policies.set_namespace_policy(actor=SYSTEM, namespace=(), values={"max_jobs": 3})
+    tables = [make_table(*namespace, "t"), make_table(*other, "t")]
+    policies.set_namespace_policy(actor=SYSTEM, namespace=namespace, values={"max_jobs": 1000})
+    if other == ("a", "b"):
+        policies.set_namespace_policy(actor=SYSTEM, namespace=other, values={"max_jobs": 1})
+    first, second = (policies.effective_policy(row).limit_key for row in tables)
+    assert first != second
+
+
+# --- many jobs of one tenant ---------------------------------------------------------------------
+
+
+def sent_jobs(sent: list[tuple[str, list[Any]]]) -> list[int]:
+    return [arguments[0] for name, arguments in sent if name == "run_job"]
+
+
+def test_many_jobs_of_a_policy_do_not_keep_those_of_another_one_waiting(sent, monkeypatch):
+    monkeypatch.setattr(jobs, "_SENT_AT_ONCE", 4)
+    many, few = queue(6, limit=100, key="a"), queue(2, limit=100, key="b")
+    assert jobs.send_waiting_jobs() == 4
+    assert sent_jobs(sent) == [many[0].pk, few[0].pk, many[1].pk, few[1].pk]
+
+
+def test_jobs_whose_limit_is_reached_do_not_keep_others_waiting(sent, monkeypatch):
+    """Workers discard their messages, so nothing else would be sent before the limit is free."""
+    monkeypatch.setattr(jobs, "_SENT_AT_ONCE", 2)
+    full = queue(5, limit=2, key="a")
+    assert jobs.take(full[0].pk) is not None
+    (requested,) = queue(1, limit=None, key="")  # type: ignore[arg-type]
+    jobs.send_waiting_jobs()
+    assert sent_jobs(sent) == [full[1].pk, requested.pk]
+    sent.clear()
+    assert jobs.take(full[1].pk) is not None
+    jobs.send_waiting_jobs()
+    assert sent_jobs(sent) == [requested.pk]
+
+
+@pytest.mark.usefixtures("small")
+def test_an_error_in_the_plan_of_a_table_does_not_keep_others_waiting(monkeypatch):
+    for name in (("ws", "bad"), ("ws", "good")):
+        make_table(*name)
+        make_version(name, 1)
+    measurements.measure_due()
+    policies.set_namespace_policy(actor=SYSTEM, namespace=("ws",), values={"compaction": "on"})
+    choose = Round.choose
+
+    def fail(self: Round, table: Any) -> Any:
+        if table.row.name == "bad":
+            raise OverflowError("date value out of range")
+        return choose(self, table)
+
+    monkeypatch.setattr(Round, "choose", fail)
+    assert start_due() == 1
+    assert Job.objects.get().table.name == "good"
+
+
+@pytest.mark.usefixtures("small")
+def test_namespaces_that_share_a_policy_take_turns():
+    """The tables of one have waited longer in every round."""
+    names = [("many", f"t{number}") for number in range(5)]
+    for name in (*names, ("few", "a"), ("few", "b")):
+        make_table(*name)
+        make_version(name, 1)
+    measurements.measure_due()
+    policies.set_namespace_policy(
+        actor=SYSTEM, namespace=(), values={"compaction": "on", "max_jobs": 1}
+    )
+    order = []
+    for _ in range(6):
+        Job.objects.filter(status=JobStatus.SUCCEEDED).update(
+            finished_at=timezone.now() - timedelta(minutes=2)  # no job is queued ahead
+        )
+        assert start_due() == 1
+        order.append(Job.objects.latest("pk").table.namespace.name)
+        end_all()
+    assert order == ["many", "few"] * 3
+
+
+@pytest.mark.usefixtures("small")
+def test_tables_of_the_root_are_maintained_too():
+    for name in (("t",), ("ns", "u")):
+        make_table(*name)
+        make_version(name, 1)
+    measurements.measure_due()
+    policies.set_namespace_policy(actor=SYSTEM, namespace=(), values={"compaction": "on"})
+    assert start_due() == 2
+    assert policies.used_time(timezone.now()) == {"": 1.0, "ns": 1.0}

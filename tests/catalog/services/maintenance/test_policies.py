@@ -4,14 +4,16 @@ import pytest
 
 from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidInput, NamespaceNotFound, PermissionDenied, TableNotFound
-from catalog.models import AuditEvent, MaintenancePolicy, Table
+from catalog.models import AuditEvent, JobStatus, MaintenancePolicy, Table, TableVersion
+from catalog.policies import Unit, rules
 from catalog.privileges import READ_ONLY
-from catalog.services.maintenance import policies
+from catalog.services.maintenance import job_runner, policies, scheduler
 from tests.factories import (
     make_iceberg_table,
     make_namespace,
     make_root,
     make_table,
+    make_version,
     unchanged,
 )
 
@@ -98,6 +100,48 @@ def test_tables_of_both_formats_have_policies():
 def test_invalid_policies_are_refused(call, refusal):
     with unchanged(), pytest.raises(refusal):
         call()
+
+
+WHOLE = {Unit.COUNT: 2**31 - 1, Unit.BYTES: 2**53, Unit.SECONDS: 2**53}
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in rules() if rule.unit in WHOLE], ids=lambda rule: rule.name
+)
+def test_whole_numbers_that_an_engine_cannot_represent_are_refused(rule):
+    most = int(rule.high or WHOLE[rule.unit])
+    assert most <= WHOLE[rule.unit]
+    assert rule.check(most) == most
+    for value in (most + 1, 2**63, 2**64):
+        with pytest.raises(InvalidInput, match=f"'{rule.name}' must be a whole number from"):
+            rule.check(value)
+
+
+def test_a_count_beyond_the_limit_changes_nothing():
+    with unchanged(), pytest.raises(InvalidInput, match="from 1 to 2147483647, not 2147483648"):
+        set_policy("prod", keep_versions=2**31)
+
+
+def test_a_stored_value_that_is_no_longer_valid_fails_the_job_with_its_name(monkeypatch):
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    make_version(("prod", "raw", "t"), 1)
+    started = scheduler.start(actor=SYSTEM, table=("prod", "raw", "t"), kind="clean_up")
+    started.parameters["policy"]["keep_versions"] = 2**31
+    started.save()
+    versions = list(TableVersion.objects.values())
+    job_runner.run_job(started.pk)
+    started.refresh_from_db()
+    message = "Policy 'keep_versions' must be a whole number from 1 to 2147483647, not 2147483648"
+    assert (started.status, started.error) == (JobStatus.FAILED, message)
+    assert list(TableVersion.objects.values()) == versions
+
+    set_policy("prod", keep_versions=5)
+    MaintenancePolicy.objects.update(values={"keep_versions": 2**31})
+    with unchanged(), pytest.raises(InvalidInput, match=message):
+        scheduler.start(actor=SYSTEM, table=("prod", "raw", "t"), kind="clean_up")
+    with unchanged(), pytest.raises(InvalidInput, match=message):
+        scheduler.retry(actor=SYSTEM, job=started.pk)
+    assert effective_values("prod", "raw", "t")["keep_versions"] == (2**31, "prod")
 
 
 def test_policies_of_many_tables_take_two_statements(django_assert_num_queries):

@@ -1,6 +1,7 @@
 """Backup and restore: the drill, and what is refused."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from io import StringIO
@@ -143,6 +144,24 @@ def test_a_restore_is_refused_before_any_change(home, tmp_path, settings, monkey
     assert not Path(settings.MONODON_WAREHOUSE).exists()
 
 
+def test_a_restore_that_fails_can_be_repeated(home, tmp_path, settings, monkeypatch):
+    directory = tmp_path / "backup"
+    location = Table.objects.named(("prod", "users")).get().location
+    backup.create(directory, warehouse=True)
+    start_over(home, settings)
+    warehouse = Path(settings.MONODON_WAREHOUSE)
+    dump = (directory / "database.dump").read_bytes()
+    (directory / "database.dump").write_bytes(b"PGDMP broken")
+    with unchanged(), pytest.raises(InvalidInput, match="pg_restore cannot read"):
+        restore.restore(directory)
+    assert list(warehouse.iterdir()) == []
+    (directory / "database.dump").write_bytes(dump)
+    (warehouse / ".restored" / "half").mkdir(parents=True)  # of a restore that was killed
+    restore.restore(directory)
+    assert open_lance(location).count_rows() == 3
+    assert not (warehouse / ".restored").exists()
+
+
 def test_jobs_that_remove_files_during_the_copy_are_reported(home, tmp_path):
     table = Table.objects.named(("prod", "users")).get()
     job = Job.objects.create(table=table, kind="clean_up", status=JobStatus.RUNNING)
@@ -152,6 +171,15 @@ def test_jobs_that_remove_files_during_the_copy_are_reported(home, tmp_path):
     assert not (tmp_path / "backup" / "manifest.json").exists()
     Job.objects.filter(pk=job.pk).update(finished_at="2020-01-01T00:00:01Z")
     backup.create(tmp_path / "other", warehouse=True)
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path, monkeypatch):
+    directory = tmp_path / "backup"
+    directory.mkdir(mode=0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: directory.stat().st_uid + 1)
+    with pytest.raises(InvalidInput, match="belongs to another user"):
+        backup.create(directory)
+    assert (list(directory.iterdir()), directory.stat().st_mode & 0o777) == ([], 0o755)
 
 
 def test_a_missing_program_is_named():

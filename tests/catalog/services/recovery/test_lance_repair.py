@@ -8,6 +8,7 @@ import pytest
 
 from catalog.access import SYSTEM, Principal
 from catalog.errors import InvalidTableState, PermissionDenied, TableHasNoData
+from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance.naming import NamingScheme, final_manifest_path
 from catalog.models import AuditEvent, Table, TableVersion
 from catalog.services.lance import data as lance_data
@@ -17,7 +18,9 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.recovery import lance_repair
 from catalog.services.recovery.lance_repair import BranchReport
 from catalog.storage import lance_options
-from tests.factories import files, final_path, make_lance_table, make_table, snapshot
+from tests.factories import files, final_path, make_lance_table, make_table, relative, snapshot
+from tests.security import lance_attacks as attacks
+from tests.security.lance_attacks import Change
 
 pytestmark = pytest.mark.django_db
 
@@ -161,3 +164,73 @@ def test_the_schedule_skips_unreachable_storage(table):
     final_path(table, 3).unlink()  # the newest
     assert lance_reconcile.reconcile(table) == 0
     assert numbers() == [1, 2, 3]
+
+
+# --- versions that earlier releases accepted -----------------------------------------------------
+
+
+def change_newest(table: Table, version: int, change: Change) -> None:
+    """Give the newest version another number or manifest, as a version that was accepted before."""
+    newest = TableVersion.objects.filter(table=table).latest("version")
+    path = Path(f"/{newest.manifest_path}")
+    content = lance_manifest.with_version(change(path.read_bytes()), version)
+    path.unlink()
+    final_path(table, version).write_bytes(content)
+    TableVersion.objects.filter(pk=newest.pk).update(
+        version=version, manifest_path=relative(final_path(table, version))
+    )
+    lance_datasets.clear_caches()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        (9, 1 << 40, "flags 0x10000000000"),
+        (10, 1 << 40, "flags 0x10000000000"),
+        (11, 2**32 - 1, "its highest fragment id is 4294967295"),
+    ],
+)
+def test_repair_replaces_a_version_after_which_no_client_can_write(table, field, value, fault):
+    number = attacks.number_field(field, value)
+    change_newest(
+        table,
+        3,
+        lambda content: attacks.with_field(
+            attacks.edited(content, [], attacks.without_field(field)), [], number
+        ),
+    )
+    with pytest.raises(Exception):  # noqa: B017, PT011 -- Lance panics, or does not support the flags
+        append(6)
+    assert numbers() == [1, 2, 3]
+    (report,) = lance_repair.repair(actor=SYSTEM, table=T).branches
+    assert report.fault.startswith("version 3, the newest: no client can write after it: ")
+    assert fault in report.fault
+    assert (report.last_complete, numbers()) == (2, [1, 2, 3, 4])
+    append(6)
+    assert (ids(), numbers()) == ([1, 2, 3, 4, 6], [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("top", [2**62, 2**62 - 5])
+def test_repair_retires_a_number_that_leaves_no_room(table, top):
+    change_newest(table, top, lambda content: content)
+    assert ids() == [1, 2, 3, 4, 5]
+    planned = lance_repair.repair(actor=SYSTEM, table=T, is_dry_run=True)
+    fault = f"version {top}, the newest: its number leaves no room for later versions"
+    assert planned.branches == (BranchReport("", top, fault, top, (), (), 3, (top,)),)
+    assert numbers() == [1, 2, top]
+    assert lance_repair.repair(actor=SYSTEM, table=T).published == {"": 3}
+    assert (numbers(), ids()) == ([1, 2, 3], [1, 2, 3, 4, 5])
+    append(6)
+    assert (numbers(), ids()) == ([1, 2, 3, 4], [1, 2, 3, 4, 5, 6])
+    (report,) = lance_repair.repair(actor=SYSTEM, table=T).branches
+    assert (report.fault, report.next_number) == ("", 5)
+
+
+def test_repair_ignores_planted_manifests_with_high_numbers(table):
+    for number in (2**61, 2**62, 2**62 + 5):
+        final_path(table, number).write_bytes(b"planted")
+    final_path(table, 3).unlink()
+    lance_datasets.clear_caches()
+    assert lance_repair.repair(actor=SYSTEM, table=T).published == {"": 4}
+    append(6)
+    assert (numbers(), ids()) == ([1, 2, 4, 5], [1, 2, 3, 4, 6])

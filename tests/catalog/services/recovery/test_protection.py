@@ -2,9 +2,11 @@
 required."""
 
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from django.db import IntegrityError
 from django.utils import timezone
 
 from catalog import access
@@ -19,6 +21,7 @@ from catalog.errors import (
     NamespaceNotFound,
     PermissionDenied,
     Protected,
+    ServiceUnavailable,
     TableNotFound,
     TrashItemNotFound,
 )
@@ -291,6 +294,26 @@ def test_a_repeated_request_returns_the_pending_one(guarded):
     with pytest.raises(ApprovalRequired) as refused:
         undrop.purge_now(actor=bob, item=item.pk)
     assert refused.value.request != request.pk
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_request_is_saved_while_another_one_is_decided(guarded, monkeypatch, failures):
+    ada, _ = guarded
+    saved, remaining = ApprovalRequest.save, [IntegrityError()] * failures
+
+    def save(request: ApprovalRequest, **options: Any) -> None:
+        if remaining:
+            raise remaining.pop()  # of a request that is decided before it is looked up
+        saved(request, **options)
+
+    monkeypatch.setattr(ApprovalRequest, "save", save)
+    if failures == 1:
+        ask_to_purge(ada)
+        return
+    with pytest.raises(ServiceUnavailable, match="try again"):
+        ask_to_purge(ada)
+    assert not ApprovalRequest.objects.exists()
+    assert TrashItem.objects.count() == 1
 
 
 def test_requesters_may_not_approve_their_own_request(guarded):

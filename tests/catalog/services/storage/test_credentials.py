@@ -4,6 +4,7 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from catalog.access import SYSTEM, Principal
 from catalog.errors import (
@@ -18,14 +20,27 @@ from catalog.errors import (
     PermissionDenied,
     ServiceUnavailable,
     TableNotFound,
+    Unauthenticated,
 )
-from catalog.models import AuditEvent, IcebergPath, StorageProfile, Table
+from catalog.models import (
+    ApiKey,
+    AuditEvent,
+    IcebergPath,
+    PrincipalKind,
+    PrincipalLevel,
+    StorageProfile,
+    Table,
+)
+from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege
+from catalog.services.access import api_keys, authentication
 from catalog.services.engine.expiring_cache import ExpiringCache
-from catalog.services.storage import credentials, profiles, s3_sessions
+from catalog.services.storage import credentials, profiles
+from catalog.services.storage.client_sessions import s3
 from catalog.services.storage.credentials import Credentials
-from catalog.storage import role_sessions, s3_policies
+from catalog.storage import role_sessions
 from catalog.storage.configuration import StoreConfiguration
+from catalog.storage.s3 import policies as s3_policies
 from tests import vending
 from tests.factories import snapshot, unchanged
 from tests.live import free_port
@@ -34,8 +49,23 @@ from tests.stores.s3 import Moto
 
 pytestmark = pytest.mark.django_db
 
-ALICE = Principal("user:alice", Privilege.ALL, ids=(1,))
-BOB = Principal("user:bob", Privilege.ALL, ids=(2,))
+ALICE = Principal("user:alice", Privilege.ALL, ids=(1_000_001,))
+BOB = Principal("user:bob", Privilege.ALL, ids=(1_000_002,))
+
+
+@pytest.fixture(autouse=True)
+def _principals(db: None) -> None:
+    """The rows of the principals in this module, with keys that the sequence does not reach."""
+    names = {1_000_001: "user:alice", 1_000_002: "user:bob", 1_000_007: "user:outsider"}
+    PrincipalRow.objects.bulk_create(
+        PrincipalRow(
+            pk=pk,
+            name=name,
+            kind=PrincipalKind.USER,
+            level=PrincipalLevel.GRANTED if name == "user:outsider" else PrincipalLevel.ADMIN,
+        )
+        for pk, name in names.items()
+    )
 
 
 @pytest.fixture
@@ -66,13 +96,13 @@ def issue(
 def sessions_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The principals for whom the token service is asked, from now on."""
     principals: list[str] = []
-    request = s3_sessions._request
+    request = s3.request
 
     def noted(*args: Any, principal: str, **options: Any) -> Any:
         principals.append(principal)
         return request(*args, principal=principal, **options)
 
-    monkeypatch.setattr(s3_sessions, "_request", noted)
+    monkeypatch.setattr(s3, "request", noted)
     return principals
 
 
@@ -249,12 +279,44 @@ def test_each_issue_is_audited_once(table: Table):
 
 
 def test_withdrawn_access_is_noticed_when_they_are_issued(table: Table):
-    outsider = Principal("user:outsider", ids=(7,))
+    outsider = Principal("user:outsider", ids=(1_000_007,))
     with unchanged(), pytest.raises(NamespaceNotFound):
         issue(outsider, table)
     reader = Principal("user:reader", vending.READ)
     with unchanged(), pytest.raises(PermissionDenied):
         issue(reader, table, held=Privilege.ALL)  # as if WRITE had been withdrawn in between
+
+
+WITHDRAWALS: dict[str, Callable[[], object]] = {
+    "key revoked": lambda: ApiKey.objects.update(revoked_at=timezone.now()),
+    "key expired": lambda: ApiKey.objects.update(expires_at=timezone.now()),
+    "principal deactivated": lambda: PrincipalRow.objects.update(is_active=False),
+    "principal deleted": lambda: PrincipalRow.objects.filter(name="etl").delete(),
+    "group left": lambda: PrincipalRow.groups.through.objects.all().delete(),
+    "level changed": lambda: PrincipalRow.objects.filter(name="group:team").update(level="granted"),
+}
+
+
+@pytest.mark.parametrize("withdrawal", WITHDRAWALS)
+def test_what_another_process_has_withdrawn_ends_issuing_at_once(
+    table: Table, monkeypatch, withdrawal
+):
+    """This process trusts the key for some more seconds."""
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.GRANTED)
+    team = PrincipalRow.objects.create(
+        name="group:team", kind=PrincipalKind.GROUP, level=PrincipalLevel.READ
+    )
+    PrincipalRow.objects.get(name="etl").groups.add(team)
+    actor = authentication.authenticate(key)
+    issue(actor, table, held=vending.READ)
+    credentials.discard_cache()
+    asked = sessions_of(monkeypatch)
+    WITHDRAWALS[withdrawal]()
+    trusted = authentication.authenticate(key)
+    assert trusted.ids == actor.ids
+    with unchanged(), pytest.raises((Unauthenticated, NamespaceNotFound)):
+        issue(trusted, table, held=vending.READ)
+    assert asked == []
 
 
 def test_a_dropped_table_gets_none(table: Table):
@@ -298,7 +360,7 @@ def test_the_request_to_the_token_service(table: Table, lake: StorageProfile, ex
     expected = {"ExternalId": external_id} if external_id else {}
     assert request == expected | {
         "RoleArn": lake.role,
-        "RoleSessionName": s3_sessions.session_name("user:alice"),
+        "RoleSessionName": s3.session_name("user:alice"),
         "DurationSeconds": 1200,
     }
 
@@ -371,13 +433,13 @@ def test_no_secret_is_logged_or_shown(table: Table, caplog):
     ],
 )
 def test_session_names(principal, expected):
-    name = s3_sessions.session_name(principal)
+    name = s3.session_name(principal)
     assert re.fullmatch(expected, name), name
     assert re.fullmatch(r"[\w+=,.@-]{2,64}", name, re.ASCII)
 
 
 def test_session_names_differ():
-    names = [s3_sessions.session_name(name) for name in ("user:a", "user;a", "user a", "user-a")]
+    names = [s3.session_name(name) for name in ("user:a", "user;a", "user a", "user-a")]
     assert len(set(names)) == 4
 
 
@@ -402,7 +464,7 @@ def test_a_creation_in_a_bound_namespace_needs_the_token_service(lake: StoragePr
     asked = sessions_of(monkeypatch)
     namespace = vending.make_namespace("bound")
     namespace.storage_profile = lake
-    namespace.save()
+    namespace.save(update_fields=["storage_profile"])
     credentials.require_available(SYSTEM, ("bound", "new"), None)
     assert asked == ["monodon"]
 

@@ -11,9 +11,10 @@ from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, LocationTaken
 from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
+from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
@@ -22,7 +23,9 @@ from catalog.services.iceberg.changes import TableChange
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import table_operations
+from catalog.services.tables.namespace_operations import CreateNamespace
 from tests.factories import (
+    ICEBERG_SCHEMA,
     files,
     make_iceberg_table,
     make_namespace,
@@ -162,6 +165,25 @@ def test_a_registered_table_records_its_outside_metadata_path(warehouse):
     iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=f"file://{copy}")
     assert paths() == [moved]
     refuse(moved, moved)
+
+
+@pytest.mark.parametrize("place", ["", "team"])
+def test_a_table_registered_from_a_root_or_namespace_does_not_keep_others_out(warehouse, place):
+    make_iceberg_table("ns", "u", location=f"{warehouse}/first")
+    commit(
+        [CreateNamespace(namespace=("team",), properties={"location": f"{warehouse}/team/tables"})],
+        actor=SYSTEM,
+    )
+    made = iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "u"))
+    directory = warehouse / place
+    directory.mkdir(exist_ok=True)
+    file = Path(made.metadata_location.removeprefix("file://"))
+    copy = file.rename(directory / file.name)
+    iceberg_commits.register_table(actor=SYSTEM, table=T, metadata_location=f"file://{copy}")
+    assert paths() == []
+    other = Principal("user:other", Privilege.CREATE | Privilege.BROWSE)
+    iceberg_commits.create_table(actor=other, table=("team", "own"), schema=ICEBERG_SCHEMA)
+    assert Table.objects.named(("team", "own")).exists()
 
 
 def test_a_view_records_its_metadata_path(warehouse):

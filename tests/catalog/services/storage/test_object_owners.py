@@ -1,5 +1,6 @@
 """The owner of a file in an object store. No store is asked: the endpoint does not exist."""
 
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -8,8 +9,10 @@ from django.utils import timezone
 from catalog.access import SYSTEM
 from catalog.errors import ForeignFile
 from catalog.models import FileReference, FreeDirectory, IcebergPath, Table, TableFormat
-from catalog.services.storage import file_references
-from catalog.services.storage.table_files import Belonging, TableFiles
+from catalog.services.storage import file_references, table_files
+from catalog.services.storage.file_owners import Belonging
+from catalog.services.storage.table_files import TableFiles
+from catalog.storage import locations
 from tests.factories import make_table
 from tests.stores.fixtures import MakeProfile
 
@@ -176,3 +179,32 @@ def test_buckets_are_the_last_prefixes():
     file_references.record_free(actor=SYSTEM, table_id=a.pk, directories=directories)
     paths = FreeDirectory.objects.values_list("path", flat=True)
     assert set(paths) == {f"s3://bucket-{number}" for number in range(101)}
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [f"{A}/data", f"{A}/x=a%2Fb", f"{A}/größe", f"{A}/100%", f"{A}/%25", f"{A}/{'d' * 230}"],
+)
+def test_the_short_check_of_a_name_agrees_with_the_full_one(directory: str):
+    assert locations.literal_directory(directory) == directory
+    parts = [
+        "",
+        "a",
+        ".",
+        "..",
+        "%",
+        "2e",
+        "2F",
+        "%2e",
+        "\\",
+        " ",
+        "\t",
+        "\x00",
+        "é",
+        "\u202e",
+        "*",
+    ]
+    for name in {"".join(chosen) for chosen in itertools.product(parts, repeat=3)}:
+        path = f"{directory}/{name}"
+        is_plain = name not in {"", ".", ".."} and locations.literal_directory(path) is not None
+        assert table_files._is_plain(path, name) is is_plain, path

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
-from catalog.services.storage import profiles, s3_sessions
+from catalog.services.storage import profiles
+from catalog.services.storage.client_sessions import token_services
 from catalog.services.storage.profile_checks import leftovers, runner
 from catalog.services.storage.profile_checks.results import CheckResult, CheckStatus
+from catalog.services.storage.profile_checks.s3_client import Answer
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreConfiguration
 from tests.catalog.services.storage.rewriting_proxy import RewritingProxy
 from tests.live import free_port
+from tests.stores.directory_signatures import DirectoryGate
 from tests.stores.s3 import Moto, S3Store
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +49,9 @@ def mint_of(configuration: StoreConfiguration) -> Callable[[str, bool], Key]:
     """Credentials as the server issues them to clients."""
 
     def mint(location: str, write: bool) -> Key:
-        return s3_sessions.assume_role(configuration, [location], write=write, principal="ada").key
+        return token_services.open_session(
+            configuration, [location], write=write, principal="ada"
+        ).key
 
     return mint
 
@@ -130,22 +135,22 @@ def test_other_objects_of_the_root_stay(on_s3, s3):
 
 def test_objects_of_earlier_tests_are_removed_after_a_day(on_s3, s3, monkeypatch):
     bucket = on_s3.roots[0].removeprefix("s3://").partition("/")[0]
-    left = [
+    leftovers_of_tests = [
         "root/.monodon-test-1/object",
         "root/.monodon-test-1/t/data/1",
         "other/.monodon-test-2/a",
     ]
-    kept = ["elsewhere/.monodon-test-3/a", "root/t/.monodon-test-4", "root/monodon-test-5/a"]
-    for key in left + kept:
+    other_keys = ["elsewhere/.monodon-test-3/a", "root/t/.monodon-test-4", "root/monodon-test-5/a"]
+    for key in leftovers_of_tests + other_keys:
         s3.client().put_object(Bucket=bucket, Key=key, Body=b"x")
     roots = (*on_s3.roots, f"s3://{bucket}/other")
     configuration = replace(on_s3, client_access=ClientAccess.NONE, roots=roots)
     assert "earlier" not in results_of(configuration)["cleanup"].cause
-    assert s3.keys(bucket) == sorted(left + kept)
+    assert s3.keys(bucket) == sorted(leftovers_of_tests + other_keys)
     monkeypatch.setattr(leftovers, "MIN_AGE_SECONDS", -60)
     cleanup = results_of(configuration)["cleanup"]
     assert (cleanup.status, cleanup.cause.partition(", ")[2]) == (PASSED, "and 3 of earlier tests")
-    assert s3.keys(bucket) == sorted(kept)
+    assert s3.keys(bucket) == sorted(other_keys)
 
 
 def test_every_root_is_used(on_s3, s3):
@@ -190,6 +195,25 @@ def test_azure(azurite, make_profile):
     row = make_profile(roots=[root], **azurite.profile_fields())
     results = results_of(profiles.configuration(row))
     assert statuses(results) == dict.fromkeys(OTHER_KINDS, PASSED) | {"client_access": SKIPPED}
+
+
+def test_azure_limits_clients_to_their_directory(azurite, make_profile):
+    root = f"abfss://{azurite.new_container()}@{azurite.account}.dfs.core.windows.net/root"
+    with DirectoryGate(azurite) as gate:
+        fields = azurite.profile_fields() | {"endpoint": gate.endpoint, "client_access": "sts"}
+        results = results_of(profiles.configuration(make_profile(roots=[root], **fields)))
+    assert statuses(results) == dict.fromkeys([*OTHER_KINDS, *CLIENTS], PASSED)
+    assert len(gate.refused) > 10
+
+
+def test_an_account_without_directories_fails(azurite, make_profile):
+    """Azurite refuses signatures for a directory, as accounts without a hierarchical namespace do."""
+    root = f"abfss://{azurite.new_container()}@{azurite.account}.dfs.core.windows.net/root"
+    fields = azurite.profile_fields() | {"client_access": "sts"}
+    results = results_of(profiles.configuration(make_profile(roots=[root], **fields)))
+    assert results["client_own"].status == FAILED
+    assert "A client cannot read an object of its table" in results["client_own"].cause
+    assert "hierarchical namespace" in results["client_own"].remedy
 
 
 # --- the connection
@@ -477,3 +501,9 @@ def test_results_hold_no_secret(on_moto):
     scrubbed = runner.scrub(f"denied for {secret} at the store", on_moto)
     assert secret
     assert scrubbed == "denied for *** at the store"
+
+
+def test_control_characters_of_an_answer_are_spaces():
+    answer = Answer(400, {}, b"<Error><Code>a\x00b</Code><Region>eu\r\nHost: x</Region></Error>")
+    assert (answer.code, answer.region) == ("a b", "eu  Host: x")
+    assert answer.summary == "HTTP 400, a b"

@@ -50,6 +50,13 @@ def check(key: Key | None = None, **fields: object) -> StorageProfile:
             None,
         ),
         ({"kind": "gcs", "roots": ["gs://lake/tables"], "region": ""}, None),
+        *(
+            (
+                {"kind": "gcs", "roots": ["gs://lake"], "region": "", "sts_endpoint": url},
+                None,
+            )
+            for url in ("https://sts-lake.p.googleapis.com/v1/token", "http://127.0.0.1:9000/token")
+        ),
         ({"kind": "gcs", "roots": ["gs://lake"], "identity": "key"}, Key("", ACCOUNT)),
         ({"kind": "adls", "roots": [AZURE], "region": ""}, None),
         ({"kind": "adls", "roots": [AZURE], "identity": "key"}, Key("lake", SECRET + "==")),
@@ -126,9 +133,33 @@ def test_profiles_that_are_accepted(fields, key):
             "'signing' is only served for kind s3; use none",
         ),
         (
-            {"kind": "gcs", "roots": ["gs://lake"], "client_access": "sts"},
+            {
+                "kind": "gcs",
+                "roots": ["gs://lake"],
+                "client_access": "sts",
+                "lifetime_seconds": 900,
+            },
             None,
-            "'sts' is only served for kind s3; use none",
+            "lifetime_seconds: 900 is not 3600, the lifetime of Google's tokens; use 3600",
+        ),
+        *(
+            (
+                {"kind": "gcs", "roots": ["gs://lake"], "sts_endpoint": url},
+                None,
+                "is not an address of Google, and would get the server's own token",
+            )
+            for url in (
+                "https://sts.example.com/v1/token",
+                "https://sts.googleapis.com.example.com/v1/token",
+                "https://examplegoogleapis.com",
+                "https://googleapis.com",
+                "http://sts.googleapis.com/v1/token",
+            )
+        ),
+        (
+            {"kind": "adls", "roots": [AZURE], "sts_endpoint": "https://sts.example.com"},
+            None,
+            "sts_endpoint: 'https://sts.example.com' is only for kind",
         ),
         (
             {

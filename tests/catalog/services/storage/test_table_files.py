@@ -27,7 +27,8 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.storage import file_references
-from catalog.services.storage.table_files import Belonging, FutureTable, TableFiles
+from catalog.services.storage.file_owners import Belonging, FutureTable
+from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables import namespace_operations
 from catalog.storage import stores
 from tests.factories import make_iceberg_table, make_namespace, make_table
@@ -316,15 +317,17 @@ def test_a_reference_is_valid_while_its_principal_may_read_the_source(lake):
     )
     principal = stranger()
     files = TableFiles(a)
-    sources = files.foreign_sources([path, f"{lake}/a/x"])
-    assert sources == {b.pk}
+    foreign = files.references([path, f"{lake}/a/x"]).foreign
+    assert foreign == {(b.pk, f"{lake}/b")}
     file_references.record_references(
-        actor=access.of_row(committer), table_id=a.pk, sources=sources
+        actor=access.of_row(committer), table_id=a.pk, foreign=foreign
     )
-    assert FileReference.objects.values_list("table", "source", "principal").get() == (
+    columns = ("table", "source", "principal", "directories")
+    assert FileReference.objects.values_list(*columns).get() == (
         a.pk,
         b.pk,
         "user:committer",
+        [f"{lake}/b"],
     )
     assert TableFiles(a).require_readable(principal, [path]) == {path: path}
     grant.delete()
@@ -335,13 +338,35 @@ def test_a_reference_is_valid_while_its_principal_may_read_the_source(lake):
         TableFiles(a).require_readable(principal, [path])
 
 
+def test_references_collect_directories_within_bounds(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+
+    def record(*directories: str) -> list[str]:
+        foreign = {(b.pk, f"{lake}/b/{directory}") for directory in directories}
+        file_references.record_references(actor=SYSTEM, table_id=a.pk, foreign=foreign)
+        recorded = FileReference.objects.get().directories
+        return sorted(path.removeprefix(f"{lake}/b/") for path in recorded)
+
+    assert record("data/day=1") == ["data/day=1"]
+    assert record("data/day=2", "data/day=1") == ["data/day=1", "data/day=2"]
+    assert record(*(f"data/day={n}" for n in range(100))) == sorted(
+        f"data/day={n}" for n in range(100)
+    )
+    assert record("metadata", "data/day=100") == ["data", "metadata"]
+    assert record("data/day=101") == ["data", "data/day=101", "metadata"]
+
+
 def test_purged_tables_are_not_dependents(lake):
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
-    file_references.record_references(actor=SYSTEM, table_id=a.pk, sources={b.pk, a.pk})
+    file_references.record_references(
+        actor=SYSTEM, table_id=a.pk, foreign={(b.pk, b.location), (a.pk, a.location)}
+    )
     assert list(file_references.dependents(b)) == [a]
-    assert file_references.names_of_dependents(SYSTEM, b) == "'ns.a'"
-    assert file_references.names_of_dependents(stranger(), b) == "1 more"
+    assert file_references.describe_dependents(b) == "1 other table refers"
+    assert str(file_references.dependents_of(SYSTEM, [b.pk])[b.pk]) == "'ns.a'"
+    assert str(file_references.dependents_of(stranger(), [b.pk])[b.pk]) == "1 more"
     assert not file_references.dependents(a).exists()
+    assert not file_references.describe_dependents(a)
     Table.objects.filter(pk=a.pk).update(state=TableState.DROPPED, dropped_at=timezone.now())
     assert list(file_references.dependents(b)) == [a]
     Job.objects.create(table=a, kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)

@@ -83,7 +83,7 @@ def threads_of(pool: Pool, count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 class HangingCalls:
-    """Calls that hold their places until they are released."""
+    """Calls that hold their slots until they are released."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
@@ -147,6 +147,34 @@ def test_failed_calls_do_not_open_if_the_store_answers_probes(store, breaker):
     eventually(is_probed_often)
 
 
+def test_a_configuration_that_is_gone_is_not_probed_any_more(store, short_pauses):
+    breaker = Availability("lake", store, "the old endpoint")
+    breaker.suspect()
+    eventually(lambda: refuses(breaker))
+    availability.retire(removed=["the old endpoint"], present=["the new endpoint"])
+    eventually(lambda: not refuses(breaker))
+    assert metric("monodon_storage_unavailable") == 0
+    probes = store.probes
+    breaker.suspect()
+    assert (breaker._is_probing, store.probes) == (False, probes)
+    availability.retire(removed=["the new endpoint"], present=["the old endpoint"])
+    breaker.suspect()
+    eventually(lambda: refuses(breaker))
+    store.cause = None
+    eventually(lambda: not refuses(breaker))
+
+
+def test_the_metric_shows_the_present_configuration(store, breaker, short_pauses):
+    earlier = Availability("lake", lambda: CAUSE, "the old endpoint")
+    earlier.suspect()
+    eventually(lambda: refuses(earlier))
+    breaker.suspect()
+    eventually(lambda: refuses(breaker))
+    availability.retire(removed=["the old endpoint"], present=[])
+    eventually(lambda: not refuses(earlier))
+    eventually(lambda: metric("monodon_storage_unavailable") == 1)
+
+
 def test_one_thread_probes(store, breaker):
     with ThreadPoolExecutor(8) as threads:
         for _ in range(200):
@@ -188,13 +216,13 @@ def test_the_last_threads_of_a_pool_never_wait(store, breaker):
     pool, hanging = Pool(limit=3), HangingCalls()
     with threads_of(pool, 4) as threads:
         calls = [threads.submit(hanging, breaker) for _ in range(3)]
-        eventually(lambda: len(pool.places) == 3)
+        eventually(lambda: len(pool.slots) == 3)
         with pytest.raises(StorageUnavailable, match="too many requests wait"):
             threads.submit(call, breaker).result(20)
         hanging.released.set()
         assert all(each.result(20) for each in calls)
         assert threads.submit(call, breaker).result(20)
-    assert not pool.places
+    assert not pool.slots
 
 
 def test_a_call_gets_the_place_of_another_that_ends(store, breaker, monkeypatch):
@@ -202,7 +230,7 @@ def test_a_call_gets_the_place_of_another_that_ends(store, breaker, monkeypatch)
     pool, hanging = Pool(limit=1), HangingCalls()
     with threads_of(pool, 2) as threads:
         first = threads.submit(hanging, breaker)
-        eventually(lambda: len(pool.places) == 1)
+        eventually(lambda: len(pool.slots) == 1)
         second = threads.submit(call, breaker)
         hanging.released.set()
         assert first.result(20)
@@ -215,13 +243,13 @@ def test_a_thread_has_one_place_for_a_store(store, breaker):
     def nested() -> int:
         breaker.occupy()
         with breaker.calling(), breaker.calling():
-            return len(pool.places)
+            return len(pool.slots)
 
     with threads_of(pool, 1) as threads:
         assert threads.submit(nested).result(20) == 1
-        assert len(pool.places) == 1  # until the request ends
-        threads.submit(pools.leave_all).result(20)
-    assert not pool.places
+        assert len(pool.slots) == 1  # until the request ends
+        threads.submit(pools.release_all).result(20)
+    assert not pool.slots
 
 
 def test_waiting_threads_are_replaced_when_it_opens(store, breaker):
@@ -230,13 +258,13 @@ def test_waiting_threads_are_replaced_when_it_opens(store, breaker):
     hanging = HangingCalls()
     with threads_of(pool, 3) as threads:
         calls = [threads.submit(hanging, breaker) for _ in range(3)]
-        eventually(lambda: len(pool.places) == 3)
+        eventually(lambda: len(pool.slots) == 3)
         breaker.suspect()
         eventually(lambda: refuses(breaker))
-        assert (len(started), len(pool.places), pool.replaced) == (2, 1, 2)
+        assert (len(started), len(pool.slots), pool.replaced) == (2, 1, 2)
         hanging.released.set()
         assert all(each.result(20) for each in calls)
-    assert (len(ended), len(pool.places), pool.replaced) == (2, 0, 0)
+    assert (len(ended), len(pool.slots), pool.replaced) == (2, 0, 0)
 
 
 def test_other_stores_are_not_affected(store, breaker):
@@ -262,7 +290,7 @@ def test_a_thread_outside_of_its_pool_holds_no_place(store, breaker):
     def stream() -> int:
         breaker.occupy()
         with pools.outside(), breaker.calling():
-            return len(pool.places)
+            return len(pool.slots)
 
     with threads_of(pool, 1) as threads:
         assert threads.submit(stream).result(20) == 0

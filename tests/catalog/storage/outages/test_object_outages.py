@@ -53,6 +53,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingServer]:
 
 
 @pytest.fixture
+def answering() -> Iterator[AnsweringServer]:
+    """Another store, in which every object is missing."""
+    with AnsweringServer() as answering:
+        yield answering
+
+
+@pytest.fixture
 def store(server: HangingServer) -> Iterator[ObjectStore]:
     configuration = configurations.of_endpoint(server.url)
     yield ObjectStore(configuration, "s3://lake")
@@ -67,6 +74,28 @@ def read(store: ObjectStore) -> str:
     except OSError as error:
         return type(error).__name__
     return "content"
+
+
+def test_a_hanging_store_does_not_delay_reads_of_another_one(server, monkeypatch, answering):
+    monkeypatch.setattr(object_clients, "READ_SECONDS", 60)
+    hanging = ObjectStore(configurations.of_endpoint(server.url), "s3://lake")
+    other = ObjectStore(configurations.of_endpoint(answering.url), "s3://lake")
+    paths = [f"s3://lake/root/t/{number}" for number in range(40)]
+    waiting = [hanging.read_ahead(paths[start : start + 8], 100, {}) for start in range(0, 40, 8)]
+    eventually(lambda: server.calls == 40)
+    (result,) = other.read_ahead([PATH], 100, {}).results()
+    assert isinstance(result, FileNotFoundError)
+    for pending in waiting:
+        pending.cancel()
+
+
+def test_a_lost_answer_of_many_reads_is_requested_again(server, store):
+    pending = store.read_ahead([PATH], 100, {})
+    eventually(lambda: server.calls == 1)
+    server.answer = missing
+    (result,) = pending.results()
+    assert isinstance(result, FileNotFoundError)
+    assert server.calls == 2
 
 
 def test_calls_of_a_hanging_store_are_refused_without_a_request(server, store):
@@ -165,7 +194,7 @@ def test_places_of_a_library_are_left_with_the_request(server, store):
         store.occupy()
         pool = pools.current()
         assert pool is not None
-        return len(pool.places)
+        return len(pool.slots)
 
     async def twice() -> list[int]:
         return [await threads.submit(use, results) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Indexes and searches texts with LangChain's vector store, and prints what it finds."""
+"""Indexes and searches images of digits with LangChain's vector store, and prints results."""
 
 import functools
 import sys
@@ -7,16 +7,20 @@ import warnings
 import lancedb
 from langchain_community.vectorstores import LanceDB
 from langchain_core.embeddings import Embeddings
+from sklearn.datasets import load_digits
+from sklearn.neighbors import NearestNeighbors
 
+STORED, SEARCHED = range(1500), range(1500, 1600)
 warnings.simplefilter("ignore")
 url, key, database = sys.argv[1:]
+digits = load_digits()
 
 
-class Letters(Embeddings):
-    """A text as the numbers of its letters."""
+class Images(Embeddings):
+    """An image's pixels, by its number in the text."""
 
     def embed_query(self, text: str) -> list[float]:
-        return [float(text.count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"]
+        return digits.data[int(text.removeprefix("image "))].tolist()
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         return [self.embed_query(text) for text in texts]
@@ -28,14 +32,20 @@ store = LanceDB(
     uri=f"db://{database}",
     api_key=key,
     region="us-east-1",  # required, and not used
-    embedding=Letters(),
+    embedding=Images(),
     table_name="texts",
 )
-store.add_texts(["a narwhal in the sea", "an orca in the ocean"], [{"n": 1}, {"n": 2}])
-store.add_texts(["a zebra at the zoo"], [{"n": 3}])
-for text in ("zebra zoo", "orca ocean"):
-    (document,) = store.similarity_search(text, k=1)
-    print(document.metadata["n"], document.page_content)
-(document,) = store.as_retriever(search_kwargs={"k": 1}).invoke("narwhal sea")
-print(document.metadata["n"], document.page_content)
+for part in (STORED[:1000], STORED[1000:]):
+    store.add_texts([f"image {n}" for n in part], [{"label": int(digits.target[n])} for n in part])
+exact = NearestNeighbors(n_neighbors=1).fit(digits.data[STORED])
+nearest = exact.kneighbors(digits.data[SEARCHED], return_distance=False)[:, 0]
+equal = correct = 0
+for n, expected in zip(SEARCHED, nearest, strict=True):
+    (document,) = store.similarity_search(f"image {n}", k=1)
+    equal += document.page_content == f"image {expected}"
+    correct += document.metadata["label"] == digits.target[n]
+print(equal, correct)
+sevens = {"k": 3, "filter": "metadata.label = 7", "prefilter": True}
+documents = store.as_retriever(search_kwargs=sevens).invoke("image 3")
+print([document.metadata["label"] for document in documents])
 print(store.get_table().count_rows())

@@ -417,7 +417,24 @@ def test_v3_counts_rows():
         assert refused(written(3, version=3), change) == f"updates[0].snapshot.{missing} is missing"
     too_many = add(4, parent=3, version=3, **{"added-rows": 2**63 - 1})
     assert refused(written(3, version=3), too_many) == (
-        "updates[0].snapshot.added-rows: row ids would pass 63 bits"
+        f"updates[0].snapshot.added-rows: the row ids would pass {2**63 + 29:,}, too far above the next"
+        " row id 30"
+    )
+
+
+def test_numbers_leave_room_for_later_commits():
+    """A number near the largest one would refuse all later commits of all clients."""
+    following = written(3)["last-sequence-number"] + 1
+    assert apply(written(3), add(4, parent=3, **{"sequence-number": following + 999_999}))
+    for number in (following + 1_000_000, 2**63 - 1):
+        assert refused(written(3), add(4, parent=3, **{"sequence-number": number})) == (
+            f"Cannot add snapshot with sequence number {number}: more than 1,000,000 above the last"
+            f" sequence number {following - 1}"
+        )
+    most = add(4, parent=3, version=3, **{"added-rows": 2**48})
+    assert apply(written(3, version=3), most)["next-row-id"] == 30 + 2**48
+    assert "too far above" in refused(
+        written(3, version=3), add(4, parent=3, version=3, **{"added-rows": 2**48 + 1})
     )
 
 

@@ -1,0 +1,1 @@
+"""Previews of rows, the same for both table formats: conditions, order and selection, evaluated by Arrow."""

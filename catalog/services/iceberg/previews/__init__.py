@@ -1,0 +1,1 @@
+"""Previews of the rows of Iceberg tables."""

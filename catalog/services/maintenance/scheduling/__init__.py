@@ -1,0 +1,1 @@
+"""The facts on which the decisions of ``catalog.scheduling`` depend, read from the database."""

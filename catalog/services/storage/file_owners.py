@@ -1,0 +1,87 @@
+"""Whose a file is, and what a table refers to outside of its own directories. See ``table_files``."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol, Self
+
+from catalog.identifiers import Identifier
+from catalog.models import TableFormat
+
+
+class Belonging(Enum):
+    """To whom a file belongs, as a table sees it."""
+
+    OWN = "own"
+    """To this table alone."""
+    OTHER = "other"
+    """To another table, present or dropped, or to several tables."""
+    FREE = "free"
+    """To no table, but it lies in one of MONODON_ALLOWED_ROOTS."""
+    OUTSIDE = "outside"
+    """Where no table's files may lie; or it is no regular file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOwner:
+    """Whose a file is. ``path`` is where it really lies; None where nobody may look."""
+
+    belonging: Belonging
+    table_ids: frozenset[int] = frozenset()
+    """The tables that hold the file, when it is another table's."""
+    path: str | None = None
+    is_unclaimed: bool = False
+    """True if it lies in the warehouse, or in a root of a storage profile, outside all tables. Only a
+    registration reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What a table refers to outside its own directories."""
+
+    foreign: frozenset[tuple[int, str]] = frozenset()
+    """Files of other tables: each table, and a directory with such files."""
+    free: frozenset[str] = frozenset()
+    """The directories of files that belong to no table; another table may get these directories."""
+    unread: frozenset[int] = frozenset()
+    """Snapshots of an Iceberg table of which not every manifest was read."""
+
+    def __or__(self, other: Self) -> Self:
+        return type(self)(
+            self.foreign | other.foreign, self.free | other.free, self.unread | other.unread
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.foreign or self.free or self.unread)
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """The other tables to which files belong."""
+        return frozenset(source for source, _ in self.foreign)
+
+    def only(self, sources: Collection[int]) -> Self:
+        """These references, of those to other tables only those to ``sources``."""
+        return replace(self, foreign=frozenset(pair for pair in self.foreign if pair[0] in sources))
+
+
+class Holder(Protocol):
+    """A table, as far as its files are concerned: a row, or a loaded table."""
+
+    @property
+    def pk(self) -> int: ...
+    @property
+    def location(self) -> str: ...
+    @property
+    def identifier(self) -> Identifier: ...
+    @property
+    def format(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FutureTable:
+    """A table that is being created: it has no row yet."""
+
+    identifier: Identifier
+    location: str
+    format: str = TableFormat.ICEBERG
+    pk: int = 0

@@ -1,0 +1,1 @@
+"""The protocol of S3: what clients may do, and their requests."""

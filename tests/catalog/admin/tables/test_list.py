@@ -1,0 +1,333 @@
+"""The list of tables: columns, order, facets, export and totals, for few and for many tables."""
+
+import csv
+import io
+import re
+
+import pytest
+from django.utils.http import urlencode
+
+from catalog.access import SYSTEM, On
+from catalog.models import (
+    LabelAssignment,
+    LabelDefinition,
+    Table,
+    TableFormat,
+    TableHealth,
+    TableSummary,
+)
+from catalog.privileges import parse
+from catalog.services.access import grants
+from catalog.services.engine.commit import commit
+from catalog.services.tables import listing, summaries, table_operations
+from tests.factories import make_root, make_table, make_version
+
+LIST = "/admin/catalog/table/"
+ROWS = {"a": 30, "b": 10, "c": None, "d": 20, "e": None}
+"""Tables of namespace x, with the rows of their newest measurement."""
+
+
+@pytest.fixture
+def tables(warehouse, db) -> dict[str, Table]:
+    tables = {}
+    for number, (name, rows) in enumerate(ROWS.items()):
+        table = tables[name] = make_table("x", name)
+        if rows is not None:
+            make_version(("x", name), 1)
+            statistics = {"rows": rows, "bytes": rows * 100, "version": 1}
+            TableHealth.objects.create(table=table, score=rows + 40, statistics=statistics)
+        Table.objects.filter(pk=table.pk).update(owner=f"user:{number % 2}")
+    Table.objects.filter(name="d").update(format=TableFormat.ICEBERG)
+    pii = LabelDefinition.objects.create(key="pii", applies_to=["table"])
+    LabelAssignment.objects.create(definition=pii, table=tables["a"], value="yes")
+    return tables
+
+
+@pytest.fixture(params=["few", "many"])
+def size(request, monkeypatch) -> str:
+    """Whether the list is exact or follows the indexes."""
+    if request.param == "many":
+        monkeypatch.setattr(listing, "EXACT", 2)
+    return request.param
+
+
+def names(response) -> str:
+    assert response.status_code == 200
+    return "".join(row.name for row in response.context["cl"].result_list)
+
+
+def test_the_list_sorts_in_both_directions(browser, tables, size):
+    for number, name in enumerate("abd"):
+        tables[name].versions.update(created_at=f"2026-01-0{number + 1}T00:00:00Z")
+    summaries.update()
+    for key, ascending, descending in (
+        ("name", "abcde", "edcba"),
+        ("rows", "bdace", "adbec"),
+        ("size", "bdace", "adbec"),
+        ("health", "bdace", "adbec"),
+        ("committed", "abdce", "dbaec"),
+        ("owner", "acebd", "dbeca"),
+    ):
+        assert names(browser.get(f"{LIST}?o={key}")) == ascending, key
+        assert names(browser.get(f"{LIST}?o=-{key}")) == descending, key
+
+
+def test_pages_of_a_sorted_list_have_each_table_once(browser, tables, size, monkeypatch):
+    from catalog.admin.tables.tables import TableAdmin
+
+    monkeypatch.setattr(TableAdmin, "list_per_page", 2)
+    summaries.update()
+    for sign, expected in (("", "bdace"), ("-", "adbec")):
+        url = f"{LIST}?o={sign}rows"
+        assert "".join(names(browser.get(f"{url}&p={page}")) for page in (1, 2, 3)) == expected
+
+
+def test_the_newest_tables_are_first(browser, tables, size):
+    assert names(browser.get(LIST)) == "edcba"
+
+
+def test_few_tables_are_sorted_without_summaries(browser, tables):
+    assert not TableSummary.objects.exists()
+    assert names(browser.get(f"{LIST}?o=-rows")) == "adbec"
+
+
+def facets(response) -> dict[str, dict[str, str]]:
+    return {
+        title: {link.text: link.count for link in links}
+        for title, links in response.context["cl"].facets
+    }
+
+
+def test_facets_count_the_values_of_the_list(browser, tables):
+    response = browser.get(LIST)
+    assert response.context["cl"].total == "5 tables"
+    assert facets(response) == {
+        "Format": {"lance": "4", "iceberg": "1"},
+        "Kind": {"table": "5"},
+        "State": {"live": "3", "declared": "2"},
+        "Health": {"50 to 79": "3", "Not measured": "2"},
+        "Owner": {"user:0": "3", "user:1": "2"},
+        "Label": {"pii": "1"},
+    }
+    assert "≈" not in response.content.decode()
+
+
+def test_numbers_of_many_tables_are_marked_as_estimates(browser, tables, monkeypatch):
+    monkeypatch.setattr(listing, "EXACT", 2)
+    response = browser.get(LIST)
+    assert response.context["cl"].total == "≈ 5 tables"
+    assert facets(response)["Format"] == {"lance": "≈ 4", "iceberg": "≈ 1"}
+    assert "are estimates from a sample" in response.content.decode()
+
+
+def test_the_links_of_facets_filter_the_list(browser, tables, size):
+    facets_of_all = dict(browser.get(f"{LIST}?in=x").context["cl"].facets)
+    for title, text, expected in (
+        ("Format", "iceberg", "d"),
+        ("State", "declared", "ec"),
+        ("Health", "50 to 79", "dba"),
+        ("Health", "Not measured", "ec"),
+        ("Owner", "user:1", "db"),
+        ("Label", "pii", "a"),
+    ):
+        (link,) = [link for link in facets_of_all[title] if link.text == text]
+        response = browser.get(LIST + link.url)
+        assert names(response) == expected, text
+        assert response.context["cl"].result_count == len(expected)
+        chosen = next(iter(dict(response.context["cl"].facets)[title]))
+        assert (chosen.text, chosen.is_chosen) == (text, True)
+        assert names(browser.get(LIST + chosen.url)) == "edcba"
+
+
+def test_a_label_is_filtered_by_its_value(browser, tables):
+    assert names(browser.get(f"{LIST}?label=pii%3Dyes")) == "a"
+    assert names(browser.get(f"{LIST}?label=pii%3Dno")) == ""
+
+
+# --- what a principal may not see --------------------------------------------------------------
+
+
+@pytest.fixture
+def bob(sign_in, tables):
+    """A browser of bob, who may browse table b and read table d."""
+    client = sign_in()
+    for name, privilege in (("b", "browse"), ("d", "read")):
+        grants.set_grant(
+            actor=SYSTEM,
+            on=On.table(("x", name)),
+            principal="user:bob",
+            privileges=parse([privilege]),
+        )
+    return client
+
+
+def test_a_principal_sees_and_counts_only_its_tables(bob, size):
+    summaries.update()
+    for query in ("", "o=rows", "o=-name", "kind__exact=table", "state=all"):
+        response = bob.get(f"{LIST}?{query}")
+        assert sorted(names(response)) == ["b", "d"]
+        assert response.context["cl"].total == "2 tables"
+        assert facets(response) == {
+            "Format": {"iceberg": "1", "lance": "1"},
+            "Kind": {"table": "2"},
+            "State": {"live": "2"},
+            "Health": {"50 to 79": "2"},
+            "Owner": {"user:1": "2"},
+        }
+
+
+def test_a_filter_by_hidden_values_matches_nothing(bob):
+    for query in ("owner=user:0", "label=pii", "q=a", "health=unknown", "in=x&state=declared"):
+        response = bob.get(f"{LIST}?{query}")
+        assert names(response) == ""
+        assert response.context["cl"].total == "0 tables"
+        assert facets(response) == {}
+
+
+def test_estimates_do_not_count_hidden_tables(sign_in, tables, monkeypatch):
+    monkeypatch.setattr(listing, "EXACT", 1)
+    client = sign_in()
+    for name in "bd":
+        grants.set_grant(
+            actor=SYSTEM, on=On.table(("x", name)), principal="user:bob", privileges=parse(["read"])
+        )
+    response = client.get(LIST)
+    assert names(response) == "db"
+    assert response.context["cl"].total == "≈ 2 tables"
+    assert facets(response)["Owner"] == {"user:1": "≈ 2"}
+
+
+def test_the_last_commit_of_a_table_that_may_only_be_browsed_is_hidden(bob):
+    rows = {row.name: row for row in bob.get(LIST).context["cl"].result_list}
+    assert rows["d"].committed_at is not None
+    assert rows["d"].committed_by == "system"
+    assert (rows["b"].committed_at, rows["b"].committed_by) == (None, None)
+    # An order by the last commit would reveal it.
+    assert names(bob.get(f"{LIST}?o=committed")) == "db"
+    exported = export(bob, "")
+    assert [line["committed_by"] for line in exported] == ["system", ""]
+
+
+def test_a_principal_without_privileges_gets_an_empty_list(sign_in, tables, size):
+    response = sign_in().get(LIST)
+    assert names(response) == ""
+    assert response.context["cl"].total == "0 tables"
+
+
+# --- columns and export ------------------------------------------------------------------------
+
+
+def headers(response) -> list[str]:
+    return re.findall(r"column-(\w+)", response.content.decode())
+
+
+def test_columns_are_chosen_and_remembered(browser, tables):
+    assert headers(browser.get(LIST)) == [
+        *(
+            "table",
+            "kind_of",
+            "rows_of",
+            "size_of",
+            "committed",
+            "owned_by",
+            "health_of",
+            "labels_of",
+        )
+    ]
+    chosen = browser.get(f"{LIST}?cols=created&cols=rows")
+    assert headers(chosen) == ["table", "rows_of", "created"]
+    again = browser.get(f"{LIST}?in=x")
+    assert again.status_code == 302
+    assert headers(browser.get(LIST + again["location"])) == ["table", "rows_of", "created"]
+    assert again["location"] == "?in=x&cols=created&cols=rows"
+
+
+def test_an_order_holds_whichever_columns_are_chosen(browser, tables):
+    assert names(browser.get(f"{LIST}?cols=owner&o=-rows")) == "adbec"
+    page = browser.get(f"{LIST}?cols=owner&cols=rows&in=x").content.decode()
+    assert re.findall(r'href="(\?[^"]*o=[^"]*)"', page) == [
+        f"?cols=owner&amp;cols=rows&amp;in=x&amp;o={key}" for key in ("name", "rows", "owner")
+    ]
+
+
+def test_unknown_columns_are_ignored(browser, tables):
+    for query in ("cols=nothing", "cols=%00", "cols=password"):
+        assert headers(browser.get(f"{LIST}?{query}"))[0] == "table"
+
+
+def export(client, query: str) -> list[dict[str, str]]:
+    response = client.get(f"{LIST}?export=csv&{query}")
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(response.content.decode())))
+
+
+def test_the_export_has_the_rows_and_columns_of_the_list(browser, tables, size):
+    summaries.update()
+    query = urlencode(
+        {"cols": ["rows", "owner", "labels"], "o": "-rows", "owner": "user:0"}, doseq=True
+    )
+    assert export(browser, query) == [
+        {"table": "x.a", "rows": "30", "owner": "user:0", "labels": "pii"},
+        {"table": "x.e", "rows": "", "owner": "user:0", "labels": ""},
+        {"table": "x.c", "rows": "", "owner": "user:0", "labels": ""},
+    ]
+
+
+def test_an_export_of_a_page_that_does_not_exist_is_refused(browser, tables):
+    assert browser.get(f"{LIST}?export=csv&p=9999").status_code == 302
+
+
+def test_an_export_contains_no_formulas(browser, tables):
+    Table.objects.filter(name="a").update(owner='=HYPERLINK("http://x","y")')
+    (line,) = export(browser, "cols=owner&q=x.a")
+    assert line["owner"].startswith("'=")
+
+
+def test_hostile_filter_values_do_not_break_the_list(browser, tables):
+    parameters = ("owner", "label", "health", "in", "o", "p", "export", "cols")
+    for value in ("\x00", "'; DROP TABLE x; --", "a" * 5_000, "\ufffd=", "-"):
+        response = browser.get(LIST, dict.fromkeys(parameters, value), follow=True)
+        assert response.status_code == 200, value
+        assert names(response) == ("edcba" if value == "\x00" else "")
+    assert Table.objects.count() == len(ROWS)
+
+
+# --- summaries ---------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_summaries_follow_commits(warehouse):
+    make_root()
+    make_table("x", "a")
+    summaries.update()
+    summary = TableSummary.objects.get(table__name="a")
+    assert (summary.name, summary.committed_at) == ("x.a", None)
+    make_version(("x", "a"), 1)
+    commit([table_operations.RenameTable(table=("x", "a"), new=("x", "b"))], actor=SYSTEM)
+    make_table("x", "c")
+    wait_for(lambda: TableSummary.objects.filter(name="x.c").exists())
+    summary.refresh_from_db()
+    (version,) = Table.objects.get(name="b").versions.all()
+    assert (summary.name, summary.committed_at) == ("x.b", version.created_at)
+    commit([table_operations.DropTable(table=("x", "b"))], actor=SYSTEM)
+    wait_for(lambda: not TableSummary.objects.filter(name="x.b").exists())
+
+
+def wait_for(condition) -> None:
+    """Update the summaries until the condition holds; transactions of parallel tests delay events."""
+    for _ in range(100):
+        summaries.update()
+        if condition():
+            return
+    raise AssertionError("The summaries do not follow")
+
+
+def test_a_measurement_updates_the_summary(tables):
+    summaries.update()
+    table = tables["a"]
+    summaries.record_measurement(table.pk, 12, {"rows": 7, "bytes": 8})
+    summary = TableSummary.objects.get(table=table)
+    assert (summary.rows, summary.bytes, summary.score) == (7, 8, 12)
+    summaries.record_measurement(table.pk, 0, {"error": "unreadable"})
+    summary.refresh_from_db()
+    assert (summary.rows, summary.bytes, summary.score) == (None, None, None)

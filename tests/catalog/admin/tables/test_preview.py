@@ -1,0 +1,445 @@
+"""The preview of rows of both formats: conditions, order, pages, versions, and what it refuses."""
+
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from html import unescape
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.types import LongType
+
+from catalog.access import SYSTEM, On
+from catalog.models import FileReference, Table
+from catalog.privileges import parse
+from catalog.services.access import grants
+from catalog.services.iceberg.previews import preview as iceberg_preview
+from catalog.services.lance import data as lance_data
+from catalog.services.lance import preview as lance_preview
+from tests.catalog.admin.iceberg.test_pages import words
+from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE
+from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, Written
+from tests.catalog.services.iceberg.test_scans import register
+from tests.catalog.services.iceberg.writing import open_table
+from tests.factories import make_iceberg_table, make_lance_table
+
+EVIL = "<script>alert(1)</script>"
+NAMES = ["b", None, "a", "c", EVIL, "a'b", "%", "ab"]
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("name", pa.large_string()),
+        pa.field("price", pa.decimal128(9, 2)),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("ok", pa.bool_()),
+        pa.field("real", pa.float64()),
+        pa.field("tags", pa.large_list(pa.field("element", pa.large_string()))),
+    ]
+)
+_FIELDS = [
+    {"id": number, "name": name, "required": False, "type": type_}
+    for number, (name, type_) in enumerate(
+        {
+            "id": "long",
+            "name": "string",
+            "price": "decimal(9, 2)",
+            "day": "date",
+            "at": "timestamptz",
+            "ok": "boolean",
+            "real": "double",
+            "tags": {
+                "type": "list",
+                "element-id": 20,
+                "element": "string",
+                "element-required": False,
+            },
+        }.items(),
+        1,
+    )
+]
+
+
+def data() -> pa.Table:
+    """Eight rows; the real number of the last one is NaN, and that of the first one null."""
+    numbers = range(1, 9)
+    return pa.table(
+        {
+            "id": list(numbers),
+            "name": NAMES,
+            "price": [Decimal(n) / 4 for n in numbers],
+            "day": [date(2026, 1, n) for n in numbers],
+            "at": [datetime(2026, 1, n, 12, tzinfo=UTC) for n in numbers],
+            "ok": [n % 2 == 0 for n in numbers],
+            "real": [None, *(n / 2 for n in range(2, 8)), float("nan")],
+            "tags": [["x"]] * 8,
+        },
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture(params=["lance", "iceberg"])
+def table(request, warehouse, db) -> Table:
+    """A table with the rows in two files, and so two versions with data."""
+    first, second = data().slice(0, 5), data().slice(5)
+    if request.param == "lance":
+        make_lance_table(("x", "t"), first)
+        lance_data.insert(actor=SYSTEM, table=("x", "t"), data=second.to_reader())
+    else:
+        make_iceberg_table("x", "t", schema={"type": "struct", "fields": _FIELDS})
+        open_table("x", "t").append(first)
+        open_table("x", "t").append(second)
+    return Table.objects.get(name="t")
+
+
+def url(table: Table, **query: object) -> str:
+    parameters = urlencode({"tab": "preview", **query}, doseq=True)
+    return f"/admin/catalog/table/{table.pk}/change/?{parameters}"
+
+
+def ids(client, address: str) -> list[int]:
+    """The first column of the preview, which is the id."""
+    response = client.get(address)
+    assert response.status_code == 200
+    panel = response.context["panels"][-1]
+    return [int(row[0]) for row in panel.rows]
+
+
+def where(*conditions: tuple[str, str, str]) -> dict[str, list[str]]:
+    columns, operators, values = zip(*conditions, strict=True)
+    return {"where": list(columns), "is": list(operators), "value": list(values)}
+
+
+def test_conditions_select_rows(browser, table):
+    for condition, expected in {
+        ("id", "ne", " 3 "): [1, 2, 4, 5, 6, 7, 8],
+        ("name", "eq", "a'b"): [6],
+        ("name", "contains", "%"): [7],
+        ("name", "starts", EVIL[:4]): [5],
+        ("name", "null", ""): [2],
+        ("price", "gt", "1.75"): [8],
+        ("day", "ge", "2026-01-07"): [7, 8],
+        ("at", "eq", "2026-01-02 14:00+02:00"): [2],
+        ("ok", "eq", "True"): [2, 4, 6, 8],
+        ("real", "gt", "3"): [7],
+        ("tags", "null", ""): [],
+    }.items():
+        assert sorted(ids(browser, url(table, **where(condition)))) == expected, condition
+
+
+def test_all_conditions_apply(browser, table):
+    both = where(("id", "gt", "2"), ("name", "contains", "a"), ("ok", "eq", "true"))
+    assert ids(browser, url(table, **both)) == [6, 8]
+
+
+def test_rows_are_sorted_over_all_files(browser, table):
+    for sort, expected in {
+        "id": [1, 2, 3, 4, 5, 6, 7, 8],
+        "-name": [4, 1, 8, 6, 3, 5, 7, 2],
+        "-price": [8, 7, 6, 5, 4, 3, 2, 1],
+        "-at": [8, 7, 6, 5, 4, 3, 2, 1],
+        "real": [2, 3, 4, 5, 6, 7, 8, 1],
+    }.items():
+        assert ids(browser, url(table, sort=sort)) == expected, sort
+    pages = [ids(browser, url(table, sort="-id", rows=3) + f"&from={start}") for start in (0, 3, 6)]
+    assert pages == [[8, 7, 6], [5, 4, 3], [2, 1]]
+
+
+def test_pages_follow_links_with_a_fixed_version(browser, table):
+    address = url(table, rows=3, **where(("id", "ne", "4")))
+    first = browser.get(address).context["panels"][-1]
+    assert first.note == "Rows 1 to 3."
+    assert first.first is None
+    # Rows that are added meanwhile do not shift the pages.
+    if table.format == "lance":
+        lance_data.insert(actor=SYSTEM, table=("x", "t"), data=data().to_reader())
+    else:
+        open_table("x", "t").append(data())
+    following, listed = first.following, [int(row[0]) for row in first.rows]
+    while following:
+        address = f"/admin/catalog/table/{table.pk}/change/{following}"
+        listed += ids(browser, address)
+        following = browser.get(address).context["panels"][-1].following
+    assert sorted(listed) == [1, 2, 3, 5, 6, 7, 8]
+
+
+def test_a_page_after_the_last_row_is_empty(browser, table):
+    panel = browser.get(url(table) + "&from=9999").context["panels"][-1]
+    assert (panel.rows, panel.empty, panel.following) == ([], "There are no more rows.", None)
+    assert ids(browser, url(table) + "&from=999999999999999999999999") == ids(browser, url(table))
+
+
+def older_version(table: Table) -> dict[str, object]:
+    if table.format == "lance":
+        return {"version": 1}
+    return {"snapshot": open_table("x", "t").metadata.snapshots[0].snapshot_id}
+
+
+def test_any_version_can_be_previewed(browser, table):
+    if table.format == "lance":
+        version: dict[str, object] = {"version": 2}
+        lance_data.insert(actor=SYSTEM, table=("x", "t"), data=data().to_reader())
+        assert ids(browser, url(table, **version)) in ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6, 7, 8])
+        assert len(ids(browser, url(table))) == 16
+        return
+    older = url(table, **older_version(table))
+    assert ids(browser, older) == [1, 2, 3, 4, 5]
+    assert ids(browser, older + "&sort=-id") == [5, 4, 3, 2, 1]
+    notice = words(browser.get(older).context["panels"][0].empty)
+    assert notice.startswith("Snapshot ")
+    iceberg = open_table("x", "t")
+    snapshot_id = iceberg.metadata.snapshots[0].snapshot_id
+    iceberg.manage_snapshots().create_tag(snapshot_id, "old").commit()
+    assert ids(browser, url(table, ref="old")) == [1, 2, 3, 4, 5]
+
+
+def test_the_form_keeps_what_was_entered(browser, table):
+    page = browser.get(
+        url(table, sort="-id", rows=7, **where(("name", "ne", 'a"b')))
+    ).content.decode()
+    assert '<option value="name" data-kind="TEXT" selected>name</option>' in page
+    assert re.search(r'<option value="ne"[^>]* selected>', page)
+    assert 'value="a&quot;b"' in page
+    assert '<option value="-id" selected>' in page
+    assert 'value="7"' in page
+    # Headings are links that sort; the order is toggled.
+    assert re.search(r'[?&]sort=id["&]', unescape(page))
+    assert EVIL not in page
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+def test_an_invalid_condition_is_reported_at_its_field(browser, table, monkeypatch):
+    for module in (lance_preview, iceberg_preview):
+        monkeypatch.setattr(module, "preview", None)  # nothing is read
+    for condition, field, message in (
+        (("", "eq", "1"), "Column", "Select a column."),
+        (("id", "; DROP", "1"), "Operator", "Column 'id' can be tested with: ="),
+        (("id", "eq", "1 OR 1=1"), "Value", "'1 OR 1=1' is not a number of type int64."),
+        (("name", "eq", "a\x00"), "Value", "The value has a NUL character."),
+    ):
+        response = browser.get(url(table, **where(condition)))
+        assert response.status_code == 200
+        page = unescape(response.content.decode())
+        (fault,) = re.findall(r'<span class="m-error" id="where-1" role="alert">(.*?)</span>', page)
+        assert message in fault
+        assert f'aria-label="{field}" aria-invalid="true" aria-describedby="where-1"' in page
+        assert page.count('aria-invalid="true"') == 1
+        assert not response.context["panels"][-1].rows
+
+
+def test_hostile_texts_are_compared_as_they_are(browser, table):
+    for value in ("' OR '1'='1", "a'; DROP TABLE t; --", EVIL, "\u202e"):
+        response = browser.get(url(table, **where(("name", "contains", value))))
+        panel = response.context["panels"][-1]
+        assert [row[0] for row in panel.rows] == (["5"] if value == EVIL else [])
+        assert EVIL not in response.content.decode()
+
+
+def test_an_invalid_order_is_reported_at_its_field(browser, table):
+    for sort, message in {
+        "nope": "Column 'nope' does not exist.",
+        "-tags": "Rows cannot be sorted by column 'tags'.",
+    }.items():
+        response = browser.get(url(table, sort=sort))
+        assert f'id="sort-fault" role="alert">{message}<' in unescape(response.content.decode())
+        assert not response.context["panels"][-1].rows
+
+
+def test_at_most_five_conditions_are_accepted(browser, table):
+    five = where(*[("id", "gt", "0")] * 5)
+    assert len(ids(browser, url(table, **five))) == 8
+    six = browser.get(url(table, **where(*[("id", "gt", "0")] * 6)))
+    assert "At most 5 conditions." in six.content.decode()
+    assert not six.context["panels"][-1].rows
+
+
+def test_odd_parameters_do_not_break_the_page(browser, table):
+    for query in (
+        "where=id",
+        "is=eq&is=lt",
+        "value=1",
+        "where=id&is=eq&value=1&value=2",
+        "from=-1&rows=-5",
+        "from=x&rows=x&sort=-",
+        "where=%FF&is=%00&value=%FF",
+        "snapshot=x&version=x",
+        "snapshot=99999999999999999999",
+        "snapshot=5&ref=nope",
+        "ref=%00",
+        "column=nope",
+    ):
+        response = browser.get(f"{url(table)}&{query}")
+        assert response.status_code == 200, query
+
+
+def test_the_preview_requires_read(sign_in, table):
+    client = sign_in()
+    for privilege in ("browse", "manage"):
+        grants.set_grant(
+            actor=SYSTEM,
+            on=On.table(("x", "t")),
+            principal="user:bob",
+            privileges=parse([privilege]),
+        )
+        page = client.get(url(table, sort="id"))
+        has_rows = privilege == "manage"
+        assert ("a&#x27;b" in page.content.decode()) is has_rows
+
+
+# --- Iceberg -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(warehouse: Path, db) -> Written:
+    """A writer of an Iceberg table whose data files a test writes itself."""
+    return Written(warehouse / "w", SIMPLE)
+
+
+def write(made: Written, number: int, *columns: tuple[int, str, pa.DataType, list[object]]) -> None:
+    """Write data file ``number`` with columns of these field ids."""
+    path = made.directory / "data" / f"{number:05}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    fields = [
+        pa.field(name, type_, metadata={"PARQUET:field_id": str(id_)})
+        for id_, name, type_, _ in columns
+    ]
+    arrays = [pa.array(values, type_) for _, _, type_, values in columns]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), path, row_group_size=4)
+
+
+def registered(made: Written) -> Table:
+    register(made, "ws", "w")
+    return Table.objects.get(name="w")
+
+
+ROW = {field["name"]: None for field in SIMPLE["fields"]}
+
+
+def test_deleted_rows_are_not_shown(browser, written):
+    write(written, 1, (1, "id", pa.int64(), list(range(10))))
+    written.commit([written.file([ROW | {"id": n} for n in range(10)])])
+    deletes = written.file([ROW] * 3, content=POSITION, metrics=False)
+    location = f"file://{written.directory}/data/00001.parquet"
+    write(
+        written,
+        2,
+        (2147483546, "file_path", pa.string(), [location] * 3),
+        (2147483545, "pos", pa.int64(), [0, 4, 9]),
+    )
+    written.commit([deletes], operation="delete")
+    table = registered(written)
+    assert ids(browser, url(table)) == [1, 2, 3, 5, 6, 7, 8]
+    assert ids(browser, url(table, rows=2) + "&from=2") == [3, 5]
+    assert ids(browser, url(table, sort="-id", rows=3)) == [8, 7, 6]
+    assert ids(browser, url(table, **where(("id", "ge", "4")))) == [5, 6, 7, 8]
+    assert ids(browser, url(table, snapshot=1001)) == list(range(10))
+
+
+def test_equality_deletes_are_refused(browser, written):
+    write(written, 1, (1, "id", pa.int64(), [1, 2]))
+    written.commit([written.file([ROW | {"id": n} for n in (1, 2)])])
+    written.commit(
+        [written.file([ROW | {"id": 1}], content=EQUALITY, equality_ids=[1])], operation="delete"
+    )
+    page = browser.get(url(registered(written))).content.decode()
+    assert "The snapshot has equality deletes, which only engines apply" in page
+
+
+def test_files_of_older_schemas_are_projected(browser, warehouse, db):
+    make_iceberg_table(
+        "x",
+        "t",
+        schema={
+            "type": "struct",
+            "fields": [
+                {"id": 1, "name": "id", "required": False, "type": "int"},
+                {"id": 2, "name": "old", "required": False, "type": "string"},
+            ],
+        },
+    )
+    iceberg = open_table("x", "t")
+    iceberg.append(pa.table({"id": pa.array([1, 2], pa.int32()), "old": ["p", "q"]}))
+    with iceberg.update_schema() as update:
+        update.rename_column("old", "new")
+        update.update_column("id", LongType())
+        update.add_column("more", LongType())
+    table = Table.objects.get(name="t")
+    panel = browser.get(url(table, sort="-new")).context["panels"][-1]
+    assert [[words(cell) for cell in row] for row in panel.rows] == [
+        ["2", "q", "null"],
+        ["1", "p", "null"],
+    ]
+    assert ids(browser, url(table, **where(("more", "null", ""), ("new", "eq", "p")))) == [1]
+    # An older snapshot has its own schema.
+    snapshot_id = iceberg.metadata.snapshots[0].snapshot_id
+    newer = {"id": [3], "new": ["r"], "more": [4]}
+    open_table("x", "t").append(pa.table(newer))
+    assert sorted(ids(browser, url(table))) == [1, 2, 3]
+    older = browser.get(url(table, snapshot=snapshot_id)).context["panels"][-1]
+    assert [words(name) for name in older.columns] == ["id", "old"]
+
+
+def test_a_file_of_another_table_is_not_read(sign_in, written):
+    make_lance_table(("secret", "s"))
+    foreign = Path(Table.objects.get(name="s").location, "data", "a.parquet")
+    pq.write_table(pa.table({"id": [1]}), foreign)
+    written.commit([written.file([ROW | {"id": 1}], file_path=f"file://{foreign}")])
+    table = registered(written)
+    FileReference.objects.all().delete()  # nobody who may read the other table refers to the file
+    client = sign_in()
+    grants.set_grant(
+        actor=SYSTEM, on=On.table(("ws", "w")), principal="user:bob", privileges=parse(["read"])
+    )
+    leads = []
+    for exists in (True, False):
+        for query in ({}, {"sort": "id"}, where(("id", "eq", "1"))):
+            panel = client.get(url(table, **query)).context["panels"][-1]
+            assert not panel.rows
+            leads.append(words(panel.lead).partition("File ")[2])
+        if exists:
+            foreign.unlink()
+    assert set(leads) == {
+        f"'file://{foreign}' does not belong to table 'ws.w', and may not be read for it"
+    }
+
+
+def test_a_broken_data_file_is_a_message(browser, written):
+    written.commit([written.file([ROW | {"id": 1}])])
+    path = written.directory / "data" / "00001.parquet"
+    path.parent.mkdir()
+    table = registered(written)
+    for content in (None, b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1"):
+        if content is not None:
+            path.write_bytes(content)
+        for query in ({}, {"sort": "id"}):
+            response = browser.get(url(table, **query))
+            assert response.status_code == 200
+            assert "cannot be read" in words(response.context["panels"][-1].lead), content
+            assert not response.context["panels"][-1].rows
+
+
+def test_a_table_without_snapshots_has_no_rows(browser, warehouse, db):
+    make_iceberg_table("x", "t")
+    panel = browser.get(url(Table.objects.get(name="t"))).context["panels"][-1]
+    assert (panel.rows, panel.empty) == ([], "This version has no rows.")
+
+
+def test_a_slow_preview_is_stopped(browser, table, monkeypatch):
+    monkeypatch.setattr(iceberg_preview, "SECONDS", -0.5)
+    monkeypatch.setattr(lance_preview, "SECONDS", -0.5)
+    for query in ("sort=id", "where=id&is=gt&value=0", ""):
+        lead = words(browser.get(f"{url(table)}&{query}").context["panels"][-1].lead)
+        assert re.search(r"Stopped after -?\d seconds", lead), query
+
+
+def test_the_bytes_of_a_preview_are_limited(browser, table, monkeypatch):
+    monkeypatch.setattr(iceberg_preview, "MOST_BYTES", 1)
+    monkeypatch.setattr(lance_preview, "MOST_BYTES", 1)
+    panel = browser.get(url(table)).context["panels"][-1]
+    assert 1 <= len(panel.rows) < 8
+    assert words(panel.lead).endswith("Stopped after 0 MiB.")
