@@ -17,6 +17,7 @@ from catalog.errors import ServiceUnavailable
 @pytest.fixture(autouse=True)
 def _none_is_open(monkeypatch) -> None:
     """Streams of other tests are open until their responses are collected as garbage."""
+    gc.collect()
     monkeypatch.setattr(event_slots, "_open", Counter())
     monkeypatch.setattr(event_slots, "_closed", deque())
 

@@ -1,7 +1,8 @@
 """Events and webhooks over HTTP."""
 
+import gc
 import json
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 
@@ -68,6 +69,8 @@ def test_the_number_of_streams_is_limited(management, settings):
 def test_the_number_of_streams_of_one_principal_is_limited(management, settings, monkeypatch):
     settings.MONODON_EVENT_STREAMS = 2
     name = ApiKey.objects.get(name="tester").principal.name
+    gc.collect()  # ends the streams of other tests
+    monkeypatch.setattr(event_slots, "_closed", deque())
     monkeypatch.setattr(event_slots, "_open", Counter({name: 1}))
     answer = management.refused(
         429, "too-many-requests", "1 event streams", "GET events/stream?after=0-0"

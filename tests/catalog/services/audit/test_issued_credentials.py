@@ -13,8 +13,8 @@ from catalog.services.audit.issued_credentials import RemainingAccess
 from catalog.services.engine import audit_records
 from tests.factories import make_table
 
-NOW = datetime.now(UTC).replace(microsecond=0)
-SOON, LATER = NOW + timedelta(minutes=10), NOW + timedelta(minutes=50)
+# Far enough away that they stay in the past and in the future.
+PAST, SOON, LATER = (datetime(year, 6, 1, 12, 30, 45, tzinfo=UTC) for year in (2020, 2090, 2095))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_last_end_counts(table: Table):
     issued("user:ada", table, LATER)
     issued("user:ada", table, SOON)
     issued("user:bob", other, LATER + timedelta(hours=1))
-    issued("user:bob", table, NOW - timedelta(minutes=1))
+    issued("user:bob", table, PAST)
     assert remaining_access("user:ada") == RemainingAccess(LATER, ())
     assert remaining_access("user:ada", table).until == LATER
     assert remaining_access("user:ada", table.namespace).until == LATER
@@ -71,7 +71,7 @@ def test_the_last_end_counts(table: Table):
 
 
 def test_a_key_of_a_profile_has_no_end(table: Table):
-    issued("user:ada", table, NOW - timedelta(days=1), "static")
+    issued("user:ada", table, PAST, "static")
     for on in (None, table, table.namespace):
         remaining = remaining_access("user:ada", on)
         assert remaining == RemainingAccess(None, ("lake",))
