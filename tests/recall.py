@@ -75,7 +75,7 @@ def recall(name: str, build: Callable[[], T]) -> T:
     key = (name, *_foundation(), *(repr(getattr(django_settings, name)) for name in _SETTINGS))
     if key in _catalogs:
         catalog = _catalogs[key]
-        _copy_files(catalog.files, place)
+        copy_files(catalog.files, place)
         with connection.cursor() as cursor:
             _write(cursor, catalog.tables)
         empty_caches()
@@ -89,7 +89,7 @@ def recall(name: str, build: Callable[[], T]) -> T:
         result = build()
         tables = [_read(cursor, name, first, name in populated) for name in _populated(cursor)]
     files = place.with_name(f"{_PLACE}-{len(_catalogs)}")
-    _copy_files(place, files)
+    copy_files(place, files)
     _catalogs[key] = _Catalog(deepcopy(result), [table for table in tables if table.rows], files)
     return result
 
@@ -169,7 +169,8 @@ def _has_files(place: Path) -> bool:
     return any(not path.is_dir() for path in place.rglob("*"))
 
 
-def _copy_files(source: Path, target: Path) -> None:
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a directory with its links and pipes, which are not followed."""
     shutil.copytree(source, target, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
 
 

@@ -130,8 +130,7 @@ def _prepare(operations: Sequence[Operation], actor: Principal) -> list[Operatio
     prepared = []
     for index, operation in enumerate(operations):
         try:
-            operation.admit(actor)
-            prepared.append(operation.prepare())
+            prepared.append(operation.admit(actor).prepare())
         except CatalogError as error:
             error.operation = index
             raise

@@ -26,12 +26,12 @@ class Operation(ABC):
     """True if the operation swaps a table's current metadata. A single statement can swap only one
     table: with two swaps, the second could fail after the first has taken effect."""
 
-    def admit(self, actor: Principal) -> None:
-        """Refuse a location that the actor may not use; called before ``prepare`` reads there.
+    def admit(self, actor: Principal) -> Self:
+        """Return the operation with its location resolved; called before ``prepare`` reads there.
 
-        Raises CatalogError.
+        Raises CatalogError if the actor may not use the location.
         """
-        return
+        return self
 
     def prepare(self) -> Self:
         """Return the operation with the data it needs from storage; called before any lock."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from catalog import access
-from catalog.access import Principal
+from catalog.access import On, Principal
 from catalog.errors import (
     InvalidLocation,
     InvalidManifestPath,
@@ -28,6 +28,7 @@ from catalog.services.tables.table_operations import (
     already_exists,
     claim_location,
     replace_table,
+    require_free_location,
 )
 from catalog.storage import locations, stores
 
@@ -41,9 +42,10 @@ class DeclareTable(NewTableOperation):
 
     location: str | None = None
 
-    def admit(self, actor: Principal) -> None:
+    def admit(self, actor: Principal) -> "DeclareTable":
         if self.location is not None:
             object_placement.admit(actor, self.table, self.location)
+        return self
 
     def prepare(self) -> "DeclareTable":
         check_table(self.table)
@@ -93,17 +95,19 @@ class RegisterTable(NewTableOperation):
     bases: tuple[BasePath, ...] = ()
     """The directories outside the table in which its newest versions have files, from ``prepare``."""
 
-    def admit(self, actor: Principal) -> None:
+    def admit(self, actor: Principal) -> "RegisterTable":
+        check_table(self.table)
         object_placement.admit(actor, self.table, self.location)
+        location = locations.check_location(self.location)
+        _require_no_hidden_table(actor, self.table, location)
+        return replace(self, location=location)
 
     def prepare(self) -> "RegisterTable":
-        check_table(self.table)
-        location = locations.check_location(self.location)
-        manifests = tuple(_manifests(location))
+        manifests = tuple(_manifests(self.location))
         if self.requires_versions and not manifests:
             raise InvalidLocation(self.location, "holds no version of a Lance table")
-        bases = tuple(self._foreign_bases(location, manifests))
-        return replace(self, location=location, manifests=manifests, bases=bases)
+        bases = tuple(self._foreign_bases(self.location, manifests))
+        return replace(self, manifests=manifests, bases=bases)
 
     def _foreign_bases(
         self, location: str, found: Iterable[tuple[str, int, str, int]]
@@ -192,6 +196,21 @@ class RegisterTable(NewTableOperation):
                     transaction_id=batch.transaction.id,
                 )
             )
+
+
+def _require_no_hidden_table(actor: Principal, table: Identifier, location: str) -> None:
+    """Refuse the location of a table that the actor may not read, before anything is read there.
+
+    The commit refuses the locations of all other tables, in the same words. One statement, and none
+    for actors who may read all tables.
+    """
+    if actor.holds_everywhere(Privilege.READ):
+        return
+    holders = Table.objects.meeting(location).select_related("namespace")
+    if all(access.holds(actor, Privilege.READ, holder) for holder in holders):
+        return
+    access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
+    require_free_location(actor, location)
 
 
 def _manifests(location: str) -> Iterable[tuple[str, int, str, int]]:
