@@ -209,10 +209,11 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         if committer is None:
             raise
         files.require_readable(committer, paths)
-        foreign = files.references(paths).foreign
+        references = files.references(paths)
+        own = references.only(access.readable_tables(committer, references.sources))
         with transaction.atomic():
             file_references.record_references(
-                actor=committer, table_id=snapshot.pk, foreign=foreign
+                actor=committer, table_id=snapshot.pk, foreign=own.foreign
             )
 
 
