@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from catalog import regular_files
 from catalog.access import SYSTEM
 from catalog.errors import CatalogError, ForeignFile
+from catalog.formats.lance import manifest as lance_manifest
 from catalog.models import Table, TableState
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
@@ -147,6 +149,38 @@ def test_an_open_table_follows_no_link(mine, victim, place):
                 use()
     assert touched.events == []
     assert everything(victim.parent) == before
+    assert snapshot() == ledger
+
+
+def test_an_open_table_follows_no_link_that_its_replaced_manifest_conceals(mine, victim):
+    """The manifest in storage no longer names the file that is a link, but the open dataset does."""
+    insert(MINE)
+    for row in Table.objects.all():
+        versions.settle(row)
+    read = partial(lance_datasets.read, actor=SYSTEM, table=MINE)
+    before = set(mine.glob("data/*"))
+    insert(MINE)  # a writer keeps the new version open
+    (added,) = set(mine.glob("data/*")) - before
+    versions.settle(Table.objects.named(MINE).get())
+    assert read().to_table().num_rows == 2
+    older, newest = (
+        Path(f"/{versions.describe_version(actor=SYSTEM, table=MINE, version=number).manifest_path}")
+        for number in (1, 2)
+    )
+    newest.write_bytes(lance_manifest.with_version(older.read_bytes(), 2))
+    (hidden,) = victim.glob("data/*")
+    added.unlink()
+    link(added, hidden)
+    ledger = snapshot()
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: read().to_table(),
+        lambda: lance_data.update(actor=SYSTEM, table=MINE, updates=[("name", "'q'")]),
+    )
+    with watched(str(victim)) as touched:
+        for use in uses:
+            with pytest.raises(CatalogError, match="was replaced"):
+                use()
+    assert touched.events == []
     assert snapshot() == ledger
 
 

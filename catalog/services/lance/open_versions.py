@@ -63,6 +63,8 @@ class OpenVersion:
         lance_files.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
         if self._dataset is None or not lance_files.is_plain(snapshot):
             self._foreign = datasets.check(snapshot)
+            if self._dataset is not None:
+                datasets.require_checked(snapshot, self._dataset)
             # Here, and not in the threads of Lance: the profiles are in the database.
             self._options = {
                 "storage_options": lance_options.storage_options(snapshot.location),

@@ -115,7 +115,8 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
 def require_checked(snapshot: Snapshot, message: bytes) -> None:
     """Require that the manifest which Lance has opened leads to the files that were checked.
 
-    Lance reads the manifest again, and clients with credentials for the table can replace it in between.
+    Lance reads the manifest again, and clients with credentials for the table can replace it in between, or
+    later, while the dataset is open.
     ``message`` is the manifest as Lance holds it. Raises InvalidManifestPath.
     """
     with _lock:
@@ -126,7 +127,7 @@ def require_checked(snapshot: Snapshot, message: bytes) -> None:
         digest = b""
     if verdict is None or digest != verdict.digest:
         raise InvalidManifestPath(
-            snapshot.entry.manifest_path, "was replaced while it was being opened"
+            snapshot.entry.manifest_path, "was replaced while or after it was opened"
         )
 
 
