@@ -59,11 +59,10 @@ class Rows:
     async def _refuse(self, protocol: Any, request: Any, error: CatalogError) -> None:
         self.refusals.append(error)
 
-    def _work(self, exchange: Exchange) -> str:
+    def _work(self, exchange: Exchange) -> None:
         self.begun.append(NAMES[exchange._credential])
         while exchange._request["wsgi.input"].read(100):
             pass
-        return ""
 
     async def send(self, *credentials: int) -> None:
         for credential in credentials:
