@@ -17,6 +17,8 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import metadata as lance_metadata
+from catalog.services.lance.indexes import indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.lance.ledger import registration_operations, versions
 from catalog.services.lance.refs import branches
 from tests.factories import files, make_namespace, snapshot
@@ -152,6 +154,11 @@ def test_an_open_table_follows_no_link(mine, victim, place):
     assert snapshot() == ledger
 
 
+def manifest_of(version: int) -> Path:
+    entry = versions.describe_version(actor=SYSTEM, table=MINE, version=version)
+    return Path(f"/{entry.manifest_path}")
+
+
 def test_an_open_table_follows_no_link_that_its_replaced_manifest_conceals(mine, victim):
     """The manifest in storage no longer names the file that is a link, but the open dataset does."""
     insert(MINE)
@@ -163,10 +170,7 @@ def test_an_open_table_follows_no_link_that_its_replaced_manifest_conceals(mine,
     (added,) = set(mine.glob("data/*")) - before
     versions.settle(Table.objects.named(MINE).get())
     assert read().to_table().num_rows == 2
-    older, newest = (
-        Path(f"/{versions.describe_version(actor=SYSTEM, table=MINE, version=number).manifest_path}")
-        for number in (1, 2)
-    )
+    older, newest = map(manifest_of, (1, 2))
     newest.write_bytes(lance_manifest.with_version(older.read_bytes(), 2))
     (hidden,) = victim.glob("data/*")
     added.unlink()
@@ -182,6 +186,26 @@ def test_an_open_table_follows_no_link_that_its_replaced_manifest_conceals(mine,
                 use()
     assert touched.events == []
     assert snapshot() == ledger
+
+
+def test_an_open_table_follows_no_link_in_an_index_that_its_replaced_manifest_conceals(
+    mine, victim
+):
+    insert(MINE)
+    indexes.create_index(actor=SYSTEM, table=MINE, index=NewIndex(column="id", index_type="BTREE"))
+    for row in Table.objects.all():
+        versions.settle(row)
+    read = partial(lance_datasets.read, actor=SYSTEM, table=MINE)
+    assert len(read().describe_indices()) == 1
+    older, newest = map(manifest_of, (1, 2))
+    newest.write_bytes(lance_manifest.with_version(older.read_bytes(), 2))
+    (hidden,) = victim.glob("data/*")
+    for path in list(mine.glob("_indices/*/*")):
+        path.unlink()
+        link(path, hidden)
+    with watched(str(victim)) as touched, pytest.raises(CatalogError, match="was replaced"):
+        read().to_table(filter="id = 3")
+    assert touched.events == []
 
 
 def test_links_on_a_path(tmp_path):
