@@ -40,8 +40,8 @@ def positions(blob: bytes, *, rows: int, limit: int) -> Any:
             if total > limit:
                 raise TooManyPositions(f"The deletion vector has more than {limit:,} positions")
             parts.append(values.astype(np.int64) + base)
-    found = np.concatenate(parts)
-    return found[found < rows]
+    every = np.concatenate(parts)
+    return every[every < rows]
 
 
 class _Cursor:
