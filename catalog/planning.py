@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
 
+_LARGEST = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class StaleIndex:
@@ -37,6 +39,11 @@ class BuiltIndex:
     def untrained_rows(self, rows: int) -> int:
         """The number of rows added since the index was trained, of ``rows`` in all."""
         return 0 if self.trained_version is None else max(rows - self.trained_rows, 0)
+
+
+def bounded(number: int) -> int:
+    """The number, or the nearest integer that PostgreSQL can store."""
+    return max(-_LARGEST, min(number, _LARGEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,11 @@ class Statistics:
         return self.equality_delete_files - self.dangling_equality_deletes
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The figures, within the range of integers of PostgreSQL: writers of files choose some of them."""
+        figures = asdict(self)
+        return figures | {
+            name: bounded(value) for name, value in figures.items() if type(value) is int
+        }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:

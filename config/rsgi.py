@@ -11,4 +11,10 @@ def start() -> None:
     import_string("catalog.services.tables.usage.start")()  # imports models, after Django's start
 
 
-application = Front(handler.answer, on_start=start)
+def stop() -> None:
+    """Write what a web process has counted. It is a fork, which ends without the handlers of atexit."""
+    import_string("catalog.services.audit.refusals.ledger").flush()
+    import_string("catalog.services.tables.usage.write")()
+
+
+application = Front(handler.answer, on_start=start, on_stop=stop)

@@ -37,11 +37,13 @@ class Front:
         self,
         handler: Callable[[dict[str, Any]], Answer],
         on_start: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_start`` is called once, when the process begins to serve."""
+        """``on_start`` is called once, when the process begins to serve, and ``on_stop`` when it ends."""
         self._handler = handler
         self.draining = Draining()
         self._on_start = on_start
+        self._on_stop = on_stop
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
         # The last quarter never waits for object stores, so that other requests continue.
@@ -69,6 +71,9 @@ class Front:
         self.guard.start()
         self.draining.start(loop)
         self._on_start()
+
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._on_stop()
 
     def handler(self, request: dict[str, Any]) -> Answer:
         """Return Django's answer to a request."""

@@ -38,6 +38,8 @@ _EVENT_STREAM = "text/event-stream"
 _PROMPT_SECONDS = 0.25
 """Seconds for a small body, after which the credentials are checked without it."""
 _PROCEED = marker.Proceed.status_code
+_UNAUTHENTICATED = frozenset({401, 419})
+"""The statuses of refused credentials; 419 is the Iceberg protocol's for expired tokens."""
 
 
 class _Answered(Exception):
@@ -174,17 +176,24 @@ class Exchange:
         refusal."""
         if self._is_proven():
             return
-        credential = self._credential
         request = environ.set_body({**self._request, marker.KEY: marker.BodyState.AWAITED}, b"")
         answer: Answer | None = await self._in_thread(
             self._front.ordinary, partial(self._guarded, partial(self._front.handler, request))
         )
+        self._note_credentials(answer)
         if answer is None or answer.status != _PROCEED:
             if answer is not None:
                 answer.send(self._protocol)
             raise _Answered
-        if credential is not None and answer.principal:
-            self._front.limits.prove(credential, answer.principal)
+
+    def _note_credentials(self, answer: Answer | None) -> None:
+        """Note to which principal the credentials of an operation belong, or that they were refused."""
+        if answer is None or self._credential is None or not self._is_operation:
+            return
+        if answer.principal:
+            self._front.limits.prove(self._credential, answer.principal)
+        elif answer.status in _UNAUTHENTICATED:
+            self._front.limits.forget(self._credential)
 
     def _is_proven(self) -> bool:
         return self._credential is not None and self._front.limits.is_proven(self._credential)
@@ -230,7 +239,7 @@ class Exchange:
             self._request["wsgi.input"] = feed
             pump = self._front.loop.create_task(feed.pump(stream))
             try:
-                await self._in_thread(self._front.data, self._work)
+                self._note_credentials(await self._in_thread(self._front.data, self._work))
             finally:
                 feed.discard()
                 pump.cancel()
@@ -252,9 +261,7 @@ class Exchange:
             threads = front.monitoring
         elif path.startswith(_DOCUMENTS):
             threads = front.documents
-        principal = await self._in_thread(threads, partial(self._work, threads))
-        if principal and self._credential is not None:
-            front.limits.prove(self._credential, principal)
+        self._note_credentials(await self._in_thread(threads, partial(self._work, threads)))
 
     async def _in_thread(self, threads: Threads, job: Callable[[], Any]) -> Any:
         """Return the result of a job. Raises ServiceUnavailable if too many jobs wait for these
@@ -264,21 +271,21 @@ class Exchange:
             raise ServiceUnavailable("The server has too many requests to work on")
         return await future
 
-    def _work(self, threads: Threads | None = None) -> str:
-        """Answer the request; runs in a thread. Returns the principal's name."""
+    def _work(self, threads: Threads | None = None) -> Answer | None:
+        """Answer the request; runs in a thread. Returns the answer if it was complete."""
         answer = self._guarded(partial(self._front.handler, self._request))
         if answer is None:
-            return ""
+            return None
         stream: Any = answer.stream
         if stream is None:
             answer.send(self._protocol)
-            return answer.principal
+            return answer
         try:
             self._guarded(partial(self._stream, answer, threads or self._front.data))
         finally:
             if not stream.closed:  # the sending has not begun
                 stream.close()
-        return ""
+        return None
 
     def _stream(self, answer: Answer, threads: Threads) -> None:
         """Send an answer in pieces, while another thread replaces this one."""

@@ -73,6 +73,10 @@ class Limits:
         if len(self._proven) > _MAX_PROVEN:
             self._proven.popitem(last=False)
 
+    def forget(self, credential: int) -> None:
+        """Forget to which principal a credential belonged, because it was refused."""
+        self._proven.pop(credential, None)
+
 
 def spell(owner: Owner) -> str:
     """Name an owner in a message."""

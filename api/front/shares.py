@@ -74,7 +74,7 @@ class Turns:
         if not self._running[owner]:
             del self._running[owner]
         for entry in self._waiting:
-            if self._may_begin(entry[0]):
+            if not entry[1].cancelled() and self._may_begin(entry[0]):
                 self._waiting.remove(entry)
                 self._begin(entry[0])
                 entry[1].set_result(None)

@@ -18,6 +18,8 @@ _CONTINUES = b"\xff\xff\xff\xff"
 _DICTIONARY, _BATCH = 2, 3  # MessageHeader
 _PIECE = 1 << 20
 _SIZE = struct.Struct("<q")
+_FORMER_COMPRESSION = b"ARROW:experimental_compression"
+"""The key in a message's custom metadata by which Arrow 0.17 declared compression, and which Arrow still reads."""
 
 
 class Bomb(ValueError):
@@ -173,6 +175,8 @@ def _look_at(metadata: bytes) -> _Message:
             header = header.table(1)
         if length < 0:
             raise ValueError("the body of a message has a negative length")
+        if header is not None and _FORMER_COMPRESSION in metadata:
+            raise ValueError("a batch is compressed as in Arrow 0.17; send it as later versions do")
         buffers = None
         if header is not None and header.table(3) is not None:
             buffers = _buffers(metadata, header.follow(2))

@@ -14,6 +14,8 @@ from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.views.generic import RedirectView
 from unfold import decorators, paginator
 from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
@@ -284,6 +286,13 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         raise NotImplementedError
 
     # -- a row's page
+
+    def get_urls(self) -> list[URLPattern]:
+        """The URLs of Django; the short one of a row's page, the last, keeps its parameters."""
+        *urls, _ = super().get_urls()
+        name = f"{self.opts.app_label}_{self.opts.model_name}_change"
+        view = RedirectView.as_view(pattern_name=f"admin:{name}", query_string=True)
+        return [*urls, path("<path:object_id>/", self.admin_site.admin_view(view))]
 
     def page(self, request: HttpRequest, row: Any) -> Page:
         raise NotImplementedError

@@ -73,15 +73,22 @@ class Provider:
     ) -> Iterator[Span]:
         """Make a new span the current one. It ends with the block, and an exception marks it as failed.
 
-        Without ``parent`` it is below the current span. Without ``ids`` its ids are random.
+        Without ``parent`` it is below the current span. Without ``ids`` its ids are random. The message of
+        the exception is not recorded: messages of PostgreSQL quote the values of rows.
         """
         token = _next_ids.set(ids)
         try:
             span = self._tracer.start_span(name, parent, kind, dict(attributes or {}))
         finally:
             _next_ids.reset(token)
-        with trace.use_span(span, end_on_exit=True):
-            yield span
+        with trace.use_span(
+            span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+        ):
+            try:
+                yield span
+            except Exception as error:
+                span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+                raise
 
     def context_of(self, traceparent: str) -> Context:
         """The context of a client's span; an empty one for a missing or malformed header."""

@@ -84,6 +84,34 @@ def test_a_compressed_buffer_of_gigabytes_is_refused(lance, bounded):
     refused(lance, content, "becomes more than 512 MiB")
 
 
+def compressed_as_in_arrow_0_17() -> bytes:
+    """A stream of version 4 that names its compression in the custom metadata of the message only."""
+    batch = pa.record_batch({"x": np.zeros(1 << 27, np.int64)})
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
+    content = bytearray(sink.getvalue().to_pybytes())
+    start = content.index(b"\xff\xff\xff\xff", 4) + 8
+    message = arrow_messages._Table(content[start:], *struct.unpack_from("<I", content, start))
+    version = message._place(0)
+    assert version is not None
+    struct.pack_into("<h", content, start + version, 3)  # MetadataVersion.V4
+    header = message.table(2)
+    assert header is not None
+    assert header.table(3) is not None
+    struct.pack_into("<H", content, start + header._index + 4 + 2 * 3, 0)  # without the compression
+    return bytes(content)
+
+
+def test_the_compression_of_arrow_0_17_is_refused(lance):
+    """Arrow still reads it, and takes the uncompressed sizes from the same place."""
+    content = compressed_as_in_arrow_0_17()
+    assert len(content) < 4 << 20
+    assert pa.ipc.open_stream(content).read_next_batch().num_rows == 1 << 27
+    refused(lance, content, "compressed as in Arrow 0.17")
+
+
 def test_a_large_body_is_checked_while_it_streams(lance, bounded):
     """Beyond 4 MiB a body is read as a stream, batch by batch."""
     noise = np.random.default_rng(7).integers(0, 1 << 62, 1 << 20)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from catalog import maintenance_actions
-from catalog.access import SYSTEM, Principal
+from catalog import access, maintenance_actions
+from catalog.access import SYSTEM, Principal, tokens
 from catalog.errors import ForeignFile
 from catalog.models import (
     ApiKey,
@@ -29,11 +29,13 @@ from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import files as iceberg_files
+from catalog.services.iceberg import references as iceberg_references
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import iceberg_statistics, job_runner, policies
 from catalog.services.tables import job_operations
 from tests.access.protocols import KEY
+from tests.api.iceberg.client import Iceberg
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import (
     snapshot as picture,
@@ -83,7 +85,9 @@ class NoSpark:
         raise AssertionError("no Spark is to be started")
 
 
-def run(kind: str, spark: Any, *, is_dry_run: bool = False, **policy: Any) -> Job:
+def run(
+    kind: str, spark: Any, *, is_dry_run: bool = False, actor: Principal = SYSTEM, **policy: Any
+) -> Job:
     start = job_operations.StartMaintenance(
         table=MINE,
         format="iceberg",
@@ -91,10 +95,18 @@ def run(kind: str, spark: Any, *, is_dry_run: bool = False, **policy: Any) -> Jo
         is_dry_run=is_dry_run,
         parameters={"policy": policy},
     )
-    job: Job = commit([start], actor=SYSTEM).results[0]
+    job: Job = commit([start], actor=actor).results[0]
     job_runner.run_job(job.pk, spark=spark)
     job.refresh_from_db()
     return job
+
+
+def administrator() -> Principal:
+    row = PrincipalRow.objects.create(name="user:administrator", kind="user", level="admin")
+    return access.of_row(row)
+
+
+ACTORS = {"system": lambda: SYSTEM, "administrator": administrator}
 
 
 def show() -> None:
@@ -274,6 +286,41 @@ def test_a_reference_is_kept_when_a_writer_without_access_to_the_source_commits(
     assert reference.principal == "user:owner"
     (task,) = attacker.post(f"{COMMIT}/plan", {})["file-scan-tasks"]
     assert task["data-file"]["file-path"] == data
+
+
+class Rewriting:
+    """Merges manifests as Spark does: its manifest names the data files of those before it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self, job: Job, *arguments: Any, **options: Any) -> dict[str, Any]:
+        token = tokens.issue_job_token(job.pk, job.attempts)
+        body = {"requirements": [], "updates": updates(snapshot("data", self._path))}
+        response = Iceberg(token).call("POST", COMMIT, body)
+        assert response.status_code == 200, response.content
+        return {}
+
+
+@pytest.mark.parametrize("limit", ["_MAX_MANIFEST_BYTES", None])
+@pytest.mark.parametrize("requester", ["system", "administrator"])
+def test_jobs_share_no_files_that_only_their_requester_may_read(
+    world, attacker, monkeypatch, requester, limit
+):
+    for link in ("data", "directory"):  # Spark would follow them
+        (world.mine / "metadata" / link).unlink()
+    path = world.path("hidden", "data")
+    body = {"requirements": [], "updates": updates(snapshot("data", path))}
+    assert attacker.call("POST", COMMIT, body).status_code == 200
+    if limit is not None:
+        monkeypatch.setattr(iceberg_files, limit, 0)
+    job = run("rewrite_manifests", Rewriting(path), actor=ACTORS[requester]())
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    assert len(open_table(*MINE).snapshots()) == 2
+    iceberg_references.read_unread()
+    assert not FileReference.objects.exists()
+    with untouched(world.canaries()):
+        assert message_of(attacker.call("POST", f"{COMMIT}/plan", {})) == refusal(path)
 
 
 def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +11,14 @@ import pytest
 from catalog import regular_files
 from catalog.access import SYSTEM
 from catalog.errors import CatalogError, ForeignFile
+from catalog.formats.lance import manifest as lance_manifest
 from catalog.models import Table, TableState
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import metadata as lance_metadata
+from catalog.services.lance.indexes import indexes
+from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.lance.ledger import registration_operations, versions
 from catalog.services.lance.refs import branches
 from tests.factories import files, make_namespace, snapshot
@@ -148,6 +152,60 @@ def test_an_open_table_follows_no_link(mine, victim, place):
     assert touched.events == []
     assert everything(victim.parent) == before
     assert snapshot() == ledger
+
+
+def manifest_of(version: int) -> Path:
+    entry = versions.describe_version(actor=SYSTEM, table=MINE, version=version)
+    return Path(f"/{entry.manifest_path}")
+
+
+def test_an_open_table_follows_no_link_that_its_replaced_manifest_conceals(mine, victim):
+    """The manifest in storage no longer names the file that is a link, but the open dataset does."""
+    insert(MINE)
+    for row in Table.objects.all():
+        versions.settle(row)
+    read = partial(lance_datasets.read, actor=SYSTEM, table=MINE)
+    before = set(mine.glob("data/*"))
+    insert(MINE)  # a writer keeps the new version open
+    (added,) = set(mine.glob("data/*")) - before
+    versions.settle(Table.objects.named(MINE).get())
+    assert read().to_table().num_rows == 2
+    older, newest = map(manifest_of, (1, 2))
+    newest.write_bytes(lance_manifest.with_version(older.read_bytes(), 2))
+    (hidden,) = victim.glob("data/*")
+    added.unlink()
+    link(added, hidden)
+    ledger = snapshot()
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: read().to_table(),
+        lambda: lance_data.update(actor=SYSTEM, table=MINE, updates=[("name", "'q'")]),
+    )
+    with watched(str(victim)) as touched:
+        for use in uses:
+            with pytest.raises(CatalogError, match="was replaced"):
+                use()
+    assert touched.events == []
+    assert snapshot() == ledger
+
+
+def test_an_open_table_follows_no_link_in_an_index_that_its_replaced_manifest_conceals(
+    mine, victim
+):
+    insert(MINE)
+    indexes.create_index(actor=SYSTEM, table=MINE, index=NewIndex(column="id", index_type="BTREE"))
+    for row in Table.objects.all():
+        versions.settle(row)
+    read = partial(lance_datasets.read, actor=SYSTEM, table=MINE)
+    assert len(read().describe_indices()) == 1
+    older, newest = map(manifest_of, (1, 2))
+    newest.write_bytes(lance_manifest.with_version(older.read_bytes(), 2))
+    (hidden,) = victim.glob("data/*")
+    for path in list(mine.glob("_indices/*/*")):
+        path.unlink()
+        link(path, hidden)
+    with watched(str(victim)) as touched, pytest.raises(CatalogError, match="was replaced"):
+        read().to_table(filter="id = 3")
+    assert touched.events == []
 
 
 def test_links_on_a_path(tmp_path):

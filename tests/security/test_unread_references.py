@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from catalog import access
 from catalog.access import SYSTEM
 from catalog.models import FileReference, Job, JobKind, JobStatus, Principal, UnreadSnapshot
 from catalog.models import Table as TableRow
@@ -15,6 +16,7 @@ from catalog.services.iceberg import references as iceberg_references
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from catalog.services.storage import file_references
 from catalog.storage import local_directories
 from tasks import maintenance as tasks
 from tests.factories import files
@@ -119,6 +121,22 @@ def test_a_purge_reads_references_not_read_by_commits(world, source, attacker, s
     job.refresh_from_db()
     assert (job.status, job.error) == (JobStatus.CANCELED, "other tables refer to its files")
     assert files(source.location) == before
+
+
+@pytest.mark.usefixtures("limited")
+def test_an_inactive_principal_takes_over_no_reference(world, source, attacker):
+    """Its snapshots still protect the files, but nobody may read them in its name."""
+    other = Principal.objects.create(name="user:other", kind="user")
+    other.grants.create(mask=closure(Privilege.READ).value, table=source)
+    mine = TableRow.objects.named(MINE).get()
+    file_references.record_references(
+        actor=access.of_row(other), table_id=mine.pk, foreign={(source.pk, source.location)}
+    )
+    commit_reference(world, attacker)
+    Principal.objects.filter(name="who").update(is_active=False)
+    iceberg_references.read_unread()
+    assert references() == [("t", "t", "user:other")]
+    assert not UnreadSnapshot.objects.exists()
 
 
 def test_nothing_is_removed_while_manifests_cannot_be_reached(

@@ -19,7 +19,7 @@ _LARGEST_ID = 2**63 - 1
 def tab(request: HttpRequest, row: Table) -> Panel | list[Panel]:
     """Rows of the requested snapshot, branch or tag, by default of the current snapshot."""
     text, ref = word(request, "snapshot").strip(), word(request, "ref").strip()
-    is_number = text.isascii() and text.isdigit() and int(text[:20]) <= _LARGEST_ID
+    is_number = text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _LARGEST_ID
     if text and not is_number:
         return Panel((), (), f"The table has no snapshot '{cells.clipped(text, 50)}'.")
     try:

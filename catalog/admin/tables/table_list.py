@@ -81,6 +81,10 @@ def remembered(request: HttpRequest) -> HttpResponseRedirect | None:
     return HttpResponseRedirect(f"?{parameters.urlencode()}")
 
 
+def is_export(request: HttpRequest) -> bool:
+    return request.GET.get(EXPORT_PARAMETER) == "csv"
+
+
 @dataclass(frozen=True)
 class FacetLink:
     """A value of a facet; the link adds the filter, or removes it if it is set."""
@@ -109,7 +113,7 @@ class TableList(ChangeList):  # type: ignore[misc]
             rows = listing.narrowed(actor(request), rows)
         self.matching = listing.matches(rows)
         self.is_behind = self.matching.is_estimate and not summaries.are_complete()
-        per_page = EXPORT_ROWS if EXPORT_PARAMETER in request.GET else self.list_per_page
+        per_page = EXPORT_ROWS if is_export(request) else self.list_per_page
         paginator_class = InfinitePaginator if self.matching.is_estimate else Paginator
         self.paginator = paginator_class(self.matching.ids, self.list_per_page)
         try:

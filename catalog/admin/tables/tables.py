@@ -160,7 +160,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
     ) -> HttpResponseBase:
         if redirect := table_list.remembered(request):
             return redirect
-        if request.GET.get(table_list.EXPORT_PARAMETER) == "csv":
+        if table_list.is_export(request):
             if not self.has_view_permission(request):
                 raise PermissionDenied
             with contextlib.suppress(IncorrectLookupParameters):  # Django's page reports them

@@ -82,7 +82,8 @@ class Selection:
             return
         self._best = rows if self._best is None else pa.concat_tables([self._best, rows])
         pending = _PENDING_ROWS if self._limit is None else _PENDING_ROWS // 64
-        if self._best.num_rows > 2 * self._needed + pending:
+        is_large = self._best.num_rows > 2 * self._needed + pending
+        if is_large or self._best.nbytes > _MAX_KEY_BYTES // 2:
             self._reduce()
 
     def page(self) -> tuple[list[int], bool]:

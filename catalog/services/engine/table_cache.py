@@ -1,13 +1,23 @@
 """Caches of namespaces, tables and metadata in this process, which save a read before common writes."""
 
+import copy
 import threading
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from catalog.models import Namespace, Table, TableState
 from catalog.services.engine.prepared.selects import select_namespaces_in_storage, select_tables
+
+_Row = TypeVar("_Row", Namespace, Table)
+
+
+def _without_properties(row: _Row) -> _Row:
+    """A copy without the properties, which may take megabytes. Their first use reads them."""
+    kept = copy.copy(row)
+    vars(kept).pop("properties", None)
+    return kept
 
 
 class NamespaceCache:
@@ -35,7 +45,7 @@ class NamespaceCache:
     def put(self, row: Namespace) -> None:
         if len(self._rows) >= self._limit:
             self._rows.clear()
-        self._rows[row.digest] = row
+        self._rows[row.digest] = _without_properties(row)
 
     def discard(self, name: uuid.UUID) -> None:
         self._rows.pop(name, None)
@@ -62,7 +72,9 @@ class TableCache:
             if len(self._rows) >= self._limit:
                 self._rows.clear()
             read = select_tables(digests - rows.keys())
-            live = {row.digest: row for row in read if row.state == TableState.LIVE}
+            live = {
+                row.digest: _without_properties(row) for row in read if row.state == TableState.LIVE
+            }
             self._rows.update(live)
             rows.update(live)
         return rows

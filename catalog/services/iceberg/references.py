@@ -259,9 +259,16 @@ def _record(row: UnreadSnapshot, committer: Principal, references: References) -
         # The files belonged to no table when they were committed: no privilege was needed.
         free_until = file_references.was_free_before(unreadable)
         sources |= {pk for pk in free_until if row.created_at < free_until[pk]}
+    present = access.committer(committer.name)
+    shared = access.readable_tables(present, sources) if present is not None else set()
     with transaction.atomic():
         file_references.record(
             actor=committer,
             table_id=row.table_id,
-            references=references.only(sources),
+            references=references.only(shared),
+        )
+        file_references.record_dependence(
+            actor=committer,
+            table_id=row.table_id,
+            foreign=references.only(sources - shared).foreign,
         )

@@ -108,8 +108,7 @@ def clone_table(
     branch, version = describe.resolve(actor=actor, table=source, version=version, tag=tag)
     dataset = datasets.read(actor=actor, table=source, version=version, branch=branch)
     with refusing(source):
-        columns: Any = dataset.stats.data_stats().fields
-        if sum(column.bytes_on_disk for column in columns) > settings.MONODON_MAX_DATA_BYTES:
+        if _size(dataset) > settings.MONODON_MAX_DATA_BYTES:
             raise DataTooLarge(settings.MONODON_MAX_DATA_BYTES)
         reader = dataset.scanner().to_reader()
     return create_table(actor=actor, table=table, data=reader)
@@ -309,6 +308,16 @@ def _existing(actor: Principal, table: Identifier) -> CreatedTable:
     if not description.is_only_declared:
         version = datasets.find_snapshot(actor=actor, table=table).version
     return CreatedTable(description.location, version, description.properties, None)
+
+
+def _size(dataset: LanceDataset) -> int:
+    """The size of a version's rows in storage, in bytes."""
+    columns: Any = dataset.stats.data_stats().fields
+    by_fragment = (fragment.metadata.files for fragment in dataset.get_fragments())
+    sizes = (file.file_size_bytes or 0 for files in by_fragment for file in files)
+    # The columns of files in Lance's legacy format have no sizes, and manifests may omit those of files.
+    of_columns: int = sum(column.bytes_on_disk for column in columns)
+    return max(of_columns, sum(sizes))
 
 
 def _find_source(actor: Principal, location: str) -> Identifier:

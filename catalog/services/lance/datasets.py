@@ -118,6 +118,7 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
             lance_files.require_rights(snapshot, foreign)
         else:
             check(snapshot)
+            require_checked(snapshot, dataset)
         return dataset
     foreign = check(snapshot)
     with refusing(snapshot.table):
@@ -152,7 +153,10 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def require_checked(snapshot: Snapshot, dataset: LanceDataset) -> None:
-    """Require that a dataset has the manifest that ``check`` has read. Raises InvalidManifestPath."""
+    """Require that a dataset leads to the files that ``check`` has found in the manifest in storage.
+
+    Raises InvalidManifestPath.
+    """
     lance_files.require_checked(snapshot, dataset._ds.serialized_manifest())  # noqa: SLF001
 
 

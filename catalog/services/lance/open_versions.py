@@ -63,6 +63,7 @@ class OpenVersion:
         lance_files.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
         if self._dataset is None or not lance_files.is_plain(snapshot):
             self._foreign = datasets.check(snapshot)
+            self._dataset = None  # its manifest may have been replaced in storage
             # Here, and not in the threads of Lance: the profiles are in the database.
             self._options = {
                 "storage_options": lance_options.storage_options(snapshot.location),

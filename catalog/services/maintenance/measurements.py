@@ -35,7 +35,7 @@ from catalog.models import (
     TableState,
     TableVersion,
 )
-from catalog.planning import Planned, Statistics
+from catalog.planning import Planned, Statistics, bounded
 from catalog.policies import EffectivePolicy
 from catalog.privileges import Privilege
 from catalog.read_costs import Cost
@@ -280,17 +280,16 @@ def _measure_and_record(row: Table, policy: EffectivePolicy, waiting: _Waiting) 
     now = timezone.now()
     try:
         measurement = _measure(row, policy)
+        if measurement is None:
+            _record_nothing(row, now)
+        else:
+            _record(measurement, now, waiting)
     except CatalogError as refused:
         log.warning("Table %s cannot be measured: %s", row, refused)
         _record_nothing(row, now, refused.message)
     except Exception as error:  # a batch's outermost frame
         log.warning("Table %s cannot be measured", row, exc_info=True)
         _record_nothing(row, now, f"{type(error).__name__}: {error}")
-    else:
-        if measurement is None:
-            _record_nothing(row, now)
-        else:
-            _record(measurement, now, waiting)
 
 
 def _record(measurement: Measurement, now: datetime, waiting: _Waiting) -> TableHealth | None:
@@ -308,8 +307,8 @@ def _record(measurement: Measurement, now: datetime, waiting: _Waiting) -> Table
                 "costs": [cost.as_json() for cost in measurement.costs],
             },
             planned=[job.as_json() for job in measurement.planned],
-            files_gone=sum(job.files_gone for job in measurement.planned),
-            bytes_read=sum(job.bytes_read for job in measurement.planned),
+            files_gone=bounded(sum(job.files_gone for job in measurement.planned)),
+            bytes_read=bounded(sum(job.bytes_read for job in measurement.planned)),
         )
     )
 

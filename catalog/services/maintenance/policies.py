@@ -145,7 +145,9 @@ _USED_SQL = """
     SELECT top, priority, sum(GREATEST(seconds, %(least)s)) FROM (
         SELECT COALESCE(n.path[1], '') AS top,
             COALESCE((j.parameters->'policy'->>'priority')::integer, 1) AS priority,
-            EXTRACT(EPOCH FROM COALESCE(j.finished_at, %(now)s) - j.started_at)::float AS seconds
+            CASE WHEN j.status <> %(queued)s THEN  -- else it began an attempt that failed
+                EXTRACT(EPOCH FROM COALESCE(j.finished_at, %(now)s) - j.started_at)::float
+            END AS seconds
         FROM catalog_job j
         JOIN catalog_table t ON t.id = j.table_id
         JOIN catalog_namespace n ON n.id = t.namespace_id
@@ -164,6 +166,7 @@ def used_time(now: datetime) -> dict[str, float]:
         "now": now,
         "since": now - fairness.HISTORY,
         "active": [str(status) for status in _ACTIVE],
+        "queued": str(JobStatus.QUEUED),
     }
     with connection.cursor() as cursor:
         cursor.execute(_USED_SQL, facts)

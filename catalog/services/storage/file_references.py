@@ -69,10 +69,11 @@ def record(
 
 
 _RECORD = """
-    INSERT INTO catalog_filereference (table_id, source_id, principal, directories)
+    INSERT INTO catalog_filereference AS present (table_id, source_id, principal, directories)
     SELECT %s::bigint, %s::bigint, %s::text, %s::text[]
     ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = ARRAY(
-        SELECT DISTINCT unnest(catalog_filereference.directories || excluded.directories)
+        SELECT unnest(excluded.directories)
+        UNION SELECT unnest(present.directories) WHERE present.principal <> ALL(%s::text[])
     )
     RETURNING id, directories
 """
@@ -81,17 +82,56 @@ _RECORD = """
 def record_references(
     *, actor: Principal, table_id: int, foreign: Collection[tuple[int, str]]
 ) -> None:
-    """Record that a table refers to files in directories of other tables, which ``actor`` may read."""
+    """Record that a table refers to files in directories of other tables, which ``actor`` may read.
+
+    It takes over the directories that another principal has recorded, if that one may still read the source.
+    """
+    by_source = _by_source(table_id, foreign)
+    lapsed = _lapsed(actor, table_id, by_source)
+    for source, directories in sorted(by_source.items()):
+        cursor = hot_cursor()
+        cursor.execute(_RECORD, [table_id, source, actor.name, sorted(directories), lapsed[source]])
+        pk, recorded = cursor.fetchone()
+        if len(recorded) > _MAX_DIRECTORIES:
+            FileReference.objects.filter(pk=pk).update(directories=_enclosing(recorded))
+
+
+def record_dependence(
+    *, actor: Principal, table_id: int, foreign: Collection[tuple[int, str]]
+) -> None:
+    """The same for ``actor`` that may not read the sources now: it takes over no reference of another one."""
+    FileReference.objects.bulk_create(
+        [
+            FileReference(
+                table_id=table_id,
+                source_id=source,
+                principal=actor.name,
+                directories=_enclosing(directories),
+            )
+            for source, directories in sorted(_by_source(table_id, foreign).items())
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def _by_source(table_id: int, foreign: Collection[tuple[int, str]]) -> dict[int, set[str]]:
     by_source: dict[int, set[str]] = defaultdict(set)
     for source, directory in foreign:
         if source != table_id:
             by_source[source].add(directory)
-    for source, directories in sorted(by_source.items()):
-        cursor = hot_cursor()
-        cursor.execute(_RECORD, [table_id, source, actor.name, sorted(directories)])
-        pk, recorded = cursor.fetchone()
-        if len(recorded) > _MAX_DIRECTORIES:
-            FileReference.objects.filter(pk=pk).update(directories=_enclosing(recorded))
+    return by_source
+
+
+def _lapsed(actor: Principal, table_id: int, sources: Collection[int]) -> dict[int, list[str]]:
+    """The other principals whose references to each source are not valid any more. One statement as a rule."""
+    lapsed: dict[int, list[str]] = {source: [] for source in sources}
+    rows = FileReference.objects.filter(table_id=table_id, source_id__in=sources)
+    others = rows.exclude(principal=actor.name).values_list("source_id", "principal")
+    for source, name in others:
+        committer = access.committer(name)
+        if committer is None or not access.readable_tables(committer, [source]):
+            lapsed[source].append(name)
+    return lapsed
 
 
 def _enclosing(directories: Collection[str]) -> list[str]:

@@ -172,22 +172,21 @@ def page(
         by_key = key.desc(nulls_last=True) if is_descending else key.asc(nulls_last=True)
         ordered = chosen.order_by(by_key, "-pk" if is_descending else "pk")
         return list(ordered.values_list("pk", flat=True)[start : start + count])
-    if not order.is_nullable:
-        sign = "-" if is_descending else ""
+    sign = "-" if is_descending else ""
+    if not order.indexed.startswith("summary__"):
         by = [f"{sign}{order.indexed}"] if order.indexed else []
-        if order.indexed.startswith("summary__"):
-            rows = rows.filter(summary__isnull=False)
         return _keys(rows.order_by(*by, f"{sign}pk"), start, count)
     key = F(order.indexed)
-    rows = rows.filter(summary__isnull=False)
-    if is_descending:
-        return _keys(rows.order_by(key.desc(nulls_last=True), "-pk"), start, count)
-    # The index read backwards begins with the rows without the value.
+    if not order.is_nullable:
+        by_key = key.desc() if is_descending else key.asc()
+    else:  # the index read backwards begins with the rows without the value
+        by_key = key.desc(nulls_last=True) if is_descending else key.asc(nulls_first=True)
     valued = rows.filter(**{f"{order.indexed}__isnull": False})
-    chosen_keys = _keys(valued.order_by(key.asc(nulls_first=True), "pk"), start, count)
+    chosen_keys = _keys(valued.order_by(by_key, f"{sign}pk"), start, count)
     if len(chosen_keys) < count:
         before = start and valued.order_by()[: start + count].count()
-        without = rows.filter(**{f"{order.indexed}__isnull": True}).order_by("pk")
+        # Also rows without a summary: dropped ones, and new ones.
+        without = rows.filter(**{f"{order.indexed}__isnull": True}).order_by(f"{sign}pk")
         skipped = max(start - before, 0)
         chosen_keys += _keys(without, skipped, count - len(chosen_keys))
     return chosen_keys

@@ -77,9 +77,9 @@ _ENTER = """
     INSERT INTO catalog_tablesummary (table_id, name, rows, bytes, score, committed_at)
     SELECT t.id, left(array_to_string(array_append(n.path, t.name), '.'), 500),
         CASE WHEN jsonb_typeof(h.statistics->'rows') = 'number'
-            THEN (h.statistics->>'rows')::numeric::bigint END,
+            THEN LEAST((h.statistics->>'rows')::numeric, 9223372036854775807)::bigint END,
         CASE WHEN jsonb_typeof(h.statistics->'bytes') = 'number'
-            THEN (h.statistics->>'bytes')::numeric::bigint END,
+            THEN LEAST((h.statistics->>'bytes')::numeric, 9223372036854775807)::bigint END,
         CASE WHEN h.statistics ? 'rows' THEN h.score END,
         v.created_at
     FROM catalog_table t

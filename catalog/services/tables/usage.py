@@ -89,12 +89,17 @@ def start() -> None:
 def _run() -> None:
     while True:
         time.sleep(_FLUSH_SECONDS)
-        try:
-            flush()
-        except DatabaseError:
-            log.warning("Reads of tables could not be counted", exc_info=True)
-        finally:
-            connections.close_all()
+        write()
+
+
+def write() -> None:
+    """Add the counts of this process to the database, and close its connection. Failures are logged."""
+    try:
+        flush()
+    except DatabaseError:
+        log.warning("Reads of tables could not be counted", exc_info=True)
+    finally:
+        connections.close_all()
 
 
 def reads_per_day(table: Table) -> float | None:

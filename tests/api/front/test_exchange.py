@@ -29,7 +29,7 @@ def test_an_answer_in_pieces_is_closed_if_its_sending_does_not_begin():
     scope = SimpleNamespace(method="GET", path="/")
     protocol = Mock()
     exchange = Exchange(front, scope, protocol, {"PATH_INFO": "/"}, None)
-    assert exchange._work(threads) == ""
+    assert exchange._work(threads) is None
     stream.close.assert_called_once_with()
     protocol.response_bytes.assert_called_once()
 
@@ -73,6 +73,56 @@ def test_rows_without_a_thread_are_refused_before_they_are_read(monkeypatch):
     assert reads_at_refusal == [0]
     front.lingering.add.assert_called_once()
     assert front.lingering.add.call_args[0][0].received == 0
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, answer: Answer, **request: str) -> Front:
+    """A front that has answered a request whose credential, 1, was alice's a while ago."""
+    monkeypatch.setattr(bodies, "_DRAIN_SILENCE_SECONDS", 0.0)
+    front = Front(lambda request: answer)
+    front.lingering = Mock()
+    monkeypatch.setattr("api.front.limits._PROVEN_SECONDS", 0.0)
+    front.limits.prove(1, "alice")
+
+    async def in_thread(exchange: Exchange, threads: Any, job: Any) -> Any:
+        return job()
+
+    monkeypatch.setattr(Exchange, "_in_thread", in_thread)
+    protocol = Mock(__aiter__=lambda _: Silence())
+    environ = {"PATH_INFO": "/v1/table/ns$t/describe", "REQUEST_METHOD": "POST", **request}
+    asyncio.run(Exchange(front, Mock(), protocol, environ, 1).run())
+    protocol.response_bytes.assert_called_once()
+    return front
+
+
+BODIES = {
+    "none": {},
+    "large": {"CONTENT_LENGTH": "100000"},
+    "rows": {
+        "CONTENT_LENGTH": "100000",
+        "CONTENT_TYPE": "application/vnd.apache.arrow.stream",
+    },
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("status", [401, 419])
+def test_refused_credentials_do_not_count_for_their_former_principal(monkeypatch, status, body):
+    """Somebody with a revoked key could otherwise use up the requests of its principal."""
+    front = answered(monkeypatch, Answer(status, []), **BODIES[body])
+    assert front.limits.principal(1) == 1
+
+
+@pytest.mark.parametrize("status", [404, 429, 503])
+def test_other_refusals_do_not_change_whose_a_credential_is(monkeypatch, status):
+    front = answered(monkeypatch, Answer(status, []))
+    assert front.limits.principal(1) == "alice"
+
+
+def test_a_request_for_a_token_does_not_change_whose_its_header_is(monkeypatch):
+    """Its credentials are in the body, and the header may be anything."""
+    answer = Answer(200, [], principal="mallory")
+    front = answered(monkeypatch, answer, PATH_INFO="/oauth/token")
+    assert front.limits.principal(1) == "alice"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from api.front import bodies
 from api.front.answer import Answer
 from api.front.application import Front
 from api.front.exchange import Exchange
-from api.front.shares import Slots
+from api.front.shares import Slots, Turns
 from api.front.threads import Results
 from catalog.errors import CatalogError, ServiceUnavailable
 
@@ -59,11 +59,10 @@ class Rows:
     async def _refuse(self, protocol: Any, request: Any, error: CatalogError) -> None:
         self.refusals.append(error)
 
-    def _work(self, exchange: Exchange) -> str:
+    def _work(self, exchange: Exchange) -> None:
         self.begun.append(NAMES[exchange._credential])
         while exchange._request["wsgi.input"].read(100):
             pass
-        return ""
 
     async def send(self, *credentials: int) -> None:
         for credential in credentials:
@@ -153,6 +152,26 @@ def test_a_cancelled_wait_leaves_no_trace(monkeypatch):
         await rows.send(*[ALICE] * SHARE)
         await rows.wait_for(*["alice"] * 2 * SHARE)
         await rows.finish()
+
+    asyncio.run(run())
+
+
+def test_a_thread_is_not_given_to_a_request_that_was_just_cancelled():
+    async def wait(turns: Turns) -> None:
+        async with turns.turn("alice"):
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        turns = Turns(1, max_waiting=4)
+        async with turns.turn("alice"):
+            tasks = [asyncio.create_task(wait(turns)) for _ in range(2)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+        async with asyncio.timeout(5):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError, type(None)]
+        assert (turns._free, turns._waiting) == (1, [])
+        assert not turns._running
 
     asyncio.run(run())
 

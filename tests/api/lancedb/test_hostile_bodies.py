@@ -2,11 +2,14 @@
 
 import json
 
+import lance
 import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
 from catalog.services.access import api_keys
+from catalog.services.engine.commit import commit
+from catalog.services.lance.ledger import registration_operations
 from tests.api.client import stream
 from tests.api.lance.example import STREAM, data
 from tests.api.lance.examples import make_catalog
@@ -175,9 +178,16 @@ def test_new_columns_are_only_described(database):
     }
 
 
-def test_a_clone_needs_no_more_than_a_request_may_send(database, settings):
-    location = database.post("/v1/table/ws$data/describe", {})["location"]
-    settings.MONODON_MAX_DATA_BYTES = 10
+@pytest.mark.parametrize("file_format", ["legacy", "2.1"])
+def test_a_clone_needs_no_more_than_a_request_may_send(database, settings, warehouse, file_format):
+    location = str(warehouse / "large")
+    rows = pa.table({"id": range(1000)})
+    lance.write_dataset(rows, location, data_storage_version=file_format)
+    commit(
+        [registration_operations.RegisterTable(table=("ws", "large"), location=location)],
+        actor=SYSTEM,
+    )
+    settings.MONODON_MAX_DATA_BYTES = 100
     with unchanged():
         response = database.call("POST", "/v1/table/ws$new/clone", {"source_location": location})
     assert (response.status_code, response.json()["code"]) == (413, 13)

@@ -82,6 +82,15 @@ def test_statements_contain_no_values_and_requests_no_secrets(spans, management)
     assert not any("mnd_" in text for text in texts)
 
 
+def test_a_statement_that_fails_is_an_error_without_the_values_in_its_message(spans, management):
+    new = {"name": "user:secretive", "kind": "user"}
+    management.post("principals", new, status=201)
+    assert management.call("POST", "principals", new).status_code == 409
+    failed = [span for span in spans.all() if span.status.status_code == StatusCode.ERROR]
+    assert [span.status.description for span in failed] == ["IntegrityError"]
+    assert not any("secretive" in span.to_json() for span in spans.all())
+
+
 def test_a_commit_has_a_span(transactional_db, spans, management):
     management.post("principals", {"name": "user:grace", "kind": "user"}, status=201)
     assert [span.name for span in spans.of(SpanKind.CLIENT)].count("COMMIT") == 1

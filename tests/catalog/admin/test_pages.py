@@ -173,6 +173,12 @@ def test_every_other_page_opens(browser):
         assert browser.get(url).status_code == 200, url
 
 
+@pytest.mark.parametrize("noun", ["table", "namespace", "job"])
+def test_the_short_url_of_a_page_keeps_its_parameters(browser, noun):
+    response = browser.get(f"/admin/catalog/{noun}/5/?tab=versions&before=3")
+    assert response["location"] == f"/admin/catalog/{noun}/5/change/?tab=versions&before=3"
+
+
 def test_pages_link_to_the_next_page(browser):
     table = make_table("prod", "t0")
     for number in range(1, 61):

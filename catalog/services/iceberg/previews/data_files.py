@@ -4,16 +4,17 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 # PyIceberg's scan itself reads all rows of a file into memory. Its version is pinned.
 from pyiceberg.io.pyarrow import (
     _get_column_projection_values,
-    _read_deletes,
     _to_requested_schema,
     pyarrow_to_schema,
 )
@@ -24,6 +25,8 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import ListType, MapType
 
 from catalog.errors import Unsupported
+from catalog.formats.iceberg import deletion_vectors
+from catalog.formats.iceberg.deletion_vectors import TooManyPositions
 from catalog.formats.iceberg.manifests import Entry
 from catalog.services.iceberg.files import TableFileIO
 from catalog.storage import stores
@@ -33,6 +36,15 @@ _MAX_BATCH_ROWS = 65_536
 _BUFFER = 4 * 1024**2
 _MAX_FOOTER_STRING = 64 * 1024**2
 _MAX_FOOTER_ENTRIES = 1_000_000
+_MAX_DELETED_ROWS = 10_000_000
+"""Rows of a delete file, and positions in a deletion vector."""
+_MAX_VECTOR_BYTES = 16 * 1024**2
+_TOO_MANY_DELETES = (
+    "The snapshot has too many deleted rows, which only engines apply; compact the table first"
+)
+
+
+_Project = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive rows of a file: positions and, by name, the values of columns."""
+    """Consecutive rows of a file: positions and, by name, the values of columns.
+
+    None of the rows that were read may be among them; then there are no columns either.
+    """
 
     positions: Any
     """An array of NumPy."""
@@ -77,6 +92,9 @@ class DataFile:
             raise Unsupported(
                 "The snapshot has equality deletes, which only engines apply; compact the table first"
             )
+        formats = {delete.file.file_format for delete in self._deletes}
+        if not formats <= {FileFormat.PARQUET, FileFormat.PUFFIN}:
+            raise Unsupported("The delete files are not Parquet; only engines read them")
         self._files.require([self.location, *(delete.file.file_path for delete in self._deletes)])
 
     # -- deleted rows
@@ -84,12 +102,39 @@ class DataFile:
     @cached_property
     def _deleted(self) -> Any:
         """The positions of deleted rows, in order, as an array of NumPy."""
-        positions = []
-        for delete in self._deletes:
-            by_file = _read_deletes(self._files, delete.file)
-            if self.location in by_file:
-                positions.append(by_file[self.location].to_numpy())
+        positions = [
+            self._vector(delete) if delete.is_deletion_vector else self._position_deletes(delete)
+            for delete in self._deletes
+        ]
         return np.unique(np.concatenate(positions)) if positions else np.zeros(0, np.int64)
+
+    def _vector(self, delete: Entry) -> Any:
+        start, size = delete.content_offset, delete.content_size
+        if start is None or size is None or min(start, size) < 0:
+            raise ValueError("A deletion vector has no valid offset and size")
+        if size > _MAX_VECTOR_BYTES:
+            raise Unsupported(_TOO_MANY_DELETES)
+        path = self._files.real_path(delete.file.file_path)
+        blob = stores.store_of(path).read_range(path, start, size)
+        rows: int = self._entry.file.record_count
+        try:
+            return deletion_vectors.positions(blob, rows=rows, limit=_MAX_DELETED_ROWS)
+        except TooManyPositions as error:
+            raise Unsupported(_TOO_MANY_DELETES) from error
+
+    def _position_deletes(self, delete: Entry) -> Any:
+        parts, rows = [np.zeros(0, np.int64)], 0
+        with self._open(delete.file.file_path, encoded=["file_path"]) as opened:
+            for batch in opened.iter_batches(_MAX_BATCH_ROWS, columns=["file_path", "pos"]):
+                rows += batch.num_rows
+                if rows > _MAX_DELETED_ROWS:
+                    raise Unsupported(_TOO_MANY_DELETES)
+                # Compares each distinct path once, however many rows have it.
+                paths = batch.column("file_path")
+                is_own = pc.equal(paths.dictionary, pa.scalar(self.location, paths.dictionary.type))
+                own = batch.column("pos").filter(is_own.take(paths.indices))
+                parts.append(own.drop_null().to_numpy(zero_copy_only=False))
+        return np.concatenate(parts)
 
     def live_positions(self, start: int, count: int) -> tuple[list[int], int]:
         """Positions of rows after the first ``start`` that are not deleted, and the number of all such rows."""
@@ -103,53 +148,50 @@ class DataFile:
 
     def scan(self, columns: Sequence[str]) -> Iterator[Rows]:
         """The values of columns of all rows that are not deleted, in order, in small batches."""
-        with self._open() as opened:
-            yield from self._batches(opened, columns, range(opened.metadata.num_row_groups))
+        yield from self._read(columns)
 
     def take(self, columns: Sequence[str], positions: Sequence[int]) -> Iterator[Rows]:
         """The values of columns of the rows at these positions, which are in increasing order."""
-        with self._open() as opened:
-            chosen = np.array(positions, np.int64)
+        yield from self._read(columns, np.array(positions, np.int64))
+
+    def _read(self, columns: Sequence[str], chosen: Any = None) -> Iterator[Rows]:
+        """Yields something for each batch, so that the caller can stop after any."""
+        with self._open(self.location) as opened:
+            project, names = self._projection(opened, columns)
+            texts = _texts(opened.schema_arrow, names)
+            metadata = opened.metadata
+        with self._open(self.location, metadata=metadata, encoded=texts) as opened:
             first = 0
-            for group in range(opened.metadata.num_row_groups):
-                end = first + opened.metadata.row_group(group).num_rows
-                inside = chosen[(chosen >= first) & (chosen < end)]
-                if len(inside):
-                    yield from self._batches(opened, columns, [group], inside)
+            for group in range(metadata.num_row_groups):
+                end = first + metadata.row_group(group).num_rows
+                inside = None if chosen is None else chosen[(chosen >= first) & (chosen < end)]
+                if inside is None or len(inside):
+                    for positions, batch in _batches(opened, group, names, first):
+                        yield self._rows(columns, positions, batch, inside, project)
+                        if inside is not None and positions[-1] >= inside[-1]:
+                            break
                 first = end
 
-    def _batches(
+    def _rows(
         self,
-        opened: pq.ParquetFile,
         columns: Sequence[str],
-        groups: Sequence[int],
-        chosen: Any = None,
-    ) -> Iterator[Rows]:
-        project, names = self._projection(opened, columns)
-        metadata = opened.metadata
-        first = sum(
-            metadata.row_group(group).num_rows for group in range(groups[0] if groups else 0)
-        )
-        batches = opened.iter_batches(
-            batch_size=_batch_rows(metadata, names), row_groups=list(groups), columns=names
-        )
-        for batch in batches:
-            positions = np.arange(first, first + batch.num_rows)
-            first += batch.num_rows
-            if chosen is None:
-                keep = np.isin(positions, self._deleted, invert=True, assume_unique=True)
-            else:
-                keep = np.isin(positions, chosen, assume_unique=True)
-            if keep.any():
-                live = batch if keep.all() else batch.filter(pa.array(keep))
-                projected = project(live)
-                yield Rows(positions[keep], {name: projected.column(name) for name in columns})
-            if chosen is not None and first > chosen[-1]:
-                return
+        positions: Any,
+        batch: pa.RecordBatch,
+        chosen: Any,
+        project: _Project,
+    ) -> Rows:
+        if chosen is None:
+            keep = np.isin(positions, self._deleted, invert=True, assume_unique=True)
+        else:
+            keep = np.isin(positions, chosen, assume_unique=True)
+        if not keep.any():
+            return Rows(positions[:0], {})
+        projected = project(batch if keep.all() else batch.filter(pa.array(keep)))
+        return Rows(positions[keep], {name: projected.column(name) for name in columns})
 
     def _projection(
         self, opened: pq.ParquetFile, columns: Sequence[str]
-    ) -> tuple[Callable[[pa.RecordBatch], pa.RecordBatch], list[str]]:
+    ) -> tuple[_Project, list[str]]:
         """A function that converts batches of the file to the table's schema, and the columns that it needs.
 
         The file may be older than the schema (spec: Column Projection).
@@ -191,9 +233,17 @@ class DataFile:
         # Without any column, a batch would not have its number of rows.
         return project, names or opened.schema_arrow.names[:1]
 
-    def _open(self) -> pq.ParquetFile:
+    def _open(
+        self,
+        location: str,
+        metadata: pq.FileMetaData | None = None,
+        encoded: Sequence[str] = (),
+    ) -> pq.ParquetFile:
+        """Open a file; ``encoded`` are the columns to read as dictionaries."""
         return pq.ParquetFile(
-            pa.PythonFile(_StoredFile(self._files.real_path(self.location)), mode="r"),
+            pa.PythonFile(_StoredFile(self._files.real_path(location)), mode="r"),
+            metadata=metadata,
+            read_dictionary=list(encoded),
             buffer_size=_BUFFER,
             pre_buffer=False,
             thrift_string_size_limit=_MAX_FOOTER_STRING,
@@ -201,19 +251,62 @@ class DataFile:
         )
 
 
-def _batch_rows(metadata: pq.FileMetaData, names: Sequence[str]) -> int:
-    """The number of rows whose values of these columns take about ``_BATCH_BYTES``."""
-    if not metadata.num_row_groups:
-        return 1
-    group = metadata.row_group(0)
-    tops = set(names)
-    size = sum(
-        group.column(index).total_uncompressed_size
-        for index in range(group.num_columns)
-        if group.column(index).path_in_schema.partition(".")[0] in tops
+def _texts(schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """The columns of texts and binary data among these."""
+    return [name for name in names if _is_text(schema.field(name).type)]
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
     )
+
+
+def _batches(
+    opened: pq.ParquetFile, group: int, names: Sequence[str], first: int
+) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """The rows of a row group in small batches, with their positions."""
+    batch_rows = _batch_rows(opened.metadata.row_group(group), names)
+    for batch in opened.iter_batches(batch_rows, row_groups=[group], columns=list(names)):
+        for part in _decoded(batch) if batch.num_rows else ():
+            yield np.arange(first, first + part.num_rows), part
+            first += part.num_rows
+
+
+def _batch_rows(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
+    """The number of rows whose values of these columns take about ``_BATCH_BYTES``, as stored."""
+    tops = set(names)
+    size = 0
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema.partition(".")[0] in tops:
+            # Equal values are stored once; a list may have many.
+            size += max(column.total_uncompressed_size, 8 * column.num_values)
     row_bytes = max(size // max(group.num_rows, 1), 1)
     return int(max(1, min(_BATCH_BYTES // row_bytes, _MAX_BATCH_ROWS)))
+
+
+def _decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch without dictionaries, in parts of about ``_BATCH_BYTES``.
+
+    A text that many rows have is stored once, so the file does not tell the size of its values.
+    """
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+            sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    ends = np.flatnonzero(np.diff(sizes.cumsum() // _BATCH_BYTES)) + 1
+    for start, end in pairwise([0, *ends.tolist(), batch.num_rows]):
+        part = batch.slice(start, end - start)
+        columns = [
+            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            for column in part.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
 
 
 class _StoredFile(io.RawIOBase):

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
@@ -57,6 +58,8 @@ _BROKEN = (
     OSError,
     TypeError,
     ValueError,
+    ResolveError,
+    UnsupportedPyArrowTypeException,
     pa.ArrowException,
     struct.error,
     zlib.error,
@@ -231,7 +234,9 @@ class _PreviewScan:
         for number, file in self._data_files():
             with _reading(f"'{file.location}'"):
                 for rows in file.scan(selection.columns):
-                    selection.add(rows.columns, pa.array(rows.positions + (number << _FILE_SHIFT)))
+                    if len(rows.positions):
+                        addresses = pa.array(rows.positions + (number << _FILE_SHIFT))
+                        selection.add(rows.columns, addresses)
                     self.scanned_rows += len(rows.positions)
                     if selection.is_complete:
                         break
@@ -240,8 +245,8 @@ class _PreviewScan:
                         break
             if selection.is_complete or self.reason:
                 break
-        addresses, self.has_more = selection.page()
-        return addresses
+        page, self.has_more = selection.page()
+        return page
 
     def _read(self, addresses: Sequence[int]) -> list[list[Shown]]:
         """The rows at these addresses, until they are too many bytes or it is too late."""

@@ -48,6 +48,8 @@ class _Verdict:
     """The base paths in object stores: as the manifest spells them, and canonical."""
     digest: bytes
     """Of the base paths and files with rows that were checked."""
+    directories: frozenset[str]
+    """Those of indexes, and of blobs beside rows, that were checked."""
     auto_cleanup: tuple[tuple[str, str], ...]
     """The settings of Lance's automatic clean-up."""
 
@@ -85,6 +87,9 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     )
     own, others = _paths(snapshot, contents)
     own_directories, other_directories = _directories(snapshot, contents)
+    directories = frozenset((*own_directories, *other_directories))
+    if verdict and (verdict.digest, verdict.directories) != (contents.digest, directories):
+        raise _replaced(snapshot)  # an open dataset leads to the files of before
     store = stores.store_of(snapshot.location)
     others += store.irregular(own)
     others += [f"{path}/-" for path in own_directories if store.resolve(path) != path]
@@ -105,6 +110,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
             foreign,
             _object_bases(contents),
             contents.digest,
+            directories,
             contents.head.auto_cleanup,
         )
         while len(_checked) > _MOST_KEPT:
@@ -115,7 +121,8 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
 def require_checked(snapshot: Snapshot, message: bytes) -> None:
     """Require that the manifest which Lance has opened leads to the files that were checked.
 
-    Lance reads the manifest again, and clients with credentials for the table can replace it in between.
+    Lance reads the manifest again, and clients with credentials for the table can replace it in between, or
+    later, while the dataset is open.
     ``message`` is the manifest as Lance holds it. Raises InvalidManifestPath.
     """
     with _lock:
@@ -125,9 +132,13 @@ def require_checked(snapshot: Snapshot, message: bytes) -> None:
     except NotAManifest:
         digest = b""
     if verdict is None or digest != verdict.digest:
-        raise InvalidManifestPath(
-            snapshot.entry.manifest_path, "was replaced while it was being opened"
-        )
+        raise _replaced(snapshot)
+
+
+def _replaced(snapshot: Snapshot) -> InvalidManifestPath:
+    return InvalidManifestPath(
+        snapshot.entry.manifest_path, "was replaced while or after it was opened"
+    )
 
 
 def _identity(snapshot: Snapshot) -> Hashable:
@@ -209,10 +220,11 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         if committer is None:
             raise
         files.require_readable(committer, paths)
-        foreign = files.references(paths).foreign
+        references = files.references(paths)
+        own = references.only(access.readable_tables(committer, references.sources))
         with transaction.atomic():
             file_references.record_references(
-                actor=committer, table_id=snapshot.pk, foreign=foreign
+                actor=committer, table_id=snapshot.pk, foreign=own.foreign
             )
 
 

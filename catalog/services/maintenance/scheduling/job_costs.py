@@ -35,14 +35,16 @@ def load() -> CostModel:
 def spent(limit_key: str, since: datetime, *, now: datetime, costs: CostModel) -> Amount:
     """What the jobs under a limit have cost since a moment. One statement.
 
-    A job that has not ended counts with its expected cost, or with the time since it began if that is
-    more. A job counts in the window in which it began.
+    A job that has not ended counts with its expected cost, or, if it runs, with the time since it began
+    if that is more. A job counts in the window in which it began.
     """
     rows = Job.objects.filter(limit_key=limit_key)
     rows = rows.filter(finished_at__gt=since) | rows.filter(status__in=_ACTIVE)
     total = Amount()
-    columns = ("kind", "table__format", "started_at", "finished_at", "planned_bytes")
-    for kind, table_format, began, ended, size in rows.values_list(*columns).iterator():
+    columns = ("kind", "table__format", "status", "started_at", "finished_at", "planned_bytes")
+    for kind, table_format, status, started, ended, size in rows.values_list(*columns).iterator():
+        # A queued job may have begun an attempt that failed, and waits now.
+        began = None if status == JobStatus.QUEUED else started
         if began is not None and began < since:
             continue
         seconds = 0.0 if began is None else ((ended or now) - began).total_seconds()

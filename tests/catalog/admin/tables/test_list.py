@@ -5,9 +5,11 @@ import io
 import re
 
 import pytest
+from django.db.models.functions import Now
 from django.utils.http import urlencode
 
 from catalog.access import SYSTEM, On
+from catalog.admin.tables.tables import TableAdmin
 from catalog.models import (
     LabelAssignment,
     LabelDefinition,
@@ -19,8 +21,12 @@ from catalog.models import (
 from catalog.privileges import parse
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
+from catalog.services.maintenance import measurements
 from catalog.services.tables import listing, summaries, table_operations
-from tests.factories import make_root, make_table, make_version
+from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE
+from tests.catalog.formats.iceberg.written import Written
+from tests.catalog.services.iceberg.test_scans import register
+from tests.factories import make_iceberg_table, make_root, make_table, make_version
 
 LIST = "/admin/catalog/table/"
 ROWS = {"a": 30, "b": 10, "c": None, "d": 20, "e": None}
@@ -73,13 +79,28 @@ def test_the_list_sorts_in_both_directions(browser, tables, size):
 
 
 def test_pages_of_a_sorted_list_have_each_table_once(browser, tables, size, monkeypatch):
-    from catalog.admin.tables.tables import TableAdmin
-
     monkeypatch.setattr(TableAdmin, "list_per_page", 2)
     summaries.update()
     for sign, expected in (("", "bdace"), ("-", "adbec")):
         url = f"{LIST}?o={sign}rows"
         assert "".join(names(browser.get(f"{url}&p={page}")) for page in (1, 2, 3)) == expected
+
+
+def test_sorted_lists_of_many_have_dropped_tables_and_new_ones_last(browser, tables, monkeypatch):
+    monkeypatch.setattr(listing, "EXACT", 2)
+    summaries.update()
+    Table.objects.filter(name__in=["b", "d"]).update(state="dropped", dropped_at=Now())
+    TableSummary.objects.filter(table__name__in=["b", "c", "d"]).delete()  # c is new
+    for query, expected in {
+        "state=all&o=rows": "abcde",
+        "state=all&o=-rows": "aedcb",
+        "state=all&o=name": "aebcd",
+        "state=all&o=-name": "eadcb",
+        "o=committed": "ace",
+    }.items():
+        assert names(browser.get(f"{LIST}?{query}")) == expected, query
+    monkeypatch.setattr(listing, "EXACT", 1)
+    assert names(browser.get(f"{LIST}?state=dropped&o=name")) == "bd"
 
 
 def test_the_newest_tables_are_first(browser, tables, size):
@@ -277,6 +298,12 @@ def test_an_export_of_a_page_that_does_not_exist_is_refused(browser, tables):
     assert browser.get(f"{LIST}?export=csv&p=9999").status_code == 302
 
 
+def test_only_an_export_is_longer_than_a_page(browser, tables, monkeypatch):
+    monkeypatch.setattr(TableAdmin, "list_per_page", 2)
+    assert names(browser.get(f"{LIST}?export=1")) == "ed"
+    assert len(export(browser, "")) == 5
+
+
 def test_an_export_contains_no_formulas(browser, tables):
     Table.objects.filter(name="a").update(owner='=HYPERLINK("http://x","y")')
     (line,) = export(browser, "cols=owner&q=x.a")
@@ -331,3 +358,41 @@ def test_a_measurement_updates_the_summary(tables):
     summaries.record_measurement(table.pk, 0, {"error": "unreadable"})
     summary.refresh_from_db()
     assert (summary.rows, summary.bytes, summary.score) == (None, None, None)
+
+
+@pytest.mark.parametrize("is_summarized", [True, False])
+@pytest.mark.parametrize("source", ["summary", "manifest", "sizes"])
+def test_figures_beyond_the_range_of_integers_stop_nothing(
+    browser, warehouse, db, source, is_summarized
+):
+    row = dict.fromkeys(field["name"] for field in SIMPLE["fields"])
+    made = Written(warehouse / "w", SIMPLE)
+    largest = {"manifest": "record_count", "sizes": "file_size_in_bytes"}.get(source)
+    more = {largest: 2**62} if largest else {}
+    made.commit([made.file([row], **more) for _ in range(3)])
+    if source == "summary":
+        made.document["snapshots"][-1]["summary"]["total-files-size"] = str(10**30)
+    register(made, "ws", "w")
+    make_iceberg_table("ws", "honest")
+    if is_summarized:
+        summaries.update()
+    assert measurements.measure_due() == 2
+    assert measurements.measure_due() == 0
+    assert TableHealth.objects.newest().filter(table__name="honest").exists()
+    (statistics,) = TableHealth.objects.filter(table__name="w").values_list("statistics", flat=True)
+    assert 2**63 - 1 in {statistics["rows"], statistics["bytes"]}
+    summaries.update()
+    for query in ("o=size", "o=-rows", "export=csv&o=size"):
+        assert browser.get(f"{LIST}?{query}").status_code == 200
+    assert browser.get("/admin/").status_code == 200
+    if is_summarized:
+        assert 2**63 - 1 in TableSummary.objects.values_list("rows", "bytes").get(table__name="w")
+
+
+def test_older_figures_beyond_the_range_of_integers_stop_no_summaries(tables):
+    TableHealth.objects.filter(table=tables["a"]).update(
+        statistics={"rows": 10**30, "bytes": 10**30}
+    )
+    summaries.update()
+    assert summaries.are_complete()
+    assert TableSummary.objects.get(table=tables["a"]).rows == 2**63 - 1

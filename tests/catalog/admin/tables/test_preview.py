@@ -10,17 +10,21 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import FileFormat
 from pyiceberg.types import LongType
+from pyroaring import BitMap, BitMap64
 
 from catalog.access import SYSTEM, On
 from catalog.models import FileReference, Table
 from catalog.privileges import parse
 from catalog.services.access import grants
+from catalog.services.iceberg.previews import data_files
 from catalog.services.iceberg.previews import preview as iceberg_preview
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import preview as lance_preview
 from tests.catalog.admin.iceberg.test_pages import words
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE
+from tests.catalog.formats.iceberg.test_deletion_vectors import blob, keyed
 from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, Written
 from tests.catalog.services.iceberg.test_scans import register
 from tests.catalog.services.iceberg.writing import open_table
@@ -269,6 +273,7 @@ def test_odd_parameters_do_not_break_the_page(browser, table):
         "where=%FF&is=%00&value=%FF",
         "snapshot=x&version=x",
         "snapshot=99999999999999999999",
+        f"snapshot={'0' * 5000}",
         "snapshot=5&ref=nope",
         "ref=%00",
         "column=nope",
@@ -338,6 +343,106 @@ def test_deleted_rows_are_not_shown(browser, written):
     assert ids(browser, url(table, sort="-id", rows=3)) == [8, 7, 6]
     assert ids(browser, url(table, **where(("id", "ge", "4")))) == [5, 6, 7, 8]
     assert ids(browser, url(table, snapshot=1001)) == list(range(10))
+
+
+@pytest.fixture
+def deleted(written) -> Table:
+    """A table with ten rows, of which a delete file removes all but the last."""
+    write(written, 1, (1, "id", pa.int64(), list(range(10))))
+    written.commit([written.file([ROW | {"id": n} for n in range(10)])])
+    location = f"file://{written.directory}/data/00001.parquet"
+    write(
+        written,
+        2,
+        (2147483546, "file_path", pa.string(), [location] * 9 + ["file:///other", None]),
+        (2147483545, "pos", pa.int64(), [*range(9), 9, 9]),
+    )
+    written.commit([written.file([ROW] * 11, content=POSITION, metrics=False)], operation="delete")
+    return registered(written)
+
+
+def test_deletes_of_other_files_and_without_a_file_do_not_apply(browser, deleted):
+    for query in ({}, {"sort": "id"}):
+        assert ids(browser, url(deleted, **query)) == [9]
+
+
+def test_the_rows_of_delete_files_are_limited(browser, deleted, monkeypatch):
+    monkeypatch.setattr(data_files, "_MAX_DELETED_ROWS", 10)
+    for query in ({}, {"sort": "id"}):
+        panel = browser.get(url(deleted, **query)).context["panels"][-1]
+        assert "too many deleted rows, which only engines apply" in words(panel.lead)
+        assert not panel.rows
+
+
+def test_a_preview_of_deleted_rows_is_stopped(browser, deleted, monkeypatch):
+    monkeypatch.setattr(data_files, "_MAX_BATCH_ROWS", 1)
+    checks = []
+    monkeypatch.setattr(
+        iceberg_preview._PreviewScan,
+        "_is_late",
+        lambda _: checks.append(None) or len(checks) > 3,
+    )
+    panel = browser.get(url(deleted, sort="id")).context["panels"][-1]
+    assert "Stopped after 5 seconds" in words(panel.lead)
+    assert (panel.rows, len(checks)) == ([], 4)
+
+
+def test_deletion_vectors_are_applied(browser, warehouse, db):
+    made = Written(warehouse / "w", SIMPLE, version=3)
+    write(made, 1, (1, "id", pa.int64(), list(range(10))))
+    data_file = made.file([ROW | {"id": n} for n in range(10)])
+    made.commit([data_file])
+    content = blob(BitMap64([0, 4, 9, 2**33]).serialize())
+    path = made.directory / "data" / "00002.puffin"
+    path.write_bytes(b"PFA1" + content + b"nobody reads the footer")
+    vector = made.file(
+        [ROW] * 3,
+        content=POSITION,
+        metrics=False,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PUFFIN,
+        referenced_data_file=data_file.file_path,
+        content_offset=4,
+        content_size_in_bytes=len(content),
+    )
+    made.commit([vector], operation="delete")
+    table = registered(made)
+    assert ids(browser, url(table)) == [1, 2, 3, 5, 6, 7, 8]
+    assert ids(browser, url(table, sort="-id", rows=3)) == [8, 7, 6]
+    distant = BitMap()
+    distant.add_range(0, 2**32)
+    distant.run_optimize()
+    for broken in (b"x" * len(content), keyed(0, distant.serialize())[: len(content)], b""):
+        path.write_bytes(b"PFA1" + broken)
+        panel = browser.get(url(table)).context["panels"][-1]
+        assert "cannot be read: The deletion vector" in words(panel.lead)
+        assert not panel.rows
+
+
+def test_texts_that_are_stored_once_do_not_fill_the_memory(browser, written):
+    pool = pa.system_memory_pool()
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000), ["x" * 10_000])
+    fields = [
+        pa.field(name, type_, metadata={"PARQUET:field_id": id_})
+        for name, type_, id_ in (("id", pa.int64(), "1"), ("name", texts.type, "3"))
+    ]
+    path = written.directory / "data" / "00001.parquet"
+    path.parent.mkdir()
+    columns = pa.table([pa.array(range(40_000)), texts], schema=pa.schema(fields))
+    pq.write_table(columns, path, store_schema=False)
+    assert path.stat().st_size < 1_000_000
+    written.commit([written.file([ROW | {"id": n} for n in range(40_000)], metrics=False)])
+    table = registered(written)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        for query in ({"sort": "name"}, where(("name", "contains", "y")), {"sort": "-id"}):
+            panel = browser.get(url(table, rows=1, **query)).context["panels"][-1]
+            assert "cannot be read" not in words(panel.lead)
+            assert len(panel.rows) == (0 if "where" in query else 1)
+        assert pool.max_memory() < 128 * 1024**2
+    finally:
+        pa.set_memory_pool(before)
 
 
 def test_equality_deletes_are_refused(browser, written):
@@ -421,6 +526,18 @@ def test_a_broken_data_file_is_a_message(browser, written):
             assert response.status_code == 200
             assert "cannot be read" in words(response.context["panels"][-1].lead), content
             assert not response.context["panels"][-1].rows
+
+
+def test_a_data_file_with_columns_of_other_types_is_a_message(browser, written):
+    write(written, 1, (1, "id", pa.int64(), [1]), (2, "day", pa.string(), ["x"]))
+    written.commit([written.file([ROW | {"id": 1}])])
+    table = registered(written)
+    for column in ((2, "day", pa.string(), ["x"]), (2, "day", pa.uint64(), [2**63])):
+        write(written, 1, (1, "id", pa.int64(), [1]), column)
+        for query in ({}, {"sort": "day"}):
+            panel = browser.get(url(table, **query)).context["panels"][-1]
+            assert "00001.parquet' cannot be read: " in words(panel.lead)
+            assert not panel.rows
 
 
 def test_a_table_without_snapshots_has_no_rows(browser, warehouse, db):

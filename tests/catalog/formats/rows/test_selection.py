@@ -96,3 +96,12 @@ def test_keys_that_take_too_much_memory_are_reported(monkeypatch):
     assert not chosen.is_too_large
     chosen.add({"x": pa.array(["a" * 2000])}, pa.array([1]))
     assert chosen.is_too_large
+
+
+def test_an_order_by_long_texts_keeps_only_the_rows_of_the_page():
+    selection = Selection([], Order("t"), start=0, count=1)
+    for number in range(10):
+        texts = pa.array([f"{9 - number}{'x' * 100_000}"] * 100)
+        selection.add({"t": texts}, pa.array(range(100 * number, 100 * number + 100)))
+        assert not selection.is_too_large
+    assert selection.page() == ([900], True)

@@ -106,6 +106,24 @@ def test_a_budget_counts_the_jobs_of_its_window() -> None:
     assert job_costs.spent("another", now, now=now, costs=costs) == Amount()
 
 
+def test_a_job_does_not_use_time_while_it_waits_for_its_next_attempt() -> None:
+    live(("ws", "t"))
+    set_policy("ws", compaction="on")
+    assert maintenance_scheduler.start_due() == 1
+    taken = jobs.take(Job.objects.get().pk)
+    assert taken is not None
+    jobs.finish(taken, JobStatus.QUEUED, "a conflict")
+    now, costs = timezone.now(), job_costs.load()
+    Job.objects.update(started_at=now - timedelta(minutes=30))
+    since = now - timedelta(hours=1)
+    expected = costs.seconds(Kind("compact", "lance"), SIZE)
+    assert job_costs.spent(taken.limit_key, since, now=now, costs=costs) == Amount(expected, SIZE)
+    assert policies.used_time(now) == {"ws": 1}
+    Job.objects.update(status=JobStatus.RUNNING)
+    assert job_costs.spent(taken.limit_key, since, now=now, costs=costs) == Amount(1800, SIZE)
+    assert policies.used_time(now) == {"ws": 1800}
+
+
 def test_the_time_of_a_namespace_with_priority_counts_less() -> None:
     live(("a", "t"), ("b", "t"))
     set_policy(compaction="on", max_jobs=9)

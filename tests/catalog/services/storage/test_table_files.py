@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.utils import timezone
@@ -26,6 +27,7 @@ from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.lance.ledger import files as lance_files
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Belonging, FutureTable
 from catalog.services.storage.table_files import TableFiles
@@ -336,6 +338,59 @@ def test_a_reference_is_valid_while_its_principal_may_read_the_source(lake):
     FileReference.objects.update(principal="user:nobody")
     with pytest.raises(ForeignFile):
         TableFiles(a).require_readable(principal, [path])
+
+
+def reader_of(table: Table, name: str) -> Grant:
+    row = Principal.objects.create(name=name, kind="user")
+    return Grant.objects.create(principal=row, mask=closure(Privilege.READ).value, table=table)
+
+
+def test_a_principal_takes_over_only_valid_references(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    first, second, third = (reader_of(b, f"user:{name}") for name in ("first", "second", "third"))
+    principal = stranger()
+
+    def record(grant: Grant) -> None:
+        directory = grant.principal.name.removeprefix("user:")
+        file_references.record_references(
+            actor=access.of_row(grant.principal),
+            table_id=a.pk,
+            foreign={(b.pk, f"{lake}/b/{directory}")},
+        )
+
+    def is_readable(directory: str) -> bool:
+        path = f"{lake}/b/{directory}/x"
+        try:
+            return TableFiles(a).require_readable(principal, [path]) == {path: path}
+        except ForeignFile:
+            return False
+
+    record(first)
+    record(second)
+    first.delete()
+    assert is_readable("first")
+    assert is_readable("second")
+    second.delete()
+    assert not is_readable("first")
+    record(third)
+    assert is_readable("third")
+    assert not is_readable("first")
+    assert not is_readable("second")
+
+
+def test_reading_a_version_takes_over_no_reference_of_others(lake, monkeypatch):
+    a, b, c = (table_at(name, lake / name) for name in ("a", "b", "c"))
+    first, second = reader_of(b, "user:first"), reader_of(c, "user:second")
+    file_references.record_references(
+        actor=access.of_row(first.principal), table_id=a.pk, foreign={(b.pk, b.location)}
+    )
+    monkeypatch.setattr(lance_files, "_committer", lambda _: access.of_row(second.principal))
+    snapshot = SimpleNamespace(
+        pk=a.pk, location=a.location, table=("ns", "a"), reader=stranger(), branch="", version=1
+    )
+    lance_files.require_rights(snapshot, [f"{b.location}/x", f"{c.location}/x"])
+    references = FileReference.objects.order_by("source").values_list("source__name", "principal")
+    assert list(references) == [("b", "user:first"), ("c", "user:second")]
 
 
 def test_references_collect_directories_within_bounds(lake):

@@ -1,0 +1,77 @@
+"""Deletion vectors: what a bitmap of any kind of container means, and what is refused."""
+
+import numpy as np
+import pytest
+from pyroaring import BitMap, BitMap64
+
+from catalog.formats.iceberg.deletion_vectors import TooManyPositions, positions
+
+MAGIC = bytes.fromhex("d1d33964")
+
+
+def blob(bitmap: bytes) -> bytes:
+    """A blob of type deletion-vector-v1; its checksum is not read."""
+    content = MAGIC + bitmap
+    return len(content).to_bytes(4, "big") + content + bytes(4)
+
+
+def keyed(key: int, bitmap: bytes) -> bytes:
+    return blob((1).to_bytes(8, "little") + key.to_bytes(4, "little") + bitmap)
+
+
+def read(content: bytes, rows: int = 2**60, limit: int = 10**6) -> list[int]:
+    return positions(content, rows=rows, limit=limit).tolist()
+
+
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_every_kind_of_container_is_read(is_optimized):
+    random = np.random.default_rng(1)
+    values = {
+        0, 7, 65_535, 65_536, 2**32 - 1, 2**32, 2**33 + 5,
+        *range(200_000, 280_000),  # runs
+        *random.integers(400_000, 450_000, 30_000).tolist(),  # a bitset
+    }  # fmt: skip
+    bitmap = BitMap64(values)
+    if is_optimized:
+        bitmap.run_optimize()
+    assert read(blob(bitmap.serialize())) == sorted(values)
+    assert read(blob(bitmap.serialize()), rows=250_000) == sorted(v for v in values if v < 250_000)
+    assert read(blob(BitMap64().serialize())) == []
+
+
+def test_a_small_vector_of_many_positions_is_refused():
+    bitmap = BitMap()
+    bitmap.add_range(0, 2**32)
+    bitmap.run_optimize()
+    content = keyed(0, bitmap.serialize())
+    assert len(content) < 10**6
+    with pytest.raises(TooManyPositions):
+        read(content)
+    assert len(read(content, rows=1000)) == 1000
+
+
+def test_distant_keys_take_no_memory():
+    assert read(keyed(2**31 - 1, BitMap([5]).serialize())) == []
+    assert read(keyed(2**20, BitMap([5]).serialize())) == [(2**20 << 32) + 5]
+
+
+def test_malformed_vectors_are_refused():
+    runs = BitMap(range(1000))
+    runs.run_optimize()
+    overlapping = bytearray(runs.serialize())
+    overlapping[-4:] = b"\x01\x00\xff\xff"
+    for content in (
+        b"",
+        bytes(8),
+        blob(b""),
+        blob(b"\xff" * 20),
+        blob((2**63).to_bytes(8, "little")),
+        keyed(0, b""),
+        keyed(0, b"\x3a\x30\x00\x00\xff\xff\xff\xff"),
+        keyed(0, BitMap(range(5)).serialize()[:-1]),
+        blob(BitMap64([1]).serialize())[:-1],
+    ):
+        with pytest.raises(ValueError, match="deletion vector"):
+            read(content)
+    # Positions beyond a container are those of the next one, and no more than a container has.
+    assert len(read(keyed(0, bytes(overlapping)))) <= 65_536
