@@ -209,13 +209,18 @@ def test_registering_metadata_with_foreign_files_is_refused(world, attacker, fie
         "location",
     ],
 )
-@pytest.mark.parametrize("directory", ["hidden", "twin", "system", "path", "in path", "link"])
+@pytest.mark.parametrize(
+    "directory",
+    ["hidden", "dropped", "in dropped", "twin", "system", "path", "in path", "link"],
+)
 def test_foreign_directories_cannot_be_claimed(world, attacker, name, directory):
     hidden = Table.objects.get(namespace__name="secret", name="t")
     elsewhere = world.mine.parent / "elsewhere"
     IcebergPath.objects.create(table=hidden, path=str(elsewhere))
     at = {
         "hidden": hidden.location,
+        "dropped": str(world.victims["dropped"].data.parents[1]),
+        "in dropped": str(world.victims["dropped"].data.parent),
         "twin": f"{world.mine}2/data",
         "system": str(world.victims["system"].data.parent),
         "path": str(elsewhere),

@@ -7,7 +7,7 @@ from catalog.access import Principal
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg.files import PATH_PROPERTIES
 from catalog.identifiers import Identifier, slug
-from catalog.models import Namespace, Table
+from catalog.models import Namespace
 from catalog.services.iceberg.metadata_files import Document
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
@@ -127,16 +127,8 @@ def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk
     that another table names only if the actor may manage that table; neither table may change that
     directory from then on.
     """
-    above = {
-        directory
-        for path in paths
-        if location not in (own := (path, *storage_locations.parents(path)))
-        for directory in own
-    }
-    if not above:
+    paths = {path for path in paths if location not in (path, *storage_locations.parents(path))}
+    if not paths:
         return
     iceberg_paths.require_unheld(actor, pk, paths)
-    others = Table.objects.present().exclude(pk=pk).filter(location__in=above)
-    holder = others.select_related("namespace").first()
-    if holder is not None:
-        raise iceberg_paths.taken(actor, holder.location, holder)
+    iceberg_paths.require_outside_locations(actor, pk, paths)

@@ -1,7 +1,7 @@
 """Directories outside an Iceberg table's location in which its files may lie, and who may have them.
 
 They would go with another table's directory: so no table may name a path at or inside another
-table's location, and no Lance table, whose directory is removed when it is dropped, may lie at or
+table's location, not even of a dropped one whose files are still there, and no Lance table, whose directory is removed when it is dropped, may lie at or
 around such a path. An Iceberg table may lie at, in or around a path of another one, or name the same
 path, only on behalf of who may manage that one: the deepest directory around a file decides whose the
 file is (``table_files``), so it would take the other's files, or make them nobody's own.
@@ -58,7 +58,7 @@ def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
     if not new:
         return
     locks.lock_locations()
-    _require_outside(actor, table, new)
+    require_outside_locations(actor, table.pk, new)
     require_unheld(actor, table.pk, new)
     if any(map(locations.is_object, new)):
         rows = namespace_locations.line(table.identifier[:-1])
@@ -134,17 +134,26 @@ def _of_others(pk: int) -> QuerySet[IcebergPath]:
 
 def require_outside(actor: Principal, table: Table) -> None:
     """Refuse a table that comes back with files at or inside another's location. Raises LocationTaken."""
-    _require_outside(actor, table, _outside(table, table.paths.values_list("path", flat=True)))
+    paths = _outside(table, table.paths.values_list("path", flat=True))
+    require_outside_locations(actor, table.pk, paths)
 
 
-def _require_outside(actor: Principal, table: Table, paths: Collection[str]) -> None:
+def require_outside_locations(actor: Principal, pk: int, paths: Collection[str]) -> None:
+    """Refuse paths at or inside the location of another table than ``pk``. Raises LocationTaken.
+
+    A dropped table counts until its files are removed. If they are kept, those who may manage it may
+    name its directories.
+    """
     above = {directory for path in paths for directory in (path, *locations.parents(path))}
-    going = Job.objects.filter(
-        table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
-    )
-    held = ~Q(state=TableState.DROPPED) | Exists(going)
-    others = Table.objects.filter(held, location__in=above).exclude(pk=table.pk)
-    holder = others.select_related("namespace").first()
+    jobs = Job.objects.filter(table=OuterRef("pk"))
+    going = jobs.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING])
+    others = Table.objects.filter(location__in=above).exclude(pk=pk).select_related("namespace")
+    holder = others.filter(~Q(state=TableState.DROPPED) | Exists(going)).first()
+    if holder is None and not actor.holds_everywhere(Privilege.MANAGE):
+        purged = jobs.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+        for kept in others.exclude(Exists(purged)).order_by("pk"):
+            if not access.holds(actor, Privilege.MANAGE, kept):
+                holder = kept
     if holder is not None:
         # At or above a requested path, so the actor knows the location already.
         raise taken(actor, holder.location, holder)

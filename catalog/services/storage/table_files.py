@@ -212,6 +212,8 @@ class TableFiles:
         self._load_deeper()
         deeper = self._deeper or {}
         mine = {*self._own, *(path for path, claims in deeper.items() if self._wins(claims))}
+        self._look_up(mine)
+        mine = {path for path in mine if self._owners[path].belonging == Belonging.OWN}
         foreign = [path for path, claims in deeper.items() if not self._wins(claims)]
         return sorted(mine - set(foreign)), sorted(foreign)
 
@@ -264,9 +266,13 @@ class TableFiles:
         for parent in (directory, *locations.parents(directory)):
             held = claims.get(parent)
             if held:
-                if self._wins(held) or (parent in self._future and not is_held_now(held)):
+                around = _dropped_around(parent, held, claims)
+                if not around and (
+                    self._wins(held) or (parent in self._future and not is_held_now(held))
+                ):
                     return FileOwner(Belonging.OWN)
-                return FileOwner(Belonging.OTHER, frozenset(c.table_id for c in winners(held)))
+                owners = {claim.table_id for claim in winners(held)}
+                return FileOwner(Belonging.OTHER, frozenset(owners | around))
             if parent in self._own:
                 return FileOwner(Belonging.OWN)
         if locations.is_object(directory):
@@ -333,6 +339,25 @@ class TableFiles:
                 path = stores.store_of(path).resolve(path)
             self._real[directory] = path
         return self._real[directory]
+
+
+def _dropped_around(
+    path: str, held: Collection[Claim], claims: Mapping[str, list[Claim]]
+) -> set[int]:
+    """The dropped tables whose files are kept at or around a path that another table has.
+
+    They hold what lies there as well: the path may be older than the refusal of such paths.
+    """
+    owners = {claim.table_id for claim in winners(held)}
+    if any(claim.is_location and claim.table_id in owners for claim in held):
+        return set()
+    around = (
+        claim.table_id
+        for parent in (path, *locations.parents(path))
+        for claim in claims.get(parent, ())
+        if claim.is_location and not claim.is_present
+    )
+    return set(around) - owners
 
 
 def _is_plain(path: str, name: str) -> bool:

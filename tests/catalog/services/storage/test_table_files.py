@@ -120,6 +120,22 @@ def test_a_dropped_table_keeps_its_files_until_they_are_removed(lake):
     assert belonging(a, f"{lake}/b/x") == [FREE]
 
 
+@pytest.mark.parametrize("path", ["b", "b/data"])
+def test_a_path_at_a_dropped_table_does_not_take_its_files(lake, path):
+    """Clients can no longer enter such a path, but it may have been entered before."""
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    drop("b")
+    IcebergPath.objects.create(table=a, path=f"{lake}/{path}")
+    file = f"{lake}/b/data/x"
+    assert belonging(a, file) == [OTHER]
+    assert TableFiles(a).classify([file])[file].table_ids == {a.pk, b.pk}
+    assert TableFiles(a).prefixes() == ([f"{lake}/a"], [])
+    b.refresh_from_db()
+    Job.objects.create(table=b, kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+    assert belonging(a, file) == [OWN]
+    assert TableFiles(a).prefixes() == ([f"{lake}/a", f"{lake}/{path}"], [])
+
+
 def test_a_present_table_wins_over_those_dropped_at_its_location(lake):
     old = table_at("a", lake / "a")
     drop("a")
