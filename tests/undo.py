@@ -14,6 +14,7 @@ from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
 from catalog.services.engine import table_cache
 from catalog.services.iceberg import manifest_cache
+from catalog.services.maintenance import iceberg_statistics
 from catalog.services.storage import credentials, profiles
 from catalog.services.storage.client_sessions import token_services
 from catalog.storage import stores
@@ -33,6 +34,7 @@ def empty_caches() -> None:
     credentials.discard_cache()
     token_services.forget()
     manifest_cache.cache.clear()
+    iceberg_statistics.discard_cache()
     message_broker.resume()
 
 
