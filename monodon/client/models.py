@@ -349,6 +349,7 @@ class Grant(TypedDict):
     privileges: list[str]
     granted_by: str
     granted_at: str
+    expires_at: str | None
 
 
 class Granted(TypedDict):

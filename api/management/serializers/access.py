@@ -45,6 +45,9 @@ class GrantSerializer(Serializer):
     privileges = PrivilegesField(help_text=_WORDS)
     granted_by = serializers.CharField()
     granted_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="From then on the grant permits nothing. Null: it has no end."
+    )
 
 
 class RemainingAccessSerializer(Serializer):

@@ -10,7 +10,8 @@ from django.core.management.base import CommandError
 from catalog import access
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Grant, Principal, PrincipalKind, Table
-from catalog.services.access import api_keys
+from catalog.privileges import Privilege
+from catalog.services.access import api_keys, grants
 from catalog.services.engine import audit_records
 from tests.api.management.client import Management
 from tests.factories import make_root, make_table, unchanged
@@ -55,6 +56,7 @@ def test_a_grant_is_set_listed_and_removed(management: Management, path):
         "privileges": READ,
         "granted_by": "tester",
         "granted_at": grant["granted_at"],
+        "expires_at": None,
     }
     everything = management.put(f"{path}/grants", {"principal": "etl", "privileges": ["all"]})
     assert len(everything["privileges"]) == 7
@@ -66,6 +68,23 @@ def test_a_grant_is_set_listed_and_removed(management: Management, path):
 
 
 @pytest.mark.operation("ListTableGrants")
+def test_a_grant_shows_its_end(management: Management):
+    Principal.objects.create(name="visitor", kind=PrincipalKind.SERVICE)
+    end = datetime(2100, 1, 1, tzinfo=UTC)
+    grants.set_grant(
+        actor=SYSTEM,
+        on=access.On.namespace(("ws",)),
+        principal="visitor",
+        privileges=Privilege.READ,
+        expires_at=end,
+    )
+    (grant,) = management.get("namespaces/ws/grants?principal=visitor")["grants"]
+    assert grant["expires_at"] == "2100-01-01T00:00:00Z"
+    management.put("namespaces/ws/grants", {"principal": "visitor", "privileges": ["read"]})
+    (grant,) = management.get("namespaces/ws/grants?principal=visitor")["grants"]
+    assert grant["expires_at"] is None
+
+
 def test_the_list_has_pages(management: Management):
     for name in ("etl", "group:team"):
         management.put("tables/ws$t/grants", {"principal": name, "privileges": ["write"]})
