@@ -26,7 +26,13 @@ from catalog.services.tables import listing, summaries, table_operations
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE
 from tests.catalog.formats.iceberg.written import Written
 from tests.catalog.services.iceberg.test_scans import register
-from tests.factories import make_iceberg_table, make_root, make_table, make_version
+from tests.factories import (
+    make_iceberg_table,
+    make_root,
+    make_table,
+    make_version,
+    wait_for_readers,
+)
 
 LIST = "/admin/catalog/table/"
 ROWS = {"a": 30, "b": 10, "c": None, "d": 20, "e": None}
@@ -332,21 +338,16 @@ def test_summaries_follow_commits(warehouse):
     make_version(("x", "a"), 1)
     commit([table_operations.RenameTable(table=("x", "a"), new=("x", "b"))], actor=SYSTEM)
     make_table("x", "c")
-    wait_for(lambda: TableSummary.objects.filter(name="x.c").exists())
+    wait_for_readers()
+    summaries.update()
+    assert TableSummary.objects.filter(name="x.c").exists()
     summary.refresh_from_db()
     (version,) = Table.objects.get(name="b").versions.all()
     assert (summary.name, summary.committed_at) == ("x.b", version.created_at)
     commit([table_operations.DropTable(table=("x", "b"))], actor=SYSTEM)
-    wait_for(lambda: not TableSummary.objects.filter(name="x.b").exists())
-
-
-def wait_for(condition) -> None:
-    """Update the summaries until the condition holds; transactions of parallel tests delay events."""
-    for _ in range(100):
-        summaries.update()
-        if condition():
-            return
-    raise AssertionError("The summaries do not follow")
+    wait_for_readers()
+    summaries.update()
+    assert not TableSummary.objects.filter(name="x.b").exists()
 
 
 def test_a_measurement_updates_the_summary(tables):

@@ -178,6 +178,7 @@ def test_a_transaction_that_commits_late_is_not_missed():
     assert find("late") == []
     may_commit.set()
     thread.join(timeout=60)
+    wait_for_readers()
     search_documents.update()
     assert find("late") == ["ws.late"]
     assert find("early") == ["other.early"]
