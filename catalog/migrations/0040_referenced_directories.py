@@ -1,18 +1,11 @@
 """References say which directories of their source may be read.
 
-References that were recorded before keep their extent: all directories of the source.
+References that were recorded before, and those that servers of the older release record, keep their extent: all
+directories of the source.
 """
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
-
-_FILL = """
-    UPDATE catalog_filereference r SET directories = ARRAY(
-        SELECT t.location FROM catalog_table t WHERE t.id = r.source_id
-        UNION SELECT p.path FROM catalog_icebergpath p WHERE p.table_id = r.source_id
-    )
-"""
-
 
 class Migration(migrations.Migration):
     dependencies = [("catalog", "0039_turns_index")]
@@ -25,9 +18,11 @@ class Migration(migrations.Migration):
                 base_field=models.TextField(),
                 db_default=models.Value([], output_field=ArrayField(models.TextField())),
                 default=list,
-                help_text="The directories of the source, with those below them, whose files may be read.",
+                help_text=(
+                    "The directories of the source, with those below them, whose files may be read. Empty in"
+                    " references of servers that record none: all directories."
+                ),
                 size=None,
             ),
         ),
-        migrations.RunSQL(_FILL, migrations.RunSQL.noop),
     ]

@@ -30,7 +30,10 @@ class FileReference(models.Model):
         models.TextField(),
         default=list,
         db_default=Value([], output_field=ArrayField(models.TextField())),
-        help_text="The directories of the source, with those below them, whose files may be read.",
+        help_text=(
+            "The directories of the source, with those below them, whose files may be read. Empty in"
+            " references of servers that record none: all directories."
+        ),
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

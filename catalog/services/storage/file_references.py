@@ -73,6 +73,7 @@ _RECORD = """
     SELECT %s::bigint, %s::bigint, %s::text, %s::text[]
     ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = ARRAY(
         SELECT DISTINCT unnest(catalog_filereference.directories || excluded.directories)
+        WHERE catalog_filereference.directories <> '{}'
     )
     RETURNING id, directories
 """

@@ -133,7 +133,7 @@ class TableFiles:
             if owner.belonging == Belonging.OTHER and not all(
                 source in readable
                 or source == self._table.pk
-                or locations.is_below_any(owner.path, shared.get(source, ()))
+                or _is_within(owner.path, shared.get(source))
                 for source in owner.table_ids
             ):
                 raise self.refusal(text)
@@ -168,7 +168,10 @@ class TableFiles:
         return ForeignFile(path, self._table.identifier, verb)
 
     def _shared_directories(self, sources: Collection[int]) -> dict[int, list[str]]:
-        """The directories of other tables to which this one has valid references. Two statements."""
+        """The directories of other tables to which this one has valid references.
+
+        An empty list stands for all directories of a table. Two statements.
+        """
         shared: dict[int, list[str]] = {}
         if not sources or not self._table.pk:
             return shared
@@ -345,6 +348,16 @@ def _is_plain(path: str, name: str) -> bool:
         is_simple &= "\\" not in name and name == name.strip() and len(path) <= _SHORT
         return is_simple or locations.literal_directory(path) is not None
     return (is_simple and ".purged-" not in name) or locations.path_fault(name) is None
+
+
+def _is_within(path: str, directories: Collection[str] | None) -> bool:
+    """True if a file of a table is in the directories that a reference to the table names.
+
+    False without a reference; a reference that names no directory is one to all of them.
+    """
+    return directories is not None and (
+        not directories or locations.is_below_any(path, directories)
+    )
 
 
 def _is_regular_or_missing(path: str) -> bool:

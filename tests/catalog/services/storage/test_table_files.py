@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from catalog import access
@@ -336,6 +337,29 @@ def test_a_reference_is_valid_while_its_principal_may_read_the_source(lake):
     FileReference.objects.update(principal="user:nobody")
     with pytest.raises(ForeignFile):
         TableFiles(a).require_readable(principal, [path])
+
+
+def test_a_reference_of_an_older_server_is_one_to_all_directories(lake):
+    """A server of the release before the column inserts a reference without it."""
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    Principal.objects.create(name="user:committer", kind="user", level="admin")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO catalog_filereference (table_id, source_id, principal)"
+            " VALUES (%s, %s, 'user:committer')",
+            [a.pk, b.pk],
+        )
+    committer, principal = access.named("user:committer"), stranger()
+    paths = [f"{lake}/b/data/x", f"{lake}/b/metadata/y"]
+    for _ in range(2):
+        assert set(TableFiles(a).require_readable(principal, paths)) == set(paths)
+        file_references.record_references(
+            actor=committer, table_id=a.pk, foreign={(b.pk, f"{lake}/b/data")}
+        )
+    assert FileReference.objects.get().directories == []
+    Principal.objects.filter(name="user:committer").update(level="granted")
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(principal, paths)
 
 
 def test_references_collect_directories_within_bounds(lake):
