@@ -6,6 +6,7 @@ requests wait and less than PostgreSQL takes to detect a deadlock; ``manage.py b
 migration.
 """
 
+from types import TracebackType
 from typing import Self
 
 from django.db import models
@@ -23,9 +24,15 @@ class SchemaEditor(DatabaseSchemaEditor):
             self.execute(f"SET {scope} lock_timeout = '{LOCK_MILLISECONDS}ms'")
         return editor
 
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        if not (self.collect_sql or self.atomic_migration or self.connection.is_lost()):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        is_lost = self.connection.is_lost()  # type: ignore[attr-defined]  # of our backend
+        if not (self.collect_sql or self.atomic_migration or is_lost):
             self._reset()
 
     def add_index(
