@@ -214,6 +214,8 @@ class IcebergAppends(Load):
 class Objects(Load):
     """Creates, lists, renames and drops namespaces and tables; each request sees those before it."""
 
+    pause = 1.0
+
     def step(self) -> None:
         front, name = self.front, f"objects{self.number}x{self.steps}"
         front.post(f"/v1/namespace/{name}/create")
