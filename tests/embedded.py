@@ -65,6 +65,7 @@ def _keep_bytecode() -> None:
 # Settings of the tests.
 _TEST_SETTINGS = {
     "MONODON_TEST_HOME",
+    "MONODON_UPGRADE_FROM",
     "MONODON_CHAOS_ROUNDS",
     "MONODON_SPEC_DIR",
     "MONODON_JARS",

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import socket
-import sys
 import tempfile
 import time
 import urllib.request
@@ -23,10 +22,10 @@ import psycopg
 import pytest
 import urllib3
 
-from server import commands, processes
-from server.options import PROJECT, Options
+from server import processes
 from server.processes import Child
 from tests import templates
+from tests.checkout import PRESENT, Checkout
 from tests.django_process import DjangoProcess
 from tests.templates import KEY
 
@@ -42,7 +41,8 @@ class LiveServer:
     """Starts on entry or by `start`, on the same port each time; start it from the main thread.
 
     `settings` are further environment variables of the server. With `beside`, it is a second web
-    server of the same installation; close it first.
+    server of the same installation; close it first. With `checkout`, it runs the code of another
+    release; then its database is empty until `bootstrap`.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class LiveServer:
         workers: int = 2,
         threads: int = 4,
         beside: "LiveServer | None" = None,
+        checkout: Checkout = PRESENT,
         **settings: str,
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="monodon live ")
@@ -63,8 +64,13 @@ class LiveServer:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = KEY
-        self.database_url = beside.database_url if beside else _create_database()
-        self._log = (self.home / "server.log").open("a", encoding="utf-8")
+        self.checkout = checkout
+        if beside:
+            self.database_url = beside.database_url
+        else:
+            self.database_url = _create_database(is_empty=checkout is not PRESENT)
+        self._log_path = self.home / f"server-{self.port}.log"
+        self._log = self._log_path.open("a", encoding="utf-8")
         self._environment = {
             **{n: v for n, v in os.environ.items() if not n.startswith(_NOT_INHERITED)},
             "MONODON_HOME": str(self.home),
@@ -85,7 +91,7 @@ class LiveServer:
             "TESTS_SERVER": str(self.home),
             **settings,
         }
-        self._options = Options.from_environment(self._environment)
+        self._commands = checkout.commands(self._environment)
         self._web: Child | None = None
         self._worker: Child | None = None
         self._beat: Child | None = None
@@ -102,25 +108,29 @@ class LiveServer:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def bootstrap(self) -> None:
+        """Migrate the database and prepare the home, as the operator does before a start."""
+        self.checkout.bootstrap(self._environment)
+
     def start(self, *, wait: bool = True) -> None:
         """Start on the same port as before. Without `wait`, it may refuse connections for some
         seconds."""
         metrics = self.home / f"metrics-{next(_numbers)}"
         metrics.mkdir()
         environment = self._environment | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
-        self._web = self._child("web", environment, commands.web(self._options))
+        self._web = self._child("web", environment, self._commands.web)
         self._web.start()
         if wait:
             self.wait_ready()
 
     def start_worker(self) -> None:
         """Start a Celery worker, which runs the jobs of the server."""
-        self._worker = self._child("worker", self._environment, commands.worker(self._options))
+        self._worker = self._child("worker", self._environment, self._commands.worker)
         self._worker.start()
 
     def start_beat(self) -> None:
         """Start Celery beat, which sends the periodic tasks to the worker."""
-        self._beat = self._child("beat", self._environment, [*commands.BEAT])
+        self._beat = self._child("beat", self._environment, self._commands.beat)
         self._beat.start()
 
     def kill_worker(self) -> None:
@@ -165,6 +175,15 @@ class LiveServer:
             child.wait(5)
             child.drain()
         self._beat = self._worker = self._web = None
+
+    def stop_background(self) -> None:
+        """Stop the worker and beat gracefully; the web server continues."""
+        for child in (self._beat, self._worker):
+            if child is not None:
+                child.signal(child.polite)
+                assert child.wait(60), f"{child.name} does not stop:\n{self.log}"
+                child.drain()
+        self._beat = self._worker = None
 
     def close(self) -> None:
         """Stop the server, and remove its database and home."""
@@ -247,7 +266,7 @@ class LiveServer:
 
     @property
     def log(self) -> str:
-        return (self.home / "server.log").read_text(encoding="utf-8")
+        return self._log_path.read_text(encoding="utf-8")
 
     def _processes(self) -> list[psutil.Process]:
         assert self._web is not None
@@ -277,10 +296,10 @@ class LiveServer:
     def _child(self, name: str, environment: dict[str, str], arguments: list[str]) -> Child:
         return Child(
             name,
-            [sys.executable, *arguments],
+            [self.checkout.python, *arguments],
             sink=self._write_log,
-            environment=environment,
-            directory=PROJECT,
+            environment=self.checkout.environment(environment),
+            directory=self.checkout.directory,
         )
 
     def _write_log(self, line: str) -> None:
@@ -322,9 +341,12 @@ def _unique() -> str:
     return f"monodon_live_{worker}_{os.getpid()}_{next(_numbers)}"
 
 
-def _create_database() -> str:
+def _create_database(*, is_empty: bool = False) -> str:
     name = _unique()
-    templates.execute("CREATE DATABASE {} TEMPLATE {}", name, templates.with_key())
+    if is_empty:
+        templates.execute("CREATE DATABASE {}", name)
+    else:
+        templates.execute("CREATE DATABASE {} TEMPLATE {}", name, templates.with_key())
     return templates.url_of(name)
 
 

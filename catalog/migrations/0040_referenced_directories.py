@@ -1,17 +1,17 @@
 """References say which directories of their source may be read.
 
-References that were recorded before keep their extent: all directories of the source.
+References that were recorded before, and those that servers of the older release record, keep their extent: all
+directories of the source.
 """
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
-_FILL = """
-    UPDATE catalog_filereference r SET directories = ARRAY(
-        SELECT t.location FROM catalog_table t WHERE t.id = r.source_id
-        UNION SELECT p.path FROM catalog_icebergpath p WHERE p.table_id = r.source_id
-    )
-"""
+
+HELP = (
+    "The directories of the source, with those below them, whose files may be read. NULL in"
+    " references of servers that record none: all directories."
+)
 
 
 class Migration(migrations.Migration):
@@ -21,13 +21,14 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="filereference",
             name="directories",
+            field=ArrayField(base_field=models.TextField(), help_text=HELP, null=True, size=None),
+        ),
+        # Not as the default of the existing rows.
+        migrations.AlterField(
+            model_name="filereference",
+            name="directories",
             field=ArrayField(
-                base_field=models.TextField(),
-                db_default=models.Value([], output_field=ArrayField(models.TextField())),
-                default=list,
-                help_text="The directories of the source, with those below them, whose files may be read.",
-                size=None,
+                base_field=models.TextField(), default=list, help_text=HELP, null=True, size=None
             ),
         ),
-        migrations.RunSQL(_FILL, migrations.RunSQL.noop),
     ]

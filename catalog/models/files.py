@@ -1,6 +1,5 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Value
 from django.db.models.functions import Now
 
 from catalog.models.tables import Table
@@ -29,8 +28,11 @@ class FileReference(models.Model):
     directories = ArrayField(
         models.TextField(),
         default=list,
-        db_default=Value([], output_field=ArrayField(models.TextField())),
-        help_text="The directories of the source, with those below them, whose files may be read.",
+        null=True,
+        help_text=(
+            "The directories of the source, with those below them, whose files may be read. NULL in"
+            " references of servers that record none: all directories."
+        ),
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

@@ -24,6 +24,7 @@ from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
 from catalog import tracing
 from catalog.postgresql import limits
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
+from catalog.postgresql.schema import SchemaEditor
 
 _UNTRACED = nullcontext()
 _LOST = (OperationalError, InterfaceError)
@@ -43,6 +44,7 @@ class DatabaseOperations(operations.DatabaseOperations):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
+    SchemaEditorClass = SchemaEditor
     session_locks = 0
     """The number of session-level locks held. While there are any, no read is repeated."""
 

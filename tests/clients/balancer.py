@@ -27,6 +27,8 @@ class Balancer:
         self.ready: frozenset[int] = frozenset()
         self.open: Counter[int] = Counter()
         """The open connections to each port."""
+        self.opened: Counter[int] = Counter()
+        """The number of connections that were opened to each port."""
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -43,6 +45,11 @@ class Balancer:
         self._thread.join(10)
         self._loop.close()
 
+    def withdraw(self, port: int) -> None:
+        """Open no further connections to a port."""
+        self._ports = tuple(other for other in self._ports if other != port)
+        self.ready -= {port}
+
     async def _close(self) -> None:
         self._server.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -52,8 +59,8 @@ class Balancer:
 
     async def _look(self) -> None:
         while True:
-            ready = [port for port in self._ports if await asyncio.to_thread(_is_ready, port)]
-            self.ready = frozenset(ready)
+            ready = {port for port in self._ports if await asyncio.to_thread(_is_ready, port)}
+            self.ready = frozenset(ready.intersection(self._ports))
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,12 +72,14 @@ class Balancer:
             writer.transport.abort()
             return
         self.open[port] += 1
+        self.opened[port] += 1
         pumps = [
             asyncio.create_task(_pump(reader, server_writer)),
             asyncio.create_task(_pump(server_reader, writer)),
         ]
         try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.CancelledError):  # at the end of the test
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.open[port] -= 1
             for pump in pumps:

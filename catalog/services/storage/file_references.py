@@ -71,10 +71,12 @@ def record(
 _RECORD = """
     INSERT INTO catalog_filereference AS present (table_id, source_id, principal, directories)
     SELECT %s::bigint, %s::bigint, %s::text, %s::text[]
-    ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = ARRAY(
-        SELECT unnest(excluded.directories)
-        UNION SELECT unnest(present.directories) WHERE present.principal <> ALL(%s::text[])
-    )
+    ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = CASE
+        WHEN present.principal = ANY(%s::text[]) THEN excluded.directories
+        WHEN present.directories IS NOT NULL THEN ARRAY(
+            SELECT unnest(excluded.directories) UNION SELECT unnest(present.directories)
+        )
+    END
     RETURNING id, directories
 """
 
@@ -92,7 +94,7 @@ def record_references(
         cursor = hot_cursor()
         cursor.execute(_RECORD, [table_id, source, actor.name, sorted(directories), lapsed[source]])
         pk, recorded = cursor.fetchone()
-        if len(recorded) > _MAX_DIRECTORIES:
+        if recorded is not None and len(recorded) > _MAX_DIRECTORIES:
             FileReference.objects.filter(pk=pk).update(directories=_enclosing(recorded))
 
 

@@ -133,7 +133,7 @@ class TableFiles:
             if owner.belonging == Belonging.OTHER and not all(
                 source in readable
                 or source == self._table.pk
-                or locations.is_below_any(owner.path, shared.get(source, ()))
+                or (source in shared and _is_within(owner.path, shared[source]))
                 for source in owner.table_ids
             ):
                 raise self.refusal(text)
@@ -167,13 +167,16 @@ class TableFiles:
     def refusal(self, path: str, verb: str = "read") -> ForeignFile:
         return ForeignFile(path, self._table.identifier, verb)
 
-    def _shared_directories(self, sources: Collection[int]) -> dict[int, list[str]]:
-        """The directories of other tables to which this one has valid references. Two statements."""
-        shared: dict[int, list[str]] = {}
+    def _shared_directories(self, sources: Collection[int]) -> dict[int, list[str] | None]:
+        """The directories of other tables to which this one has valid references.
+
+        None stands for all directories of a table. Two statements.
+        """
+        shared: dict[int, list[str] | None] = {}
         if not sources or not self._table.pk:
             return shared
         references = FileReference.objects.filter(table_id=self._table.pk, source_id__in=sources)
-        by_principal: dict[str, dict[int, list[str]]] = {}
+        by_principal: dict[str, dict[int, list[str] | None]] = {}
         for source, principal, directories in references.values_list(
             "source_id", "principal", "directories"
         ):
@@ -370,6 +373,11 @@ def _is_plain(path: str, name: str) -> bool:
         is_simple &= "\\" not in name and name == name.strip() and len(path) <= _SHORT
         return is_simple or locations.literal_directory(path) is not None
     return (is_simple and ".purged-" not in name) or locations.path_fault(name) is None
+
+
+def _is_within(path: str, directories: Collection[str] | None) -> bool:
+    """True if a file of a table is in the directories of a reference to it. None: in any directory."""
+    return directories is None or locations.is_below_any(path, directories)
 
 
 def _is_regular_or_missing(path: str) -> bool:

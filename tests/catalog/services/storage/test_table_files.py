@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from catalog import access
@@ -407,6 +408,36 @@ def test_reading_a_version_takes_over_no_reference_of_others(lake, monkeypatch):
     lance_files.require_rights(snapshot, [f"{b.location}/x", f"{c.location}/x"])
     references = FileReference.objects.order_by("source").values_list("source__name", "principal")
     assert list(references) == [("b", "user:first"), ("c", "user:second")]
+
+
+def test_a_reference_of_an_older_server_is_one_to_all_directories(lake):
+    """A server of the release before the column inserts a reference without it."""
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    Principal.objects.create(name="user:committer", kind="user", level="admin")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO catalog_filereference (table_id, source_id, principal)"
+            " VALUES (%s, %s, 'user:committer')",
+            [a.pk, b.pk],
+        )
+    committer, principal = access.named("user:committer"), stranger()
+    paths = [f"{lake}/b/data/x", f"{lake}/b/metadata/y"]
+    for _ in range(2):
+        assert set(TableFiles(a).require_readable(principal, paths)) == set(paths)
+        file_references.record_references(
+            actor=committer, table_id=a.pk, foreign={(b.pk, f"{lake}/b/data")}
+        )
+    assert FileReference.objects.get().directories is None
+    Principal.objects.filter(name="user:committer").update(level="granted")
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(principal, paths)
+
+
+def test_a_reference_without_directories_opens_nothing(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    FileReference.objects.create(table=a, source=b, principal=SYSTEM.name, directories=[])
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(stranger(), [f"{lake}/b/data/x"])
 
 
 def test_references_collect_directories_within_bounds(lake):
