@@ -142,7 +142,7 @@ async def attack(
 
 
 class Attack:
-    """An attack in the background, as a context manager."""
+    """An attack in the background, as a context manager. Raises RuntimeError if it has failed meanwhile."""
 
     def __init__(self, target: Target, kinds: list[str], sockets: int, seconds: float) -> None:
         context = multiprocessing.get_context("spawn")
@@ -163,8 +163,11 @@ class Attack:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        failure = self._process.exitcode
         self._process.kill()
         self._process.join()
+        if failure:
+            raise RuntimeError(f"the attackers ended with exit code {failure}")
 
 
 def _run(target: Target, kinds: list[str], sockets: int, seconds: float, opened: Opened) -> None:

@@ -214,8 +214,11 @@ def main() -> None:
     parser.add_argument("--sockets", type=int, default=2000)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--kinds", default="each,all")
+    parser.add_argument("--kinds", default="each,all", help=f"of {', '.join(KINDS)}, each, all")
     options = parser.parse_args()
+    words = options.kinds.split(",")
+    if unknown := [word for word in words if word not in {*KINDS, "each", "all"}]:
+        parser.error(f"unknown kinds: {', '.join(unknown)}")
     wrk.require()
     with running(None) as stack:
         url = stack.postgres.url
@@ -227,7 +230,7 @@ def main() -> None:
         server = Server(target, [web.pid, stack.postgres_pid], options.sockets, options.seconds)
         server.measure(0, [])
         groups = []
-        for word in options.kinds.split(","):
+        for word in words:
             if word == "each":
                 groups += [[kind] for kind in KINDS]
             else:
