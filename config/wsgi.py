@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from http import HTTPStatus
 from http.client import responses
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from typing import Any
 
 import django
@@ -23,6 +23,14 @@ from catalog.postgresql import limits
 from catalog.storage.outages import availability
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+
+def _file_of(response: Any) -> str:
+    """The path of the file that a response consists of; empty for other responses, and parts of a file."""
+    file = getattr(response, "file_to_stream", None)
+    if response.status_code != HTTPStatus.OK or not isinstance(file, BufferedReader):
+        return ""
+    return file.name if isinstance(file.name, str) else ""
 
 
 class Handler(WSGIHandler):
@@ -64,7 +72,13 @@ class Handler(WSGIHandler):
         ]
         principal = getattr(request, "actor_name", "")
         if response.streaming:
-            return Answer(response.status_code, headers, stream=response, principal=principal)
+            return Answer(
+                response.status_code,
+                headers,
+                stream=response,
+                file=_file_of(response),
+                principal=principal,
+            )
         request.close()
         close_old_connections()
         return Answer(response.status_code, headers, response.content, principal=principal)

@@ -12,9 +12,14 @@ class Answer:
     content: bytes = b""
     stream: Iterable[bytes] | None = None
     """The content in pieces, instead; it has ``close`` and ``closed``."""
+    file: str = ""
+    """The path of the file whose whole content ``stream`` has, if it is one."""
     principal: str = ""
     """The authenticated principal."""
 
     def send(self, protocol: Any) -> None:
         """Send a complete answer, which needs no thread of the server any more."""
-        protocol.response_bytes(self.status, self.headers, self.content)
+        if self.file:
+            protocol.response_file(self.status, self.headers, self.file)
+        else:
+            protocol.response_bytes(self.status, self.headers, self.content)

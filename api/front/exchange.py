@@ -277,8 +277,10 @@ class Exchange:
         if answer is None:
             return None
         stream: Any = answer.stream
-        if stream is None:
+        if stream is None or answer.file:
             answer.send(self._protocol)
+            if stream is not None:
+                stream.close()
             return answer
         try:
             self._guarded(partial(self._stream, answer, threads or self._front.data))
