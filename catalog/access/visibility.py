@@ -15,17 +15,17 @@ from catalog.access.principal import Principal
 from catalog.models import Grant
 from catalog.privileges import Privilege
 
-_READABLE = """
+_TABLES = """
     SELECT t.id FROM catalog_table t JOIN catalog_namespace n ON n.id = t.namespace_id
     WHERE t.id = ANY(%(candidates)s::bigint[])
         AND (%(within)s::bigint IS NULL OR %(within)s::bigint = ANY(n.ancestors))
         AND (
             %(everywhere)s
             OR t.owner = ANY(%(names)s::text[])
-            OR monodon_held(%(ids)s::bigint[], %(names)s::text[], n.ancestors) & %(read)s <> 0
+            OR monodon_held(%(ids)s::bigint[], %(names)s::text[], n.ancestors) & %(privilege)s <> 0
             OR EXISTS (
                 SELECT FROM catalog_grant g WHERE g.table_id = t.id
-                    AND g.principal_id = ANY(%(ids)s::bigint[]) AND g.mask & %(read)s <> 0
+                    AND g.principal_id = ANY(%(ids)s::bigint[]) AND g.mask & %(privilege)s <> 0
                     AND (g.expires_at IS NULL OR g.expires_at > now())
             )
         )
@@ -37,18 +37,26 @@ def readable_tables(actor: Principal, tables: Collection[int]) -> set[int]:
 
     One statement at most.
     """
+    return tables_with(actor, Privilege.READ, tables)
+
+
+def tables_with(actor: Principal, privilege: Privilege, tables: Collection[int]) -> set[int]:
+    """The tables among these, including dropped ones, on which the actor holds a single privilege.
+
+    One statement at most.
+    """
     own = set(tables) & set(actor.tables)
-    if not tables or actor.holds_everywhere(Privilege.READ):
+    if not tables or actor.holds_everywhere(privilege):
         return set(tables)
-    if Privilege.READ not in actor.ceiling:
+    if privilege not in actor.ceiling:
         return own
     parameters: dict[str, Any] = {
         "candidates": list(tables),
-        "everywhere": Privilege.READ in actor.everywhere,
-        "read": Privilege.READ.value,
+        "everywhere": privilege in actor.everywhere,
+        "privilege": privilege.value,
     }
     with connection.cursor() as cursor:
-        cursor.execute(_READABLE, {**identities(actor), **parameters})
+        cursor.execute(_TABLES, {**identities(actor), **parameters})
         return own | {pk for (pk,) in cursor.fetchall()}
 
 

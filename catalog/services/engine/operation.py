@@ -27,9 +27,10 @@ class Operation(ABC):
     table: with two swaps, the second could fail after the first has taken effect."""
 
     def admit(self, actor: Principal) -> Self:
-        """Return the operation with its location resolved; called before ``prepare`` reads there.
+        """Check the location that a client has chosen; called before ``prepare`` reads there.
 
-        Raises CatalogError if the actor may not use the location.
+        Returns the operation, with the location resolved if ``prepare`` reads there. Raises CatalogError if
+        the actor may not use the location.
         """
         return self
 

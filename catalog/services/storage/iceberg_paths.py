@@ -151,9 +151,9 @@ def require_outside_locations(actor: Principal, pk: int, paths: Collection[str])
     holder = others.filter(~Q(state=TableState.DROPPED) | Exists(going)).first()
     if holder is None and not actor.holds_everywhere(Privilege.MANAGE):
         purged = jobs.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
-        for kept in others.exclude(Exists(purged)).order_by("pk"):
-            if not access.holds(actor, Privilege.MANAGE, kept):
-                holder = kept
+        with_files = set(others.exclude(Exists(purged)).values_list("pk", flat=True))
+        manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
+        holder = others.filter(pk__in=with_files - manageable).order_by("pk").first()
     if holder is not None:
         # At or above a requested path, so the actor knows the location already.
         raise taken(actor, holder.location, holder)

@@ -385,11 +385,13 @@ def require_free_location(
     if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
         return
     purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
-    for dropped in others.filter(~purged, location=location):
-        if not trash.may_manage(actor, dropped):
-            refused = iceberg_paths.taken(actor, location, dropped)
-            refused.detail = (
-                "It was dropped and its files were kept: only a principal that may manage its former"
-                " namespace can create a table there."
-            )
-            raise refused
+    with_files = set(others.filter(~purged, location=location).values_list("pk", flat=True))
+    manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
+    dropped = others.filter(pk__in=with_files - manageable).first()
+    if dropped is not None:
+        refused = iceberg_paths.taken(actor, location, dropped)
+        refused.detail = (
+            "It was dropped and its files were kept: only a principal that may manage its former"
+            " namespace can create a table there."
+        )
+        raise refused

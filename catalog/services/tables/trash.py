@@ -309,13 +309,6 @@ def require_manage_in(actor: Principal, namespace: Namespace) -> None:
         raise PermissionDenied(f"'{actor.name}' may not manage '{namespace}'")
 
 
-def may_manage(actor: Principal, table: Table) -> bool:
-    """True if the actor may manage a dropped table at its old place, as in ``require_manage``."""
-    if actor.holds_everywhere(Privilege.MANAGE):
-        return True
-    return Privilege.MANAGE in _held_in(actor, table.namespace, table)
-
-
 def _held_in(actor: Principal, namespace: Namespace, table: Table | None) -> Privilege:
     if actor.within is not None and actor.within not in namespace.ancestors:
         return NOTHING

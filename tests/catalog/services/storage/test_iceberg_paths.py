@@ -3,6 +3,7 @@ removes the directory."""
 
 import importlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
@@ -11,10 +12,12 @@ from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from catalog import access
 from catalog.access import SYSTEM, Principal
 from catalog.errors import CatalogError, LocationTaken
 from catalog.models import IcebergPath, Job, JobStatus, Table, TableState
-from catalog.privileges import Privilege
+from catalog.models import Principal as PrincipalRow
+from catalog.privileges import Privilege, closure
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import tables as iceberg_tables
@@ -51,9 +54,11 @@ def _no_broker(monkeypatch):
     monkeypatch.setattr("celery.current_app.send_task", lambda *a, **k: None)
 
 
-def update(*updates: dict[str, object], table: tuple[str, ...] = T) -> None:
+def update(
+    *updates: dict[str, object], table: tuple[str, ...] = T, actor: Principal = SYSTEM
+) -> None:
     change = TableChange(table=table, requirements=[], updates=list(updates))
-    iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    iceberg_commits.commit_table(actor=actor, change=change)
 
 
 def set_property(name: str, value: str) -> dict[str, object]:
@@ -237,6 +242,81 @@ def test_no_path_is_allowed_inside_a_directory_being_purged(warehouse, state):
     assert files(warehouse) == before
     Job.objects.update(status=JobStatus.SUCCEEDED)
     update(set_property("write.data.path", f"{lance.location}/data"))
+
+
+def person(name: str, **namespaces: Privilege) -> Principal:
+    row = PrincipalRow.objects.create(name=name, kind="user")
+    for namespace, privilege in namespaces.items():
+        row.grants.create(mask=closure(privilege).value, namespace=make_namespace(namespace))
+    return access.of_row(row)
+
+
+def deregistered(times: int) -> str:
+    """The location of a table that was registered and deregistered."""
+    made = make_iceberg_table("ns", "old")
+    iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "old"))
+    for _ in range(times - 1):
+        iceberg_commits.register_table(
+            actor=SYSTEM, table=("ns", "old"), metadata_location=made.metadata_location
+        )
+        iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "old"))
+    return made.location
+
+
+@pytest.mark.parametrize("inside", ["", "/data"])
+def test_only_managers_of_a_deregistered_table_may_name_its_directories(warehouse, inside):
+    location = deregistered(2)
+    make_iceberg_table("other", "t")
+    owner = person("user:owner", ns=Privilege.MANAGE, other=Privilege.MANAGE)
+    stranger = person("user:stranger", ns=Privilege.WRITE, other=Privilege.MANAGE)
+    before = files(warehouse)
+    named = set_property("write.data.path", location + inside)
+    with unchanged(), pytest.raises(LocationTaken):
+        update(named, table=("other", "t"), actor=stranger)
+    for operation in lance_operations(location + inside):
+        with unchanged(), pytest.raises(LocationTaken):
+            commit([replace(operation, table=("other", "lance"))], actor=stranger)
+    assert files(warehouse) == before
+    update(named, table=("other", "t"), actor=owner)
+    assert paths() == [location + inside]
+
+
+def test_the_cost_of_a_path_does_not_depend_on_the_number_of_deregistered_tables(warehouse):
+    counts = []
+    for number, times in enumerate((2, 12)):
+        location = deregistered(times)
+        make_iceberg_table("other", f"t{number}")
+        owner = person(f"user:owner{number}", ns=Privilege.MANAGE, other=Privilege.MANAGE)
+        with CaptureQueriesContext(connection) as queries:
+            update(
+                set_property("write.data.path", f"{location}/data"),
+                table=("other", f"t{number}"),
+                actor=owner,
+            )
+            operation = registration_operations.RegisterTable(
+                table=("other", f"lance{number}"), location=location
+            )
+            with pytest.raises(LocationTaken):  # it has a path inside now
+                commit([operation], actor=owner)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+def test_the_cost_of_a_registration_does_not_depend_on_the_number_of_tables_inside(warehouse):
+    counts = []
+    for number, tables in enumerate((101, 110)):
+        directory = warehouse / f"directory{number}"
+        reader = person(f"user:reader{number}", ns=Privilege.MANAGE)
+        for index in range(tables):
+            table = make_table("ns", f"t{number}x{index}")
+            Table.objects.filter(pk=table.pk).update(location=f"{directory}/{index}")
+        operation = registration_operations.RegisterTable(
+            table=("ns", f"around{number}"), location=str(directory)
+        )
+        with CaptureQueriesContext(connection) as queries, pytest.raises(LocationTaken):
+            commit([operation], actor=reader)
+        counts.append(len(queries))
+    assert counts[0] == counts[1] < 10
 
 
 def test_a_lance_directory_with_an_iceberg_tables_metadata_is_not_removed(warehouse):
