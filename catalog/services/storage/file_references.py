@@ -6,7 +6,7 @@ source looks for its dependents first.
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -72,7 +72,7 @@ _RECORD = """
     INSERT INTO catalog_filereference AS present (table_id, source_id, principal, directories)
     SELECT %s::bigint, %s::bigint, %s::text, %s::text[]
     ON CONFLICT (table_id, source_id) DO UPDATE SET principal = excluded.principal, directories = CASE
-        WHEN present.principal = ANY(%s::text[]) THEN excluded.directories
+        WHEN present.principal = %s::text THEN excluded.directories
         WHEN present.directories IS NOT NULL THEN ARRAY(
             SELECT unnest(excluded.directories) UNION SELECT unnest(present.directories)
         )
@@ -92,7 +92,9 @@ def record_references(
     lapsed = _lapsed(actor, table_id, by_source)
     for source, directories in sorted(by_source.items()):
         cursor = hot_cursor()
-        cursor.execute(_RECORD, [table_id, source, actor.name, sorted(directories), lapsed[source]])
+        cursor.execute(
+            _RECORD, [table_id, source, actor.name, sorted(directories), lapsed.get(source)]
+        )
         pk, recorded = cursor.fetchone()
         if recorded is not None and len(recorded) > _MAX_DIRECTORIES:
             FileReference.objects.filter(pk=pk).update(directories=_enclosing(recorded))
@@ -124,16 +126,30 @@ def _by_source(table_id: int, foreign: Collection[tuple[int, str]]) -> dict[int,
     return by_source
 
 
-def _lapsed(actor: Principal, table_id: int, sources: Collection[int]) -> dict[int, list[str]]:
-    """The other principals whose references to each source are not valid any more. One statement as a rule."""
-    lapsed: dict[int, list[str]] = {source: [] for source in sources}
+def _lapsed(actor: Principal, table_id: int, sources: Collection[int]) -> dict[int, str]:
+    """The sources to which another principal has a reference that is no longer valid, with this principal.
+
+    One statement as a rule.
+    """
     rows = FileReference.objects.filter(table_id=table_id, source_id__in=sources)
-    others = rows.exclude(principal=actor.name).values_list("source_id", "principal")
-    for source, name in others:
+    others = dict(rows.exclude(principal=actor.name).values_list("source_id", "principal"))
+    return {source: others[source] for source in others.keys() - valid_sources(others)}
+
+
+def valid_sources(principals: Mapping[int, str]) -> set[int]:
+    """The sources that the principals of a table's references may still read.
+
+    Takes the principal of each source. Two statements for each principal.
+    """
+    by_principal: dict[str, set[int]] = defaultdict(set)
+    for source, name in principals.items():
+        by_principal[name].add(source)
+    valid: set[int] = set()
+    for name, sources in by_principal.items():
         committer = access.committer(name)
-        if committer is None or not access.readable_tables(committer, [source]):
-            lapsed[source].append(name)
-    return lapsed
+        if committer is not None:
+            valid |= access.readable_tables(committer, sources)
+    return valid
 
 
 def _enclosing(directories: Collection[str]) -> list[str]:

@@ -29,6 +29,7 @@ from catalog.models import (
     TableFormat,
 )
 from catalog.privileges import NOTHING
+from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import (
     Belonging,
     FileOwner,
@@ -172,21 +173,14 @@ class TableFiles:
 
         None stands for all directories of a table. Two statements.
         """
-        shared: dict[int, list[str] | None] = {}
         if not sources or not self._table.pk:
-            return shared
-        references = FileReference.objects.filter(table_id=self._table.pk, source_id__in=sources)
-        by_principal: dict[str, dict[int, list[str] | None]] = {}
-        for source, principal, directories in references.values_list(
-            "source_id", "principal", "directories"
-        ):
-            by_principal.setdefault(principal, {})[source] = directories
-        for name, named in by_principal.items():
-            committer = access.committer(name)
-            if committer is not None:
-                may_read = access.readable_tables(committer, named.keys())
-                shared |= {source: named[source] for source in may_read}
-        return shared
+            return {}
+        rows = FileReference.objects.filter(table_id=self._table.pk, source_id__in=sources)
+        references = {row.source_id: row for row in rows}
+        valid = file_references.valid_sources(
+            {source: row.principal for source, row in references.items()}
+        )
+        return {source: references[source].directories for source in valid}
 
     def references(self, paths: Iterable[str]) -> References:
         """What these files make the table refer to. See ``file_references``."""
