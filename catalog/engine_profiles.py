@@ -187,7 +187,7 @@ def _check_master(kind: EngineKind, master: str, limits: Limits) -> None:
         if master:
             raise InvalidInput("master: a local profile has none; 'cores' sets its size")
         return
-    permitted = sorted(each for each in limits.masters if kind_of(each) is kind)
+    permitted = sorted(name for name in limits.masters if kind_of(name) is kind)
     if master not in permitted:
         listed = ", ".join(permitted) or "none"
         raise InvalidInput(

@@ -57,7 +57,7 @@ class SortColumn:
 
     def __str__(self) -> str:
         """The column as ``parse`` reads it."""
-        name = ".".join(part if re.fullmatch(r"\w+", part) else _quoted(part) for part in self.path)
+        name = ".".join(step if re.fullmatch(r"\w+", step) else _quoted(step) for step in self.path)
         return name if self.is_plain else f"{name} {self.direction} nulls {self.nulls}"
 
 

@@ -51,15 +51,15 @@ def recalled_warehouse(tmp_path_factory: pytest.TempPathFactory, settings: Any) 
 
     The directory around it is the test's own too; ``recall`` also copies the files there.
     """
-    place = tmp_path_factory.getbasetemp() / _PLACE
-    shutil.rmtree(place, ignore_errors=True)
-    directory = place / "warehouse"
+    base = tmp_path_factory.getbasetemp() / _PLACE
+    shutil.rmtree(base, ignore_errors=True)
+    directory = base / "warehouse"
     directory.mkdir(parents=True)
     settings.MONODON_WAREHOUSE = str(directory)
     settings.MONODON_ALLOWED_ROOTS = []
     settings.MONODON_MANIFEST_PATHS = ["elsewhere/", "x/"]
     yield directory
-    shutil.rmtree(place)
+    shutil.rmtree(base)
 
 
 def recall(name: str, build: Callable[[], T]) -> T:
@@ -69,18 +69,18 @@ def recall(name: str, build: Callable[[], T]) -> T:
     test, which differs each time, and may delete none. Without ``recalled_warehouse``, and in tests
     that commit, it is called each time.
     """
-    place = Path(django_settings.MONODON_WAREHOUSE).parent
-    if place.name != _PLACE or not connection.in_atomic_block or not _may_copy():
+    base = Path(django_settings.MONODON_WAREHOUSE).parent
+    if base.name != _PLACE or not connection.in_atomic_block or not _may_copy():
         return build()
     key = (name, *_foundation(), *(repr(getattr(django_settings, name)) for name in _SETTINGS))
     if key in _catalogs:
         catalog = _catalogs[key]
-        copy_files(catalog.files, place)
+        copy_files(catalog.files, base)
         with connection.cursor() as cursor:
             _write(cursor, catalog.tables)
         empty_caches()
         return deepcopy(catalog.result)
-    if _has_files(place):  # which the test itself has made
+    if _has_files(base):  # which the test itself has made
         return build()
     with connection.cursor() as cursor, transaction.atomic():
         populated = set(_populated(cursor))
@@ -88,8 +88,8 @@ def recall(name: str, build: Callable[[], T]) -> T:
         (first,) = cursor.fetchone()
         result = build()
         tables = [_read(cursor, name, first, name in populated) for name in _populated(cursor)]
-    files = place.with_name(f"{_PLACE}-{len(_catalogs)}")
-    copy_files(place, files)
+    files = base.with_name(f"{_PLACE}-{len(_catalogs)}")
+    copy_files(base, files)
     _catalogs[key] = _Catalog(deepcopy(result), [table for table in tables if table.rows], files)
     return result
 
@@ -165,8 +165,8 @@ def _write(cursor: Any, tables: list[_Table]) -> None:
     cursor.execute("SET LOCAL session_replication_role = origin")
 
 
-def _has_files(place: Path) -> bool:
-    return any(not path.is_dir() for path in place.rglob("*"))
+def _has_files(base: Path) -> bool:
+    return any(not path.is_dir() for path in base.rglob("*"))
 
 
 def copy_files(source: Path, target: Path) -> None:

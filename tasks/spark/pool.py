@@ -42,7 +42,7 @@ def acquire(engine: SparkEngine, jars: Sequence[Path]) -> tuple[Driver, bool]:
     key, outdated = _key(engine, jars), []
     try:
         with _lock:
-            for waiting in [each for each in reversed(_idle) if each.profile == engine.name]:
+            for waiting in [idle for idle in reversed(_idle) if idle.profile == engine.name]:
                 _idle.remove(waiting)
                 if waiting.key == key and waiting.driver.is_alive:
                     return waiting.driver, True

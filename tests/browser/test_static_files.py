@@ -33,8 +33,8 @@ def test_static_files_are_cached_compressed_and_sent_in_parts(server: LiveServer
     whole = get(server, path)
     assert len(whole.content) == int(whole.headers["content-length"]) > 100
     assert "max-age" in whole.headers["cache-control"]
-    part = get(server, path, "Range: bytes=1-5")
-    assert (part.status, part.content) == (206, whole.content[1:6])
+    range_ = get(server, path, "Range: bytes=1-5")
+    assert (range_.status, range_.content) == (206, whole.content[1:6])
     compressed = get(server, path, "Accept-Encoding: gzip")
     assert compressed.headers["content-encoding"] == "gzip"
     assert gzip.decompress(compressed.content) == whole.content

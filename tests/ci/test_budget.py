@@ -34,7 +34,7 @@ def test_counts_above_the_budget(calls: int, statements: int, is_exceeded: bool)
 def test_no_request_executes_more_than_its_budget(tmp_path: Path):
     command = [sys.executable, "-m", "benchmarks", "counts", "--directory", str(tmp_path)]
     names = {"HOME", "LANG", "PATH", "PYTHONPATH", "TMPDIR"}  # not the settings of the tests
-    done = subprocess.run(
+    run = subprocess.run(
         command,
         env={name: value for name, value in os.environ.items() if name in names},
         capture_output=True,
@@ -42,5 +42,5 @@ def test_no_request_executes_more_than_its_budget(tmp_path: Path):
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert all(name in done.stdout for name in budget.OPERATIONS)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert all(name in run.stdout for name in budget.OPERATIONS)

@@ -1,7 +1,7 @@
-"""Tests read the clock while they run, not when their modules are imported.
+"""No test module reads the clock at import.
 
-A run takes longer than half an hour: a time that was ten minutes ahead when the tests were collected is past
-when the test runs.
+All modules are imported before the first test runs, and a run may take half an hour. A time ten minutes after
+the import may be over when its test begins.
 """
 
 import ast

@@ -39,13 +39,13 @@ _OWN_KEYS = (
 class Field:
     """A field that accepts text, in the body, the query or a header."""
 
-    part: str
+    container: str
     names: Names
     make: Callable[[str], Any]
     """The body with a text in this field; for a parameter, the text."""
 
     def __str__(self) -> str:
-        return f"{self.part} {'.'.join(self.names)}"
+        return f"{self.container} {'.'.join(self.names)}"
 
 
 def fields(document: dict[str, Any], operation: str) -> Iterator[Field]:

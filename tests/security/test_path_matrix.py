@@ -175,13 +175,13 @@ def document(protocol: str) -> dict[str, Any]:
 
 def sent(request: Request, field: Field, path: str) -> Request:
     """The example request with a path in one field."""
-    if field.part == "body":
+    if field.container == "body":
         body = field.make(path)
         if isinstance(body, dict):
             body = (request.body or {}) | body
         return replace(request, body=body)
     (name,) = field.names
-    if field.part == "query":
+    if field.container == "query":
         mark = "&" if "?" in request.path else "?"
         return replace(request, path=f"{request.path}{mark}{urlencode({name: path})}")
     headers = {**request.options.get("headers", {}), name: quote(path)}

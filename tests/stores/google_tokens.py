@@ -76,7 +76,7 @@ class GoogleTokens:
         for rule in self.boundaries[token]:
             if rule["availableResource"] != f"//storage.googleapis.com/projects/_/buckets/{bucket}":
                 continue
-            if action not in set().union(*(_ROLES[each] for each in rule["availablePermissions"])):
+            if action not in set().union(*(_ROLES[role] for role in rule["availablePermissions"])):
                 continue
             match = _CONDITION.fullmatch(rule["availabilityCondition"]["expression"])
             assert match, rule

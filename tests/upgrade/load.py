@@ -79,8 +79,8 @@ class Front:
             answer = connection.getresponse()
             data = answer.read()
             for line in answer.headers.get_all("set-cookie") or []:
-                name, _, rest = line.partition("=")
-                self.cookies[name] = rest.partition(";")[0]
+                name, _, value = line.partition("=")
+                self.cookies[name] = value.partition(";")[0]
         finally:
             connection.close()
         if answer.status not in expected:

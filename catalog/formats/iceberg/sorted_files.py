@@ -43,7 +43,7 @@ def check(document: Document, layout: Layout) -> None:
                 f"Strategy 'zorder' is not possible for a table with a column '{_CURVE_COLUMN}'"
             )
         partitioned = _identity_columns(document)
-        if all(columns[each.name].id in partitioned for each in layout.columns):
+        if all(columns[column.name].id in partitioned for column in layout.columns):
             raise InvalidInput(
                 "Strategy 'zorder' needs a column that does not have one value in each partition"
             )
@@ -103,7 +103,7 @@ def _columns(document: Document) -> schemas.Columns:
     """The columns of the current schema by id."""
     current = document.get("current-schema-id")
     every = document.get("schemas") or [document.get("schema") or {"fields": []}]
-    schema = next((each for each in every if each.get("schema-id") == current), every[-1])
+    schema = next((entry for entry in every if entry.get("schema-id") == current), every[-1])
     return schemas.index(schema, "schema")
 
 
@@ -124,5 +124,6 @@ def _default_order(document: Document) -> Document | None:
     default = document.get("default-sort-order-id", UNSORTED_ID)
     orders = document.get("sort-orders") or []
     return next(
-        (each for each in orders if each.get("order-id") == default and each.get("fields")), None
+        (order for order in orders if order.get("order-id") == default and order.get("fields")),
+        None,
     )

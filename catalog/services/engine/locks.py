@@ -91,7 +91,7 @@ _BELOW = """
 def _digests_below(roots: Collection[Identifier], paths: Collection[Identifier]) -> set[uuid.UUID]:
     cursor = hot_cursor()
     cursor.execute(
-        _BELOW, [",".join(str(digest(path)) for path in part) for part in (roots, paths)]
+        _BELOW, [",".join(str(digest(path)) for path in group) for group in (roots, paths)]
     )
     return {key for (key,) in cursor.fetchall()}
 

@@ -64,14 +64,16 @@ def missing_for_profiles() -> dict[str, str]:
     """The engine profiles that no running worker can use, each with the reason. One statement."""
     workers = list(_job_workers().values_list("missing_for_profiles", flat=True))
     names = {name for reasons in workers for name in reasons}
-    common = {name: _common_reason([str(each.get(name, "")) for each in workers]) for name in names}
+    common = {
+        name: _common_reason([str(reasons.get(name, "")) for reasons in workers]) for name in names
+    }
     return {name: reason for name, reason in common.items() if reason}
 
 
 def can_use_profile(name: str) -> bool:
     """True if a running worker reports that it can use an engine profile. One statement."""
-    reasons = _job_workers().values_list("missing_for_profiles", flat=True)
-    return any(not each.get(name) for each in reasons)
+    workers = _job_workers().values_list("missing_for_profiles", flat=True)
+    return any(not reasons.get(name) for reasons in workers)
 
 
 def _job_workers() -> "QuerySet[Heartbeat]":

@@ -15,9 +15,9 @@ _Row = TypeVar("_Row", Namespace, Table)
 
 def _without_properties(row: _Row) -> _Row:
     """A copy without the properties, which may take megabytes. Their first use reads them."""
-    kept = copy.copy(row)
-    vars(kept).pop("properties", None)
-    return kept
+    small = copy.copy(row)
+    vars(small).pop("properties", None)
+    return small
 
 
 class NamespaceCache:

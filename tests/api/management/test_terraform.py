@@ -46,7 +46,7 @@ def described(
     documents: dict[str, Any], method: str, template: str
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """The document, the path and the operation that a request of the provider is described by."""
-    document = next(each for prefix, each in documents.items() if template.startswith(prefix))
+    document = next(served for prefix, served in documents.items() if template.startswith(prefix))
     shape = re.sub(r"\{\w+\}", "{}", template)
     for path, item in document["paths"].items():
         if re.sub(r"\{[\w-]+\}", "{}", path.replace("/{prefix}/", "/")) == shape:
@@ -75,12 +75,12 @@ def sources(rule: Any) -> set[str]:
 def types(document: dict[str, Any], schema: dict[str, Any]) -> set[str]:
     """The JSON types that a schema permits, without null."""
     schema = resolve(document, schema)
-    parts = [part for kind in ("oneOf", "anyOf", "allOf") for part in schema.get(kind, [])]
+    variants = [inner for kind in ("oneOf", "anyOf", "allOf") for inner in schema.get(kind, [])]
     named = schema.get("type", [])
     permitted = {named} if isinstance(named, str) else set(named)
     if not permitted and "enum" in schema:
         permitted = {"string" for value in schema["enum"] if isinstance(value, str)}
-    return permitted.union(*(types(document, part) for part in parts)) - {"null"}
+    return permitted.union(*(types(document, variant) for variant in variants)) - {"null"}
 
 
 @pytest.mark.parametrize("name", RESOURCES)
@@ -116,8 +116,10 @@ def test_bodies(documents, name):
                 assert JSON_TYPES[attributes[rule]["type"]] <= permitted, (purpose, field)
             elif "object" in rule:
                 inner = resolve(document, schema["properties"][field])
-                parts = [resolve(document, part) for part in inner.get("oneOf", [inner])]
-                (properties,) = [part["properties"] for part in parts if "properties" in part]
+                variants = [resolve(document, variant) for variant in inner.get("oneOf", [inner])]
+                (properties,) = [
+                    one_of["properties"] for one_of in variants if "properties" in one_of
+                ]
                 assert set(rule["object"]) <= set(properties)
 
 

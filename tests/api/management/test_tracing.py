@@ -69,9 +69,9 @@ def test_a_request_has_a_span_with_its_statements_below(spans, management):
     assert span.attributes["monodon.request_id"] == answer["x-request-id"]
     assert ids(span) == (answer["x-request-id"], answer["x-request-id"][16:])
     statements = spans.of(SpanKind.CLIENT)
-    assert {each.name for each in statements} >= {"SELECT"}
-    assert all(each.parent.span_id == span.context.span_id for each in statements)
-    assert any("catalog_job" in each.attributes["db.query.text"] for each in statements)
+    assert {statement.name for statement in statements} >= {"SELECT"}
+    assert all(statement.parent.span_id == span.context.span_id for statement in statements)
+    assert any("catalog_job" in statement.attributes["db.query.text"] for statement in statements)
 
 
 def test_statements_contain_no_values_and_requests_no_secrets(spans, management):
@@ -158,7 +158,9 @@ def test_a_job_is_below_the_request_that_started_it(spans, management, headers):
     assert span.parent.span_id == request.context.span_id
     assert span.attributes["monodon.job"] == job.pk
     assert span.attributes["monodon.job.status"] == "succeeded"
-    below = [each for each in spans.of(SpanKind.CLIENT) if each.parent == span.context]
+    below = [
+        statement for statement in spans.of(SpanKind.CLIENT) if statement.parent == span.context
+    ]
     assert below
 
 
@@ -218,7 +220,9 @@ def test_spans_reach_a_collector(db, management, monkeypatch):
     ((path, message),) = collector.received
     assert path == "/v1/traces"
     (resource,) = message.resource_spans
-    attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
+    attributes = {
+        attribute.key: attribute.value.string_value for attribute in resource.resource.attributes
+    }
     assert attributes["service.name"] == "monodon"
     assert attributes["deployment.environment.name"] == "test"
     names = {

@@ -46,9 +46,9 @@ def test_objects_and_columns(browser):
     table = Table.objects.get(name="Orders")
     link = f"/admin/catalog/table/{table.pk}/change/"
     assert results(browser, "prod.Orders")[0] == (link, "prod.Orders", "iceberg table")
-    found = results(browser, "column:name")
-    assert (link, "prod.Orders") in [(url, title) for url, title, _ in found]
-    assert (f"{link}?tab=schema", "name", "column of prod.Orders") in found
+    matches = results(browser, "column:name")
+    assert (link, "prod.Orders") in [(url, title) for url, title, _ in matches]
+    assert (f"{link}?tab=schema", "name", "column of prod.Orders") in matches
 
 
 def test_pages_and_words_of_the_glossary(browser):
@@ -110,7 +110,7 @@ def test_a_search_costs_a_limited_number_of_statements(browser):
         annotations.create_label(actor=SYSTEM, key=f"orders{number}")
     documents.update()
     with CaptureQueriesContext(connection) as queries:
-        found = titles(browser, "orders")
-    assert [description for _, description in found].count("label") == 5
-    assert found[-1][0].startswith("orders")
+        matches = titles(browser, "orders")
+    assert [description for _, description in matches].count("label") == 5
+    assert matches[-1][0].startswith("orders")
     assert len(queries) <= 14

@@ -46,14 +46,14 @@ def refusal(*values: str) -> str:
 
 
 def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in objects}
 
 
 def pods(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        each["metadata"]["name"]: each["spec"]["template"]["spec"]
-        for each in objects
-        if each["kind"] in {"Deployment", "Job"}
+        manifest["metadata"]["name"]: manifest["spec"]["template"]["spec"]
+        for manifest in objects
+        if manifest["kind"] in {"Deployment", "Job"}
     }
 
 
@@ -68,10 +68,14 @@ def test_the_schemas_of_kubernetes_accept_every_object(values: list[str], monkey
     import kubernetes_validate
 
     objects = render(*values)
-    for each in objects:
-        if each["kind"] != "ServiceMonitor":  # of the Prometheus Operator, which has its own schema
-            kubernetes_validate.validate(each, "1.37", strict=True)
-    assert len({(each["kind"], each["metadata"]["name"]) for each in objects}) == len(objects)
+    for manifest in objects:
+        if (
+            manifest["kind"] != "ServiceMonitor"
+        ):  # of the Prometheus Operator, which has its own schema
+            kubernetes_validate.validate(manifest, "1.37", strict=True)
+    assert len({(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects}) == len(
+        objects
+    )
 
 
 def test_the_default_objects() -> None:
@@ -89,15 +93,15 @@ def test_the_default_objects() -> None:
 def test_selectors_match_the_pods() -> None:
     objects = render(*EVERYTHING)
     labels = [
-        each["spec"]["template"]["metadata"]["labels"]
-        for each in objects
-        if each["kind"] in {"Deployment", "Job"}
+        manifest["spec"]["template"]["metadata"]["labels"]
+        for manifest in objects
+        if manifest["kind"] in {"Deployment", "Job"}
     ]
-    for each in objects:
-        selector = each["spec"].get("selector") if "spec" in each else None
-        if each["kind"] in {"Deployment", "PodDisruptionBudget", "Service"}:
+    for manifest in objects:
+        selector = manifest["spec"].get("selector") if "spec" in manifest else None
+        if manifest["kind"] in {"Deployment", "PodDisruptionBudget", "Service"}:
             pairs = selector.get("matchLabels", selector).items()
-            assert sum(pairs <= pod.items() for pod in labels) == 1, each["metadata"]["name"]
+            assert sum(pairs <= pod.items() for pod in labels) == 1, manifest["metadata"]["name"]
 
 
 def test_pods_have_few_rights() -> None:
@@ -117,9 +121,11 @@ def test_pods_have_few_rights() -> None:
 def test_secrets_reach_only_the_server() -> None:
     for name, pod in pods(render(*EVERYTHING)).items():
         (container,) = pod["containers"]
-        sources = [each.get("secretRef", {}).get("name") for each in container.get("envFrom", [])]
+        sources = [
+            source.get("secretRef", {}).get("name") for source in container.get("envFrom", [])
+        ]
         assert ("monodon-secrets" in sources) is ("spark" not in name), name
-        fixed = {each["name"]: each.get("value") for each in container.get("env", [])}
+        fixed = {variable["name"]: variable.get("value") for variable in container.get("env", [])}
         is_blank = fixed.get("MONODON_ADMIN_PASSWORD") == fixed.get("MONODON_ADMIN_API_KEY") == ""
         assert is_blank is (name != "monodon-bootstrap-1" and "spark" not in name), name
 

@@ -271,9 +271,9 @@ def _batches(
     """The rows of a row group in small batches, with their positions."""
     batch_rows = _batch_rows(opened.metadata.row_group(group), names)
     for batch in opened.iter_batches(batch_rows, row_groups=[group], columns=list(names)):
-        for part in _decoded(batch) if batch.num_rows else ():
-            yield np.arange(first, first + part.num_rows), part
-            first += part.num_rows
+        for piece in _decoded(batch) if batch.num_rows else ():
+            yield np.arange(first, first + piece.num_rows), piece
+            first += piece.num_rows
 
 
 def _batch_rows(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
@@ -301,12 +301,12 @@ def _decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.flatnonzero(np.diff(sizes.cumsum() // _BATCH_BYTES)) + 1
     for start, end in pairwise([0, *ends.tolist(), batch.num_rows]):
-        part = batch.slice(start, end - start)
+        piece = batch.slice(start, end - start)
         columns = [
             column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-            for column in part.columns
+            for column in piece.columns
         ]
-        yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
+        yield pa.RecordBatch.from_arrays(columns, names=piece.schema.names)
 
 
 class _StoredFile(io.RawIOBase):

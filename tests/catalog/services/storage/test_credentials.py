@@ -113,28 +113,28 @@ def test_local_tables_have_none(db):
 
 
 def test_credentials_are_cached_for_one_principal(table: Table, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     first = issue(ALICE, table)
     assert issue(ALICE, table) is first
     other = issue(BOB, table)
-    assert asked == ["user:alice", "user:bob"]
+    assert requested == ["user:alice", "user:bob"]
     assert first.key is not None
     assert other.key is not None
     assert first.key.id != other.key.id
 
 
 def test_a_limited_key_has_credentials_of_its_own(table: Table, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     issue(ALICE, table)
     issue(replace(ALICE, ceiling=vending.WRITE), table)
-    assert len(asked) == 2
+    assert len(requested) == 2
 
 
 def test_reading_and_writing_are_cached_apart(table: Table, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     reader = replace(ALICE, everywhere=vending.READ, ids=())
     assert issue(reader, table, held=vending.READ) is not issue(ALICE, table)
-    assert len(asked) == 2
+    assert len(requested) == 2
 
 
 def test_cached_credentials_cost_no_statement(table: Table, django_assert_num_queries):
@@ -145,22 +145,22 @@ def test_cached_credentials_cost_no_statement(table: Table, django_assert_num_qu
 
 
 def test_a_change_of_the_profile_ends_them(table: Table, lake: StorageProfile, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     first = issue(ALICE, table)
     change(lake, lifetime_seconds=1800)
     assert issue(ALICE, table) is not first
-    assert len(asked) == 2
+    assert len(requested) == 2
 
 
 def test_a_change_of_directories_ends_them(lake: StorageProfile, monkeypatch, moto_s3: Moto):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     orders = vending.make_iceberg(f"{lake.roots[0]}/orders", "ns", "orders")
     issue(ALICE, orders, state='"1"')
     IcebergPath.objects.create(table=orders, path=f"{lake.roots[0]}/data-of-orders")
     issue(ALICE, orders, state='"1"')
-    assert len(asked) == 1
+    assert len(requested) == 1
     issued = issue(ALICE, orders, state='"2"')
-    assert len(asked) == 2
+    assert len(requested) == 2
     assert issued.has_several_directories
     assert issued.key is not None
     client = moto_s3.client_with(issued.key.id, issued.key.secret, issued.key.token)
@@ -206,13 +206,13 @@ def test_too_many_directories_for_a_policy_leave_the_location(lake: StorageProfi
 
 
 def test_a_table_with_another_inside_gets_none(lake: StorageProfile, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     outer = vending.make_iceberg(f"{lake.roots[0]}/outer", "ns", "outer")
     vending.make_iceberg(f"{lake.roots[0]}/outer/inner", "ns", "inner")
     before = snapshot()
     with pytest.raises(ServiceUnavailable, match="another table has files inside"):
         issue(ALICE, outer)
-    assert asked == []
+    assert requested == []
     assert snapshot() == before
 
 
@@ -246,7 +246,7 @@ def test_credentials_are_renewed_before_they_expire(
 
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_requests_share_one_issue(table: Table, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     barrier = threading.Barrier(8)
 
     def run(_: int) -> Credentials:
@@ -258,7 +258,7 @@ def test_concurrent_requests_share_one_issue(table: Table, monkeypatch):
 
     with ThreadPoolExecutor(8) as pool:
         issued = list(pool.map(run, range(8)))
-    assert asked == ["user:alice"]
+    assert requested == ["user:alice"]
     assert all(each is issued[0] for each in issued)
     assert AuditEvent.objects.filter(action="credentials.issue").count() == 1
 
@@ -310,13 +310,13 @@ def test_what_another_process_has_withdrawn_ends_issuing_at_once(
     actor = authentication.authenticate(key)
     issue(actor, table, held=vending.READ)
     credentials.discard_cache()
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     WITHDRAWALS[withdrawal]()
     trusted = authentication.authenticate(key)
     assert trusted.ids == actor.ids
     with unchanged(), pytest.raises((Unauthenticated, NamespaceNotFound)):
         issue(trusted, table, held=vending.READ)
-    assert asked == []
+    assert requested == []
 
 
 def test_a_dropped_table_gets_none(table: Table):
@@ -371,7 +371,7 @@ def test_the_request_to_the_token_service(table: Table, lake: StorageProfile, ex
 def test_an_unreachable_token_service(table: Table, lake: StorageProfile, monkeypatch, caplog):
     monkeypatch.setattr(role_sessions, "_client_config", vending.impatient)
     change(lake, sts_endpoint=f"http://127.0.0.1:{free_port()}")
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     with caplog.at_level(logging.ERROR), unchanged():
         for _ in range(3):
             with pytest.raises(ServiceUnavailable) as raised:
@@ -380,7 +380,7 @@ def test_an_unreachable_token_service(table: Table, lake: StorageProfile, monkey
                 "Storage profile 'lake' cannot issue credentials: the token service does not answer"
                 " as expected: EndpointConnectionError"
             )
-    assert len(asked) == 1  # then it is left alone for two seconds
+    assert len(requested) == 1  # then it is left alone for two seconds
     assert len(caplog.records) == 1
     assert "sts_endpoint" in caplog.text
 
@@ -444,29 +444,29 @@ def test_session_names_differ():
 
 
 def test_a_token_service_is_checked_before_a_creation(lake: StorageProfile, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     location = f"{lake.roots[0]}/new"
     vending.make_namespace("ns")
     with unchanged():
         credentials.require_available(ALICE, ("ns", "new"), location)
         credentials.require_available(ALICE, ("ns", "new"), location)
-        assert asked == ["monodon"]
+        assert requested == ["monodon"]
         credentials.require_available(ALICE, ("ns", "new"), "/elsewhere")
         credentials.require_available(ALICE, ("ns", "new"), None)  # in the local warehouse
         with pytest.raises(PermissionDenied):
             credentials.require_available(
                 Principal("user:reader", vending.READ), ("ns", "new"), location
             )
-    assert asked == ["monodon"]
+    assert requested == ["monodon"]
 
 
 def test_a_creation_in_a_bound_namespace_needs_the_token_service(lake: StorageProfile, monkeypatch):
-    asked = sessions_of(monkeypatch)
+    requested = sessions_of(monkeypatch)
     namespace = vending.make_namespace("bound")
     namespace.storage_profile = lake
     namespace.save(update_fields=["storage_profile"])
     credentials.require_available(SYSTEM, ("bound", "new"), None)
-    assert asked == ["monodon"]
+    assert requested == ["monodon"]
 
 
 def test_configurations_are_told_apart(lake: StorageProfile):

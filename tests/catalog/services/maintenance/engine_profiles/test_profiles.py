@@ -63,7 +63,7 @@ def test_the_life_of_a_profile_is_audited() -> None:
     )
     assert (row.version, changed.version, changed.cores) == (1, 2, 8)
     listed, token = profiles.list_profiles(actor=SYSTEM)
-    assert [each.name for each in listed] == ["default", "nightly"]
+    assert [profile.name for profile in listed] == ["default", "nightly"]
     assert token is None
     profiles.delete_profile(actor=SYSTEM, name="nightly")
     trail = AuditEvent.objects.filter(action__startswith="engine_profile.").order_by("pk")
