@@ -13,7 +13,7 @@ import termios
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,13 +101,16 @@ class _Write:
 
 
 class Guard:
-    """Checks the connections periodically, in its own thread."""
+    """Checks the connections periodically, in its own thread.
 
-    def __init__(self) -> None:
+    Without `ports`, the connections to all ports on which the process listens are checked.
+    """
+
+    def __init__(self, ports: Iterable[int] = ()) -> None:
         self.active: set[str] = set()
         """The peers with requests in progress."""
         self._writes: dict[str, _Write] = {}
-        self._ports: set[int] = set()
+        self._ports = set(ports)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="connections", daemon=True).start()

@@ -72,7 +72,7 @@ def test_an_aborted_connection_is_closed_on_both_sides(listener: Listener):
 
 def test_idle_connections_over_the_limit_of_an_address_are_closed(listener: Listener, settings):
     settings.MONODON_CONNECTIONS_PER_ADDRESS = 2
-    guard = Guard()
+    guard = Guard(ports=[listener.port])
     active, address = listener.connect("127.0.0.5")
     guard.active.add(address)
     greedy = [listener.connect("127.0.0.5")[0] for _ in range(3)]
@@ -90,22 +90,29 @@ def test_behind_proxies_and_without_a_limit_no_connection_is_closed(
     settings.MONODON_CONNECTIONS_PER_ADDRESS = most
     settings.MONODON_PROXIES = proxies
     clients = [listener.connect()[0] for _ in range(4)]
-    Guard().scan(0.0)
+    Guard(ports=[listener.port]).scan(0.0)
     assert not any(map(is_closed, clients))
 
 
 def test_idle_connections_are_closed_near_the_limit_of_the_process(listener: Listener, settings):
     settings.MONODON_MAX_CONNECTIONS = 10
-    guard = Guard()
+    guard = Guard(ports=[listener.port])
     greedy = [listener.connect("127.0.0.5")[0] for _ in range(7)]
     modest = [listener.connect("127.0.0.6")[0] for _ in range(3)]
     guard.scan(0.0)
     assert [sum(map(is_closed, group)) for group in (greedy, modest)] == [2, 0]
 
 
+def test_all_ports_of_the_process_are_checked_by_default(listener: Listener, settings):
+    settings.MONODON_CONNECTIONS_PER_ADDRESS = 1
+    clients = [listener.connect("127.0.0.7")[0] for _ in range(3)]
+    Guard().scan(0.0)
+    assert sum(map(is_closed, clients)) == 2
+
+
 def test_clients_that_do_not_read_are_disconnected(listener: Listener, settings):
     settings.MONODON_ANSWER_SECONDS = 5
-    guard = Guard()
+    guard = Guard(ports=[listener.port])
     reading, _ = listener.connect()
     silent, _ = listener.connect()
     for server in listener.accepted:
