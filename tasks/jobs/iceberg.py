@@ -190,6 +190,7 @@ class Procedures:
                 else:
                     spared.append(path)
             self._delete(own)
+            _report_removed(own)
             deleted += own[: max(_MAX_LISTED - len(deleted), 0)]
         return {**counts, "deleted_files": deleted, **_spared(spared)}
 
@@ -218,6 +219,8 @@ class Procedures:
                 file_list_view=self._view(orphans),
                 location=_text(os.path.commonprefix(orphans)),  # noqa: RUF071 -- compared as text
             )
+            for start in range(0, len(orphans), _DELETE_BATCH):
+                _report_removed(orphans[start : start + _DELETE_BATCH])
         result = {
             "listed_files_count": listed_files_count,
             "orphan_files_count": len(orphans),
@@ -408,6 +411,12 @@ def _local(path: str) -> str | None:
 def _real(path: str) -> str:
     local = _local(path)
     return path.rstrip("/") if local is None else os.path.realpath(local)
+
+
+def _report_removed(paths: list[str]) -> None:
+    """Report removed files to the catalog, which records them in the audit trail."""
+    if paths:
+        emit("part", data={"removed": paths})
 
 
 def _spared(paths: list[str]) -> dict[str, Any]:

@@ -91,6 +91,15 @@ class Jobs:
         )
         return {row["manifest_path"]: row["deleted_at"] is None for row in rows}
 
+    def recorded_files(self) -> set[Path]:
+        """The files that the last job removed, according to the audit trail."""
+        rows = self._rows(
+            "SELECT jsonb_array_elements_text(after->'paths') AS path FROM catalog_auditevent"
+            " WHERE action = 'table.remove_files'"
+            " AND after->'job' = (SELECT to_jsonb(max(id)) FROM catalog_job)"
+        )
+        return {local(row["path"]) for row in rows}
+
     def followed(self, pk: int, within: float = 300.0) -> dict[str, Any]:
         return self.wait(pk, lambda job: job["status"] in ENDED, within)
 
@@ -252,6 +261,7 @@ def test_small_files_are_compacted(
     assert expired["done"]["deleted_data_files_count"] == 200
     went = sizes_after.keys() - sizes(table).keys()
     assert expired["files"] == expired["planned"]["files"] == len(went)
+    assert jobs.recorded_files() == went
     assert (
         expired["bytes"] == expired["planned"]["bytes"] == sum(sizes_after[file] for file in went)
     )
@@ -278,6 +288,7 @@ def test_small_files_are_compacted(
     removed = jobs.run(name, "remove_orphans")
     assert {local(file) for file in removed["done"]["orphan_files"]} == orphans
     assert removed["files"] == len(orphans)
+    assert jobs.recorded_files() == orphans
     assert removed["bytes"] == sum(sizes_after[file] for file in orphans)
     assert sizes_after.keys() - sizes(table).keys() == orphans
     assert len(list(data.rglob("*.parquet"))) == 4 + 1
@@ -542,6 +553,7 @@ def test_clean_up_keeps_files_of_other_tables(
     assert result["done"]["deleted_data_files_count"] == 0
     went = before.keys() - sizes(table).keys()
     assert {local(file) for file in result["done"]["deleted_files"]} == went
+    assert jobs.recorded_files() == went
     assert result["files"] == result["planned"]["files"] == len(went) > 0
     assert sizes(of_victim) == sizes_before
     assert sorted(of_victim.scan().to_arrow()["id"].to_pylist()) == [*range(10)]

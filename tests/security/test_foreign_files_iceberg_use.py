@@ -179,8 +179,10 @@ def purged(world: World) -> None:
     ), job.error
     event = AuditEvent.objects.get(action="table.purge")
     assert event.table_uuid == own
-    assert event.after["files"] == len(event.after["paths"]) > 0
-    assert all(path.startswith(f"{world.mine}/") for path in event.after["paths"])
+    removed = AuditEvent.objects.get(action="table.remove_files")
+    assert removed.table_uuid == own
+    assert event.after["files"] == removed.after["files"] == len(removed.after["paths"]) > 0
+    assert all(path.startswith(f"{world.mine}/") for path in removed.after["paths"])
 
 
 @pytest.mark.parametrize("kind", ["hidden", "dropped", "system", "link", "pipe"])
@@ -228,16 +230,21 @@ def test_clean_up_distinguishes_own_and_foreign_files(world, planted, kind):
     assert request["foreign_prefixes"] == []
     assert job.result["planned"]["foreign_files"] == 1
     event = AuditEvent.objects.get(action="maintenance.clean_up")
-    assert event.after == {"job": job.pk, "files": 2, "paths": ["a", "b"]}
-    assert event.table_uuid == row().uuid
+    assert event.after == {"job": job.pk, "files": 2}
+    removed = AuditEvent.objects.get(action="table.remove_files")
+    assert removed.after == {"job": job.pk, "files": 2, "paths": ["a", "b"]}
+    assert event.table_uuid == removed.table_uuid == row().uuid
 
 
 class _Asked:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
 
-    def __call__(self, job: Job, script: str, request: Any, report: Any, **_: Any) -> Any:
+    def __call__(
+        self, job: Job, script: str, request: Any, report: Any, *, on_part: Any, **_: Any
+    ) -> Any:
         self.requests.append(dict(request))
+        on_part({"removed": ["a", "b"]})
         return {"deleted_data_files_count": 2, "deleted_files": ["a", "b"]}
 
 

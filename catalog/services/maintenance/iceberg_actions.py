@@ -82,7 +82,7 @@ def _facts(document: Document, layout: Layout, *, is_all: bool) -> dict[str, Any
     return facts
 
 
-def _order(layout: Layout) -> dict[str, str]:
+def _order(layout: Layout) -> dict[str, Any]:
     """The arguments of the procedure for the order of rows; none for bin-packing."""
     if not layout.is_sorted:
         return {}

@@ -20,6 +20,7 @@ from catalog.models import (
 )
 from catalog.models.versions import file_name
 from catalog.policies import EffectivePolicy
+from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
@@ -49,7 +50,6 @@ log = logging.getLogger(__name__)
 _MIN_ORPHAN_AGE = 86_400  # no policy and no parameter goes below
 _MAX_LISTED_SNAPSHOTS = 1000
 _RETIRE_BATCH = 10_000
-_MAX_RECORDED_PATHS = 100  # paths of removed files in an audit event
 
 
 def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
@@ -99,6 +99,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         spark,
         older_than_ms=older_than,
         retain_last=policy["keep_versions"],
+        on_part=partial(_record_paths, job),
         **_prefixes(job.table),
     )
     removed = sum(
@@ -107,7 +108,12 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         if name.startswith("deleted_") and name.endswith("_count")
     )
     report(removed, max(removed, 1))
-    _record_clean_up(job, procedure_result, removed)
+    if removed:
+        facts = {"job": job.pk, "files": removed}
+        record = cleanup_operations.RecordCleanUp(
+            table=jobs.identify(job), format=TableFormat.ICEBERG, facts=facts
+        )
+        commit([record], actor=jobs.principal(job))
     outcome = outcome_of(job, policy, before, procedure_result) | {
         "planned": planned,
         "files": removed,
@@ -140,6 +146,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         older_than_ms=database_clock.cutoff_ms(age),
         is_dry_run=job.is_dry_run,
         kept_metadata=_metadata_names_in_ledger(job.table),
+        on_part=partial(_record_paths, job),
         **_prefixes(job.table),
     )
     if job.is_dry_run:
@@ -153,11 +160,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
         record = cleanup_operations.RecordOrphans(
             table=jobs.identify(job),
             format=TableFormat.ICEBERG,
-            facts={
-                "job": job.pk,
-                **removed,
-                "paths": procedure_result["orphan_files"][:_MAX_RECORDED_PATHS],
-            },
+            facts={"job": job.pk, **removed},
         )
         commit([record], actor=jobs.principal(job))
     return outcome_of(job, policy, before, procedure_result) | removed
@@ -242,16 +245,9 @@ def _prefixes(table: Table) -> dict[str, list[str]]:
     return {"own_prefixes": own, "foreign_prefixes": foreign}
 
 
-def _record_clean_up(job: Job, procedure_result: Mapping[str, Any], removed: int) -> None:
-    """Record the removed files in the table's audit trail; all of them belonged to this table."""
-    if not removed:
-        return
-    paths = list(procedure_result.get("deleted_files") or [])[:_MAX_RECORDED_PATHS]
-    details = {"job": job.pk, "files": removed, "paths": paths}
-    record = cleanup_operations.RecordCleanUp(
-        table=jobs.identify(job), format=TableFormat.ICEBERG, facts=details
-    )
-    commit([record], actor=jobs.principal(job))
+def _record_paths(job: Job, part: Mapping[str, Any]) -> None:
+    """Record the files that the driver has removed; all of them belonged to this table."""
+    removed_files.record(job, part["removed"])
 
 
 def _unlogged_versions(

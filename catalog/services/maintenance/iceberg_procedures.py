@@ -4,7 +4,7 @@ A procedure calls this catalog as any client does, with a token of the job. Each
 through the commit engine, and none is accepted once the job has lost its lease.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from catalog import regular_files
@@ -69,7 +69,15 @@ def require_plain_directories(table: Table) -> None:
             )
 
 
-def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any) -> dict[str, Any]:
+def run_procedure(
+    job: Job,
+    report: Report,
+    spark: Spark | None,
+    *,
+    on_part: Callable[[Mapping[str, Any]], None] | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    """Run the procedure of the job's kind; ``on_part`` is that of ``jobs.Spark``."""
     if spark is None:
         raise Unsupported("Maintenance of Iceberg tables requires a worker with Spark")
     job_stages.choose_engine(job, Engine.SPARK, "Iceberg's procedures run on Spark")
@@ -79,7 +87,7 @@ def run_procedure(job: Job, report: Report, spark: Spark | None, **request: Any)
         "scheme": object_locations.scheme_of(job.table.location) or "",
         **request,
     }
-    return spark(job, SCRIPT, arguments, report, needs_iceberg=True)
+    return spark(job, SCRIPT, arguments, report, needs_iceberg=True, on_part=on_part)
 
 
 def outcome_of(

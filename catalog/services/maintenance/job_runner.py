@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from catalog.models import (
 )
 from catalog.policies import require_runnable
 from catalog.privileges import Privilege
+from catalog.services.audit import removed_files
 from catalog.services.engine import audit_records, jobs, locks
 from catalog.services.engine.jobs import JobCanceled, JobFailedInPart, JobLost, Report, Spark
 from catalog.services.iceberg import references
@@ -163,7 +164,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
     if table.format == TableFormat.ICEBERG:
         removed = _purge_referenced(job, table)
         if removed.files:
-            after = {"job": job.pk, "files": removed.files, "paths": removed.paths}
+            after = {"job": job.pk, "files": removed.files}
             with transaction.atomic():
                 audit_records.record(
                     jobs.principal(job), "table.purge", str(table), table=table, after=after
@@ -199,11 +200,12 @@ def _purge_referenced(job: Job, table: Table) -> purge.Removed:
     The files may lie anywhere, next to files of other tables, so they are removed one by one.
     """
 
-    def renew(removed: int) -> None:
-        job.progress += removed  # over all attempts: removed files are not listed again
+    def report(paths: Sequence[str]) -> None:
+        removed_files.record(job, paths)
+        job.progress += len(paths)  # over all attempts: removed files are not listed again
         jobs.renew(job)
 
-    return purge.remove_files(table, renew)
+    return purge.remove_files(table, report)
 
 
 _WORK: dict[str, Work] = {

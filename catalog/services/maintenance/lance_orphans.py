@@ -22,6 +22,7 @@ from catalog.errors import ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
 from catalog.regular_files import NotRegular
+from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
@@ -103,16 +104,21 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
         return outcome
     report(0, len(orphans))
     removed = size = 0
+    unrecorded: list[str] = []
     store = stores.store_of(table.location)
     try:
         for orphan in orphans:
             if removed % _REPORT_EVERY == 0:
                 report(removed, len(orphans))
+                removed_files.record(job, unrecorded)
+                unrecorded = []
             path = f"{table.location}/{orphan.path}"
             # Checked again: the file may have been rewritten under the same name meanwhile.
             if _is_older(path, written_before) and store.remove(path):
                 removed, size = removed + 1, size + orphan.size
+                unrecorded.append(path)
     finally:
+        removed_files.record(job, unrecorded)
         if removed:
             details = {"job": job.pk, "files": removed, "bytes": size}
             commit(

@@ -7,7 +7,7 @@ and start again.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -30,7 +30,6 @@ from catalog.storage.object_locations import bucket_of
 log = logging.getLogger(__name__)
 
 _MAX_MANIFEST_BYTES = 1024 * 1024 * 1024
-_RECORDED = 100  # paths of removed files in the audit event
 _AT_ONCE = 500  # files between two checks of the job's row and of other owners
 _OUTSIDE = "outside its directories"
 _FOREIGN = "of other tables"
@@ -63,38 +62,41 @@ def holder(table: Table) -> Table | None:
 
 @dataclass
 class Removed:
-    """The result of a purge: the removed files and the files that it left in place.
+    """The number of files that a purge removed, and the files that it left in place.
 
     Object stores do not tell whether a removed file existed, so there every file counts once that is
     gone afterwards.
     """
 
     files: int = 0
-    paths: list[str] = field(default_factory=list)
-    """Paths of the first removed files."""
     remaining: str = ""
     """The number of files left in place, by reason."""
 
+    _paths: list[str] = field(default_factory=list)
     _objects: set[int] = field(default_factory=set)
     """Hashes of the removed files in object stores: metadata may name a file several times."""
 
     def add(self, path: str) -> None:
         self.files += 1
-        if len(self.paths) < _RECORDED:
-            self.paths.append(path)
+        self._paths.append(path)
 
     def add_object(self, path: str) -> None:
         if hash(path) not in self._objects:
             self._objects.add(hash(path))
             self.add(path)
 
+    def take_paths(self) -> list[str]:
+        """Return the paths of the files that were removed since the last call."""
+        paths, self._paths = self._paths, []
+        return paths
 
-def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
+
+def remove_files(table: Table, report: Callable[[Sequence[str]], None]) -> Removed:
     """Remove a dropped Iceberg table's own files; report which files stay and why.
 
     Files that belong to other tables, to several tables or to none stay and are not opened.
 
-    ``renew`` is called repeatedly with the number of files removed since the last call; it may
+    ``report`` is called repeatedly with the paths of the files removed since the last call; it may
     raise to stop. Raises OSError when the storage fails.
     """
     store = stores.store_of(table.location)
@@ -105,7 +107,7 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
     reader = partial(_read, TableFileIO(TableFiles(table), NOBODY))
     pending = _references(table, document, reader)
     while batch := list(islice(pending, _AT_ONCE)):
-        renew(0)
+        report([])
         files = TableFiles(table)  # read again, because other tables may have come
         owners = files.classify({reference.location for reference in batch})
         own = {text: o.path for text, o in owners.items() if o.belonging == Belonging.OWN}
@@ -121,15 +123,14 @@ def remove_files(table: Table, renew: Callable[[int], None]) -> Removed:
                 kept_counts[_FOREIGN] += 1
             else:
                 paths[reference.kind].append(path)
-        removed_before = removal.files
         try:
             for group in paths.values():
                 _remove(group, removal)
         finally:
-            renew(removal.files - removed_before)
+            report(removal.take_paths())
     for number, _ in enumerate(store.remove_empty_directories(table.location), 1):
         if number % _AT_ONCE == 0:
-            renew(0)
+            report([])
     removal.remaining = ", ".join(
         f"{count} files {why}" for why, count in sorted(kept_counts.items())
     )

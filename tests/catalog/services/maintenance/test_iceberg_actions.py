@@ -1,6 +1,7 @@
 """Jobs of Iceberg tables, up to the requests to Spark."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,32 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeSpark:
-    """Stores its requests, and returns configured answers."""
+    """Stores its requests, reports removed files, and returns configured answers."""
 
-    def __init__(self, **answer: Any) -> None:
+    def __init__(
+        self, *, removed: Sequence[list[str]] = (), fails: bool = False, **answer: Any
+    ) -> None:
         self.answer = answer
+        self.removed = removed
+        self.fails = fails
         self.requests: list[dict[str, Any]] = []
 
     def __call__(
-        self, job: Job, script: str, request: Any, report: Any, *, needs_iceberg: bool = False
+        self,
+        job: Job,
+        script: str,
+        request: Any,
+        report: Any,
+        *,
+        needs_iceberg: bool = False,
+        on_part: Any = None,
     ) -> dict[str, Any]:
         assert (script, needs_iceberg) == ("iceberg", True)
         self.requests.append(dict(request))
+        for paths in self.removed:
+            on_part({"removed": paths})
+        if self.fails:
+            raise RuntimeError("The Spark driver was killed")
         return self.answer
 
 
@@ -100,7 +116,12 @@ def test_jobs_without_work_do_not_start_spark(kind: str) -> None:
 @pytest.mark.parametrize("is_dry_run", [True, False])
 def test_orphans_are_removed(is_dry_run: bool) -> None:
     make_iceberg_table("ws", "t")
-    spark = FakeSpark(orphan_files_count=2, orphan_bytes=7, orphan_files=["a", "b"])
+    spark = FakeSpark(
+        removed=[] if is_dry_run else [["a"], ["b"]],
+        orphan_files_count=2,
+        orphan_bytes=7,
+        orphan_files=["a", "b"],
+    )
 
     job = run("remove_orphans", spark, is_dry_run=is_dry_run, orphan_age=5)
 
@@ -122,14 +143,27 @@ def test_orphans_are_removed(is_dry_run: bool) -> None:
     if is_dry_run:
         assert "files" not in job.result
         assert not events.exists()
+        assert removed_files() == []
     else:
         assert (job.result["files"], job.result["bytes"]) == (2, 7)
-        assert events.get().after == {
-            "job": job.pk,
-            "files": 2,
-            "bytes": 7,
-            "paths": ["a", "b"],
-        }
+        assert events.get().after == {"job": job.pk, "files": 2, "bytes": 7}
+        assert removed_files() == [["a"], ["b"]]
+
+
+def removed_files() -> list[list[str]]:
+    """The paths in each event of the audit trail."""
+    events = AuditEvent.objects.filter(action="table.remove_files").order_by("pk")
+    assert all(event.after["files"] == len(event.after["paths"]) for event in events)
+    return [event.after["paths"] for event in events]
+
+
+def test_files_removed_before_a_failure_are_recorded() -> None:
+    grow(3)
+    spark = FakeSpark(removed=[["a", "b"]], fails=True)
+    job = run("clean_up", spark, keep_for=0, keep_versions=1)
+    assert (job.status, job.error) == (JobStatus.QUEUED, "The Spark driver was killed")
+    assert removed_files() == [["a", "b"]]
+    assert not AuditEvent.objects.filter(action="maintenance.clean_up").exists()
 
 
 # --- files of the ledger ---------------------------------------------------------------------------

@@ -119,6 +119,14 @@ def test_old_orphans_are_removed_and_new_ones_kept(row):
     assert rows() == 95
     event = AuditEvent.objects.get(action="maintenance.remove_orphans")
     assert event.after == {"job": job.pk, "files": 4, "bytes": size}
+    removed = AuditEvent.objects.get(action="table.remove_files")
+    location = job.table.location
+    assert removed.after == {
+        "job": job.pk,
+        "files": 4,
+        "paths": [f"{location}/{path}" for path in job.result["plan"]["paths"]],
+    }
+    assert removed.table_uuid == event.table_uuid == job.table.uuid
     assert event.actor == "ada"
 
 
