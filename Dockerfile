@@ -51,7 +51,9 @@ COPY templates /app/templates
 COPY docs/glossary.md /app/docs/glossary.md
 
 FROM base AS worker
-RUN apt-get update \
+# Images without manual pages lack the directory for Java's.
+RUN install -d /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install --no-install-recommends --yes openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=packages-worker /opt/venv /opt/venv

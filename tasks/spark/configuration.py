@@ -32,7 +32,10 @@ _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions
 def environment(engine: SparkEngine) -> dict[str, str]:
     """Environment variables of a driver. Raises Unsupported without Java or PySpark."""
     home, java = requirements.spark_home(), requirements.java_home()
+    # Otherwise Spark looks up the name of this machine, which some containers and networks do not know.
+    is_local = engine.kind is EngineKind.LOCAL and "SPARK_LOCAL_HOSTNAME" not in os.environ
     return {
+        **({"SPARK_LOCAL_HOSTNAME": "localhost"} if is_local else {}),
         **({"JAVA_HOME": java} if java else {}),
         "SPARK_HOME": home,
         "PYSPARK_PYTHON": _executor_python(engine),

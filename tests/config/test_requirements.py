@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 import textwrap
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tests.config.programs import BEAT, WEB, WORKER
@@ -127,3 +128,16 @@ def test_packages_of_the_tests_are_not_importable(site_packages):
 def test_the_server_needs_only_its_requirements(site_packages, program):
     completed = run(program, site_packages)
     assert completed.returncode == 0, completed.stderr
+
+
+def test_the_pinned_versions_support_the_python_of_debian_12():
+    """Some versions require a later patch release of Python 3.11, and pip would refuse them there."""
+    pins = {canonicalize_name(requirement.name) for requirement in requirements("constraints.txt")}
+    required = {
+        canonicalize_name(installed.name): installed.metadata["Requires-Python"]
+        for installed in distributions()
+    }
+    checked = {name: text for name, text in required.items() if text and name in pins}
+    assert len(checked) > 100
+    refused = {name: text for name, text in checked.items() if "3.11.2" not in SpecifierSet(text)}
+    assert refused == {}

@@ -76,7 +76,12 @@ with subprocess.Popen(command, text=True, **pipes) as child:
         if line.startswith("Classpath elements"):
             break
     child.kill()
-report = {"output": "".join(output), "command": command, "python": os.environ["PYSPARK_PYTHON"]}
+report = {
+    "output": "".join(output),
+    "command": command,
+    "python": os.environ["PYSPARK_PYTHON"],
+    "hostname": os.environ.get("SPARK_LOCAL_HOSTNAME"),
+}
 print(json.dumps({"event": "result", "data": report}))
 """
 
@@ -130,6 +135,7 @@ def test_spark_submit_receives_the_settings(job, script, settings, temporary, cl
     assert "/opt/lake/iceberg.jar" in conf
     assert ("spark.local.dir" in properties) is is_local
     assert result["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
+    assert result["hostname"] == ("localhost" if is_local else None)
     assert "s3cret" not in " ".join(result["command"])
     pool.end_all()
     assert not any(temporary.iterdir())
