@@ -36,8 +36,10 @@ from catalog.services.access import known_keys
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
+from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.maintenance import job_runner, lance_dependents, measurements
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
@@ -838,3 +840,79 @@ def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
     )
     assert touched.events == []
     assert list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path")) == before
+
+
+# --- versions that another principal committed ---------------------------------------------------
+
+
+def _replace_manifest(world: World) -> None:
+    """The newest version leads to the rows of a hidden table."""
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    path.write_bytes(_clone("hidden")(world))
+
+
+@pytest.mark.parametrize("change", [_replace_manifest, _data_file_linked(_hidden_file)])
+def test_the_rights_of_a_committer_do_not_open_what_others_put_into_its_version(world, change):
+    """An administrator commits a version of the attacker's table, and the attacker changes its files."""
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    lance_data.insert(
+        actor=access.named("admin"),
+        table=MINE,
+        data=pa.table({"id": [5], "name": ["e"]}).to_reader(),
+    )
+    lance_versions.settle_pending()
+    change(world)
+    lance_datasets.clear_caches()
+    lance_files._checked.clear()
+    with watched(*world.canaries) as touched:
+        for path, body in (
+            ("query", {"k": 10, "vector": {}}),
+            ("update", {"updates": [["name", "'q'"]]}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 400, (path, answer.content)
+    assert touched.events == []
+    assert not FileReference.objects.exists()
+
+
+VIEW = ("mine", "v")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        job_operations.StartMaintenance(table=MINE, kind_of_job="compact"),
+        job_operations.StartRefresh(table=VIEW),
+    ],
+    ids=["compact", "refresh"],
+)
+def test_a_job_opens_no_files_that_only_its_requester_may_read(world, start):
+    """The writer of a clone loses access to the source, and an administrator starts the job.
+
+    The readers of the table would get the rows of the source in new files.
+    """
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    admin = access.named("admin")
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    Lance(KEY).call(
+        "POST", "/v1/table/mine$t/insert", raw=stream(pa.table({"id": [4], "name": ["d"]}))
+    )
+    materialized_views.create_view(
+        actor=admin,
+        table=VIEW,
+        kind="query",
+        source_query=json.dumps({"source": list(MINE), "columns": ["name"]}),
+        output_schema=encoded_schema(pa.schema([pa.field("name", pa.string())])),
+    )
+    grant.delete()
+    lance_datasets.clear_caches()
+    job = commit([start], actor=admin).results[0]
+    with watched(hidden.location) as touched:
+        job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, touched.events) == (JobStatus.FAILED, [])
+    assert "may not be read for" in job.error

@@ -11,15 +11,13 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from django.db import transaction
-
 from catalog import access, models
 from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile, InvalidManifestPath
 from catalog.formats.lance import manifest as manifest_format
 from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
-from catalog.models import TableFormat, TableVersion
+from catalog.models import FreeDirectory, TableFormat
 from catalog.privileges import NOTHING
 from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
@@ -215,17 +213,12 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
     try:
         files.require_readable(reader, paths)
     except ForeignFile:
-        # What was entered before references were recorded, or was found only now.
-        committer = _committer(snapshot)
-        if committer is None:
+        # Not by the rights of the version's committer: others may have changed its files since.
+        if not FreeDirectory.objects.filter(table_id=snapshot.pk).exists():
             raise
-        files.require_readable(committer, paths)
-        references = files.references(paths)
-        own = references.only(access.readable_tables(committer, references.sources))
-        with transaction.atomic():
-            file_references.record_references(
-                actor=committer, table_id=snapshot.pk, foreign=own.foreign
-            )
+        for source in models.Table.objects.filter(pk__in=files.references(paths).sources):
+            file_references.record_claimed(source)
+        files.require_readable(reader, paths)
 
 
 def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
@@ -255,7 +248,7 @@ def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) 
 def record_references(actor: Principal, table: models.Table, references: References) -> None:
     """Record what a new version refers to, inside its commit.
 
-    The catalog itself notes nothing: what it writes leads only where an older version led.
+    The catalog itself and jobs note nothing: what they write leads only where an older version led.
     """
     if _reader(actor) is actor:
         file_references.record(actor=actor, table_id=table.pk, references=references)
@@ -320,16 +313,11 @@ def _directories(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], l
 
 
 def _reader(actor: Principal) -> Principal:
-    """For whom files of other tables are read: the catalog itself has no right to any."""
-    if actor.name == SYSTEM.name and actor.interface != access.COMMAND.interface:
+    """For whom files of other tables are read: the catalog itself has no right to any, and jobs have none.
+
+    The principal that starts a job may read more than the readers of its result.
+    """
+    is_catalog = actor.name == SYSTEM.name and actor.interface != access.COMMAND.interface
+    if is_catalog or actor.interface == "job" or actor.job_kind:
         return replace(actor, everywhere=NOTHING, ceiling=NOTHING)
     return actor
-
-
-def _committer(snapshot: Snapshot) -> Principal | None:
-    """The principal that added a version, with its current privileges; None for the catalog."""
-    names = TableVersion.objects.filter(
-        table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version
-    ).values_list("transaction__actor", flat=True)
-    name = names.first()
-    return None if name is None or name == SYSTEM.name else access.committer(name)
