@@ -101,16 +101,23 @@ def record_references(
 
 
 def record_dependence(
-    *, actor: Principal, table_id: int, foreign: Collection[tuple[int, str]]
+    *,
+    actor: Principal,
+    table_id: int,
+    foreign: Collection[tuple[int, str]],
+    is_as_committed: bool = True,
 ) -> None:
-    """The same for ``actor`` that may not read the sources now: it takes over no reference of another one."""
+    """The same for ``actor`` that may not read the sources now: it takes over no reference of another one.
+
+    References that it may not have committed open no directories.
+    """
     FileReference.objects.bulk_create(
         [
             FileReference(
                 table_id=table_id,
                 source_id=source,
                 principal=actor.name,
-                directories=_enclosing(directories),
+                directories=_enclosing(directories) if is_as_committed else [],
             )
             for source, directories in sorted(_by_source(table_id, foreign).items())
         ],
