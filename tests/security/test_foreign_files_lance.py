@@ -703,6 +703,20 @@ def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
 # --- external blobs ------------------------------------------------------------------------------
 
 
+def test_a_source_keeps_files_that_a_clone_names_by_a_link(world):
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    link = Path(hidden.location).with_name("alias")
+    link.symlink_to(hidden.location)
+    manifest = attacks.edited(_clone("hidden")(world), [18, 4], attacks.always(str(link)))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(world.stage(manifest))))
+    assert FileReference.objects.get().source_id == hidden.pk
+    needed = lance_dependents.needed_files(hidden)
+    (data,) = Path(hidden.location).glob("data/*.lance")
+    assert lance_dependents.is_needed(str(data), needed)
+
+
 def test_external_blobs_are_never_opened(world):
     """This applies to blobs in a request, and to blobs that a client wrote to its own storage."""
     uri = world.secret.as_uri()
@@ -872,6 +886,29 @@ def test_the_rights_of_a_committer_do_not_open_what_others_put_into_its_version(
             answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
             assert answer.status_code == 400, (path, answer.content)
     assert touched.events == []
+    assert not FileReference.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("insert", stream(pa.table({"id": [9], "name": ["i"]}))),
+        ("update", {"updates": [["name", "'q'"]], "predicate": "id = 7"}),
+        ("create_scalar_index", {"column": "id", "index_type": "BTREE"}),
+    ],
+)
+def test_a_writer_does_not_commit_references_that_others_put_into_a_version(world, path, body):
+    """An administrator writes to a table whose newest version was replaced with one of a hidden table."""
+    admin = principal("admin")
+    Principal.objects.filter(pk=admin.pk).update(level="admin")
+    ApiKey.objects.create(name="admin", principal=admin, digest=credentials.key_digest("mnd_admin"))
+    _enter(world, _clone("hidden")(world))
+    with watched(*world.canaries) as touched:
+        content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+        answer = Lance("mnd_admin").call("POST", f"/v1/table/mine$t/{path}", **content)
+        assert answer.status_code == 400, answer.content
+    assert touched.events == []
+    assert "does not belong to table 'mine.t'" in json.loads(answer.content)["error"]
     assert not FileReference.objects.exists()
 
 

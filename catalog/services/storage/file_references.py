@@ -125,6 +125,24 @@ def record_dependence(
     )
 
 
+def unrecorded(table_id: int, references: References) -> list[str]:
+    """The directories of other tables to which a table has no recorded reference. One statement, or none."""
+    if not references.foreign:
+        return []
+    rows = FileReference.objects.filter(table_id=table_id, source_id__in=references.sources)
+    recorded = dict(rows.values_list("source_id", "directories"))
+    return sorted(
+        directory
+        for source, directory in references.foreign
+        if source not in recorded or not is_within(directory, recorded[source])
+    )
+
+
+def is_within(path: str, directories: Collection[str] | None) -> bool:
+    """True if a path is in the directories of a reference. None: in any directory of the table."""
+    return directories is None or locations.is_below_any(path, directories)
+
+
 def _by_source(table_id: int, foreign: Collection[tuple[int, str]]) -> dict[int, set[str]]:
     by_source: dict[int, set[str]] = defaultdict(set)
     for source, directory in foreign:

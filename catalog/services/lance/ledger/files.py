@@ -8,7 +8,7 @@ as a version never changes; the rights of readers to other tables' files are ask
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from catalog import access, models
@@ -214,22 +214,51 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         files.require_readable(reader, paths)
     except ForeignFile:
         # Not by the rights of the version's committer: others may have changed its files since.
-        if not FreeDirectory.objects.filter(table_id=snapshot.pk).exists():
+        if not _record_claimed(snapshot, files.references(paths)):
             raise
-        for source in models.Table.objects.filter(pk__in=files.references(paths).sources):
-            file_references.record_claimed(source)
         files.require_readable(reader, paths)
+
+
+def require_committed(snapshot: Snapshot, paths: Collection[str]) -> None:
+    """Raises ForeignFile unless references to these files of other tables have been committed.
+
+    The next version leads there as well, so a writer would commit what others put into this one.
+    """
+    if not paths:
+        return
+    files = TableFiles(Holder(snapshot.pk, snapshot.location, snapshot.table))
+    references = files.references(paths)
+    missing = file_references.unrecorded(snapshot.pk, references)
+    if missing and _record_claimed(snapshot, references):
+        missing = file_references.unrecorded(snapshot.pk, references)
+    if missing:
+        raise files.refusal(missing[0])
+
+
+def _record_claimed(snapshot: Snapshot, references: References) -> bool:
+    """Record the references to directories that belonged to no table when they were committed.
+
+    False if the table has no references to such directories.
+    """
+    if not FreeDirectory.objects.filter(table_id=snapshot.pk).exists():
+        return False
+    for source in models.Table.objects.filter(pk__in=references.sources):
+        file_references.record_claimed(source)
+    return True
 
 
 def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
     """The paths of a version's files, and of the directories all of whose files it needs.
 
-    ``root`` is the directory of its branch.
+    ``root`` is the directory of its branch. Base paths are resolved, as links may lead to them.
     """
+    directories: dict[BasePath | None, str | None] = {None: root}
     for base, path in (*contents.paths(), *contents.directory_paths()):
-        directory = root if base is None else _directory(base)
-        if directory is not None:
-            yield f"{directory}/{path}"
+        if base is not None and base not in directories:
+            directory = _directory(base)
+            directories[base] = directory and stores.store_of(directory).resolve(directory)
+        if directories[base] is not None:
+            yield f"{directories[base]}/{path}"
 
 
 def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) -> References:
