@@ -36,8 +36,10 @@ from catalog.services.access import known_keys
 from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
+from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.maintenance import job_runner, lance_dependents, measurements
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
@@ -701,6 +703,20 @@ def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
 # --- external blobs ------------------------------------------------------------------------------
 
 
+def test_a_source_keeps_files_that_a_clone_names_by_a_link(world):
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    link = Path(hidden.location).with_name("alias")
+    link.symlink_to(hidden.location)
+    manifest = attacks.edited(_clone("hidden")(world), [18, 4], attacks.always(str(link)))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(world.stage(manifest))))
+    assert FileReference.objects.get().source_id == hidden.pk
+    needed = lance_dependents.needed_files(hidden)
+    (data,) = Path(hidden.location).glob("data/*.lance")
+    assert lance_dependents.is_needed(str(data), needed)
+
+
 def test_external_blobs_are_never_opened(world):
     """This applies to blobs in a request, and to blobs that a client wrote to its own storage."""
     uri = world.secret.as_uri()
@@ -838,3 +854,102 @@ def test_jobs_of_columns_and_views_touch_no_foreign_files(world, change):
     )
     assert touched.events == []
     assert list(TableVersion.objects.order_by("pk").values_list("pk", "manifest_path")) == before
+
+
+# --- versions that another principal committed ---------------------------------------------------
+
+
+def _replace_manifest(world: World) -> None:
+    """The newest version leads to the rows of a hidden table."""
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    path.write_bytes(_clone("hidden")(world))
+
+
+@pytest.mark.parametrize("change", [_replace_manifest, _data_file_linked(_hidden_file)])
+def test_the_rights_of_a_committer_do_not_open_what_others_put_into_its_version(world, change):
+    """An administrator commits a version of the attacker's table, and the attacker changes its files."""
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    lance_data.insert(
+        actor=access.named("admin"),
+        table=MINE,
+        data=pa.table({"id": [5], "name": ["e"]}).to_reader(),
+    )
+    lance_versions.settle_pending()
+    change(world)
+    lance_datasets.clear_caches()
+    lance_files._checked.clear()
+    with watched(*world.canaries) as touched:
+        for path, body in (
+            ("query", {"k": 10, "vector": {}}),
+            ("update", {"updates": [["name", "'q'"]]}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 400, (path, answer.content)
+    assert touched.events == []
+    assert not FileReference.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("insert", stream(pa.table({"id": [9], "name": ["i"]}))),
+        ("update", {"updates": [["name", "'q'"]], "predicate": "id = 7"}),
+        ("create_scalar_index", {"column": "id", "index_type": "BTREE"}),
+    ],
+)
+def test_a_writer_does_not_commit_references_that_others_put_into_a_version(world, path, body):
+    """An administrator writes to a table whose newest version was replaced with one of a hidden table."""
+    admin = principal("admin")
+    Principal.objects.filter(pk=admin.pk).update(level="admin")
+    ApiKey.objects.create(name="admin", principal=admin, digest=credentials.key_digest("mnd_admin"))
+    _enter(world, _clone("hidden")(world))
+    with watched(*world.canaries) as touched:
+        content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+        answer = Lance("mnd_admin").call("POST", f"/v1/table/mine$t/{path}", **content)
+        assert answer.status_code == 400, answer.content
+    assert touched.events == []
+    assert "does not belong to table 'mine.t'" in json.loads(answer.content)["error"]
+    assert not FileReference.objects.exists()
+
+
+VIEW = ("mine", "v")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        job_operations.StartMaintenance(table=MINE, kind_of_job="compact"),
+        job_operations.StartRefresh(table=VIEW),
+    ],
+    ids=["compact", "refresh"],
+)
+def test_a_job_opens_no_files_that_only_its_requester_may_read(world, start):
+    """The writer of a clone loses access to the source, and an administrator starts the job.
+
+    The readers of the table would get the rows of the source in new files.
+    """
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    admin = access.named("admin")
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    Lance(KEY).call(
+        "POST", "/v1/table/mine$t/insert", raw=stream(pa.table({"id": [4], "name": ["d"]}))
+    )
+    materialized_views.create_view(
+        actor=admin,
+        table=VIEW,
+        kind="query",
+        source_query=json.dumps({"source": list(MINE), "columns": ["name"]}),
+        output_schema=encoded_schema(pa.schema([pa.field("name", pa.string())])),
+    )
+    grant.delete()
+    lance_datasets.clear_caches()
+    job = commit([start], actor=admin).results[0]
+    with watched(hidden.location) as touched:
+        job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, touched.events) == (JobStatus.FAILED, [])
+    assert "may not be read for" in job.error

@@ -7,16 +7,20 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM
+from catalog.errors import ForeignFile
 from catalog.models import FileReference, Job, JobKind, JobStatus, Principal, UnreadSnapshot
 from catalog.models import Table as TableRow
 from catalog.privileges import Privilege, closure
 from catalog.services.engine import jobs
+from catalog.services.iceberg import commits as iceberg_commits
 from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import references as iceberg_references
 from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import job_runner
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.storage import file_references
+from catalog.services.storage.table_files import TableFiles
 from catalog.storage import local_directories
 from tasks import maintenance as tasks
 from tests.factories import files
@@ -137,6 +141,32 @@ def test_an_inactive_principal_takes_over_no_reference(world, source, attacker):
     iceberg_references.read_unread()
     assert references() == [("t", "t", "user:other")]
     assert not UnreadSnapshot.objects.exists()
+
+
+@pytest.mark.parametrize("replaced", ["list", "manifest", "nothing"])
+def test_the_rights_of_a_committer_open_only_what_it_has_committed(world, monkeypatch, replaced):
+    """An administrator commits a snapshot, and a writer of the table replaces a file of it."""
+    monkeypatch.setattr(iceberg_files, "_MAX_LIST_BYTES", 0)
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    hidden = world.path("hidden", "data")
+    planted = snapshot("data", hidden)["snapshot-id"]
+    committed = snapshot("data", hidden if replaced == "nothing" else f"file://{world.mine}/x")
+    change = TableChange(table=MINE, requirements=[], updates=updates(committed))
+    iceberg_commits.commit_table(actor=access.named("admin"), change=change)
+    metadata = Path(world.mine, "metadata")
+    prefix = {"list": "snap-", "manifest": ""}.get(replaced)
+    if prefix is not None:
+        content = (metadata / f"{prefix}{planted}.avro").read_bytes()
+        (metadata / f"{prefix}{committed['snapshot-id']}.avro").write_bytes(content)
+    UnreadSnapshot.objects.update(is_whole=True)  # the planted list names a manifest of another one
+    assert iceberg_references.read_unread() == 0
+    assert references() == [("t", "t", "admin")]
+    files = TableFiles(TableRow.objects.named(MINE).get())
+    if replaced == "nothing":
+        assert set(files.require_readable(access.named("who"), [hidden])) == {hidden}
+    else:
+        with pytest.raises(ForeignFile):
+            files.require_readable(access.named("who"), [hidden])
 
 
 def test_nothing_is_removed_while_manifests_cannot_be_reached(

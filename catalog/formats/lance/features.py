@@ -22,6 +22,7 @@ _UNSUPPORTED = frozenset({6, 9, 12, 13, 16, 17})
 SUPPORTED_FLAGS = sum(1 << flag for flag in range(_FLAGS) if flag not in _UNSUPPORTED)
 _PAIRED_FLAGS = 1 << 8 | 1 << 10 | 1 << 14
 """Flags that a manifest must have both for readers and for writers."""
+_STABLE_ROW_IDS = 1 << 1
 _NON_REUSABLE_FIELD_IDS = 1 << 15
 
 MAX_FRAGMENT_ID = 2**31
@@ -47,11 +48,23 @@ def obstacle(message: Sequence[Field]) -> str:
     has_field_ids = wire.number(message, _MAX_FIELD_ID) is not None
     if reader & _NON_REUSABLE_FIELD_IDS or bool(writer & _NON_REUSABLE_FIELD_IDS) != has_field_ids:
         return "its feature flags contradict its highest field id"
-    return fragment_obstacle(wire.number(message, _MAX_FRAGMENT_ID, bits=32) or 0)
+    return _room_obstacle(wire.number(message, _MAX_FRAGMENT_ID, bits=32) or 0)
 
 
-def fragment_obstacle(highest: int) -> str:
-    """Why clients cannot add fragments after one with this id; empty if they can."""
+def fragments_obstacle(message: Sequence[Field], ids: Sequence[int], with_row_ids: int) -> str:
+    """The same because of the ids of the fragments, and of the number of fragments with stable row ids."""
+    highest, stated = max(ids, default=0), wire.number(message, _MAX_FRAGMENT_ID, bits=32)
+    if len(set(ids)) < len(ids):
+        return "it repeats the id of a fragment"
+    if stated is not None and stated < highest:
+        return f"its highest fragment id is {highest}, and it states {stated}"
+    has_row_ids = (wire.number(message, _READER_FLAGS) or 0) & _STABLE_ROW_IDS
+    if with_row_ids != (len(ids) if has_row_ids else 0):
+        return "its feature flags contradict the row ids of its fragments"
+    return _room_obstacle(highest)
+
+
+def _room_obstacle(highest: int) -> str:
     if highest <= MAX_FRAGMENT_ID:
         return ""
     return (

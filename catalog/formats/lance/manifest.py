@@ -29,6 +29,8 @@ _BASE_ID, _BASE_IS_ROOT, _BASE_PATH = 1, 3, 4
 # message DataFragment
 _FRAGMENT_ID, _FILES, _DELETION_FILE, _OVERLAYS = 1, 2, 3, 11
 _EXTERNAL_FILES = (6, 8, 10)
+_ROW_IDS = frozenset({5, 6})
+_FACTS = frozenset({_FRAGMENT_ID}) | _ROW_IDS
 # messages DataFile, DeletionFile, ExternalFile, DataOverlayFile
 _FILE_PATH, _FILE_BASE, _OVERLAY_FILE = 1, 7, 1
 _DELETION_TYPE, _DELETION_READ_VERSION, _DELETION_ID = 1, 2, 3
@@ -36,6 +38,9 @@ _DELETION_TYPE, _DELETION_READ_VERSION, _DELETION_ID = 1, 2, 3
 _INDICES, _INDEX_UUID, _INDEX_DETAILS, _INDEX_BASE, _INDEX_FILES = 1, 1, 6, 9, 10
 _UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
 _REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
+
+_CACHED = 32_768
+"""The most fragments of which something is cached."""
 
 _BLOB_TYPE = b"lance.blob.v2"
 _ENCODED = frozenset('%\\{}^`[]"<>~#|*?')
@@ -93,8 +98,6 @@ class Contents:
     """True if columns may refer, by base paths, to files that the manifest does not list."""
     digest: bytes
     """Of the base paths and of the files with rows (``digest_of``)."""
-    obstacle: str = ""
-    """That of the head, or one of the fragments."""
 
     def needed_bases(self) -> dict[int, BasePath]:
         """The base paths from which a reader of this version may open files."""
@@ -135,11 +138,10 @@ def message_start(tail: bytes, size: int) -> int:
 def read_head(end: bytes) -> Head:
     """Read the head of a manifest. ``end`` is the file from ``message_start`` on.
 
-    Reads only the top level of the message. Raises NotAManifest.
+    Reads only the top level of the message, and what decides of its fragments. Raises NotAManifest.
     """
     try:
-        start, stop = _bounds(end, 0)
-        return _head(end, wire.fields(end, start, stop, _HEAD))
+        return _head(end, wire.fields(end, *_bounds(end, 0), _HEAD | {_FRAGMENTS}))
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
 
@@ -149,9 +151,8 @@ def read(data: bytes) -> Contents:
     start = message_start(data[-FOOTER_BYTES:], len(data))
     try:
         top = _top(data, start)
-        head = _head(data, [field for field in top if field[0] in _HEAD])
-        fragments = list(_fragments(data, top))
-        of_fragments = tuple(file for _, files in fragments for file in files)
+        head = _head(data, top)
+        of_fragments = tuple(_fragment_files(data, top))
         of_indexes, directories = _index_files(data, top)
         files = (*of_fragments, *of_indexes, *_transaction(data, top))
     except MalformedMessage as error:
@@ -167,15 +168,8 @@ def read(data: bytes) -> Contents:
     for file in (*files, *directories):
         if file.base_id is not None and file.base_id not in base_ids:
             raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
-    highest = max((number for number, _ in fragments), default=0)
-    return Contents(
-        head,
-        files,
-        tuple(directories),
-        has_blobs,
-        _digest(head, of_fragments),
-        head.obstacle or features.fragment_obstacle(highest),
-    )
+    digest = _digest(head, of_fragments)
+    return Contents(head, files, tuple(directories), has_blobs, digest)
 
 
 def digest_of(message: bytes) -> bytes:
@@ -186,7 +180,7 @@ def digest_of(message: bytes) -> bytes:
     try:
         top = wire.fields(message, 0, len(message))
         head = _head(message, [field for field in top if field[0] in _HEAD])
-        return _digest(head, (file for _, files in _fragments(message, top) for file in files))
+        return _digest(head, _fragment_files(message, top))
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
 
@@ -255,15 +249,24 @@ def _top(data: bytes, start: int) -> list[Field]:
     return wire.fields(data, *_bounds(data, start))
 
 
-def _head(data: bytes, fields: Sequence[Field]) -> Head:
+def _head(data: bytes, top: Sequence[Field]) -> Head:
+    fields = [field for field in top if field[0] in _HEAD]
     branch = wire.text(data, fields, _BRANCH) or ""
     return Head(
         wire.number(fields, _VERSION) or 0,
         "" if branch == "main" else branch,
         tuple(_base(data, base) for base in wire.messages(data, fields, _BASE_PATHS)),
-        features.obstacle(fields),
+        features.obstacle(fields) or _fragments_obstacle(data, fields, top),
         features.auto_cleanup(data, fields),
     )
+
+
+def _fragments_obstacle(data: bytes, fields: Sequence[Field], top: Sequence[Field]) -> str:
+    # More fragments than the cache holds would only displace one another.
+    facts_of = _fragment_facts if len(top) < _CACHED else _fragment_facts.__wrapped__
+    facts = [facts_of(content) for content in _fragments(data, top)]
+    ids = [number for number, _ in facts]
+    return features.fragments_obstacle(fields, ids, sum(has_row_ids for _, has_row_ids in facts))
 
 
 def _base(data: bytes, base: Sequence[Field]) -> BasePath:
@@ -274,20 +277,33 @@ def _base(data: bytes, base: Sequence[Field]) -> BasePath:
     )
 
 
-def _fragments(data: bytes, top: Sequence[Field]) -> Iterator[tuple[int, tuple[File, ...]]]:
-    """The id and the files of each fragment."""
+def _fragments(data: bytes, top: Sequence[Field]) -> Iterator[bytes]:
+    """The message of each fragment."""
     for number, kind, start, end in top:
         if number == _FRAGMENTS:
             if kind != wire.BYTES:
                 raise MalformedMessage("a fragment is not a message")
-            yield _fragment(data[start:end])
+            yield data[start:end]
 
 
-@lru_cache(maxsize=32_768)
-def _fragment(data: bytes) -> tuple[int, tuple[File, ...]]:
-    """The id and the files of a fragment. Cached: a version shares most fragments with the previous one."""
-    fragment = wire.fields(data, 0, len(data))
-    return wire.number(fragment, _FRAGMENT_ID) or 0, tuple(_read_fragment(data, fragment))
+@lru_cache(maxsize=_CACHED)
+def _fragment_facts(data: bytes) -> tuple[int, bool]:
+    """The id of a fragment, and whether it has stable row ids.
+
+    Cached, as the files: a version shares most fragments with the previous one.
+    """
+    fragment = wire.fields(data, 0, len(data), _FACTS)
+    has_row_ids = any(number in _ROW_IDS for number, *_ in fragment)
+    return wire.number(fragment, _FRAGMENT_ID) or 0, has_row_ids
+
+
+def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
+    return (file for content in _fragments(data, top) for file in _files_of(content))
+
+
+@lru_cache(maxsize=_CACHED)
+def _files_of(data: bytes) -> tuple[File, ...]:
+    return tuple(_read_fragment(data, wire.fields(data, 0, len(data))))
 
 
 def _read_fragment(data: bytes, fragment: Sequence[Field]) -> Iterator[File]:

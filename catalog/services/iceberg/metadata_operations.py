@@ -142,7 +142,7 @@ class RegisterFromMetadata(CreateFromMetadata):
         metadata_files.require_lasting(self.file.path)
         row = super().apply(batch)
         batch.flush()
-        iceberg_paths.enter_unheld(row, self.file.path.rpartition("/")[0])
+        iceberg_paths.enter_unheld(batch.actor, row, self.file.path.rpartition("/")[0])
         return row
 
 

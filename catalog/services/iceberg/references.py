@@ -12,7 +12,7 @@ tables that it may read, whose files it could refer to anyway, and from no other
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from django.db import transaction
@@ -24,6 +24,7 @@ from catalog.errors import ForeignFile, InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
 from catalog.models import IcebergMetadata, Table, UnreadSnapshot
+from catalog.regular_files import NotRegular
 from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files
@@ -184,13 +185,18 @@ class _Reading:
         listed, paths = self._paths(row, reader)
         references = reader.files.references([*listed, *paths])
         position = min(row.manifests_read, len(paths))
+        leading = list(listed)
         for path in paths[position:]:
             in_manifest = self._references(reader, path)
             if in_manifest is None:
                 break
             references |= in_manifest
+            if in_manifest.foreign:
+                leading.append(path)
             position += 1
-        _record(row, committer, references.only(references.sources - {row.table_id}))
+        references = references.only(references.sources - {row.table_id})
+        is_as_committed = not (references.foreign and _is_any_newer(row, reader, leading))
+        _record(row, committer, references, is_as_committed=is_as_committed)
         if position < len(paths):
             row.manifests_read = position
             row.save(update_fields=["manifests_read"])
@@ -251,15 +257,38 @@ def _may_hold_tables(location: str) -> bool:
     return locations.is_below_any(location, locations.allowed_roots())
 
 
-def _record(row: UnreadSnapshot, committer: Principal, references: References) -> None:
-    """Record the references of a snapshot, before its note is changed."""
+def _is_any_newer(row: UnreadSnapshot, reader: TableFileIO, files: Iterable[str]) -> bool:
+    """True if one of the files was written after the commit of the snapshot, or is missing.
+
+    Raises OSError if the storage fails.
+    """
+    committed_at = row.created_at.timestamp()
+    for path in map(reader.real_path, files):
+        try:
+            if stores.store_of(path).status(path).modified_at > committed_at:
+                return True
+        except OSError as error:
+            if isinstance(error, NotRegular) or stores.is_missing(error):
+                return True
+            raise
+    return False
+
+
+def _record(
+    row: UnreadSnapshot, committer: Principal, references: References, *, is_as_committed: bool
+) -> None:
+    """Record the references of a snapshot, before its note is changed.
+
+    The rights of the committer open files only if it has committed the references: writers of the table
+    can replace a manifest later.
+    """
     sources = access.readable_tables(committer, references.sources)
     unreadable = references.sources - sources
     if unreadable:
         # The files belonged to no table when they were committed: no privilege was needed.
         free_until = file_references.was_free_before(unreadable)
         sources |= {pk for pk in free_until if row.created_at < free_until[pk]}
-    present = access.committer(committer.name)
+    present = access.committer(committer.name) if is_as_committed else None
     shared = access.readable_tables(present, sources) if present is not None else set()
     with transaction.atomic():
         file_references.record(
@@ -271,4 +300,5 @@ def _record(row: UnreadSnapshot, committer: Principal, references: References) -
             actor=committer,
             table_id=row.table_id,
             foreign=references.only(sources - shared).foreign,
+            is_as_committed=is_as_committed,
         )

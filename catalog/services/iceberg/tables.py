@@ -20,7 +20,7 @@ from catalog.errors import (
     ViewNotFound,
 )
 from catalog.identifiers import Identifier, digest
-from catalog.models import Table, TableFormat, TableKind, TableState
+from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import NOTHING, Privilege
 from catalog.services.engine.commit import commit
@@ -268,10 +268,14 @@ def unregister_table(*, actor: Principal, table: Identifier) -> LoadedTable:
 
 
 def last_dropped(*, actor: Principal, table: Identifier) -> LoadedTable:
-    """The Iceberg table that was dropped last under this name. Raises TableNotFound."""
+    """The Iceberg table that was dropped last under this name. Raises TableNotFound.
+
+    Tables of a former namespace of the same name do not count: the actor may have created the present one.
+    """
     access.require(actor, Privilege.MANAGE, On.namespace(table[:-1]))
     dropped = Table.objects.filter(
         digest=digest(table),
+        namespace__in=Namespace.objects.named(table[:-1]),
         state=TableState.DROPPED,
         format=TableFormat.ICEBERG,
         kind=TableKind.TABLE,

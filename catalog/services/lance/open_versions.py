@@ -71,6 +71,7 @@ class OpenVersion:
             }
         else:
             lance_files.require_rights(snapshot, self._foreign)
+        lance_files.require_committed(snapshot, self._foreign)
 
     def change(self, ledger: LedgerNamespace, work: Callable[[LanceDataset], T]) -> tuple[T, int]:
         """Run the work on the dataset; returns its result and the version of the dataset after it."""

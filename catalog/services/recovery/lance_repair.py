@@ -213,8 +213,8 @@ def _fault_of(row: Table, branch: str, version: int, manifest_path: str) -> str:
         if isinstance(error, ServiceUnavailable) and locations.is_object(row.location):
             raise  # the object store may answer later
         return error.message
-    if contents.obstacle:
-        return f"no client can write after it: {contents.obstacle}"
+    if contents.head.obstacle:
+        return f"no client can write after it: {contents.head.obstacle}"
     root = f"{row.location}/tree/{branch}" if branch else row.location
     store = stores.store_of(row.location)
     for base, path in contents.paths():

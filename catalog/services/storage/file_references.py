@@ -101,21 +101,46 @@ def record_references(
 
 
 def record_dependence(
-    *, actor: Principal, table_id: int, foreign: Collection[tuple[int, str]]
+    *,
+    actor: Principal,
+    table_id: int,
+    foreign: Collection[tuple[int, str]],
+    is_as_committed: bool = True,
 ) -> None:
-    """The same for ``actor`` that may not read the sources now: it takes over no reference of another one."""
+    """The same for ``actor`` that may not read the sources now: it takes over no reference of another one.
+
+    References that it may not have committed open no directories.
+    """
     FileReference.objects.bulk_create(
         [
             FileReference(
                 table_id=table_id,
                 source_id=source,
                 principal=actor.name,
-                directories=_enclosing(directories),
+                directories=_enclosing(directories) if is_as_committed else [],
             )
             for source, directories in sorted(_by_source(table_id, foreign).items())
         ],
         ignore_conflicts=True,
     )
+
+
+def unrecorded(table_id: int, references: References) -> list[str]:
+    """The directories of other tables to which a table has no recorded reference. One statement, or none."""
+    if not references.foreign:
+        return []
+    rows = FileReference.objects.filter(table_id=table_id, source_id__in=references.sources)
+    recorded = dict(rows.values_list("source_id", "directories"))
+    return sorted(
+        directory
+        for source, directory in references.foreign
+        if source not in recorded or not is_within(directory, recorded[source])
+    )
+
+
+def is_within(path: str, directories: Collection[str] | None) -> bool:
+    """True if a path is in the directories of a reference. None: in any directory of the table."""
+    return directories is None or locations.is_below_any(path, directories)
 
 
 def _by_source(table_id: int, foreign: Collection[tuple[int, str]]) -> dict[int, set[str]]:

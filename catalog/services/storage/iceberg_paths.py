@@ -90,12 +90,13 @@ def require_unheld(
             raise taken(actor, min(directories), holder.table, holder.path)
 
 
-def enter_unheld(table: Table, directory: str) -> None:
+def enter_unheld(actor: Principal, table: Table, directory: str) -> None:
     """Enter the directory from which a table was registered, unless it is not for this table alone.
 
-    It may be another table's, or hold whole namespaces: a root, or the location of a namespace.
+    It may be another table's, or hold whole namespaces: a root, or the location of a namespace. Or it is in
+    the location of a namespace where the actor may create nothing.
     """
-    if _holds_namespaces(directory):
+    if _holds_namespaces(directory) or not namespace_locations.may_use(actor, directory):
         return
     above = [directory, *locations.parents(directory)]
     if table.location in above or _of_others(table.pk).filter(path__in=above).exists():

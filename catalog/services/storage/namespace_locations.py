@@ -202,6 +202,11 @@ def require_path(actor: Principal, path: str, *, apart_from: int | None = None) 
     _require_create(actor, path, holding(path, apart_from=apart_from))
 
 
+def may_use(actor: Principal, path: str) -> bool:
+    """True if a path is in no namespace's location where the actor may create nothing."""
+    return may_create(actor, _innermost(holding(path)))
+
+
 def _require_create(actor: Principal, path: str, rows: list[tuple[str, Namespace]]) -> None:
     if not may_create(actor, innermost := _innermost(rows)):
         raise taken(actor, path, innermost[0])

@@ -134,7 +134,7 @@ class TableFiles:
             if owner.belonging == Belonging.OTHER and not all(
                 source in readable
                 or source == self._table.pk
-                or (source in shared and _is_within(owner.path, shared[source]))
+                or (source in shared and file_references.is_within(owner.path, shared[source]))
                 for source in owner.table_ids
             ):
                 raise self.refusal(text)
@@ -367,11 +367,6 @@ def _is_plain(path: str, name: str) -> bool:
         is_simple &= "\\" not in name and name == name.strip() and len(path) <= _SHORT
         return is_simple or locations.literal_directory(path) is not None
     return (is_simple and ".purged-" not in name) or locations.path_fault(name) is None
-
-
-def _is_within(path: str, directories: Collection[str] | None) -> bool:
-    """True if a file of a table is in the directories of a reference to it. None: in any directory."""
-    return directories is None or locations.is_below_any(path, directories)
 
 
 def _is_regular_or_missing(path: str) -> bool:

@@ -286,6 +286,18 @@ def test_a_table_is_unregistered_once(iceberg: Iceberg, warehouse):
     assert same(first, again)
 
 
+def test_a_table_of_a_former_namespace_is_not_shown_again(iceberg: Iceberg, warehouse):
+    """The present namespace of that name may be somebody else's."""
+    make_iceberg_table("a", "t")
+    key = new_key()
+    first = iceberg.call("POST", "namespaces/a/tables/t/unregister", **zipped(key))
+    assert first.status_code == 200
+    assert iceberg.call("DELETE", "namespaces/a").status_code == 204
+    make_namespace("a")
+    again = iceberg.call("POST", "namespaces/a/tables/t/unregister", **zipped(key))
+    assert again.status_code == 404
+
+
 def test_a_table_is_staged_again(iceberg: Iceberg, warehouse):
     make_namespace("a")
     key, body = new_key(), {"name": "t", "schema": ICEBERG_SCHEMA, "stage-create": True}

@@ -134,21 +134,37 @@ def test_a_deleted_number_does_not_raise_the_bound(lance: Lance, table: Table):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("added", "message"),
     [
-        (9, 1 << 40, "it requires features that this release of Lance does not have"),
-        (10, 1 << 40, "it requires features that this release of Lance does not have"),
-        (10, 1 << 14, "its feature flags for readers and for writers contradict each other"),
-        (11, 2**32 - 1, "its highest fragment id is 4294967295"),
+        (
+            attacks.number_field(9, 1 << 40),
+            "it requires features that this release of Lance does not have",
+        ),
+        (
+            attacks.number_field(10, 1 << 40),
+            "it requires features that this release of Lance does not have",
+        ),
+        (
+            attacks.number_field(10, 1 << 14),
+            "its feature flags for readers and for writers contradict each other",
+        ),
+        (attacks.number_field(11, 2**32 - 1), "its highest fragment id is 4294967295"),
+        (2 * attacks.bytes_field(2, b""), "it repeats the id of a fragment"),
+        (
+            attacks.number_field(11, 0) + attacks.bytes_field(2, attacks.number_field(1, 1)),
+            "its highest fragment id is 1, and it states 0",
+        ),
+        (
+            attacks.number_field(9, 2) + attacks.bytes_field(2, b""),
+            "its feature flags contradict the row ids of its fragments",
+        ),
     ],
 )
 def test_a_version_after_which_no_client_can_write_is_refused(
-    lance: Lance, table: Table, field: int, value: int, message: str
+    lance: Lance, table: Table, added: bytes, message: str
 ):
     staged = stage(table, 1)
-    staged.write_bytes(
-        attacks.with_field(staged.read_bytes(), [], attacks.number_field(field, value))
-    )
+    staged.write_bytes(attacks.with_field(staged.read_bytes(), [], added))
     with unchanged():
         lance.refused(400, 13, message, CREATE, body(relative(staged)))
     assert staged.exists()

@@ -8,10 +8,8 @@ as a version never changes; the rights of readers to other tables' files are ask
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-
-from django.db import transaction
 
 from catalog import access, models
 from catalog.access import SYSTEM, Principal
@@ -19,7 +17,7 @@ from catalog.errors import ForeignFile, InvalidManifestPath
 from catalog.formats.lance import manifest as manifest_format
 from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
-from catalog.models import TableFormat, TableVersion
+from catalog.models import FreeDirectory, TableFormat
 from catalog.privileges import NOTHING
 from catalog.services.lance.ledger import manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
@@ -215,28 +213,52 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
     try:
         files.require_readable(reader, paths)
     except ForeignFile:
-        # What was entered before references were recorded, or was found only now.
-        committer = _committer(snapshot)
-        if committer is None:
+        # Not by the rights of the version's committer: others may have changed its files since.
+        if not _record_claimed(snapshot, files.references(paths)):
             raise
-        files.require_readable(committer, paths)
-        references = files.references(paths)
-        own = references.only(access.readable_tables(committer, references.sources))
-        with transaction.atomic():
-            file_references.record_references(
-                actor=committer, table_id=snapshot.pk, foreign=own.foreign
-            )
+        files.require_readable(reader, paths)
+
+
+def require_committed(snapshot: Snapshot, paths: Collection[str]) -> None:
+    """Raises ForeignFile unless references to these files of other tables have been committed.
+
+    The next version leads there as well, so a writer would commit what others put into this one.
+    """
+    if not paths:
+        return
+    files = TableFiles(Holder(snapshot.pk, snapshot.location, snapshot.table))
+    references = files.references(paths)
+    missing = file_references.unrecorded(snapshot.pk, references)
+    if missing and _record_claimed(snapshot, references):
+        missing = file_references.unrecorded(snapshot.pk, references)
+    if missing:
+        raise files.refusal(missing[0])
+
+
+def _record_claimed(snapshot: Snapshot, references: References) -> bool:
+    """Record the references to directories that belonged to no table when they were committed.
+
+    False if the table has no references to such directories.
+    """
+    if not FreeDirectory.objects.filter(table_id=snapshot.pk).exists():
+        return False
+    for source in models.Table.objects.filter(pk__in=references.sources):
+        file_references.record_claimed(source)
+    return True
 
 
 def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
     """The paths of a version's files, and of the directories all of whose files it needs.
 
-    ``root`` is the directory of its branch.
+    ``root`` is the directory of its branch. Base paths are resolved, as links may lead to them.
     """
+    directories: dict[BasePath | None, str | None] = {None: root}
     for base, path in (*contents.paths(), *contents.directory_paths()):
-        directory = root if base is None else _directory(base)
-        if directory is not None:
-            yield f"{directory}/{path}"
+        if base is not None and base not in directories:
+            directory = _directory(base)
+            directories[base] = directory and stores.store_of(directory).resolve(directory)
+        if directories[base] is not None:
+            yield f"{directories[base]}/{path}"
 
 
 def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) -> References:
@@ -255,7 +277,7 @@ def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) 
 def record_references(actor: Principal, table: models.Table, references: References) -> None:
     """Record what a new version refers to, inside its commit.
 
-    The catalog itself notes nothing: what it writes leads only where an older version led.
+    The catalog itself and jobs note nothing: what they write leads only where an older version led.
     """
     if _reader(actor) is actor:
         file_references.record(actor=actor, table_id=table.pk, references=references)
@@ -320,16 +342,11 @@ def _directories(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], l
 
 
 def _reader(actor: Principal) -> Principal:
-    """For whom files of other tables are read: the catalog itself has no right to any."""
-    if actor.name == SYSTEM.name and actor.interface != access.COMMAND.interface:
+    """For whom files of other tables are read: the catalog itself has no right to any, and jobs have none.
+
+    The principal that starts a job may read more than the readers of its result.
+    """
+    is_catalog = actor.name == SYSTEM.name and actor.interface != access.COMMAND.interface
+    if is_catalog or actor.interface == "job" or actor.job_kind:
         return replace(actor, everywhere=NOTHING, ceiling=NOTHING)
     return actor
-
-
-def _committer(snapshot: Snapshot) -> Principal | None:
-    """The principal that added a version, with its current privileges; None for the catalog."""
-    names = TableVersion.objects.filter(
-        table_id=snapshot.pk, branch=snapshot.branch, version=snapshot.version
-    ).values_list("transaction__actor", flat=True)
-    name = names.first()
-    return None if name is None or name == SYSTEM.name else access.committer(name)

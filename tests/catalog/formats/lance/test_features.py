@@ -1,5 +1,7 @@
 """Manifests after which no client could write, and settings of Lance's automatic clean-up."""
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import lance
@@ -33,7 +35,7 @@ def with_numbers(content: bytes, numbers: dict[int, int]) -> bytes:
 def obstacle(content: bytes) -> str:
     """The obstacle, which is the same in the head and in the whole manifest."""
     end = content[lance_manifest.message_start(content[-16:], len(content)) :]
-    of_manifest = lance_manifest.read(content).obstacle
+    of_manifest = lance_manifest.read(content).head.obstacle
     assert of_manifest == lance_manifest.read_head(end).obstacle
     return of_manifest
 
@@ -86,9 +88,93 @@ def test_a_manifest_without_room_for_fragments_has_an_obstacle(path):
 
 
 def test_a_fragment_with_too_high_an_id_is_an_obstacle(path):
-    """Only the whole manifest shows it."""
-    highest = attacks.with_field(path.read_bytes(), [2], attacks.number_field(1, 2**32 - 1))
-    assert str(2**32 - 1) in lance_manifest.read(highest).obstacle
+    content = attacks.edited(path.read_bytes(), [], attacks.without_field(FRAGMENT))
+    highest = attacks.with_field(content, [2], attacks.number_field(1, 2**32 - 1))
+    assert str(2**32 - 1) in obstacle(highest)
+
+
+def numbered(content: bytes, *ids: int) -> bytes:
+    """The manifest with these ids of its fragments."""
+    remaining = iter(ids)
+    return attacks.edited(
+        content,
+        [2],
+        lambda fragment: (
+            attacks.number_field(1, next(remaining)) + attacks.without_field(1)(fragment)
+        ),
+    )
+
+
+def without_row_ids(*removed_from: int) -> Callable[[bytes], bytes]:
+    """A change that removes the row ids of fragments."""
+
+    def change(content: bytes) -> bytes:
+        position = count()
+        return attacks.edited(
+            content,
+            [2],
+            lambda fragment: (
+                attacks.without_field(5)(fragment) if next(position) in removed_from else fragment
+            ),
+        )
+
+    return change
+
+
+def without_highest(content: bytes) -> bytes:
+    return attacks.edited(content, [], attacks.without_field(FRAGMENT))
+
+
+@pytest.mark.parametrize("has_row_ids", [False, True])
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda content: content, ""),
+        (lambda content: numbered(content, 0, 0, 1), "repeats the id"),
+        (lambda content: numbered(content, 2, 1, 2), "repeats the id"),
+        (lambda content: numbered(content, 0, 1, 3), "highest fragment id is 3, and it states 2"),
+        (lambda content: numbered(without_highest(content), 0, 5, 9), ""),
+        (lambda content: numbered(content, 2, 0, 1), ""),
+    ],
+)
+def test_fragments_are_refused_if_lance_cannot_append(tmp_path, has_row_ids, change, problem):
+    newest = with_fragments(tmp_path, has_row_ids=has_row_ids)
+    content = change(newest.read_bytes())
+    newest.write_bytes(content)
+    assert problem in obstacle(content)
+    assert bool(obstacle(content)) is bool(problem)
+    assert is_refused_by_lance(newest) is bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("has_row_ids", "change"),
+    [
+        (True, without_row_ids(0, 1, 2)),
+        (True, without_row_ids(0)),
+        (True, without_row_ids(2)),
+        (True, lambda content: with_numbers(content, {READER: 0, WRITER: 0})),
+        (True, lambda content: with_numbers(content, {READER: 0, WRITER: 2})),
+        (False, lambda content: with_numbers(content, {READER: 2, WRITER: 2})),
+        (False, lambda content: with_numbers(content, {READER: 2})),
+    ],
+)
+def test_row_ids_that_contradict_the_flags_are_refused(tmp_path, has_row_ids, change):
+    newest = with_fragments(tmp_path, has_row_ids=has_row_ids)
+    content = change(newest.read_bytes())
+    newest.write_bytes(content)
+    assert obstacle(content) == "its feature flags contradict the row ids of its fragments"
+    assert is_refused_by_lance(newest)
+
+
+def with_fragments(directory: Path, *, has_row_ids: bool) -> Path:
+    """The newest manifest of a table with three fragments."""
+    location = str(directory / "t")
+    lance.write_dataset(ROWS, location, enable_stable_row_ids=has_row_ids)
+    for _ in range(2):
+        lance.write_dataset(ROWS, location, mode="append")
+    newest = min(Path(f"{location}/_versions").glob("*.manifest"))
+    assert obstacle(newest.read_bytes()) == ""
+    return newest
 
 
 def test_settings_of_the_automatic_clean_up_are_read_and_removed(path):

@@ -4,6 +4,7 @@ removes the directory."""
 import importlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 
@@ -189,6 +190,25 @@ def test_a_table_registered_from_a_root_or_namespace_does_not_keep_others_out(wa
     other = Principal("user:other", Privilege.CREATE | Privilege.BROWSE)
     iceberg_commits.create_table(actor=other, table=("team", "own"), schema=ICEBERG_SCHEMA)
     assert Table.objects.named(("team", "own")).exists()
+
+
+def test_a_registered_table_takes_no_directory_in_the_location_of_a_hidden_namespace(warehouse):
+    """The files of nobody there would become its own, to be removed by its jobs."""
+    make_iceberg_table("ns", "u", location=f"{warehouse}/first")
+    commit(
+        [CreateNamespace(namespace=("team",), properties={"location": f"{warehouse}/team"})],
+        actor=SYSTEM,
+    )
+    ada = PrincipalRow.objects.create(name="user:ada", kind="user")
+    ada.grants.create(mask=closure(Privilege.ALL).value, namespace=make_namespace("ns"))
+    made = iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "u"))
+    directory = warehouse / "team" / "exports"
+    directory.mkdir(parents=True)
+    file = Path(made.metadata_location.removeprefix("file://"))
+    copy = file.rename(directory / file.name)
+    register = partial(iceberg_commits.register_table, metadata_location=f"file://{copy}")
+    register(actor=access.of_row(ada), table=T)
+    assert paths() == []
 
 
 def test_a_view_records_its_metadata_path(warehouse):

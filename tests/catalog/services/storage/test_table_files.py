@@ -395,19 +395,27 @@ def test_a_principal_takes_over_only_valid_references(lake):
     assert not is_readable("second")
 
 
-def test_reading_a_version_takes_over_no_reference_of_others(lake, monkeypatch):
+def test_reading_a_version_records_references_to_directories_that_were_free(lake):
     a, b, c = (table_at(name, lake / name) for name in ("a", "b", "c"))
     first, second = reader_of(b, "user:first"), reader_of(c, "user:second")
     file_references.record_references(
         actor=access.of_row(first.principal), table_id=a.pk, foreign={(b.pk, b.location)}
     )
-    monkeypatch.setattr(lance_files, "_committer", lambda _: access.of_row(second.principal))
     snapshot = SimpleNamespace(
         pk=a.pk, location=a.location, table=("ns", "a"), reader=stranger(), branch="", version=1
     )
-    lance_files.require_rights(snapshot, [f"{b.location}/x", f"{c.location}/x"])
+    paths = [f"{b.location}/x", f"{c.location}/x"]
+    with pytest.raises(ForeignFile):
+        lance_files.require_rights(snapshot, paths)
+    file_references.record_free(
+        actor=access.of_row(second.principal), table_id=a.pk, directories=[c.location]
+    )
+    lance_files.require_rights(snapshot, paths)
     references = FileReference.objects.order_by("source").values_list("source__name", "principal")
     assert list(references) == [("b", "user:first"), ("c", "user:second")]
+    second.delete()
+    with pytest.raises(ForeignFile):
+        lance_files.require_rights(snapshot, paths)
 
 
 def test_a_reference_of_an_older_server_is_one_to_all_directories(lake):
