@@ -111,7 +111,7 @@ class Reader:
         self.server.client().drop_namespace(m.DropNamespaceRequest(id=list(path)))
 
     def tables(self, namespace: str) -> set[str]:
-        request = m.ListTablesRequest(id=[namespace])
+        request = m.ListTablesRequest(id=namespace.split("$"))
         return {f"{namespace}.{name}" for name in self.server.client().list_tables(request).tables}
 
     def token(self) -> str:

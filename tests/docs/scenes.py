@@ -27,12 +27,18 @@ def _users(reader: Reader, *, versions: int = 1, **columns: pa.Array) -> None:
     reader.lance_table("prod", "users", pa.table(rows), versions=versions)
 
 
-def readme(reader: Reader) -> None:
+def readme(reader: Reader) -> Iterator[None]:
     flights = pa.table({"flight": [1, 2, 3], "origin": ["JFK", "EWR", "JFK"]})
     reader.iceberg_table("nycflights13_iceberg", "flights", flights)
+    yield  # pylance
+    assert "[[1,2],[3]]" in reader.output
+    yield  # LanceDB
+    assert "[[1,2],[3]]" in reader.output
+    yield  # PyIceberg
+    assert '[["JFK","EWR","JFK"]]' in reader.output
 
 
-def access(reader: Reader) -> None:
+def access(reader: Reader) -> Iterator[None]:
     reader.lance_table("nyc", "flights", pa.table({"flight": [1]}))
     reader.principal("group:analysts", "group")
     reader.principal("etl")
@@ -42,6 +48,12 @@ def access(reader: Reader) -> None:
             f"/management/v1/{path}/grants",
             {"principal": "etl", "privileges": ["read"]},
         )
+    yield  # grants
+    grants = reader.request("GET", "/management/v1/namespaces/nyc/grants")["grants"]
+    assert {grant["principal"]: set(grant["privileges"]) for grant in grants} == {
+        "etl": {"browse", "read", "write", "create"},
+        "group:analysts": {"browse", "read"},
+    }
 
 
 def command_line(reader: Reader) -> None:
@@ -177,20 +189,31 @@ def protection_and_trash(reader: Reader) -> Iterator[None]:
     assert set(rule["direct"]) == {"drop_protected", "purge"}
 
 
-def quickstart(reader: Reader) -> None:
+def quickstart(reader: Reader) -> Iterator[None]:
     flights = pa.table({"flight": [1, 2, 3], "origin": ["JFK", "EWR", "JFK"]})
     reader.lance_table("nycflights13", "flights", flights, versions=2)
     home = reader.directory / ".monodon"
     home.mkdir()
     (home / "admin_api_key").write_text(reader.server.key)
+    yield  # Python
+    assert reader.variables["flights"].version == 2
+    assert reader.variables["january"].count_rows() == 3
+    yield  # the command line
+    assert "table\tlance\tnycflights13.flights" in reader.output
+    yield  # HTTP
+    assert [version["version"] for version in json.loads(reader.output)["versions"]] == [2, 1]
 
 
-def registering_tables(reader: Reader) -> None:
+def registering_tables(reader: Reader) -> Iterator[None]:
     lake = reader.server.warehouse / "lake"
     for name in ("whales", "seals"):
         lance.write_dataset(pa.table({"id": [1]}), str(lake / "sea" / f"{name}.lance"))
     reader.namespace("prod")
     reader.replaced["s3://lake/tables"] = f"'{lake}'"
+    yield  # the plan, and the registration
+    assert reader.output.count(": registered\n") == 2
+    assert len(json.loads((reader.directory / "plan.json").read_text())["tables"]) == 0
+    assert reader.tables("prod$sea") == {"prod$sea.whales", "prod$sea.seals"}
 
 
 def repair(reader: Reader) -> None:
