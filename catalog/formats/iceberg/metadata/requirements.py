@@ -5,6 +5,7 @@ is followed by the client's id, except in the UUID's message, which has the tabl
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from catalog.errors import InvalidMetadata, RequirementFailed
 from catalog.formats.iceberg.reading import (
@@ -76,21 +77,18 @@ def _numbered(requirements: object) -> list[tuple[int, object]]:
 def _read(value: object, path: str) -> _Check:
     requirement = as_object(value, path)
     name = text_at(requirement, "type", path)
-    if name == _CREATE:
-        return _absent
-    if name == "assert-table-uuid":
-        return _same_uuid(uuid_at(requirement, "uuid", path))
-    if name == "assert-ref-snapshot-id":
-        return _same_reference(requirement, path)
-    if name in _IDS:
-        field, key, subject = _IDS[name]
-        return _same_id(integer_at(requirement, field, path, -1, INT_MAX), key, subject)
-    raise InvalidMetadata(f"{at(path, 'type')}: unknown table requirement {shown(name)}")
+    read = _READERS.get(name)
+    if read is None:
+        raise InvalidMetadata(f"{at(path, 'type')}: unknown table requirement {shown(name)}")
+    return read(requirement, path)
 
 
-def _absent(metadata: Document | None) -> None:
-    if metadata is not None:
-        raise RequirementFailed("table already exists")
+def _absent(_requirement: Document, _path: str) -> _Check:
+    def holds(metadata: Document | None) -> None:
+        if metadata is not None:
+            raise RequirementFailed("table already exists")
+
+    return holds
 
 
 def _present(metadata: Document | None) -> Document:
@@ -99,7 +97,9 @@ def _present(metadata: Document | None) -> Document:
     return metadata
 
 
-def _same_uuid(expected: str) -> _Check:
+def _same_uuid(requirement: Document, path: str) -> _Check:
+    expected = uuid_at(requirement, "uuid", path)
+
     def holds(metadata: Document | None) -> None:
         actual = _present(metadata).get("table-uuid")
         if str(actual).lower() != expected:
@@ -130,10 +130,21 @@ def _same_reference(requirement: Document, path: str) -> _Check:
     return holds
 
 
-def _same_id(expected: int, key: str, subject: str) -> _Check:
+def _same_id(field: str, key: str, subject: str, requirement: Document, path: str) -> _Check:
+    expected = integer_at(requirement, field, path, -1, INT_MAX)
+
     def holds(metadata: Document | None) -> None:
         actual = _present(metadata)[key]
         if actual != expected:
             raise RequirementFailed(f"{subject} changed: expected id {expected} != {actual}")
 
     return holds
+
+
+_READERS: dict[str, Callable[[Document, str], _Check]] = {
+    _CREATE: _absent,
+    "assert-table-uuid": _same_uuid,
+    "assert-ref-snapshot-id": _same_reference,
+    **{name: partial(_same_id, *names) for name, names in _IDS.items()},
+}
+TYPES = frozenset(_READERS)

@@ -72,6 +72,10 @@ def parse(content: bytes) -> Document:
     return document
 
 
+TYPES = frozenset({"assert-view-uuid"})
+"""The requirements of views."""
+
+
 def check(requirements: object, view: Document | None) -> None:
     """Raise RequirementFailed for the first requirement that does not hold.
 
@@ -90,9 +94,9 @@ def check(requirements: object, view: Document | None) -> None:
 
 
 def _read(value: object, path: str) -> str:
-    """The UUID of ``assert-view-uuid``, the only requirement of views."""
+    """The UUID that a requirement names."""
     requirement = as_object(value, path)
     name = text_at(requirement, "type", path)
-    if name != "assert-view-uuid":
+    if name not in TYPES:
         raise InvalidMetadata(f"{at(path, 'type')}: unknown view requirement {shown(name)}")
     return uuid_at(requirement, "uuid", path)
