@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from catalog.storage import object_clients
+from catalog.storage import object_clients, object_errors
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import AccessDenied, Pending, StorageUnavailable
@@ -112,6 +112,52 @@ def test_an_expired_token_is_a_denial(store, answering, code):
     answering.answer = lambda request: Answer(400, body(code))
     with pytest.raises(AccessDenied, match=code):
         store.read(PATH, 10)
+
+
+_LANCE = (
+    "LanceError(IO): Generic S3 error: Error performing GET http://store/lake/root/status: 200/x in 2 ms,"
+    " after 1 retries, max_retries: 1, retry_timeout: 2s  - "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>",
+            (False, "HTTP 503 SlowDown"),
+        ),
+        (
+            "Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>",
+            (True, "HTTP 403 AccessDenied"),
+        ),
+        (
+            "Server returned non-2xx status code: 400 Bad Request: <Code>ExpiredToken</Code>",
+            (True, "HTTP 400 ExpiredToken"),
+        ),
+        ("Server returned non-2xx status code: 500 : ", (False, "HTTP 500")),
+    ],
+)
+def test_the_texts_of_lance(text, expected):
+    assert object_errors.denial_and_cause(_LANCE + text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "LanceError(IO): The operation lacked the necessary privileges to complete for path a",
+            (True, "the credentials are refused"),
+        ),
+        (
+            "Generic S3 error: Error performing GET http://store/x in 1 ms - HTTP error: error sending request",
+            (False, "no connection, or no answer in time"),
+        ),
+        ("LanceError(IO): Generic S3 error: other", (False, "it cannot be used")),
+    ],
+)
+def test_texts_of_lance_without_a_status(text, expected):
+    assert object_errors.denial_and_cause(text) == expected
 
 
 def test_a_missing_object_is_missing(store, answering):
