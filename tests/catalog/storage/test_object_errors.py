@@ -5,6 +5,7 @@ import errno
 import json
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import AccessDenied, Pending, StorageUnavailable
 from tests.catalog.storage import configurations
-from tests.catalog.storage.answering_server import Answer, AnsweringServer
+from tests.catalog.storage.answering_server import Answer, AnsweringServer, Request
 
 PATH = "s3://lake/root/f"
 
@@ -105,6 +106,48 @@ def test_answers_are_errors(store, answering, operation, case):
     assert "'lake'" in str(refused.value)
     assert refused.value.errno == (errno.EACCES if error is AccessDenied else errno.EIO)
     require_no_secret(refused.value)
+
+
+def _deletions(error_code: str, single: Answer) -> Callable[[Request], Answer]:
+    """Answers of a store that removes the second of three objects neither in bulk nor, perhaps, alone."""
+    failed = f"<Error><Key>root/2</Key><Code>{error_code}</Code><Message>m</Message></Error>"
+    removed = "".join(f"<Deleted><Key>root/{number}</Key></Deleted>" for number in (1, 3))
+
+    def answer(request: Request) -> Answer:
+        if request.method == "POST":
+            return Answer(200, f"<DeleteResult>{removed}{failed}</DeleteResult>".encode())
+        return single if request.path.endswith("/2") else Answer(204)
+
+    return answer
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied", "NoSuchKey"])
+def test_what_one_request_did_not_remove_is_removed_alone(store, answering, code):
+    answering.answer = _deletions(code, Answer(204))
+    paths = [f"s3://lake/root/{number}" for number in (1, 2, 3)]
+    assert list(store.remove_many(paths)) == paths
+    sent = [(request.method, request.path.partition("?")[0]) for request in answering.requests]
+    bulk = [request for request in sent if request == ("POST", "/lake")]
+    assert 1 <= len(bulk) <= 2  # a store that asks for fewer requests gets the same one again
+    assert sent == bulk + [("DELETE", f"/lake/root/{number}") for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "count"),
+    [
+        (Answer(403, body("AccessDenied")), AccessDenied, 2),
+        (Answer(503, body("SlowDown")), StorageUnavailable, 1),
+    ],
+    ids=["denied", "throttled"],
+)
+def test_an_object_that_stays_is_an_error(store, answering, answer, error, count):
+    """A refusal concerns one object. A store that does not answer is not asked for the others."""
+    answering.answer = _deletions("InternalError", answer)
+    removal = store.remove_many([f"s3://lake/root/{number}" for number in (1, 2, 3)])
+    removed: list[str] = []
+    with pytest.raises(error, match=f"'lake' .*HTTP {answer.status}"):
+        removed.extend(removal)
+    assert len(removed) == count
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
