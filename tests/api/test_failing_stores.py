@@ -1,22 +1,29 @@
 """Requests of both protocols while an object store throttles or refuses the server: true answers."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from django.db.models.functions import Now
 from django.http import HttpResponse
 
-from catalog.models import StagedFile, StorageProfile
+from catalog.access import SYSTEM
+from catalog.models import JobStatus, StagedFile, StorageProfile
+from catalog.services.engine.commit import commit
+from catalog.services.iceberg import metadata_files
 from catalog.services.lance import datasets as lance_datasets
+from catalog.services.maintenance import job_runner
 from catalog.services.storage import profiles
+from catalog.services.tables import job_operations
 from catalog.storage import object_clients
 from catalog.storage.outages import pools
 from tests.api.client import Lance, stream
-from tests.factories import fingerprint, make_iceberg_table, make_lance_table, make_root
+from tests.factories import files, fingerprint, make_iceberg_table, make_lance_table, make_root
 from tests.stores.faults import FaultProxy
 from tests.stores.fixtures import MakeProfile
-from tests.stores.s3 import Proxied
+from tests.stores.s3 import Proxied, S3Store, Versitygw
 
 ROWS = pa.table({"id": [1, 2, 3]})
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "n", "type": "long", "required": False}]}
@@ -102,6 +109,40 @@ def test_a_throttled_request_is_repeated_and_bounded(
     s3_proxy._injections.clear()
     again = call(lance, name)
     assert again.status_code == 200, again.content
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_a_failed_write_left_in_the_store_is_accounted_for(
+    lance: Lance,
+    lake: StorageProfile,
+    s3: S3Store,
+    s3_proxy: FaultProxy,
+    name: str,
+):
+    """The store carries out every write, and the server gets no answer to any of them."""
+    if not isinstance(s3, Versitygw):
+        pytest.skip("the time of an object cannot be changed in this store")
+    before = files(lake.roots[0])
+    s3_proxy.inject("lost_answer", lambda request: request.method == "PUT", times=10_000)
+    refused(lance, name, "storage profile 'lake' is unavailable: ")
+    s3_proxy._injections.clear()
+    assert before.items() < files(lake.roots[0]).items()
+    bucket = lake.roots[0].removeprefix("s3://").partition("/")[0]
+    for key in s3.keys(bucket):
+        s3.make_old(bucket, key, days=4)
+    StagedFile.objects.update(created_at=Now() - timedelta(minutes=16))
+    metadata_files.sweep()
+    orphans = job_operations.StartMaintenance(
+        table=("space", "rows"),
+        kind_of_job="remove_orphans",
+        parameters={"policy": {"orphan_age": 3 * 86_400}},
+    )
+    job = commit([orphans], actor=SYSTEM).results[0]
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert files(lake.roots[0]) == before
+    assert not StagedFile.objects.exists()
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -119,9 +119,15 @@ def lance_rows(lake: Lake) -> Rows:
 
 
 def lance_references(lake: Lake) -> set[str]:
-    """The objects that the versions of the ledger refer to. Each version has one more append."""
+    """The objects that the versions of the ledger refer to. Each version has one more append.
+
+    Lance keeps the transaction of a version in its manifest as well. A client that repeats a commit
+    after a conflict removes the file of the transaction and writes it again under the same name. So
+    a removal that arrives late may remove the second one, which nobody misses.
+    """
     location, versions = lake.facts()
     referenced = set()
+    objects = lake.objects()
     for index, row in enumerate(versions):
         assert row["staged_path"] is None
         bucket = lake.root.removeprefix("s3://").partition("/")[0]
@@ -135,7 +141,7 @@ def lance_references(lake: Lake) -> set[str]:
             assert fragment.deletion_file() is None
         transaction = dataset.read_transaction(row["version"])
         name = f"{transaction.read_version}-{transaction.uuid}.txn"
-        referenced.add(f"{location}/_transactions/{name}")
+        referenced.update({f"{location}/_transactions/{name}"} & objects)
     return referenced
 
 
