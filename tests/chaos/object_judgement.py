@@ -48,9 +48,13 @@ class Lake:
         return location, versions
 
     def objects(self) -> set[str]:
-        """The objects below the root, as URLs."""
+        """The objects below the root, as URLs, without the marks of directories.
+
+        pyarrow writes such a mark, an empty object, when it removes a file.
+        """
         bucket, _, prefix = self.root.removeprefix("s3://").partition("/")
-        return {f"s3://{bucket}/{key}" for key in self.store.keys(bucket, f"{prefix}/")}
+        keys = self.store.keys(bucket, f"{prefix}/")
+        return {f"s3://{bucket}/{key}" for key in keys if not key.endswith("/")}
 
     def notes(self) -> set[str]:
         """The metadata files that the server has recorded as written, and not as current."""
