@@ -36,7 +36,7 @@ def storage_options(location: str) -> dict[str, str] | None:
         raise StorageUnavailable("", f"no profile has {bucket}")
     options = {
         "connect_timeout": f"{object_clients.CONNECT_SECONDS}s",
-        "request_timeout": f"{_request_seconds()}s",
+        "timeout": f"{_request_seconds()}s",
         "client_max_retries": str(object_clients.RETRIES),
         "client_retry_timeout": str(object_clients.retry_seconds()),
         "allow_http": _flag(configuration.allow_http),

@@ -14,6 +14,11 @@ from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 RANGE_NOT_SATISFIABLE = 416
 _STATUS = re.compile(r"status code: (\d{3})\b")
+_LIBRARY_STATUS = re.compile(r"status(?: code)?: (\d{3})\b")
+_LIBRARY_DENIAL = re.compile(
+    r".{0,200}The operation lacked (?:the necessary privileges|valid authentication credentials)",
+    re.DOTALL,
+)
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>|\(code: ([A-Za-z0-9]{1,64})\)")
 _DENIED = {401, 403}
 _MISSING_BUCKETS = {"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"}
@@ -36,6 +41,9 @@ _TRANSPORT: Mapping[str, str] = {
     "kind: interrupted": "it closed the connection",
     "kind: request": "it closed the connection",
     "kind: decode": "its answer is incomplete",
+    # What Lance says; it does not say more.
+    "error sending request": "no connection, or no answer in time",
+    "error decoding response body": "its answer is incomplete",
 }
 _ANSWERED = "without location"
 """A redirect that names no location: the store answered, although no status is in the message."""
@@ -107,6 +115,22 @@ def outage_cause(error: Exception, key: str) -> str:
     """Why a store is unavailable, for messages, by an error that ``is_outage``."""
     status = status_of(error, key)
     return f"HTTP {status}" if status is not None else _transport_cause(_text(error, key))
+
+
+def denial_and_cause(text: str) -> tuple[bool, str]:
+    """Whether a store refuses access, and the cause for messages, by an error that Lance reports.
+
+    Lance uses the same library, and gives its errors only as text.
+    """
+    statuses, codes = _LIBRARY_STATUS.findall(text), _CODE.findall(text)
+    # The last ones: the text begins with the key, which a client may have chosen.
+    status = int(statuses[-1]) if statuses else None
+    code = "".join(codes[-1]) if codes else ""
+    is_denial = status in _DENIED or code in _DENIALS or _LIBRARY_DENIAL.match(text) is not None
+    name = f"HTTP {status}{f' {code}' if code else ''}" if status else code
+    if name or is_denial:
+        return is_denial, name or "the credentials are refused"
+    return False, _transport_cause(text)
 
 
 def _transport_cause(text: str) -> str:

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lance
@@ -16,7 +15,6 @@ from obstore.store import S3Store
 from tests.clients import conftest, writers
 from tests.clients.writers import ROWS, AppendReport
 from tests.live import LiveServer
-from tests.stores.faults import FaultProxy, Faults
 from tests.stores.s3 import S3Store as Store
 
 WRITERS = 4
@@ -63,28 +61,6 @@ def _append_at_once(server: LiveServer, append_count: int) -> None:
     assert _ledger(server) == list(range(1, WRITERS * append_count + 2))
     _every_version_is_readable(server)
     assert max(server.resident()) < 300 * MEGABYTE
-
-
-@pytest.mark.engines
-@pytest.mark.timeout(1200)
-def test_sixteen_writers_of_a_table_in_an_object_store(killable: LiveServer, s3: Store) -> None:
-    """Every commit of every writer is there once, though each meets those of the others."""
-    writer_count, append_count = 16, 20
-    _make_table(killable, s3)
-    with ThreadPoolExecutor(writer_count) as threads:
-        running = [
-            threads.submit(writers.append, killable.url, killable.key, TABLE, writer, append_count)
-            for writer in range(writer_count)
-        ]
-        reports = [future.result(timeout=900) for future in running]
-    # On a slow machine Lance may give up a commit that has met others for 30 s; then it did nothing.
-    errors = [error for report in reports for error in report.errors]
-    assert [error for error in errors if "Too many concurrent writers" not in error] == []
-    rows = _rows(killable)
-    _require_each_once(reports, rows, append_count)
-    versions = _ledger(killable)
-    assert versions == list(range(1, 2 + len({name for name, _ in rows})))
-    _every_version_is_readable(killable)
 
 
 @pytest.fixture
@@ -135,29 +111,6 @@ def _append_despite_kills(server: LiveServer, append_count: int, kills: Sequence
     server.settle()
     _every_version_is_readable(server)
     assert max(server.resident()) < 300 * MEGABYTE
-
-
-def test_appends_survive_a_failing_object_store(
-    killable: LiveServer, proxied_s3: Store, s3_proxy: FaultProxy
-) -> None:
-    """The store of the server and of the writers is throttled, resets connections and loses answers."""
-    writer_count, append_count = 4, 10
-    _make_table(killable, proxied_s3)
-    s3_proxy.faults = Faults(slow_down=0.03, reset=0.01, lost_answer=0.01, seed=7)
-    with ThreadPoolExecutor(writer_count) as threads:
-        running = [
-            threads.submit(writers.append, killable.url, killable.key, TABLE, writer, append_count)
-            for writer in range(writer_count)
-        ]
-        reports = [future.result(timeout=900) for future in running]
-    s3_proxy.faults = Faults()
-    rows = _rows(killable)
-    _require_each_once(reports, rows, append_count)
-    killable.settle()
-    _every_version_is_readable(killable)
-    versions = _ledger(killable)
-    assert versions == list(range(1, len(versions) + 1))
-    assert len(versions) == 1 + len({name for name, _ in rows})
 
 
 def _require_each_once(

@@ -1,6 +1,5 @@
 """Maintenance of Iceberg tables in an object store: Spark opens the files with vended credentials."""
 
-import os
 import time
 from collections.abc import Iterator
 from typing import cast
@@ -14,7 +13,7 @@ from pyiceberg.types import LongType, NestedField
 from tests import optional
 from tests.clients import jars, pyice
 from tests.clients import spark as spark_client
-from tests.clients.test_iceberg_maintenance import DAY, SPARK_CONF, Jobs
+from tests.clients.test_iceberg_maintenance import SPARK_CONF, Jobs
 from tests.live import LiveServer
 from tests.stores.fixtures import MakeLiveProfile
 from tests.stores.s3 import Moto, S3Store, Versitygw
@@ -72,11 +71,7 @@ def make_old(store: S3Store, key: str, root: str) -> bool:
     """Change the time of an object; False if the store does not allow that."""
     if not isinstance(store, Versitygw):
         return False
-    directory = store._directory or store._temporary
-    assert directory is not None
-    bucket = root.removeprefix("s3://").partition("/")[0]
-    moment = time.time() - 4 * DAY
-    os.utime(directory / "objects" / bucket / key, (moment, moment))
+    store.make_old(root.removeprefix("s3://").partition("/")[0], key, days=4)
     return True
 
 

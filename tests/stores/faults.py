@@ -98,6 +98,7 @@ class FaultProxy:
         self._recordings: list[list[Request]] = []
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
+        self._pending = 0
 
     def __enter__(self) -> Self:
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -148,7 +149,25 @@ class FaultProxy:
             with self._lock:
                 self._recordings = [each for each in self._recordings if each is not requests]
 
+    def wait_until_idle(self, within: float = 60.0) -> None:
+        """Wait until no request is on its way to the store, as delayed ones still may be."""
+        deadline = time.monotonic() + within
+        while self._pending:
+            assert time.monotonic() < deadline, f"{self._pending} requests after {within} s"
+            time.sleep(0.02)
+
     # -- called by the handlers
+
+    @contextlib.contextmanager
+    def forwarding(self) -> Iterator[None]:
+        """A block in which a request is sent to the store."""
+        with self._lock:
+            self._pending += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pending -= 1
 
     def admit(self, method: str, path: str, headers: dict[str, str]) -> Request:
         """Choose the fault of a request, count and record it."""
@@ -239,10 +258,11 @@ class _Handler(BaseHTTPRequestHandler):
             text = _ANSWER.format(escape(urlsplit(self.path).path)).encode()
             self._answer(503, "Slow Down", [("Content-Type", "application/xml")], text)
             return
-        if request.fault == DELAY:
-            time.sleep(proxy.faults.delay_seconds)
         try:
-            status, reason, answer_headers, content = self._forward(body)
+            with proxy.forwarding():
+                if request.fault == DELAY:
+                    time.sleep(proxy.faults.delay_seconds)
+                status, reason, answer_headers, content = self._forward(body)
         except (OSError, http.client.HTTPException):
             self._reset()
             return

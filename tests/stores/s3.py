@@ -6,6 +6,7 @@ import secrets
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -164,6 +165,13 @@ class Versitygw(S3Store):
         super().__exit__(*exc)
         self._server.stop()
         self._remove_temporary()
+
+    def make_old(self, bucket: str, key: str, days: float) -> None:
+        """Set the time of an object back."""
+        directory = self._directory or self._temporary
+        assert directory is not None
+        moment = time.time() - days * 86_400
+        os.utime(directory / "objects" / bucket / key, (moment, moment))
 
     def _start(self, program: Path, directory: Path | None) -> None:
         assert directory is not None

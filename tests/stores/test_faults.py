@@ -1,6 +1,8 @@
 """The proxy fails as configured, and only then."""
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -88,6 +90,21 @@ def test_delay_is_before_the_store(s3, s3_proxy, bucket, client):
         _put(client, bucket)()
     assert [request.fault for request in requests] == ["delay"]
     assert s3.keys(bucket) == ["a/1", "a/2"]
+
+
+def test_the_end_of_delayed_requests(s3, s3_proxy, bucket, client):
+    s3_proxy.inject("delay")
+    s3_proxy.faults = Faults(delay_seconds=1)
+    sender = threading.Thread(target=lambda: client.put_object(Bucket=bucket, Key="k", Body=b"x"))
+    sender.start()
+    while not s3_proxy.counts["delay"]:
+        time.sleep(0.01)
+    assert s3.keys(bucket) == ["a/1"]
+    with pytest.raises(AssertionError, match="1 requests after"):
+        s3_proxy.wait_until_idle(within=0.1)
+    s3_proxy.wait_until_idle()
+    assert s3.keys(bucket) == ["a/1", "k"]
+    sender.join()
 
 
 def test_injection_chooses_requests_and_ends(s3_proxy, bucket, client):

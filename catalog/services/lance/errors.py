@@ -30,6 +30,7 @@ from catalog.errors import (
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, label
+from catalog.storage import object_errors
 from catalog.storage.outages import availability
 
 log = logging.getLogger(__name__)
@@ -141,11 +142,7 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
         )
     if _OBJECT_STORE.search(raw):
         log.error("The object store of table '%s' failed: %s", label(table), readable(raw))
-        availability.suspect_held()
-        return ServiceUnavailable(
-            f"The object store of table '{label(table)}' does not answer or refuses access;"
-            " try again later"
-        )
+        return _store_failure(table, raw)
     if isinstance(error, LancePanic):
         # What its SQL parser knows, and Lance does not.
         return InvalidInput(_UNKNOWN) if "not yet implemented" in str(error) else None
@@ -168,6 +165,17 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
     if isinstance(error, (OSError, ValueError, RuntimeError)) and _MISTAKE.search(raw):
         return InvalidInput(text)
     return None
+
+
+def _store_failure(table: Identifier, raw: str) -> ServiceUnavailable:
+    """The refusal for a failure of the table's object store; it names the store's profile if it can."""
+    profiles = availability.suspect_held()
+    is_denial, cause = object_errors.denial_and_cause(raw)
+    store = f"object store of table '{label(table)}'"
+    if len(profiles) == 1:
+        store = f"storage profile '{profiles[0]}'"
+    state = "has no access" if is_denial else "is unavailable"
+    return ServiceUnavailable(f"The {store} {state}: {cause}; try again later")
 
 
 def _named(table: Identifier, raw: str) -> CatalogError | None:

@@ -3,7 +3,9 @@
 Lance lists the files that no manifest in storage refers to, on any branch, but not their age; a
 writer that is about to commit has such files as well. Only files that are older than the policy's
 ``orphan_age`` are removed, one by one. Lance does not know manifests that were staged for versions
-that were never created: the ledger says which of those are still needed.
+that were never created: the ledger says which of those are still needed. Of transactions and deletion
+files, Lance lists only those that are older than the oldest version; the manifests say which of the
+others are needed.
 
 Nothing is removed while a manifest does not have its final name, by which Lance finds it, nor where
 another table has files, nor if the manifest that a branch was created from is missing, because
@@ -12,13 +14,14 @@ Lance reads it to find the files that the branch shares.
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
 from catalog.errors import ServiceUnavailable
+from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
 from catalog.regular_files import NotRegular
@@ -43,6 +46,11 @@ _MAX_LISTED_PATHS = 1000
 _MIN_ORPHAN_AGE = 86_400  # lower limit for every job: a slow writer may not have committed yet
 _REPORT_EVERY = 100
 _ANY_AGE = timedelta(days=36500)
+_VERSIONS = "_versions"
+_NAMED_BY_MANIFESTS = {"_transactions": "transaction", "_deletions": "deletion"}
+"""The directories whose files each manifest names, and the kind of these files for Lance."""
+_MANIFESTS_AT_ONCE = 16
+_MAX_MANIFEST = 512 * 1024**2  # as the ledger reads them
 _STAGED = re.compile(r"[0-9]{1,20}\.manifest-.+")
 
 
@@ -84,7 +92,7 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
                 _unused_staged_manifests(table, branch)
                 for branch in branches + _unknown_branches(table)
             ),
-            *(_unreferenced(table, branch) for branch in branches),
+            _unreferenced_in(table, branches, written_before, report),
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
@@ -180,6 +188,60 @@ def _unreferenced(table: Table, branch: str) -> Iterator[_Orphan]:
     for file in explanation.candidate_files:
         if file.unverified and file.path.startswith(root):
             yield _Orphan(file.path[len(root) :], file.kind, file.size_bytes)
+
+
+def _unreferenced_in(
+    table: Table, branches: Sequence[str], written_before: float, report: Report
+) -> Iterator[_Orphan]:
+    """Files of the branches that no version refers to: those that Lance lists, and others."""
+    listed = set()
+    for branch in branches:
+        for orphan in _unreferenced(table, branch):
+            listed.add(orphan.path)
+            yield orphan
+    store = stores.store_of(table.location)
+    others = {}
+    for branch in branches:
+        root = lance_naming.versions_directory(branch).removesuffix(_VERSIONS)
+        for directory, kind in _NAMED_BY_MANIFESTS.items():
+            for file in store.list_files(table.location, f"{root}{directory}"):
+                path = f"{root}{directory}/{file.name}"
+                if file.modified_at < written_before and path not in listed:
+                    others[path] = _Orphan(path, kind, file.size)
+    if not others:
+        return
+    # After the list: what a version needs that was committed meanwhile is not that old.
+    named = _named_by_manifests(table, branches, report)
+    for path, orphan in others.items():
+        # By the name alone, which is random: a branch shares files of its parent's directories.
+        if path.rpartition("/")[2] not in named:
+            yield orphan
+
+
+def _named_by_manifests(table: Table, branches: Sequence[str], report: Report) -> set[str]:
+    """The names of the transactions and deletion files in all manifests of the branches."""
+    store = stores.store_of(table.location)
+    sizes = {
+        f"{table.location}/{directory}/{file.name}": file.size
+        for directory in map(lance_naming.versions_directory, branches)
+        for file in store.list_files(table.location, directory)
+        if file.name.endswith(".manifest")
+    }
+    names: set[str] = set()
+    paths = sorted(sizes)
+    for begin in range(0, len(paths), _MANIFESTS_AT_ONCE):
+        report(0, None)
+        page = paths[begin : begin + _MANIFESTS_AT_ONCE]
+        for content in store.read_ahead(page, _MAX_MANIFEST, sizes).results():
+            if isinstance(content, OSError):
+                if not stores.is_missing(content):
+                    raise content
+                continue  # removed meanwhile
+            for file in lance_manifest.read(content).files:
+                directory, _, name = file.path.rpartition("/")
+                if directory in _NAMED_BY_MANIFESTS:
+                    names.add(name)
+    return names
 
 
 def _unused_staged_manifests(table: Table, branch: str) -> Iterator[_Orphan]:

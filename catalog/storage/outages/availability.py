@@ -254,11 +254,15 @@ def _pauses() -> Iterator[float]:
         yield PAUSES[-1]
 
 
-def suspect_held() -> None:
-    """Probe the stores for which the current thread holds slots: a library got no answer."""
-    for store in list(pools.held_slots()):
-        if isinstance(store, Availability):
-            store.suspect()
+def suspect_held() -> list[str]:
+    """Probe the stores for which the current thread holds slots: a library got no answer.
+
+    Returns their profiles.
+    """
+    stores = [store for store in pools.held_slots() if isinstance(store, Availability)]
+    for store in stores:
+        store.suspect()
+    return [store.profile for store in stores]
 
 
 class _Watcher:

@@ -7,11 +7,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from catalog.storage import lance_options, stores
+from catalog.storage import lance_options, object_clients, stores
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 from tests.catalog.storage import configurations
 from tests.catalog.storage.answering_server import AnsweringServer
+from tests.stores.faults import Faults
 from tests.stores.s3 import Moto, S3Store
 
 
@@ -44,6 +45,27 @@ def test_lance_writes_and_reads(s3: S3Store, use):
     assert lance.dataset(location, storage_options=options).count_rows() == 2
     store = stores.store_of(location)
     assert len(list(store.list_files(location, "_versions"))) == 1
+
+
+def test_lance_knows_the_time_limit_of_a_request(proxied_s3, s3_proxy, use, monkeypatch):
+    """Lance ignores options that it does not know."""
+    bucket = proxied_s3.new_bucket()
+    use(configurations.of_store(proxied_s3, bucket))
+    location = f"s3://{bucket}/root/t"
+    lance.write_dataset(
+        pa.table({"x": [1]}), location, storage_options=lance_options.storage_options(location)
+    )
+    monkeypatch.setattr(lance_options, "_request_seconds", lambda: 1)
+    monkeypatch.setattr(object_clients, "RETRIES", 0)
+    options = lance_options.storage_options(location)
+    dataset = lance.dataset(location, storage_options=options, session=lance.Session())
+    s3_proxy.faults = Faults(delay=1, delay_seconds=4)
+    begin = time.monotonic()
+    with pytest.raises(pa.ArrowInvalid, match="error sending request"):
+        dataset.to_table()
+    # Lance itself repeats reads of data files.
+    assert time.monotonic() - begin < 3 * 4
+    assert s3_proxy.counts["delay"] > 1
 
 
 def test_lance_uses_an_assumed_role(moto_s3: Moto, use):

@@ -5,16 +5,17 @@ import errno
 import json
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from catalog.storage import object_clients
+from catalog.storage import object_clients, object_errors
 from catalog.storage.configuration import Key, ServerIdentity, StoreKind
 from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import AccessDenied, Pending, StorageUnavailable
 from tests.catalog.storage import configurations
-from tests.catalog.storage.answering_server import Answer, AnsweringServer
+from tests.catalog.storage.answering_server import Answer, AnsweringServer, Request
 
 PATH = "s3://lake/root/f"
 
@@ -107,11 +108,99 @@ def test_answers_are_errors(store, answering, operation, case):
     require_no_secret(refused.value)
 
 
+def _deletions(error_code: str, single: Answer) -> Callable[[Request], Answer]:
+    """Answers of a store that removes the second of three objects neither in bulk nor, perhaps, alone."""
+    failed = f"<Error><Key>root/2</Key><Code>{error_code}</Code><Message>m</Message></Error>"
+    removed = "".join(f"<Deleted><Key>root/{number}</Key></Deleted>" for number in (1, 3))
+
+    def answer(request: Request) -> Answer:
+        if request.method == "POST":
+            return Answer(200, f"<DeleteResult>{removed}{failed}</DeleteResult>".encode())
+        return single if request.path.endswith("/2") else Answer(204)
+
+    return answer
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "AccessDenied", "NoSuchKey"])
+def test_what_one_request_did_not_remove_is_removed_alone(store, answering, code):
+    answering.answer = _deletions(code, Answer(204))
+    paths = [f"s3://lake/root/{number}" for number in (1, 2, 3)]
+    assert list(store.remove_many(paths)) == paths
+    sent = [(request.method, request.path.partition("?")[0]) for request in answering.requests]
+    bulk = [request for request in sent if request == ("POST", "/lake")]
+    assert 1 <= len(bulk) <= 2  # a store that asks for fewer requests gets the same one again
+    assert sent == bulk + [("DELETE", f"/lake/root/{number}") for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "count"),
+    [
+        (Answer(403, body("AccessDenied")), AccessDenied, 2),
+        (Answer(503, body("SlowDown")), StorageUnavailable, 1),
+    ],
+    ids=["denied", "throttled"],
+)
+def test_an_object_that_stays_is_an_error(store, answering, answer, error, count):
+    """A refusal concerns one object. A store that does not answer is not asked for the others."""
+    answering.answer = _deletions("InternalError", answer)
+    removal = store.remove_many([f"s3://lake/root/{number}" for number in (1, 2, 3)])
+    removed: list[str] = []
+    with pytest.raises(error, match=f"'lake' .*HTTP {answer.status}"):
+        removed.extend(removal)
+    assert len(removed) == count
+
+
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
 def test_an_expired_token_is_a_denial(store, answering, code):
     answering.answer = lambda request: Answer(400, body(code))
     with pytest.raises(AccessDenied, match=code):
         store.read(PATH, 10)
+
+
+_LANCE = (
+    "LanceError(IO): Generic S3 error: Error performing GET http://store/lake/root/status: 200/x in 2 ms,"
+    " after 1 retries, max_retries: 1, retry_timeout: 2s  - "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>",
+            (False, "HTTP 503 SlowDown"),
+        ),
+        (
+            "Server returned non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>",
+            (True, "HTTP 403 AccessDenied"),
+        ),
+        (
+            "Server returned non-2xx status code: 400 Bad Request: <Code>ExpiredToken</Code>",
+            (True, "HTTP 400 ExpiredToken"),
+        ),
+        ("Server returned non-2xx status code: 500 : ", (False, "HTTP 500")),
+    ],
+)
+def test_the_texts_of_lance(text, expected):
+    assert object_errors.denial_and_cause(_LANCE + text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "LanceError(IO): The operation lacked the necessary privileges to complete for path a",
+            (True, "the credentials are refused"),
+        ),
+        (
+            "Generic S3 error: Error performing GET http://store/x in 1 ms - HTTP error: error sending request",
+            (False, "no connection, or no answer in time"),
+        ),
+        ("LanceError(IO): Generic S3 error: other", (False, "it cannot be used")),
+    ],
+)
+def test_texts_of_lance_without_a_status(text, expected):
+    assert object_errors.denial_and_cause(text) == expected
 
 
 def test_a_missing_object_is_missing(store, answering):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from catalog.access import SYSTEM, Principal
 from catalog.models import AuditEvent, Job, JobStatus, Table, TableVersion
 from catalog.privileges import Privilege
+from catalog.services.engine import database_clock
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import JobCanceled
 from catalog.services.lance import commits as lance_commits
@@ -99,6 +101,25 @@ def test_a_table_without_orphans_is_unchanged(row):
     assert job.result["plan"] == {"orphans": 0, "bytes": 0, "paths": []}
     assert not AuditEvent.objects.filter(action="maintenance.remove_orphans").exists()
     assert rows() == 95
+
+
+def test_orphans_are_removed_that_are_younger_than_the_oldest_version(row, monkeypatch):
+    """Lance lists no transaction or deletion file that was written after that version."""
+    lance_data.delete(actor=SYSTEM, table=TABLE, predicate="id < 10")
+    lance_versions.settle_pending()
+    before = files(row.location)
+    orphans = {
+        add_orphan(row, "_deletions/0-1-77.arrow", like="_deletions", days=0),
+        add_orphan(row, "_transactions/1-8d1b3c52-8a3e-4c4e-9f0e-1b1f0a1f2a3b.txn", days=0),
+        add_orphan(row, "data/dead.lance", days=0),
+    }
+    cutoff = database_clock.cutoff
+    monkeypatch.setattr(database_clock, "cutoff", lambda age: cutoff(age) + timedelta(days=10))
+    planned = run(dry=True)
+    assert set(planned.result["plan"]["paths"]) == orphans
+    assert run().result["files"] == len(orphans)
+    assert files(row.location) == before
+    assert rows() == 90
 
 
 def test_old_orphans_are_removed_and_new_ones_kept(row):

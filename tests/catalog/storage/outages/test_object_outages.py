@@ -207,7 +207,7 @@ def test_requests_wait_less_than_jobs(monkeypatch):
     monkeypatch.undo()
     configuration = configurations.of_endpoint("http://127.0.0.1:9")
     monkeypatch.setattr(stores, "configuration_of", lambda path: configuration)
-    names = ("request_timeout", "client_retry_timeout")
+    names = ("timeout", "client_retry_timeout")
     jobs = lance_options.storage_options(PATH) or {}
     assert [jobs[name] for name in names] == ["300s", "20"]
     availability.serve_requests()
