@@ -89,3 +89,29 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
         assert connection.execute(f"{query} WHERE t.name = %s", [stuck]).fetchone() == (1,)
     # When the row is unlocked, requests for the table succeed.
     assert server.post(path, json.loads(body))[0] == 200
+
+
+def test_two_locked_rows_do_not_block_reads_of_other_tables(server: LiveServer) -> None:
+    """The threads that leave the first locked table are not replaced by those of the second."""
+    assert server.post("/v1/table/ns$free/declare")[0] == 200
+    names = ["first_locked", "second_locked"]
+    for name in names:
+        assert server.post(f"/v1/table/ns${name}/declare")[0] == 200
+    slowest = 0.0
+    with server.database() as holder, holder.transaction():
+        holder.execute("SELECT FROM catalog_table WHERE name = ANY(%s) FOR UPDATE", [names])
+        body = b'{"version": 1, "manifest_path": "elsewhere/1.manifest"}'
+        first, second = (f"/v1/table/ns${name}/version/create" for name in names)
+        with Writers(server, first, body) as some, Writers(server, second, body) as others:
+            time.sleep(4.0)  # until the first requests have waited for the locks
+            end = time.monotonic() + 6.0
+            while time.monotonic() < end:
+                started = time.monotonic()
+                assert server.post("/v1/table/ns$free/exists")[0] == 200
+                slowest = max(slowest, time.monotonic() - started)
+                time.sleep(0.05)
+    print(f"slowest read {slowest:.3f} s, {dict(some.answers)}, {dict(others.answers)}")
+    assert slowest < 1.5
+    assert set(some.answers) == set(others.answers) == {(503, True)}
+    assert server.post(first, json.loads(body))[0] == 200
+    assert server.post(second, json.loads(body))[0] == 200

@@ -1,8 +1,9 @@
 """Retiring versions whose manifests were removed from storage without the catalog.
 
 A client's own ``cleanup_old_versions`` removes files and does not call the catalog. Such a version is
-retired when it is read, and by a periodic task that checks a bounded number of tables. The newest version
-of a branch is never retired: its number is not given again, so a repair has to publish another version.
+retired when it is read, and by a periodic task that checks a bounded number of tables. A read that retires
+a version makes its table due: usually the files of other versions are gone, too. The newest version of a
+branch is never retired: its number is not given again, so a repair has to publish another version.
 """
 
 import logging
@@ -58,6 +59,7 @@ def retired(refused: ManifestNotFound, location: str, branch: str) -> CatalogErr
             "It is the newest version; its manifest was removed from storage. Repair the table."
         )
         return refused
+    LedgerCheck.objects.filter(table__in=Table.objects.named(refused.table)).delete()
     missing: VersionNotFound = versions.not_found(refused.table, refused.version, branch)
     missing.detail = "Its manifest was removed from storage, so the version was retired."
     return missing

@@ -3,7 +3,7 @@
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import pytest
 
@@ -51,6 +51,11 @@ class Holders:
             thread.join()
 
 
+def pass_through(admission: Admission, name: uuid.UUID) -> None:
+    with admission.enter([name], tuple):
+        pass
+
+
 def test_a_stalled_name_refuses_further_threads_immediately():
     admission = Admission()
     holders = Holders(admission, [A], 3)
@@ -75,6 +80,60 @@ def test_threads_waiting_before_a_stall_end_when_it_is_detected():
         pass
     assert 0.1 < time.monotonic() - started < 1.0
     holders.release()
+
+
+def test_a_suspect_name_admits_a_single_thread_until_a_commit_is_quick():
+    admission = Admission()
+    holders = Holders(admission, [A], 3)
+    time.sleep(0.6)
+    holders.release()
+    holders = Holders(admission, [A], 1)
+    started = time.monotonic()
+    waiting = threading.Thread(target=pass_through, args=(admission, A))
+    waiting.start()
+    holders.release()
+    waiting.join()
+    assert time.monotonic() - started < 0.5
+    Holders(admission, [A], 3).release()
+
+
+def test_several_suspect_names_leave_a_thread_free():
+    admission = Admission()
+    names = [uuid.uuid4() for _ in range(5)]
+    holders = [Holders(admission, [name], 1) for name in names]
+    time.sleep(0.6)
+    for holder in holders:
+        holder.release()
+    inside = [Holders(admission, [name], 1) for name in names[:3]]
+    started = time.monotonic()
+    for name in names[3:]:
+        with pytest.raises(Busy), admission.enter([name], tuple):
+            pass
+    assert time.monotonic() - started < 0.2
+    with admission.enter([A], tuple):
+        pass
+    for holder in inside:
+        holder.release()
+    with admission.enter(names, tuple):
+        pass
+
+
+def test_a_commit_on_another_suspect_name_replaces_a_waiting_one():
+    admission = Admission()
+    holders = [Holders(admission, [name], 1) for name in (A, B)]
+    time.sleep(0.6)
+    for holder in holders:
+        holder.release()
+    first = Holders(admission, [A], 1)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(pass_through, admission, A) for _ in range(2)]
+        time.sleep(0.6)
+        second = Holders(admission, [B], 1)
+        refused = next(as_completed(waiting, 1.0))
+        assert isinstance(refused.exception(), Busy)
+        first.release()
+        second.release()
+    assert [call.exception() for call in waiting if call is not refused] == [None]
 
 
 def test_no_thread_is_refused_while_commits_proceed():

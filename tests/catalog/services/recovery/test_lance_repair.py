@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM, Principal
-from catalog.errors import InvalidTableState, PermissionDenied, TableHasNoData
+from catalog.errors import InvalidTableState, PermissionDenied, TableHasNoData, VersionNotFound
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance.naming import NamingScheme, final_manifest_path
 from catalog.models import AuditEvent, Table, TableVersion
@@ -154,6 +154,18 @@ def test_the_schedule_retires_versions_without_manifests(table):
     )
     final_path(table, 2).unlink()
     assert lance_reconcile.reconcile_due() == 0  # checked within the last hour
+
+
+def test_a_read_of_a_missing_version_makes_its_table_due(table):
+    assert lance_reconcile.reconcile_due() == 0
+    for version in (1, 2):
+        final_path(table, version).unlink()
+    assert lance_reconcile.reconcile_due() == 0  # checked within the last hour
+    with pytest.raises(VersionNotFound):
+        lance_reconcile.describe_version(actor=SYSTEM, table=T, version=1)
+    assert numbers() == [2, 3]
+    assert lance_reconcile.reconcile_due() == 1
+    assert numbers() == [3]
 
 
 def test_the_schedule_skips_unreachable_storage(table):
