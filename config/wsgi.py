@@ -15,7 +15,7 @@ from typing import Any
 import django
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, get_script_name
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from django.http import HttpRequest
 from django.urls import get_resolver, set_script_prefix
 
@@ -63,6 +63,7 @@ class Handler(WSGIHandler):
         if is_conditional and (headers := unchanged.headers(environ)) is not None:
             close_old_connections()
             return Answer(HTTPStatus.NOT_MODIFIED, headers)
+        connection.close_if_ended()  # type: ignore[attr-defined]  # absent from Django's
         set_script_prefix(get_script_name(environ))
         request = self.request_class(environ)
         response: Any = self._middleware_chain(request)  # type: ignore[attr-defined]

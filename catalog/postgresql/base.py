@@ -1,7 +1,8 @@
-"""Django's backend for PostgreSQL, with four differences.
+"""Django's backend for PostgreSQL, with five differences.
 
 - If the server is starting, stopping or recovering, opening a connection is retried for
   ``MONODON_CONNECT_SECONDS``, by a bounded number of threads.
+- A connection that ended while it was idle is replaced before a request uses it.
 - A read outside a transaction whose connection is lost runs once more on a new connection.
 - Any other lost connection raises ``TransactionLost`` if the transaction was rolled back for
   certain, and ``OutcomeLost`` if it may have been committed.
@@ -11,6 +12,7 @@
 
 import random
 import re
+import select
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -102,6 +104,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if not self.is_lost():
                 raise
             raise OutcomeLost(*error.args) from error.__cause__
+
+    def close_if_ended(self) -> None:
+        """Close a connection that the server has ended while it was idle.
+
+        Without this, its next statement would fail, although it may be repeated. It costs one system call.
+        """
+        if self.connection is None or self.in_atomic_block:
+            return
+        libpq = self.connection.pgconn
+        readable = select.poll()
+        readable.register(libpq.socket, select.POLLIN)
+        try:
+            # The reason is read before the end. Notices may come to an idle connection, too.
+            while readable.poll(0):
+                libpq.consume_input()
+        except self.Database.OperationalError:
+            self.close()
 
     def is_lost(self) -> bool:
         """True if the connection was closed during the last statement."""

@@ -1,0 +1,64 @@
+"""Connections that PostgreSQL ends while they are idle."""
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from catalog.models import Principal as PrincipalRow
+from catalog.postgresql.outcomes import TransactionLost
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def backend() -> int:
+    connection.ensure_connection()
+    return int(connection.connection.info.backend_pid)
+
+
+def end(pid: int) -> None:
+    info = connection.connection.info
+    with psycopg.connect(info.dsn, password=info.password, autocommit=True) as other:
+        assert other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]).fetchone() == (True,)
+
+
+def test_an_ended_connection_is_replaced_before_it_is_used():
+    ended = backend()
+    end(ended)
+    connection.close_if_ended()
+    PrincipalRow.objects.create(name="user:ada")
+    assert backend() != ended
+
+
+def test_a_working_connection_stays():
+    pid = backend()
+    for _ in range(2):
+        connection.close_if_ended()
+    assert backend() == pid
+    connection.close()
+    connection.close_if_ended()
+    assert connection.connection is None
+
+
+def test_a_message_to_an_idle_connection_does_not_close_it():
+    pid = backend()
+    with connection.cursor() as cursor:
+        cursor.execute("LISTEN messages")
+    info = connection.connection.info
+    with psycopg.connect(info.dsn, password=info.password, autocommit=True) as other:
+        other.execute("NOTIFY messages")
+    connection.close_if_ended()
+    assert backend() == pid
+    assert not PrincipalRow.objects.filter(name="user:ada").exists()
+
+
+def change_after_the_end() -> None:
+    with transaction.atomic():
+        end(backend())
+        connection.close_if_ended()
+        PrincipalRow.objects.create(name="user:ada")
+
+
+def test_a_transaction_keeps_its_connection():
+    with pytest.raises(TransactionLost):
+        change_after_the_end()
+    assert not PrincipalRow.objects.filter(name="user:ada").exists()
