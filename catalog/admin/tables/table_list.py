@@ -19,8 +19,9 @@ from catalog import access
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.pages import InfinitePaginator
 from catalog.admin.score_charts import FAIR, GOOD
+from catalog.admin.tables import list_terms
 from catalog.admin.tables.list_columns import BY_METHOD, COLUMNS
-from catalog.admin.tables.list_filters import GRADES, excludes_dropped
+from catalog.admin.tables.list_filters import GRADES, excludes_dropped, is_of_dropped
 from catalog.models import Table
 from catalog.services.tables import listing, summaries
 from catalog.services.tables.listing import Order
@@ -108,10 +109,12 @@ class TableList(ChangeList):  # type: ignore[misc]
         return ["-pk"]  # ``get_results`` sorts
 
     def get_results(self, request: HttpRequest) -> None:
-        rows = self.queryset
+        rows, condition = self.queryset, list_terms.of(request)
         if excludes_dropped(request):
-            rows = listing.narrowed(actor(request), rows)
-        self.matching = listing.matches(rows)
+            narrowed = listing.narrowed(actor(request), rows)
+            if narrowed is not rows:
+                rows, condition = narrowed, None
+        self.matching = listing.matches(rows, actor(request), condition)
         self.is_behind = self.matching.is_estimate and not summaries.are_complete()
         per_page = EXPORT_ROWS if is_export(request) else self.list_per_page
         paginator_class = InfinitePaginator if self.matching.is_estimate else Paginator
@@ -121,6 +124,8 @@ class TableList(ChangeList):  # type: ignore[misc]
         except InvalidPage as error:
             raise IncorrectLookupParameters from error
         order, is_descending = self._order()
+        if self.matching.is_estimate and is_of_dropped(request) and order.is_in_summary:
+            order = _BY_CREATION  # dropped tables have no summary
         keys = listing.page(
             rows, self.matching, order, is_descending=is_descending, start=start, count=per_page
         )
