@@ -101,6 +101,11 @@ class HealthFilter(DropdownFilter):  # type: ignore[misc]
         return queryset.filter(Exists(measured.filter(score__gte=low, score__lt=high)))
 
 
+def is_of_unmeasured(request: HttpRequest) -> bool:
+    """True if the list has tables without a measurement only."""
+    return request.GET.get(HealthFilter.parameter_name) == "unknown"
+
+
 class LabelFilter(_Text):
     title = "label, such as pii or tier=gold"
     parameter_name = "label"

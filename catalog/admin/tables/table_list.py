@@ -21,7 +21,12 @@ from catalog.admin.pages import InfinitePaginator
 from catalog.admin.score_charts import FAIR, GOOD
 from catalog.admin.tables import list_terms
 from catalog.admin.tables.list_columns import BY_METHOD, COLUMNS
-from catalog.admin.tables.list_filters import GRADES, excludes_dropped, is_of_dropped
+from catalog.admin.tables.list_filters import (
+    GRADES,
+    excludes_dropped,
+    is_of_dropped,
+    is_of_unmeasured,
+)
 from catalog.models import Table
 from catalog.services.tables import listing, summaries
 from catalog.services.tables.listing import Order
@@ -32,6 +37,8 @@ EXPORT_ROWS = 10_000
 """Maximum number of rows of an export."""
 _SESSION_KEY = "table_columns"
 _BY_CREATION = Order(F("pk"))
+_MEASURED = ("rows", "size", "health")
+"""The columns of a measurement."""
 _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Facets in the order of the page: title, parameter.
 _FACETS = {
@@ -86,6 +93,13 @@ def is_export(request: HttpRequest) -> bool:
     return request.GET.get(EXPORT_PARAMETER) == "csv"
 
 
+def _lacks_sort_key(request: HttpRequest, order: Order) -> bool:
+    """True if no table of the list has the sort key, so that the list is in order of creation."""
+    if is_of_dropped(request):
+        return order.is_in_summary  # dropped tables have no summary
+    return is_of_unmeasured(request) and order in [COLUMNS[key].order for key in _MEASURED]
+
+
 @dataclass(frozen=True)
 class FacetLink:
     """A value of a facet; the link adds the filter, or removes it if it is set."""
@@ -124,8 +138,8 @@ class TableList(ChangeList):  # type: ignore[misc]
         except InvalidPage as error:
             raise IncorrectLookupParameters from error
         order, is_descending = self._order()
-        if self.matching.is_estimate and is_of_dropped(request) and order.is_in_summary:
-            order = _BY_CREATION  # dropped tables have no summary
+        if self.matching.is_estimate and _lacks_sort_key(request, order):
+            order = _BY_CREATION  # an index would be read to its end
         keys = listing.page(
             rows, self.matching, order, is_descending=is_descending, start=start, count=per_page
         )

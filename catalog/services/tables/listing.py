@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import connection
-from django.db.models import F, Q, QuerySet
-from django.db.models.expressions import RawSQL
+from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
 
 from catalog import access
 from catalog.access import Principal
@@ -74,9 +74,20 @@ class Matches:
         return among(self.ids)
 
 
+class _Among(Func):
+    """A number is an element of an array."""
+
+    arg_joiner = " = ANY("
+    template = "(%(expressions)s::bigint[]))"
+    output_field = BooleanField()
+
+
 def among(ids: Sequence[int]) -> Q:
-    """The condition that a row's primary key is one of these. One parameter, however many they are."""
-    return Q(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(ids)]))
+    """The condition that a row's primary key is one of these. One parameter, however many they are.
+
+    Not a subquery: PostgreSQL might read all rows that meet another condition, and compare them.
+    """
+    return Q(_Among(F("pk"), Value(list(ids), output_field=ArrayField(BigIntegerField()))))
 
 
 def narrowed(actor: Principal, rows: QuerySet[Table]) -> QuerySet[Table]:
@@ -342,7 +353,8 @@ def _sorted(
     if not order.indexed:
         return sorted(ids, reverse=is_descending)[start : start + count]
     entries = (start + count) * matching.catalog_size / max(len(ids), 1)
-    if entries < len(ids) * _LOOK_UP:
+    # The tables may be anywhere in the index, so a few are looked up.
+    if matching.is_estimate and entries < len(ids) * _LOOK_UP:
         keys = _in_order(order, ids, is_descending=is_descending, start=start, count=count)
         if len(keys) == count:
             return keys
