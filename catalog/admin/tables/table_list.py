@@ -28,7 +28,7 @@ from catalog.admin.tables.list_filters import (
     is_of_unmeasured,
 )
 from catalog.models import Table
-from catalog.services.tables import listing, summaries
+from catalog.services.tables import facets, listing, summaries
 from catalog.services.tables.listing import Order
 
 COLUMNS_PARAMETER = "cols"
@@ -202,7 +202,7 @@ class TableList(ChangeList):  # type: ignore[misc]
 
     @property
     def facets(self) -> list[tuple[str, list[FacetLink]]]:
-        values = listing.facets(self.matching, fair=FAIR, good=GOOD)
+        values = facets.facets(self.matching, fair=FAIR, good=GOOD)
         mark = "≈ " if self.matching.is_estimate else ""
         by_facet = {
             facet: list(group) for facet, group in groupby(values, key=lambda value: value.facet)
