@@ -1,4 +1,4 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|batches|objects|lancedb|budget|counts]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|lists|batches|objects|lancedb|budget|counts]`."""
 
 import argparse
 import dataclasses
@@ -14,6 +14,7 @@ from benchmarks import (
     data,
     iceberg,
     lancedb_remote,
+    lists,
     maintenance,
     object_stores,
     report,
@@ -26,6 +27,7 @@ from server.errors import ServerError
 MODULES: dict[str, Any] = {
     "maintenance": maintenance,
     "search": search,
+    "lists": lists,
     "batches": batches,
     "objects": object_stores,
     "lancedb": lancedb_remote,

@@ -173,7 +173,7 @@ def _measure(
     stack: Stack, operations: dict[str, Prepare], size: Size
 ) -> tuple[dict[str, Samples], float]:
     client, calibration = _prepared(stack, operations), Calibration(stack.postgres.url)
-    clock = Clock(_backend_pid())
+    clock = Clock(backend_pid())
     samples = {name: Samples() for name in operations}
     units = []
     for number in range(size.rounds):
@@ -211,7 +211,7 @@ def _send(client: Client, prepare: Prepare, count: int) -> None:
         client.send(request)
 
 
-def _backend_pid() -> int:
+def backend_pid() -> int:
     from django.db import connection
 
     connection.ensure_connection()

@@ -368,7 +368,7 @@ def _show(size: Size, cases: list[Case], runs: Mapping[str, list[Run]]) -> None:
             ]
         )
     head = ["compaction", "MB", "s", "start s", "MB/s", "rows/s", "files", "promised", "after"]
-    print("\n" + report.columns(head, rows, left={0}))
+    print("\n" + report.columns(head, rows, left_aligned={0}))
     report.RESULTS.mkdir(exist_ok=True)
     raw = {"machine": report.machine(), "load_average": os.getloadavg(), "compaction": facts}
     (report.RESULTS / "maintenance.json").write_text(json.dumps(raw, indent=1) + "\n")

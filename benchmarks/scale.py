@@ -106,7 +106,7 @@ def _show(
         facts[operation] = {"p50_ms": p50, "p99_ms": p99, "ratio": ratio}
     sizes = [f"{catalog.size.all_tables:,}" for catalog in catalogs]
     head = ["operation", *(f"p50 ms {s}" for s in sizes), *(f"p99 ms {s}" for s in sizes)]
-    print("\n" + report.columns([*head, "ratio", f"goal ≤ {GOAL}"], rows, left={0}))
+    print("\n" + report.columns([*head, "ratio", f"goal ≤ {GOAL}"], rows, left_aligned={0}))
     report.RESULTS.mkdir(exist_ok=True)
     raw = {
         "machine": report.machine(),

@@ -59,7 +59,7 @@ RARE = 30_000
 COLUMNS = 10
 
 
-def _rare_words() -> list[str]:
+def rare_words() -> list[str]:
     """Words as a large catalog has them: each in a few names only."""
     pick = random.Random(1)
     words: set[str] = set()
@@ -69,7 +69,7 @@ def _rare_words() -> list[str]:
     return sorted(words)
 
 
-_NAMESPACES = """
+NAMESPACES = """
     INSERT INTO catalog_namespace
         (path, digest, parent_id, name, properties, owner, created_at, updated_at)
     SELECT ARRAY[name], md5(name)::uuid, root.id, name, '{}', 'benchmark', now(), now()
@@ -181,7 +181,7 @@ def measure(size: Size, directory: Path | None) -> bool:
     with running(directory) as stack:
         url = stack.postgres.url
         stack.bootstrap(url)
-        rare = _rare_words()
+        rare = rare_words()
         began = time.monotonic()
         _seed(url, size, rare)
         report_progress(f"filled {size.all_tables:,} tables in {time.monotonic() - began:.0f} s")
@@ -214,7 +214,7 @@ def _seed(url: str, size: Size, rare: list[str]) -> None:
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET work_mem = '128MB'; SET maintenance_work_mem = '512MB'")
         report_progress("namespaces and tables")
-        connection.execute(_NAMESPACES, facts)
+        connection.execute(NAMESPACES, facts)
         # Foreign keys hold by construction; checking them row by row would take most of the time.
         connection.execute("SET session_replication_role = replica")
         connection.execute(_TABLES, facts)
@@ -331,7 +331,7 @@ def _show(size: Size, figures: dict[str, list[float]], disk: Any) -> bool:
     print(f"  documents {documents:,.0f} MB, of it {index:,.0f} MB index; words {words:,.0f} MB")
     rows = [list(_row(kind, times, size.goal_ms)) for kind, times in figures.items()]
     head = ["search", "p50 ms", "p95 ms", f"goal ≤ {size.goal_ms:.0f}"]
-    print("\n" + report.columns(head, rows, left={0}))
+    print("\n" + report.columns(head, rows, left_aligned={0}))
     report.RESULTS.mkdir(exist_ok=True)
     raw = {
         "machine": report.machine(),

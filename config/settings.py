@@ -226,7 +226,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = ["api.middleware.RequestMiddleware", "api.middleware.AdminMiddleware"]
-# Middleware of the web admin, which API paths skip.
+# Middleware of the web admin, which API paths skip, and which Django's checks do not see.
 ADMIN_MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "api.content_security.ContentSecurityPolicyMiddleware",
@@ -240,8 +240,8 @@ ADMIN_MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
+    "catalog.admin.site.plans.PlansMiddleware",
 ]
-# Django's checks search for them in MIDDLEWARE only.
 SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410", "axes.W002"]
 
 AUTHENTICATION_BACKENDS = [

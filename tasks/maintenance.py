@@ -20,6 +20,7 @@ from catalog.services.recovery import undrop
 from catalog.services.search import documents as search_documents
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.tables import summaries as table_summaries
+from catalog.services.tables import terms as table_terms
 from catalog.storage import object_store  # noqa: F401 -- before the pool's processes start
 from tasks import spark
 
@@ -121,7 +122,7 @@ def update_search_documents() -> int:
 
 @shared_task(name="tasks.maintenance.update_table_summaries", time_limit=120)
 def update_table_summaries() -> int:
-    return table_summaries.update()
+    return table_summaries.update() + table_terms.update()
 
 
 @shared_task(name="tasks.maintenance.delete_old_health", time_limit=600)

@@ -38,6 +38,7 @@ from catalog.access.visibility import (
     tables_with,
     visible_contents,
     visible_namespaces,
+    visible_sources,
     visible_tables,
 )
 
@@ -69,5 +70,6 @@ __all__ = [
     "tables_with",
     "visible_contents",
     "visible_namespaces",
+    "visible_sources",
     "visible_tables",
 ]

@@ -3,7 +3,8 @@
 A list adds them to its own statement, so that paging and counting stay exact.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
@@ -150,6 +151,44 @@ def few_visible_tables(actor: Principal, limit: int) -> list[int] | None:
         cursor.execute(_VISIBLE, {**identities(actor), "limit": limit + 1})
         rows = cursor.fetchall()
     return sorted({pk for (pk,) in rows}) if len(rows) <= limit else None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of the visibility of tables, for an index of tables by namespace and owner."""
+
+    is_everything: bool = False
+    namespaces: Sequence[int] = ()
+    """The actor may browse the tables in these namespaces and below them."""
+    owners: Sequence[str] = ()
+    tables: Sequence[int] = ()
+    within: int | None = None
+    """Of these tables, the actor may browse only those in this namespace or below it."""
+
+
+_SOURCES = """
+    SELECT monodon_roots(%(ids)s::bigint[], %(names)s::text[]), ARRAY(
+        SELECT table_id FROM catalog_grant
+        WHERE principal_id = ANY(%(ids)s::bigint[]) AND table_id IS NOT NULL
+            AND (expires_at IS NULL OR expires_at > now())
+        LIMIT %(limit)s
+    ) || %(tables)s::bigint[]
+"""
+
+
+def visible_sources(actor: Principal, limit: int) -> Sources | None:
+    """The condition of ``visible_tables`` in another form; None if the actor may browse nothing.
+
+    With ``limit`` single tables or more, they are not all of them. One statement at most.
+    """
+    if Privilege.BROWSE not in actor.ceiling:
+        return None
+    if Privilege.BROWSE in actor.everywhere:
+        return Sources(is_everything=True, within=actor.within)
+    with connection.cursor() as cursor:
+        cursor.execute(_SOURCES, {**identities(actor), "limit": limit})
+        ((namespaces, tables),) = cursor.fetchall()
+    return Sources(False, namespaces, list(actor.names), tables, actor.within)
 
 
 def visible_contents(actor: Principal, path: str = "namespace__") -> Q:

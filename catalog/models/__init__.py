@@ -51,7 +51,12 @@ from catalog.models.protection import (
 from catalog.models.refs import Branch
 from catalog.models.storage import StorageProfile
 from catalog.models.storage_tests import StorageTest, StorageTestStatus
-from catalog.models.summaries import TableSummary, TableSummaryCursor
+from catalog.models.summaries import (
+    TableSummary,
+    TableSummaryCursor,
+    TableTerms,
+    TableTermsCursor,
+)
 from catalog.models.tables import Table, TableFormat, TableKind, TableState
 from catalog.models.transactions import Transaction, TransactionStatus
 from catalog.models.versions import LedgerCheck, TableVersion
@@ -108,6 +113,8 @@ __all__ = [
     "TableState",
     "TableSummary",
     "TableSummaryCursor",
+    "TableTerms",
+    "TableTermsCursor",
     "TableUse",
     "TableVersion",
     "Transaction",

@@ -1,7 +1,9 @@
-"""Figures of tables, from which long lists of tables are sorted."""
+"""Figures and terms of tables, by which long lists of tables are sorted and searched."""
 
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Func
 
 from catalog.models.audit import TransactionIdField
 from catalog.models.tables import Table
@@ -46,15 +48,59 @@ class TableSummary(models.Model):
         return f"summary of {self.table_id}"
 
 
-class TableSummaryCursor(models.Model):
-    """The last audit event that the summaries reflect. One row."""
+class TableFollowerCursor(models.Model):
+    """The last audit event that derived rows of tables reflect. One row."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     xid = TransactionIdField(help_text="AuditEvent.xid of the last processed event.")
     event = models.BigIntegerField(help_text="AuditEvent.id of the last processed event.")
     next_table = models.BigIntegerField(
-        null=True, help_text="The first table without a summary yet; null: all have one."
+        null=True, help_text="The first table without a row yet; null: all have one."
     )
+
+    class Meta:
+        abstract = True
 
     def __str__(self) -> str:
         return f"{self.xid}/{self.event}"
+
+
+class TableSummaryCursor(TableFollowerCursor):
+    """The last audit event that the summaries reflect."""
+
+
+class TableTerms(models.Model):
+    """What lists of tables filter and search by, as of some seconds ago: the name, and marks.
+
+    ``catalog.services.tables.terms`` keeps the rows and defines the marks. They are no part of
+    ``TableSummary``, because every commit updates a summary, and its index entries.
+    """
+
+    table = models.OneToOneField(
+        Table,
+        models.CASCADE,
+        primary_key=True,
+        related_name="terms",
+        db_constraint=False,  # tables are never deleted
+    )
+    name = models.TextField(help_text="The last part of the name.")
+    marks = ArrayField(models.TextField())
+
+    class Meta:
+        verbose_name_plural = "table terms"
+        indexes = [
+            # A search reads the entries that were not merged yet, so they are few.
+            GinIndex(
+                F("marks"),
+                Func(F("name"), function="monodon_grams"),
+                name="table_terms",
+                gin_pending_list_limit=512,
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"terms of {self.table_id}"
+
+
+class TableTermsCursor(TableFollowerCursor):
+    """The last audit event that the terms reflect."""

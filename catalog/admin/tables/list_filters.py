@@ -17,7 +17,7 @@ GRADES = {
     "unknown": "Not measured",
 }
 """The values of the filter by health."""
-_BOUNDS = {"poor": (0, FAIR), "fair": (FAIR, GOOD), "good": (GOOD, 101)}
+BOUNDS = {"poor": (0, FAIR), "fair": (FAIR, GOOD), "good": (GOOD, 101)}
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -48,6 +48,11 @@ class StateFilter(DropdownFilter):  # type: ignore[misc]
 def excludes_dropped(request: HttpRequest) -> bool:
     """True if the chosen state excludes dropped tables."""
     return request.GET.get(StateFilter.parameter_name) not in {"all", TableState.DROPPED}
+
+
+def is_of_dropped(request: HttpRequest) -> bool:
+    """True if the list has dropped tables only."""
+    return request.GET.get(StateFilter.parameter_name) == TableState.DROPPED
 
 
 class _Text(TextFilter):  # type: ignore[misc]
@@ -92,8 +97,13 @@ class HealthFilter(DropdownFilter):  # type: ignore[misc]
         )
         if chosen == "unknown":
             return queryset.filter(~Exists(measured), kind="table")
-        low, high = _BOUNDS[chosen]
+        low, high = BOUNDS[chosen]
         return queryset.filter(Exists(measured.filter(score__gte=low, score__lt=high)))
+
+
+def is_of_unmeasured(request: HttpRequest) -> bool:
+    """True if the list has tables without a measurement only."""
+    return request.GET.get(HealthFilter.parameter_name) == "unknown"
 
 
 class LabelFilter(_Text):

@@ -19,10 +19,16 @@ from catalog import access
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.pages import InfinitePaginator
 from catalog.admin.score_charts import FAIR, GOOD
+from catalog.admin.tables import list_terms
 from catalog.admin.tables.list_columns import BY_METHOD, COLUMNS
-from catalog.admin.tables.list_filters import GRADES, excludes_dropped
+from catalog.admin.tables.list_filters import (
+    GRADES,
+    excludes_dropped,
+    is_of_dropped,
+    is_of_unmeasured,
+)
 from catalog.models import Table
-from catalog.services.tables import listing, summaries
+from catalog.services.tables import facets, listing, summaries
 from catalog.services.tables.listing import Order
 
 COLUMNS_PARAMETER = "cols"
@@ -31,6 +37,8 @@ EXPORT_ROWS = 10_000
 """Maximum number of rows of an export."""
 _SESSION_KEY = "table_columns"
 _BY_CREATION = Order(F("pk"))
+_MEASURED = ("rows", "size", "health")
+"""The columns of a measurement."""
 _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # Facets in the order of the page: title, parameter.
 _FACETS = {
@@ -85,6 +93,13 @@ def is_export(request: HttpRequest) -> bool:
     return request.GET.get(EXPORT_PARAMETER) == "csv"
 
 
+def _lacks_sort_key(request: HttpRequest, order: Order) -> bool:
+    """True if no table of the list has the sort key, so that the list is in order of creation."""
+    if is_of_dropped(request):
+        return order.is_in_summary  # dropped tables have no summary
+    return is_of_unmeasured(request) and order in [COLUMNS[key].order for key in _MEASURED]
+
+
 @dataclass(frozen=True)
 class FacetLink:
     """A value of a facet; the link adds the filter, or removes it if it is set."""
@@ -108,10 +123,12 @@ class TableList(ChangeList):  # type: ignore[misc]
         return ["-pk"]  # ``get_results`` sorts
 
     def get_results(self, request: HttpRequest) -> None:
-        rows = self.queryset
+        rows, condition = self.queryset, list_terms.of(request)
         if excludes_dropped(request):
-            rows = listing.narrowed(actor(request), rows)
-        self.matching = listing.matches(rows)
+            narrowed = listing.narrowed(actor(request), rows)
+            if narrowed is not rows:
+                rows, condition = narrowed, None
+        self.matching = listing.matches(rows, actor(request), condition)
         self.is_behind = self.matching.is_estimate and not summaries.are_complete()
         per_page = EXPORT_ROWS if is_export(request) else self.list_per_page
         paginator_class = InfinitePaginator if self.matching.is_estimate else Paginator
@@ -121,6 +138,8 @@ class TableList(ChangeList):  # type: ignore[misc]
         except InvalidPage as error:
             raise IncorrectLookupParameters from error
         order, is_descending = self._order()
+        if self.matching.is_estimate and _lacks_sort_key(request, order):
+            order = _BY_CREATION  # an index would be read to its end
         keys = listing.page(
             rows, self.matching, order, is_descending=is_descending, start=start, count=per_page
         )
@@ -183,7 +202,7 @@ class TableList(ChangeList):  # type: ignore[misc]
 
     @property
     def facets(self) -> list[tuple[str, list[FacetLink]]]:
-        values = listing.facets(self.matching, fair=FAIR, good=GOOD)
+        values = facets.facets(self.matching, fair=FAIR, good=GOOD)
         mark = "≈ " if self.matching.is_estimate else ""
         by_facet = {
             facet: list(group) for facet, group in groupby(values, key=lambda value: value.facet)

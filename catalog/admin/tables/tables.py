@@ -34,7 +34,7 @@ from catalog.admin.maintenance.policies import table_policy
 from catalog.admin.pages import Page, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import word
 from catalog.admin.recovery import protection
-from catalog.admin.tables import bulk, lineage, table_header, table_list
+from catalog.admin.tables import bulk, lineage, list_terms, table_header, table_list
 from catalog.admin.tables.list_columns import TableColumns
 from catalog.admin.tables.list_filters import (
     HealthFilter,
@@ -138,6 +138,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             exact = queryset.filter(digest=digest(parts))
             if exact.exists():
                 return exact, False
+        list_terms.set_searched_name(request, term)
         return queryset.filter(name__icontains=term), False
 
     def visibility(self, principal: Principal) -> Q:

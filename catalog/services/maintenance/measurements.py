@@ -50,7 +50,7 @@ from catalog.services.maintenance import (
 from catalog.services.maintenance.plans import retention
 from catalog.services.maintenance.plans.retention import Retention
 from catalog.services.maintenance.scheduling import candidates, job_costs
-from catalog.services.tables import summaries, tables, usage
+from catalog.services.tables import summaries, tables, terms, usage
 
 log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -340,4 +340,5 @@ def _insert(health: TableHealth) -> TableHealth | None:
         TableHealth.objects.newest().filter(table=row).update(is_newest=False)
         health.save(force_insert=True)
         summaries.record_measurement(row.pk, health.score, health.statistics)
+        terms.record_measurement(row.pk, health.score, health.statistics)
     return health

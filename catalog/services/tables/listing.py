@@ -1,28 +1,35 @@
 """Lists of tables in catalogs of any size: the matching tables, their number, and counts of their values.
 
-A list with few matches is exact: the matches are read, sorted and counted. If they are more than
-``EXACT``, a page is read along an index, and numbers are estimated from a sample. Both consider only rows that
-the given condition admits, so nobody learns of tables that they may not browse.
+A list with few matches is exact: the matches are read, sorted and counted. Numbers of more matches than
+``EXACT`` are estimated from a sample, and a page of them
+
+- is read from the sorted matches, if they are less than a tenth of the tables (``candidates``);
+- follows an index otherwise, which meets a match at least at every tenth table, as a rule.
+
+All consider only rows that the given condition admits, so nobody learns of tables that they may not browse.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import connection
-from django.db.models import F, Q, QuerySet
-from django.db.models.expressions import RawSQL
+from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
 
 from catalog import access
 from catalog.access import Principal
 from catalog.models import Table
+from catalog.services.tables import candidates
+from catalog.services.tables.candidates import Terms
 
 EXACT = 10_000
 """The number of matching tables up to which a list is exact."""
 _SAMPLED_BLOCKS = 100  # of PostgreSQL, with about 40 tables each
-_VALUES = 8
-"""The number of values of each facet, the most frequent ones."""
+_SAMPLED_CANDIDATES = 1_000
+_FREQUENT = 0.1
+"""Share of the tables from which on a list follows an index."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,14 @@ class Matches:
     weight: float = 1.0
     """The number of tables that each of the ids stands for."""
     is_estimate: bool = False
+    all_ids: Sequence[int] | None = None
+    """If the ids are a sample: all matching tables, as of some seconds ago; None if they are too many."""
+    without_terms: frozenset[int] | None = None
+    """The tables whose terms and summary may be out of date; None: all."""
+    catalog_size: float = 0.0
+    """The number of tables of the catalog, roughly, if ``without_terms`` is set."""
+    are_all: bool = False
+    """True if all tables match that are not dropped."""
 
     @property
     def total(self) -> int:
@@ -47,13 +62,29 @@ class Matches:
         return int(round(number, 2 - len(str(number)))) if number >= 100 else number
 
     @cached_property
+    def are_up_to_date(self) -> bool:
+        """True if the terms and summaries of the tables are known to be of this moment."""
+        return self.without_terms is not None and self.without_terms.isdisjoint(self.ids)
+
+    @cached_property
     def condition(self) -> Q:
         return among(self.ids)
 
 
+class _Among(Func):
+    """A number is an element of an array."""
+
+    arg_joiner = " = ANY("
+    template = "(%(expressions)s::bigint[]))"
+    output_field = BooleanField()
+
+
 def among(ids: Sequence[int]) -> Q:
-    """The condition that a row's primary key is one of these. One parameter, however many they are."""
-    return Q(pk__in=RawSQL("SELECT unnest(%s::bigint[])", [list(ids)]))
+    """The condition that a row's primary key is one of these. One parameter, however many they are.
+
+    Not a subquery: PostgreSQL might read all rows that meet another condition, and compare them.
+    """
+    return Q(_Among(F("pk"), Value(list(ids), output_field=ArrayField(BigIntegerField()))))
 
 
 def narrowed(actor: Principal, rows: QuerySet[Table]) -> QuerySet[Table]:
@@ -65,12 +96,66 @@ def narrowed(actor: Principal, rows: QuerySet[Table]) -> QuerySet[Table]:
     return rows if few is None else rows.filter(among(few))
 
 
-def matches(rows: QuerySet[Table]) -> Matches:
-    """The matching tables, or a sample if they are more than EXACT. One statement, or four."""
+def matches(rows: QuerySet[Table], actor: Principal, condition: Terms | None = None) -> Matches:
+    """The matching tables, or a sample if they are more than EXACT. One statement, or at most ten.
+
+    ``condition`` are the terms to which the filters of the rows are equivalent, without the condition that
+    the actor may browse them; None if there are no such terms.
+    """
     rows = rows.order_by()
+    reach = None if condition is None else candidates.reach(actor)
+    if condition is None or reach is None:
+        return _scanned(rows)
+    if reach.is_everything and not condition:
+        return replace(_scanned(rows), are_all=True)
+    changed = candidates.fresh()
+    if changed is None:
+        return _scanned(rows)
+    sample = _sample()
+    estimate = sample.matches(rows)
+    if len(estimate.ids) >= _FREQUENT * len(sample.ids):
+        return estimate
+    # The terms of these tables do not say whether they match.
+    singly = [*changed.tables, *reach.tables]
+    ids = candidates.read(condition, reach, singly)
+    if ids is None:
+        return estimate
+    if singly:
+        ids += rows.filter(among(singly)).values_list("pk", flat=True)
+    without_terms = frozenset(changed.tables)
+    is_estimate = len(ids) > EXACT
+    chosen = ids[:: -(-len(ids) // _SAMPLED_CANDIDATES)] if is_estimate else ids
+    checked: Sequence[int] = chosen
+    if not reach.is_everything:
+        checked = list(rows.filter(among(chosen)).values_list("pk", flat=True))
+    return Matches(
+        checked,
+        len(ids) / len(chosen) if is_estimate else 1.0,
+        is_estimate=is_estimate,
+        all_ids=ids if is_estimate else None,
+        without_terms=without_terms,
+        catalog_size=len(sample.ids) * sample.weight,
+    )
+
+
+def _scanned(rows: QuerySet[Table]) -> Matches:
+    """The matching tables or a sample, without the help of terms. One statement, or four."""
     ids = list(rows.values_list("pk", flat=True)[: EXACT + 1])
-    if len(ids) <= EXACT:
-        return Matches(ids)
+    return Matches(ids) if len(ids) <= EXACT else _sample().matches(rows)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    ids: Sequence[int]
+    weight: float
+
+    def matches(self, rows: QuerySet[Table]) -> Matches:
+        sampled = list(rows.filter(among(self.ids)).values_list("pk", flat=True))
+        return Matches(sampled, self.weight, is_estimate=True)
+
+
+def _sample() -> _Sample:
+    """A sample of all tables. Two statements."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_relation_size('catalog_table') / current_setting('block_size')::int"
@@ -79,68 +164,11 @@ def matches(rows: QuerySet[Table]) -> Matches:
         percent = min(100.0, 100.0 * _SAMPLED_BLOCKS / max(blocks, 1))
         # Not as a subquery: PostgreSQL would scan all tables, and look each of them up in the sample.
         cursor.execute(
-            "SELECT id FROM catalog_table TABLESAMPLE SYSTEM (%s) REPEATABLE (1)", [percent]
+            "SELECT ARRAY(SELECT id FROM catalog_table TABLESAMPLE SYSTEM (%s) REPEATABLE (1))",
+            [percent],
         )
-        sample = [pk for (pk,) in cursor.fetchall()]
-    sampled = list(rows.filter(among(sample)).values_list("pk", flat=True))
-    return Matches(sampled, 100.0 / percent, is_estimate=True)
-
-
-@dataclass(frozen=True)
-class FacetValue:
-    """A value of a facet, with the number of matching tables that have it."""
-
-    facet: str
-    value: str
-    count: int
-
-
-_FACETS = """
-    WITH matching AS MATERIALIZED (
-        SELECT t.id, t.format, t.kind, t.state, t.owner
-        FROM unnest(%(ids)s::bigint[]) AS chosen (id) JOIN catalog_table t ON t.id = chosen.id
-    ), counted AS (
-        SELECT 'format' AS facet, format AS value, count(*) FROM matching GROUP BY format
-        UNION ALL SELECT 'kind', kind, count(*) FROM matching GROUP BY kind
-        UNION ALL SELECT 'state', state, count(*) FROM matching GROUP BY state
-        UNION ALL SELECT 'owner', owner, count(*) FROM matching WHERE owner <> '' GROUP BY owner
-        UNION ALL
-        SELECT 'health', CASE
-                WHEN h.statistics IS NULL OR NOT h.statistics ? 'rows' THEN 'unknown'
-                WHEN h.score < %(fair)s THEN 'poor' WHEN h.score < %(good)s THEN 'fair'
-                ELSE 'good' END AS grade,
-            count(*)
-        FROM matching m LEFT JOIN catalog_tablehealth h ON h.table_id = m.id AND h.is_newest
-        WHERE m.kind = 'table' GROUP BY grade
-        UNION ALL
-        SELECT 'label', d.key, count(DISTINCT m.id)
-        FROM matching m
-        JOIN catalog_labelassignment a ON a.table_id = m.id AND a."column" = ''
-        JOIN catalog_labeldefinition d ON d.id = a.definition_id
-        GROUP BY d.key
-    ), ranked AS (
-        SELECT facet, value, count, row_number() OVER (PARTITION BY facet ORDER BY count DESC, value) AS rank
-        FROM counted
-    )
-    SELECT facet, value, count FROM ranked WHERE rank <= %(values)s ORDER BY facet, rank
-"""
-
-
-def facets(matching: Matches, *, fair: int, good: int) -> list[FacetValue]:
-    """The most frequent values of each facet, the most frequent first. One statement.
-
-    ``fair`` and ``good`` are the lowest scores of these grades of health.
-    """
-    parameters: dict[str, Any] = {
-        "ids": list(matching.ids),
-        "values": _VALUES,
-        "fair": fair,
-        "good": good,
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(_FACETS, parameters)
-        rows: list[tuple[str, str, int]] = cursor.fetchall()
-    return [FacetValue(facet, value, matching.scaled(count)) for facet, value, count in rows]
+        ((ids,),) = cursor.fetchall()
+    return _Sample(ids, 100.0 / percent)
 
 
 @dataclass(frozen=True)
@@ -155,6 +183,10 @@ class Order:
     is_nullable: bool = False
     """Rows without the value are last in both directions."""
 
+    @property
+    def is_in_summary(self) -> bool:
+        return self.indexed.startswith("summary__")
+
 
 def page(
     rows: QuerySet[Table],
@@ -165,15 +197,25 @@ def page(
     start: int,
     count: int,
 ) -> list[int]:
-    """The primary keys of a page of the matching rows. One statement, or three."""
+    """The primary keys of a page of the matching rows. One statement, or at most four."""
+    ids = matching.all_ids
+    if not matching.is_estimate and matching.are_up_to_date:
+        ids = matching.ids
+    if ids is not None:
+        return _sorted(matching, ids, order, is_descending=is_descending, start=start, count=count)
     if not matching.is_estimate:
         chosen = Table.objects.filter(matching.condition).annotate(sort_key=order.exact)
         key = F("sort_key")
         by_key = key.desc(nulls_last=True) if is_descending else key.asc(nulls_last=True)
         ordered = chosen.order_by(by_key, "-pk" if is_descending else "pk")
         return list(ordered.values_list("pk", flat=True)[start : start + count])
+    if matching.are_all and order.is_in_summary:
+        # Without the tables, which would be looked up for each row before the page.
+        keys = _in_order(order, None, is_descending=is_descending, start=start, count=count)
+        if len(keys) == count:
+            return keys
     sign = "-" if is_descending else ""
-    if not order.indexed.startswith("summary__"):
+    if not order.is_in_summary:
         by = [f"{sign}{order.indexed}"] if order.indexed else []
         return _keys(rows.order_by(*by, f"{sign}pk"), start, count)
     key = F(order.indexed)
@@ -190,6 +232,86 @@ def page(
         skipped = max(start - before, 0)
         chosen_keys += _keys(without, skipped, count - len(chosen_keys))
     return chosen_keys
+
+
+_LOOK_UP = 10
+"""Cost of looking up a row, in entries of an index that are read in their order."""
+_SORTED = """
+    SELECT ARRAY(
+        SELECT chosen.id FROM unnest(%s::bigint[]) AS chosen (id)
+        LEFT JOIN {table} ON {table}.{key} = chosen.id
+        ORDER BY {table}.{column} {direction} NULLS LAST, chosen.id {direction}
+        LIMIT {limit} OFFSET {offset}
+    )
+"""
+# With "+ 0" PostgreSQL reads no other index than that of the order, and looks the entries up in a hash table.
+_IN_ORDER = """
+    SELECT ARRAY(
+        SELECT {key} FROM {table} WHERE {column} IS NOT NULL {condition} {chosen}
+        ORDER BY {column} {direction} {nulls}, {key} {direction} LIMIT {limit} OFFSET {offset}
+    )
+"""
+
+
+def _sorted(
+    matching: Matches,
+    ids: Sequence[int],
+    order: Order,
+    *,
+    is_descending: bool,
+    start: int,
+    count: int,
+) -> list[int]:
+    """The primary keys of a page of these tables, in the order that an index has. Eight statements at most."""
+    if not order.indexed:
+        return sorted(ids, reverse=is_descending)[start : start + count]
+    entries = (start + count) * matching.catalog_size / max(len(ids), 1)
+    # The tables may be anywhere in the index, so a few are looked up.
+    if matching.is_estimate and entries < len(ids) * _LOOK_UP:
+        keys = _in_order(order, ids, is_descending=is_descending, start=start, count=count)
+        if len(keys) == count:
+            return keys
+    names = _names(order, is_descending=is_descending, start=start, count=count)
+    with candidates.by_index() as cursor:
+        cursor.execute(_SORTED.format(**names), [list(ids)])
+        ((page_keys,),) = cursor.fetchall()
+    return list(page_keys)
+
+
+def _in_order(
+    order: Order, ids: Sequence[int] | None, *, is_descending: bool, start: int, count: int
+) -> list[int]:
+    """The primary keys of a page of these tables, or of all, without those that lack the sort key.
+
+    Reads the index of the order up to the page. Four statements.
+    """
+    names = _names(order, is_descending=is_descending, start=start, count=count)
+    chosen = "" if ids is None else f"AND {names['key']} + 0 = ANY(%s::bigint[])"
+    # An index of a nullable column read backwards begins with the rows without the value.
+    last = is_descending == order.is_nullable
+    statement = _IN_ORDER.format(
+        **names,
+        chosen=chosen,
+        condition="" if names["key"] == "table_id" else "AND state <> 'dropped'",
+        nulls="NULLS LAST" if last else "NULLS FIRST",
+    )
+    with candidates.by_index() as cursor:
+        cursor.execute(statement, [] if ids is None else [list(ids)])
+        ((page_keys,),) = cursor.fetchall()
+    return list(page_keys)
+
+
+def _names(order: Order, *, is_descending: bool, start: int, count: int) -> dict[str, str]:
+    """The names and numbers of the statement of an order, none of which is input."""
+    _, in_summary, column = order.indexed.rpartition("summary__")
+    return {
+        "table": "catalog_tablesummary" if in_summary else "catalog_table",
+        "key": "table_id" if in_summary else "id",
+        "column": connection.ops.quote_name(column),
+        "direction": "DESC" if is_descending else "ASC",
+        "limit": str(count),
+        "offset": str(start),
+    }
 
 
 def _keys(rows: QuerySet[Table], start: int, count: int) -> list[int]:
