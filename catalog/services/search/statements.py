@@ -24,6 +24,8 @@ from catalog.services.search.query import Query
 from catalog.services.search.words import all_of, any_of, mark, term
 
 DEPTH = 500
+_MOST_SIMILAR = 50
+"""The most words of the dictionary that are looked up for a word of a query."""
 
 EXACT_TIER, _NAME_TIER, _ANY_TIER = 3, 2, 1
 
@@ -112,7 +114,8 @@ _PAGE = """
 """
 
 # Words similar to each word of the query, with their similarity: the share of common trigrams, as in
-# pg_trgm, plus 0.5 if the words differ by one missing letter or two swapped letters.
+# pg_trgm, plus 0.5 if the words differ by one missing letter or two swapped letters. Only words of documents
+# that the actor may browse count: otherwise the results would show which words the others contain.
 _NEAR = """
     near AS MATERIALIZED (
         SELECT q.slot, q.mark, w.word
@@ -125,8 +128,10 @@ _NEAR = """
                             - count(*) FILTER (WHERE key NOT LIKE '-%%'))
                     + CASE WHEN bool_or(key LIKE '-%%') THEN 0.5 ELSE 0 END AS likeness
                 FROM catalog_searchword WHERE key = ANY(q.keys) GROUP BY word
+                ORDER BY likeness DESC, word LIMIT {most_similar}
             ) similar_words
-            WHERE likeness >= 0.3 ORDER BY likeness DESC, word LIMIT 8
+            WHERE likeness >= 0.3 {known}
+            ORDER BY likeness DESC, word LIMIT 8
         ) w
         WHERE w.likeness >= 0.7 * w.most
     ),
@@ -249,19 +254,17 @@ class Lookup:
         *,
         near: str | None = None,
     ) -> list[dict[str, Any]]:
-        within, of_reach = self._reach
         hits: list[str] = []
-        parameters: list[Any] = [] if near is None else [near]
+        parameters: list[Any] = []
+        similar = ""
+        if near is not None:
+            known, of_known = self._known
+            similar = _NEAR.format(most_similar=_MOST_SIMILAR, known=known)
+            parameters += [near, *of_known]
         for number, (tier, query, of_query) in enumerate(tiers):
             # A query that the statement builds is SQL text; any other query is a parameter.
             text = query if of_query else "%s::tsquery"
-            condition = RawSQL(  # noqa: S611 -- a fixed text
-                f"catalog_searchdocument.vector @@ ({text}{within})",
-                [*(list(of_query) or [query]), *of_reach],
-                output_field=BooleanField(),
-            )
-            rows = SearchDocument.objects.filter(self._visible).filter(condition)
-            sql, row_parameters = rows.order_by().values("pk").query.sql_with_params()
+            sql, row_parameters = self._visible_with(text, list(of_query) or [query])
             before = "".join(_LESS.format(tier=other) for other, _, _ in tiers[:number])
             hits.append(_HIT.format(tier=tier, rows=sql, depth=DEPTH, before=before))
             parameters += row_parameters
@@ -275,7 +278,7 @@ class Lookup:
         if near is not None:
             likely = ", ARRAY(SELECT DISTINCT word FROM near) AS likely"
         text = _PAGE.format(
-            near=_NEAR if near is not None else "",
+            near=similar,
             hits=",\n".join(hits),
             all_hits=" UNION ALL ".join(_ALL.format(tier=tier) for tier, _, _ in tiers),
             rank=rank,
@@ -290,6 +293,25 @@ class Lookup:
         if rows_found and near is not None:
             self.likely = rows_found[0]["likely"]
         return rows_found
+
+    def _visible_with(self, query: str, parameters: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """SQL for the documents that match a tsquery and that the actor may browse."""
+        within, of_reach = self._reach
+        condition = RawSQL(  # noqa: S611 -- a fixed text
+            f"catalog_searchdocument.vector @@ ({query}{within})",
+            [*parameters, *of_reach],
+            output_field=BooleanField(),
+        )
+        rows = SearchDocument.objects.filter(self._visible).filter(condition)
+        return rows.order_by().values("pk").query.sql_with_params()
+
+    @property
+    def _known(self) -> tuple[str, Sequence[Any]]:
+        """SQL condition that a similar word is in a document that the actor may browse."""
+        if Privilege.BROWSE in self._actor.everywhere and self._actor.within is None:
+            return "", ()
+        sql, parameters = self._visible_with("quote_literal(q.mark || word)::tsquery", [])
+        return f"AND EXISTS ({sql})", parameters
 
     @cached_property
     def _visible(self) -> Q:
