@@ -37,6 +37,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
 from catalog.services.lance.materialized_views import materialized_views
@@ -681,6 +682,34 @@ def test_a_source_keeps_files_needed_by_its_clone(world):
     versions = TableVersion.objects.visible().filter(table=hidden).values_list("version", flat=True)
     assert sorted(versions) == [1, 4]
     assert _read(Lance(KEY)) == (200, 2)
+
+
+@pytest.fixture
+def registered_again(world) -> Table:
+    """The source of a clone, after it was deregistered and registered at the same location again."""
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    name = ("secretive", "hidden")
+    commit([table_operations.DeregisterTable(table=name)], actor=SYSTEM)
+    register = registration_operations.RegisterTable(table=name, location=hidden.location)
+    commit([register], actor=SYSTEM)
+    return Table.objects.named(name).get()
+
+
+def test_a_source_that_is_registered_again_keeps_files_needed_by_its_clone(world, registered_again):
+    needed = lance_dependents.needed_files(registered_again)
+    (data,) = Path(registered_again.location).glob("data/*.lance")
+    assert lance_dependents.is_needed(str(data), needed)
+
+
+def test_a_clone_can_be_written_after_its_source_is_registered_again(world, registered_again):
+    rows = stream(pa.table({"id": [9], "name": ["i"]}))
+    answer = Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=rows)
+    assert answer.status_code == 200, answer.content
+    assert _read(Lance(KEY)) == (200, 3)
 
 
 def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
