@@ -21,7 +21,7 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM, credentials
-from catalog.errors import InvalidInput
+from catalog.errors import InvalidInput, InvalidManifestPath
 from catalog.models import (
     ApiKey,
     FileReference,
@@ -982,3 +982,20 @@ def test_a_job_opens_no_files_that_only_its_requester_may_read(world, start):
     job.refresh_from_db()
     assert (job.status, touched.events) == (JobStatus.FAILED, [])
     assert "may not be read for" in job.error
+
+
+def test_a_manifest_that_is_replaced_with_one_of_the_same_time_is_checked_again(world):
+    """Only the base path of the version differs, by one letter."""
+    own = world.mine.location.encode()
+    content = attacks.with_field(_real(world), [], attacks.base_path(world.mine.location))
+    staged = world.stage(content)
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    lance_versions.settle_pending()
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=MINE)
+    lance_files.check(snapshot)
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(own, own[:-1] + b"~"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InvalidManifestPath):
+        lance_files.check(snapshot)
