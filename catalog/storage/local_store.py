@@ -103,6 +103,7 @@ def _status(status: os.stat_result) -> FileStatus:
     return FileStatus(
         status.st_size,
         status.st_mtime,
-        (status.st_ino, status.st_size, status.st_mtime_ns),
+        status.st_ctime,
+        (status.st_ino, status.st_size, status.st_ctime_ns),
         status.st_nlink,
     )

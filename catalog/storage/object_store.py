@@ -352,4 +352,5 @@ def _identity(meta: "ObjectMeta") -> tuple[str | None, str | None, int]:
 
 
 def _status(meta: "ObjectMeta") -> FileStatus:
-    return FileStatus(meta["size"], meta["last_modified"].timestamp(), _identity(meta))
+    written_at = meta["last_modified"].timestamp()
+    return FileStatus(meta["size"], written_at, written_at, _identity(meta))

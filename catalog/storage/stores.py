@@ -33,9 +33,11 @@ class FileStatus:
     size: int
     """In bytes."""
     modified_at: float
-    """Seconds since 1970, by the clock of the storage."""
+    """Seconds since 1970, by the clock of the storage. The owner of a local file can choose it."""
+    changed_at: float
+    """The same, but nobody can set it back."""
     identity: Hashable
-    """Differs between two files that were at the same path: an ETag, or inode, size and time."""
+    """Differs between two files that were at the same path: an ETag, or inode, size and time of the change."""
     names: int = 1
     """The number of names of the file, which is above 1 only for hard links."""
 

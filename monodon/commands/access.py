@@ -9,6 +9,7 @@ import click
 from monodon.client import UNSET, pages
 from monodon.commands.app import NAME, App, command, confirm, display, fail, root, yes_option
 from monodon.commands.catalog import annotations_of
+from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
 _dry_run_option = click.option(
@@ -181,7 +182,7 @@ def _show(app: App, key: str, answer: object) -> None:
         app.json(answer)
         return
     click.echo("The key is shown only once:", err=True)
-    click.echo(key)
+    echo(key)
 
 
 def _is_namespace(app: App, name: Parts) -> bool:

@@ -68,6 +68,13 @@ def test_an_error_is_one_line(capsys):
     assert capsys.readouterr() == ("", "monodon: first second third\n")
 
 
+def test_a_key_does_not_control_the_terminal():
+    answer = httpx.Response(200, json={"key": "mnd_a\x1b]0;title\x07b"})
+    app = App(transport=httpx.MockTransport(lambda request: answer))
+    result = CliRunner().invoke(root, ["keys", "rotate", "ci"], obj=app)
+    assert (result.exit_code, result.stdout) == (0, "mnd_a ]0;title b\n")
+
+
 # -- events
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM, credentials
-from catalog.errors import InvalidInput
+from catalog.errors import InvalidInput, InvalidManifestPath
 from catalog.models import (
     ApiKey,
     FileReference,
@@ -37,6 +37,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
 from catalog.services.lance.materialized_views import materialized_views
@@ -683,6 +684,34 @@ def test_a_source_keeps_files_needed_by_its_clone(world):
     assert _read(Lance(KEY)) == (200, 2)
 
 
+@pytest.fixture
+def registered_again(world) -> Table:
+    """The source of a clone, after it was deregistered and registered at the same location again."""
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    name = ("secretive", "hidden")
+    commit([table_operations.DeregisterTable(table=name)], actor=SYSTEM)
+    register = registration_operations.RegisterTable(table=name, location=hidden.location)
+    commit([register], actor=SYSTEM)
+    return Table.objects.named(name).get()
+
+
+def test_a_source_that_is_registered_again_keeps_files_needed_by_its_clone(world, registered_again):
+    needed = lance_dependents.needed_files(registered_again)
+    (data,) = Path(registered_again.location).glob("data/*.lance")
+    assert lance_dependents.is_needed(str(data), needed)
+
+
+def test_a_clone_can_be_written_after_its_source_is_registered_again(world, registered_again):
+    rows = stream(pa.table({"id": [9], "name": ["i"]}))
+    answer = Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=rows)
+    assert answer.status_code == 200, answer.content
+    assert _read(Lance(KEY)) == (200, 3)
+
+
 def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
     """A manifest does not name the blobs beside a data file and, if it is old, the files of an
     index."""
@@ -953,3 +982,20 @@ def test_a_job_opens_no_files_that_only_its_requester_may_read(world, start):
     job.refresh_from_db()
     assert (job.status, touched.events) == (JobStatus.FAILED, [])
     assert "may not be read for" in job.error
+
+
+def test_a_manifest_that_is_replaced_with_one_of_the_same_time_is_checked_again(world):
+    """Only the base path of the version differs, by one letter."""
+    own = world.mine.location.encode()
+    content = attacks.with_field(_real(world), [], attacks.base_path(world.mine.location))
+    staged = world.stage(content)
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    lance_versions.settle_pending()
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    snapshot = lance_datasets.find_snapshot(actor=SYSTEM, table=MINE)
+    lance_files.check(snapshot)
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(own, own[:-1] + b"~"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InvalidManifestPath):
+        lance_files.check(snapshot)

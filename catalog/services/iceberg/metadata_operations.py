@@ -143,6 +143,7 @@ class RegisterFromMetadata(CreateFromMetadata):
         row = super().apply(batch)
         batch.flush()
         iceberg_paths.enter_unheld(batch.actor, row, self.file.path.rpartition("/")[0])
+        file_references.record_successor(row)
         return row
 
 

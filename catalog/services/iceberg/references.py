@@ -258,14 +258,14 @@ def _may_hold_tables(location: str) -> bool:
 
 
 def _is_any_newer(row: UnreadSnapshot, reader: TableFileIO, files: Iterable[str]) -> bool:
-    """True if one of the files was written after the commit of the snapshot, or is missing.
+    """True if one of the files was changed after the commit of the snapshot, or is missing.
 
     Raises OSError if the storage fails.
     """
     committed_at = row.created_at.timestamp()
     for path in map(reader.real_path, files):
         try:
-            if stores.store_of(path).status(path).modified_at > committed_at:
+            if stores.store_of(path).status(path).changed_at > committed_at:
                 return True
         except OSError as error:
             if isinstance(error, NotRegular) or stores.is_missing(error):

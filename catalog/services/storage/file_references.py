@@ -230,6 +230,7 @@ def record_claimed(table: Table) -> None:
     store could not be read then, so they count only if the principal that committed the reference
     may read the table.
     """
+    record_successor(table)
     matches, above = Q(), set[str]()
     for directory in (table.location, *table.paths.values_list("path", flat=True)):
         matches |= Q(path=directory) | Q(path__startswith=directory + "/")
@@ -258,6 +259,29 @@ def record_claimed(table: Table) -> None:
             ],
             ignore_conflicts=True,
         )
+
+
+def record_successor(table: Table) -> None:
+    """Record the references to former tables at the location of a table: it has their files now.
+
+    They open files only while their principals may read this table. Call it before files of the table are
+    removed. One statement.
+    """
+    former = not_purged(Table.objects.filter(location=table.location, state=TableState.DROPPED))
+    rows = FileReference.objects.filter(source__in=former.exclude(pk=table.pk))
+    newest = rows.exclude(table=table).order_by("table", "-source").distinct("table")
+    FileReference.objects.bulk_create(
+        [
+            FileReference(
+                table_id=row.table_id,
+                source=table,
+                principal=row.principal,
+                directories=row.directories,
+            )
+            for row in newest
+        ],
+        ignore_conflicts=True,
+    )
 
 
 def was_free_before(tables: Collection[int]) -> dict[int, datetime]:

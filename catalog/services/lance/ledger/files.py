@@ -214,8 +214,7 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         files.require_readable(reader, paths)
     except ForeignFile:
         # Not by the rights of the version's committer: others may have changed its files since.
-        if not _record_claimed(snapshot, files.references(paths)):
-            raise
+        _record_implied(snapshot, files.references(paths))
         files.require_readable(reader, paths)
 
 
@@ -229,22 +228,21 @@ def require_committed(snapshot: Snapshot, paths: Collection[str]) -> None:
     files = TableFiles(Holder(snapshot.pk, snapshot.location, snapshot.table))
     references = files.references(paths)
     missing = file_references.unrecorded(snapshot.pk, references)
-    if missing and _record_claimed(snapshot, references):
+    if missing:
+        _record_implied(snapshot, references)
         missing = file_references.unrecorded(snapshot.pk, references)
     if missing:
         raise files.refusal(missing[0])
 
 
-def _record_claimed(snapshot: Snapshot, references: References) -> bool:
-    """Record the references to directories that belonged to no table when they were committed.
-
-    False if the table has no references to such directories.
-    """
-    if not FreeDirectory.objects.filter(table_id=snapshot.pk).exists():
-        return False
+def _record_implied(snapshot: Snapshot, references: References) -> None:
+    """Record the references that follow from committed ones: to what has become another table's since."""
+    is_claimed = FreeDirectory.objects.filter(table_id=snapshot.pk).exists()
     for source in models.Table.objects.filter(pk__in=references.sources):
-        file_references.record_claimed(source)
-    return True
+        if is_claimed:
+            file_references.record_claimed(source)
+        else:
+            file_references.record_successor(source)
 
 
 def absolute_paths(contents: Contents, root: str) -> Iterator[str]:

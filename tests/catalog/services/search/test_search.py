@@ -357,6 +357,19 @@ def test_results_contain_only_objects_that_may_be_browsed():
     assert "dev" not in find("kind:namespace", owner)
 
 
+def test_corrections_do_not_depend_on_hidden_words():
+    """The word 'customer' of a hidden table is more similar than 'customs'."""
+    namespace = make_namespace("mine")
+    make_table("mine", "customs")
+    search_documents.reindex()
+    ada = PrincipalRow.objects.create(name="user:ada", kind=PrincipalKind.USER)
+    Grant.objects.create(principal=ada, namespace=namespace, mask=Privilege.BROWSE)
+    actor = access.of_row(ada)
+    assert find("custmer", SYSTEM)[0] == "prod.sales.customer_orders"
+    assert "mine.customs" not in find("custmer", SYSTEM)
+    assert find("custmer", actor) == ["mine.customs"]
+
+
 def test_a_search_changes_nothing():
     with unchanged():
         find("custmer label:pii")

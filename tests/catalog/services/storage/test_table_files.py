@@ -395,6 +395,26 @@ def test_a_principal_takes_over_only_valid_references(lake):
     assert not is_readable("second")
 
 
+def test_references_lead_to_the_table_that_is_registered_in_place_of_the_source(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    grant = reader_of(b, "user:first")
+    file_references.record_references(
+        actor=access.of_row(grant.principal), table_id=a.pk, foreign={(b.pk, f"{lake}/b/data")}
+    )
+    made = iceberg_tables.unregister_table(actor=SYSTEM, table=("ns", "b"))
+    again = iceberg_commits.register_table(
+        actor=SYSTEM, table=("ns", "b"), metadata_location=made.metadata_location
+    )
+    assert file_references.count_dependents(Table.objects.get(pk=again.pk)) == 1
+    path, principal = f"{lake}/b/data/x", stranger()
+    with pytest.raises(ForeignFile):  # the grant was one on the former table
+        TableFiles(a).require_readable(principal, [path])
+    Grant.objects.filter(pk=grant.pk).update(table=again.pk)
+    assert TableFiles(a).require_readable(principal, [path]) == {path: path}
+    with pytest.raises(ForeignFile):
+        TableFiles(a).require_readable(principal, [f"{lake}/b/metadata/x"])
+
+
 def test_reading_a_version_records_references_to_directories_that_were_free(lake):
     a, b, c = (table_at(name, lake / name) for name in ("a", "b", "c"))
     first, second = reader_of(b, "user:first"), reader_of(c, "user:second")
