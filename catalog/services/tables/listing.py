@@ -113,8 +113,9 @@ def matches(rows: QuerySet[Table], actor: Principal, condition: Terms | None = N
         return _scanned(rows)
     sample = _sample()
     estimate = sample.matches(rows)
-    if len(estimate.ids) >= _FREQUENT * len(sample.ids):
-        return estimate
+    # A sample is empty if the table has many pages without rows.
+    if not sample.ids or len(estimate.ids) >= _FREQUENT * len(sample.ids):
+        return _scanned(rows)
     # The terms of these tables do not say whether they match.
     singly = [*changed.tables, *reach.tables]
     ids = candidates.read(condition, reach, singly)

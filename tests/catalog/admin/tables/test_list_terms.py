@@ -31,7 +31,11 @@ NAMES = ("orders", "Order_items", "users", "ÜBER_users", "a%b_c", "zz")
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch):
-    """Every catalog is a large one, and no filter is a frequent one."""
+    """Every catalog is a large one, no filter is a frequent one, and a sample has all tables.
+
+    Earlier tests leave many pages without rows.
+    """
+    monkeypatch.setattr(listing, "_SAMPLED_BLOCKS", 1_000_000)
     monkeypatch.setattr(candidates, "SMALL_CATALOG", -2)
     monkeypatch.setattr(listing, "_FREQUENT", 2)
 
@@ -114,6 +118,18 @@ def test_filters_and_searches_match_as_without_terms(browser, tables, size, monk
     assert sorted(row.name for row in answer.context["cl"].result_list) == expected
     if size == "exact":
         assert facets(answer) == by_terms
+
+
+@pytest.mark.parametrize("share", [0.0, 2])
+def test_lists_of_frequent_values_and_with_an_empty_sample_are_exact(
+    browser, tables, monkeypatch, share
+):
+    monkeypatch.setattr(listing, "_FREQUENT", share)
+    if share:
+        monkeypatch.setattr(listing, "_sample", lambda: listing._Sample([], 1.0))
+    answer = browser.get(f"{LIST}?state=live")
+    assert answer.context["cl"].total == "3 tables"
+    assert facets(answer)["Owner"] == {"user:ada": "2", "system": "1"}
 
 
 def test_a_filter_reads_the_index_and_not_the_tables(browser, tables):
