@@ -18,6 +18,7 @@ from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.indexes.index_plans import NewIndex
 from catalog.services.maintenance import job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
+from tests import clocks
 from tests.factories import make_iceberg_table, make_lance_table, make_root, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -188,7 +189,7 @@ def test_an_interrupt_does_not_stop_the_job(monkeypatch):
     def interrupted(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(maintain.time, "sleep", interrupted)
+    clocks.replace(monkeypatch, maintain, sleep=interrupted)
     with pytest.raises(
         CommandError, match=r"continues; run manage\.py maintain status \d+ to see it"
     ):

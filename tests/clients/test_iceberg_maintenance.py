@@ -336,10 +336,10 @@ def test_tables_are_correct_after_kills(
 
     # Canceled: it ends within 10 s, with all its processes.
     pk = jobs.start(name, "compact")
-    jobs.wait(pk, is_rewriting(jobs, pk, 1))
-    running = live.drivers()
-    assert len(running) >= 2
+    while len(running := live.drivers()) < 2:
+        time.sleep(0.1)
     assert "mnj_" not in str([(process.cmdline(), process.environ()) for process in running])
+    jobs.wait(pk, is_rewriting(jobs, pk, 1))
     cancellation = jobs.cancel(pk)
     job = jobs.followed(pk)
     assert (job["finished_at"] - cancellation).total_seconds() < 10

@@ -18,7 +18,8 @@ from catalog.services.search import documents
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.tables import lineage
 from monodon.client import Client, RequestFailed
-from monodon.commands import following
+from monodon.commands import following, storage
+from tests import clocks
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -228,7 +229,7 @@ def test_maintenance_and_jobs(monodon, monkeypatch):
         JobEvent.objects.create(job=job, message="3 files merged")
         job_runner.run_job(job.pk)
 
-    monkeypatch.setattr(following.time, "sleep", work)
+    clocks.replace(monkeypatch, following, sleep=work)
     watched = monodon.run("maintain", "watch", str(job.pk)).stdout.splitlines()
     assert watched[0] == "queued"
     assert watched[-1].startswith(f"Job {job.pk} succeeded")
@@ -304,7 +305,7 @@ def test_storage_test(monodon, make_profile, monkeypatch):
     def work(seconds: float) -> None:
         profile_tests.run_test(StorageTest.objects.get().pk)
 
-    monkeypatch.setattr("monodon.commands.storage.time.sleep", work)
+    clocks.replace(monkeypatch, storage, sleep=work)
     output = monodon.run("storage", "test", "lake", status=7).stdout
     assert "failed" in output
     assert "refuses the connection" in output

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from monodon.client import Client
 from monodon.commands import following, root, trail
 from monodon.commands.app import App, fail
+from tests import clocks
 
 
 class Terminal(io.StringIO):
@@ -55,7 +56,7 @@ def test_a_job_is_followed_with_a_progress_bar(monkeypatch):
 
     answers = iter([job("queued", 0), job("running", 2), job("failed", 3)])
     app = App(transport=httpx.MockTransport(lambda r: httpx.Response(200, json=next(answers))))
-    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+    clocks.replace(monkeypatch, following, sleep=lambda seconds: None)
     row = following.follow(app, 7)
     assert row["status"] == "failed"
     assert next(answers, None) is None
@@ -84,7 +85,7 @@ def message(number: int, kind: str) -> str:
 
 
 def events(handler, monkeypatch, *arguments: str):
-    monkeypatch.setattr(trail.time, "sleep", lambda seconds: None)
+    clocks.replace(monkeypatch, trail, sleep=lambda seconds: None)
     app = App(transport=httpx.MockTransport(handler))
     return CliRunner().invoke(root, ["events", "tail", *arguments], obj=app)
 
@@ -243,7 +244,7 @@ def test_a_log_of_several_pages_is_printed_once(monkeypatch):
         tokens.append(request.url.params.get("page_token"))
         return httpx.Response(200, json=next(answers))
 
-    monkeypatch.setattr(following.time, "sleep", lambda seconds: None)
+    clocks.replace(monkeypatch, following, sleep=lambda seconds: None)
     app = App(transport=httpx.MockTransport(handler))
     result = CliRunner().invoke(root, ["jobs", "logs", "-f", "7"], obj=app)
     assert result.exit_code == 0, result.output

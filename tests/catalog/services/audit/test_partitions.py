@@ -19,6 +19,7 @@ from catalog.services.audit import chain as audit_chain
 from catalog.services.audit import partitions as audit_partitions
 from catalog.services.audit import verification as audit_verification
 from catalog.services.engine import audit_records
+from tests.factories import wait_for_readers
 from tests.sealing import seal_all
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -223,6 +224,7 @@ def test_verify_reports_events_missing_beyond_the_anchor():
 def test_events_sealed_a_month_later_are_dropped_with_their_month():
     make_months(4)
     rows = [old_event(4, n) for n in range(3)]
+    wait_for_readers()
     seal_all()  # sealed now, so in this month
     audit_partitions.drop_months(actor=SYSTEM, keep_months=1)
     seal_all()
