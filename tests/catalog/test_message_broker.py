@@ -10,6 +10,7 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 
 from catalog import message_broker
+from tests import clocks
 from tests.live import free_port
 
 
@@ -45,7 +46,7 @@ def test_after_a_failure_messages_pause(monkeypatch, caplog):
     assert caplog.messages == ["The broker is unavailable; 2 jobs wait"]
 
     clock = time.monotonic() + 6
-    monkeypatch.setattr(message_broker.time, "monotonic", lambda: clock)
+    clocks.replace(monkeypatch, message_broker, monotonic=lambda: clock)
     assert not send()
     assert len(attempts) == 2
 

@@ -1,10 +1,11 @@
-"""No test module reads the clock at import.
+"""No test module reads the clock at import, and none replaces ``time.sleep`` for other threads.
 
 All modules are imported before the first test runs, and a run may take half an hour. A time ten minutes after
 the import may be over when its test begins.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +62,10 @@ def test_no_test_reads_the_clock_at_import():
         for line in clocks_read_at_import(ast.parse(file.read_text()))
     ]
     assert lines == []
+
+
+def test_no_test_replaces_sleep_for_all_threads():
+    """The threads of other tests would call the replacement (``tests.clocks.replace``)."""
+    pattern = re.compile(r"""time["']?, ["']sleep["']|time\.sleep["'],""")
+    files = [file for file in sorted(TESTS.rglob("*.py")) if file != Path(__file__)]
+    assert [str(file) for file in files if pattern.search(file.read_text())] == []

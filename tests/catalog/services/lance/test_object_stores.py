@@ -39,6 +39,7 @@ from catalog.services.maintenance import job_runner
 from catalog.services.storage import profiles
 from catalog.services.tables import job_operations, table_operations
 from catalog.storage import lance_options, locations, object_store, stores
+from tests import clocks
 from tests.factories import (
     files,
     make_administrator,
@@ -278,7 +279,7 @@ def test_a_missing_manifest_is_noticed_within_a_minute(lake, table, monkeypatch)
     assert stores.store_of(path).remove(path)
     assert describe(1).version == 1  # it was seen just now
     now = time.monotonic()
-    monkeypatch.setattr(manifests.time, "monotonic", lambda: now + 61)
+    clocks.replace(monkeypatch, manifests, monotonic=lambda: now + 61)
     with pytest.raises(VersionNotFound):
         reconcile.describe_version(actor=SYSTEM, table=T, version=1)
     assert list(TableVersion.objects.visible().values_list("version", flat=True)) == [2, 3]
