@@ -33,7 +33,7 @@ class FileStatus:
     size: int
     """In bytes."""
     modified_at: float
-    """Seconds since 1970, by the clock of the storage. The owner of a local file can choose it."""
+    """Seconds since 1970, by the clock of the storage. The owner of a local file can set it to any value."""
     changed_at: float
     """The same, but nobody can set it back."""
     identity: Hashable

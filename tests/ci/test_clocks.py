@@ -1,4 +1,4 @@
-"""No test module reads the clock at import, and none replaces ``time.sleep`` for other threads.
+"""Tests do not read the clock at import, and do not replace ``time.sleep`` for the whole process.
 
 All modules are imported before the first test runs, and a run may take half an hour. A time ten minutes after
 the import may be over when its test begins.

@@ -115,7 +115,7 @@ def matches(rows: QuerySet[Table], actor: Principal, condition: Terms | None = N
     estimate = sample.matches(rows)
     # A sample is empty if the table has many pages without rows.
     if not sample.ids or len(estimate.ids) >= _FREQUENT * len(sample.ids):
-        return _scanned(rows)
+        return _scanned(rows, estimate)
     # The terms of these tables do not say whether they match.
     singly = [*changed.tables, *reach.tables]
     ids = candidates.read(condition, reach, singly)
@@ -139,10 +139,15 @@ def matches(rows: QuerySet[Table], actor: Principal, condition: Terms | None = N
     )
 
 
-def _scanned(rows: QuerySet[Table]) -> Matches:
-    """The matching tables or a sample, without the help of terms. One statement, or four."""
+def _scanned(rows: QuerySet[Table], estimate: Matches | None = None) -> Matches:
+    """The matching tables without the help of terms, or an estimate if they are more than EXACT.
+
+    One statement, or four if the estimate is not given.
+    """
     ids = list(rows.values_list("pk", flat=True)[: EXACT + 1])
-    return Matches(ids) if len(ids) <= EXACT else _sample().matches(rows)
+    if len(ids) <= EXACT:
+        return Matches(ids)
+    return _sample().matches(rows) if estimate is None else estimate
 
 
 @dataclass(frozen=True)

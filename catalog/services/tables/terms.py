@@ -97,7 +97,7 @@ _ENTER = """
         SELECT coalesce(
             (SELECT h FROM unnest(catalog_tableterms.marks) h WHERE mark LIKE 'h:%%' AND h LIKE 'h:%%'),
             mark
-        ) FROM unnest(excluded.marks) WITH ORDINALITY AS m (mark, place) ORDER BY place
+        ) FROM unnest(excluded.marks) WITH ORDINALITY AS m (mark, position) ORDER BY position
     )
 """
 
@@ -128,7 +128,7 @@ def record_measurement(table: int, score: int, statistics: Mapping[str, Any]) ->
             """
             UPDATE catalog_tableterms SET marks = ARRAY(
                 SELECT CASE WHEN mark LIKE 'h:%%' THEN %(mark)s ELSE mark END
-                FROM unnest(marks) WITH ORDINALITY AS m (mark, place) ORDER BY place
+                FROM unnest(marks) WITH ORDINALITY AS m (mark, position) ORDER BY position
             )
             WHERE table_id = %(table)s AND NOT marks @> ARRAY[%(mark)s]
             """,
