@@ -138,14 +138,14 @@ def lance_tags(reader: Reader) -> None:
 def maintenance(reader: Reader) -> None:
     rows = pa.table({"country": ["NO", "GL"] * 200, "embedding": _vectors(400, 8)})
     reader.lance_table("sales", "orders", rows)
-    place = {"namespace_client": reader.server.client(), "table_id": ["sales", "orders"]}
-    lance.dataset(**place).create_index("embedding", "IVF_FLAT", num_partitions=2)
+    table = {"namespace_client": reader.server.client(), "table_id": ["sales", "orders"]}
+    lance.dataset(**table).create_index("embedding", "IVF_FLAT", num_partitions=2)
 
 
 def management_api(reader: Reader) -> None:
     _users(reader, versions=3)
-    place = {"namespace_client": reader.server.client(), "table_id": ["prod", "users"]}
-    lance.dataset(**place).create_scalar_index("name", "BTREE", name="by_name")
+    table = {"namespace_client": reader.server.client(), "table_id": ["prod", "users"]}
+    lance.dataset(**table).create_scalar_index("name", "BTREE", name="by_name")
     job = reader.request(
         "POST", "/management/v1/tables/prod$users/maintenance", {"kind": "compact"}
     )

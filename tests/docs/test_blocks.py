@@ -27,8 +27,10 @@ PAGES = sorted(
 
 
 def test_every_block_is_run_or_listed():
-    known = RUN | FIGURES | DATA
-    missing = [block for block in blocks() if block.language not in known and block not in listed()]
+    languages = RUN | FIGURES | DATA
+    missing = [
+        block for block in blocks() if block.language not in languages and block not in listed()
+    ]
     assert [(str(block), block.language) for block in missing] == []
 
 

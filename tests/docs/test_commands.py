@@ -106,12 +106,12 @@ def test_commands_are_split():
 def test_commands_of_manage():
     checked = calls(lines(), "manage.py")
     assert len(checked) > 50
-    for place, arguments in checked:
-        parser, rest = manage_parser(arguments)
+    for line, arguments in checked:
+        parser, words = manage_parser(arguments)
         try:
-            parser.parse_args(rest)
+            parser.parse_args(words)
         except CommandError as error:
-            pytest.fail(f"{place}: {error}")
+            pytest.fail(f"{line}: {error}")
 
 
 def test_commands_of_monodon(monkeypatch):
@@ -119,25 +119,25 @@ def test_commands_of_monodon(monkeypatch):
     monkeypatch.setattr(click.Path, "convert", lambda self, value, parameter, context: value)
     checked = [call for call in calls(lines(), "monodon") if call[1]]
     assert len(checked) > 20
-    for place, arguments in checked:
-        command, rest = monodon_command(arguments)
+    for line, arguments in checked:
+        command, words = monodon_command(arguments)
         try:
-            command.make_context(command.name, rest)
+            command.make_context(command.name, words)
         except click.ClickException as error:
-            pytest.fail(f"{place}: {error.format_message()}")
+            pytest.fail(f"{line}: {error.format_message()}")
 
 
 def test_commands_in_sentences():
     managed = calls(sentences(), "manage.py")
-    for place, arguments in managed:
-        parser, rest = manage_parser(arguments)
-        options = {word for word in rest if word.startswith("--")}
-        assert options <= parser._option_string_actions.keys(), place
+    for line, arguments in managed:
+        parser, words = manage_parser(arguments)
+        options = {word for word in words if word.startswith("--")}
+        assert options <= parser._option_string_actions.keys(), line
     called = [call for call in calls(sentences(), "monodon") if call[1]]
-    for place, arguments in called:
-        command, rest = monodon_command(arguments)
-        known = {name for parameter in command.params for name in parameter.opts}
-        assert {word for word in rest if word.startswith("-")} <= known, place
+    for line, arguments in called:
+        command, words = monodon_command(arguments)
+        options = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line
     assert len(managed) > 10
     assert len(called) > 10
 
@@ -145,8 +145,10 @@ def test_commands_in_sentences():
 def test_settings(monkeypatch, tmp_path):
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
     named = set(re.findall(r"\bMONODON_[A-Z0-9_]*[A-Z0-9]\b(?!_)", text))
-    known = read_settings(monkeypatch, tmp_path) | documented("command-line.md", in_table=True)
-    unknown = named - known - COMPOSE - _OF_TESTS
+    documented_names = read_settings(monkeypatch, tmp_path) | documented(
+        "command-line.md", in_table=True
+    )
+    unknown = named - documented_names - COMPOSE - _OF_TESTS
     assert {name for name in unknown if not name.startswith(_SECRET)} == set()
     assert len(named) > 50
 
