@@ -24,6 +24,8 @@ THREADS = 32
 ROOT = "storm"
 SPACES = (("n0",), ("n1",), ("n2",), ("n2", "below"))
 TABLES = tuple((ROOT, *space, f"t{n}") for space in SPACES for n in range(5))
+KEPT = TABLES[0:3:2]
+"""Tables that are never dropped, renamed or replaced, so that every storm ends with versions to read."""
 
 Table = tuple[str, ...]
 
@@ -163,9 +165,11 @@ class Storm:
                 if status == 200:
                     self._locations[step.table] = answer["location"]
 
-    def _pick(self, dice: random.Random, *, present: bool) -> Table:
+    def _pick(self, dice: random.Random, *, present: bool, removes: bool = False) -> Table:
+        """`removes`: whether the request ends the table's life under its name."""
         is_present = present if dice.random() < 0.9 else not present
-        return dice.choice([t for t in TABLES if self._present[t] is is_present] or TABLES)
+        tables = [table for table in TABLES if not (removes and table in KEPT)]
+        return dice.choice([t for t in tables if self._present[t] is is_present] or tables)
 
     # -- requests
 
@@ -188,12 +192,13 @@ class Storm:
                 route = f"/v1/table/{'$'.join(steps[0].table)}/version/create"
                 return Request(name, route, self._version_body(name, 0, steps[0]), steps)
             case "rename":
-                old, new = self._pick(dice, present=True), self._pick(dice, present=False)
+                old = self._pick(dice, present=True, removes=True)
+                new = self._pick(dice, present=False)
                 body = {"new_table_name": new[-1], "new_namespace_id": list(new[:-1])}
                 steps = [Step("rename", old)]
                 return Request(name, f"/v1/table/{'$'.join(old)}/rename", body, steps)
             case "drop":
-                table = self._pick(dice, present=True)
+                table = self._pick(dice, present=True, removes=True)
                 steps = [Step("drop", table)]
                 return Request(name, f"/v1/table/{'$'.join(table)}/drop", {}, steps)
             case "space":
@@ -210,7 +215,7 @@ class Storm:
         steps: list[Step] = []
         for _ in range(dice.randint(1, 4)):
             kind = dice.choices(("create", "new", "replace", "delete"), (60, 15, 10, 15))[0]
-            table = self._pick(dice, present=kind != "new")
+            table = self._pick(dice, present=kind != "new", removes=kind == "replace")
             match kind:
                 case "create":
                     steps += self._creates(dice, 1)
