@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import socket
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -13,6 +14,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth import get_user_model
 from django.utils import timezone
+from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from catalog import access
@@ -20,6 +22,7 @@ from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import api_keys, key_rules, known_keys, oidc, principals, users
 from catalog.services.engine import locks
+from tests import clocks
 from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -65,8 +68,8 @@ def refused(token: str, text: str = "", status: int = 401, kind: str = "unauthen
 def clock(monkeypatch):
     """Function that advances the clock of the caches of keys and tokens, not the wall clock."""
     moved = [0.0]
-    real = time.monotonic
-    monkeypatch.setattr(oidc.time, "monotonic", lambda: real() + moved[0])
+    for module in (oidc, known_keys):
+        clocks.replace(monkeypatch, module, monotonic=lambda: time.monotonic() + moved[0])
 
     def move(seconds: float) -> None:
         moved[0] += seconds
@@ -203,13 +206,18 @@ def test_without_an_issuer_tokens_are_refused(issuer: Issuer, ada, settings):
 
 
 def test_a_cached_token_is_refused_after_its_expiry(issuer: Issuer, ada, monkeypatch):
-    real = time.time()
-    # With the leeway, the token expires in a second.
-    token = issuer.token(exp=int(real) - oidc.LEEWAY_SECONDS + 2)
+    now, start = int(time.time()), time.monotonic()
+
+    def advance(seconds: float) -> None:
+        clocks.replace(monkeypatch, known_keys, monotonic=lambda: start + seconds)
+        for module in (oidc, sys.modules[jwt.JWTClaimsRegistry.__module__]):
+            clocks.replace(monkeypatch, module, time=lambda: now + seconds)
+
+    advance(0)
+    # With the leeway, the token expires before the cache looks for revoked keys again.
+    token = issuer.token(exp=now - oidc.LEEWAY_SECONDS + 2)
     bearer(token).get("jobs")
-    monotonic = time.monotonic
-    monkeypatch.setattr(known_keys.time, "monotonic", lambda: monotonic() + 2.5)
-    monkeypatch.setattr(oidc.time, "time", lambda: real + 2.5)
+    advance(2.5)
     refused(token, "has expired", 401, "token-expired")
 
 

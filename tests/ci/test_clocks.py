@@ -1,4 +1,4 @@
-"""Tests do not read the clock at import, and do not replace ``time.sleep`` for the whole process.
+"""Tests do not read the clock at import, and do not replace functions of ``time`` for the whole process.
 
 All modules are imported before the first test runs, and a run may take half an hour. A time ten minutes after
 the import may be over when its test begins.
@@ -64,8 +64,12 @@ def test_no_test_reads_the_clock_at_import():
     assert lines == []
 
 
-def test_no_test_replaces_sleep_for_all_threads():
+REPLACED = re.compile(
+    r"""time["']?, ["'](sleep|time|monotonic)["']|time\.(sleep|time|monotonic)["'],"""
+)
+
+
+def test_no_test_replaces_a_function_of_time_for_all_threads():
     """The threads of other tests would call the replacement (``tests.clocks.replace``)."""
-    pattern = re.compile(r"""time["']?, ["']sleep["']|time\.sleep["'],""")
     files = [file for file in sorted(TESTS.rglob("*.py")) if file != Path(__file__)]
-    assert [str(file) for file in files if pattern.search(file.read_text())] == []
+    assert [str(file) for file in files if REPLACED.search(file.read_text())] == []

@@ -2,6 +2,7 @@
 
 import base64
 import logging
+import time
 from datetime import timedelta
 from urllib.parse import urlencode
 
@@ -14,6 +15,7 @@ from django.utils import timezone
 from catalog.access import SYSTEM, tokens
 from catalog.models import ApiKey
 from catalog.services.access import api_keys, known_keys
+from tests import clocks
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.factories import make_namespace, unchanged
@@ -86,8 +88,7 @@ def exchange(subject: str, **more: str) -> dict[str, str]:
 
 def age(monkeypatch, seconds: float) -> None:
     """Issue tokens of this age."""
-    real = signing.time.time
-    monkeypatch.setattr(signing.time, "time", lambda: real() - seconds)
+    clocks.replace(monkeypatch, signing, time=lambda: time.time() - seconds)
 
 
 # --- client credentials --------------------------------------------------------------------------
@@ -236,8 +237,7 @@ def test_other_processes_notice_a_revoked_key(key, monkeypatch):
     client.get("namespaces")
     ApiKey.objects.update(revoked_at=timezone.now())
     client.get("namespaces")
-    real = known_keys.time.monotonic
-    monkeypatch.setattr(known_keys.time, "monotonic", lambda: real() + 5)
+    clocks.replace(monkeypatch, known_keys, monotonic=lambda: time.monotonic() + 5)
     client.refused(401, "NotAuthorizedException", "revoked", "GET namespaces")
 
 

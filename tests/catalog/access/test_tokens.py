@@ -8,6 +8,7 @@ from django.core import signing
 from catalog.access import tokens
 from catalog.errors import TokenExpired, Unauthenticated
 from catalog.privileges import READ_ONLY, Privilege
+from tests import clocks
 
 ISSUED = 1_750_000_000
 
@@ -17,7 +18,7 @@ def clock(monkeypatch):
     """Set the time at which tokens are issued and read."""
 
     def set_to(seconds):
-        monkeypatch.setattr(signing.time, "time", lambda: seconds)
+        clocks.replace(monkeypatch, signing, time=lambda: seconds)
 
     set_to(ISSUED)
     return set_to

@@ -9,6 +9,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from catalog.admin.access import sessions
+from tests import clocks
 
 HOUR = 3600
 PAGE = "/admin/catalog/apikey/"
@@ -18,7 +19,7 @@ PAGE = "/admin/catalog/apikey/"
 def clock(monkeypatch):
     """Function that advances the clock of the sessions, by hours."""
     start, passed = time.time(), [0.0]
-    monkeypatch.setattr(sessions.time, "time", lambda: start + passed[0])
+    clocks.replace(monkeypatch, sessions, time=lambda: start + passed[0])
 
     def move(hours: float) -> None:
         passed[0] += hours * HOUR
