@@ -140,6 +140,12 @@ ELSEWHERE = [
     ),
     Elsewhere(
         "lancedb.md",
+        "lancedb::connect",
+        _ENGINES,
+        "tests/engines/lancedb/test_clients.py::test_rust",
+    ),
+    Elsewhere(
+        "lancedb.md",
         "LanceDBVectorStore",
         _ENGINES,
         "tests/engines/lancedb/test_clients.py::test_langchain",

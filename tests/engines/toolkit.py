@@ -1,5 +1,6 @@
 """Requirements of the engines: a directory for files, a Java runtime, and the server's values."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -114,11 +115,27 @@ def install(label: str, target: Path, *requirements: str) -> None:
     run(label, [*command, "--target", str(target), *requirements], seconds=_PIP_SECONDS)
 
 
-def run(label: str, command: list[str], *, seconds: float, cwd: Path | None = None) -> None:
-    """Run a command that fetches or builds. Raises Missing with the end of its output."""
+def run(
+    label: str,
+    command: list[str],
+    *,
+    seconds: float,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """Run a command that fetches or builds. Raises Missing with the end of its output.
+
+    `environment` is added to that of this process.
+    """
     try:
         completed = subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
+            command,
+            cwd=cwd,
+            env=os.environ | (environment or {}),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Missing(f"{label} cannot be had: {error}") from None

@@ -1,4 +1,4 @@
-"""Clients of LanceDB's remote protocol that the tests install: TypeScript, older Python, and frameworks."""
+"""Clients of LanceDB's remote protocol that the tests install: TypeScript, Rust, older Python, and frameworks."""
 
 import json
 import shutil
@@ -10,14 +10,14 @@ from typing import Any
 import lancedb
 import pytest
 
-from tests.engines import toolkit
+from tests.engines import cargo, toolkit
 from tests.engines.toolkit import Missing, python_packages
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 PROGRAMS = Path(__file__).with_name("program")
-OLDEST = ("lancedb==0.20.0", "pandas")
-NODE = ("@lancedb/lancedb@0.39.0", "apache-arrow@18.1.0")
+OLDER = (("lancedb==0.20.0", "pandas"), ("lancedb==0.30.2", "pandas"))
+NODES = ("0.22.3", "0.39.0")
 LANGCHAIN = ("langchain-community==0.4.2", "langchain-core==1.7.2", "lancedb==0.40.0", "pandas")
 LLAMA_INDEX = (
     "llama-index-vector-stores-lancedb==0.6.0",
@@ -25,6 +25,8 @@ LLAMA_INDEX = (
     "lancedb==0.40.0",
     "pandas",
 )
+RUST = Path(__file__).with_name("rust")
+PROTOC = ("grpcio-tools==1.85.1",)
 POLARS = ("polars==2.1.0",)
 COMMON = {
     "create": 4,
@@ -41,17 +43,35 @@ COMMON = {
 }
 
 
-def node_packages() -> Path:
-    """A directory with the packages for Node.js, which is kept."""
+def node_packages(version: str) -> Path:
+    """A directory with this version of the package for Node.js, which is kept. Raises Missing."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         raise Missing("Node.js is not installed")
-    target = toolkit.cache("lancedb-node")
+    target = toolkit.cache(f"lancedb-node-{version}")
     if not (target / "done").exists():
+        packages = (f"@lancedb/lancedb@{version}", "apache-arrow@18.1.0")
         toolkit.run_installer(
-            ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(target), *NODE]
+            ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(target), *packages]
         )
         (target / "done").touch()
     return target
+
+
+def rust_walk() -> Path:
+    """The program in Rust; its first build compiles some 530 crates. Raises Missing."""
+    cargo.fetch(RUST)
+    return cargo.build(RUST, toolkit.cache("lancedb-rust"), {"PROTOC": protoc()})
+
+
+def protoc() -> str:
+    """The compiler of Protocol Buffers that the build needs, with the types of its library. Raises Missing."""
+    script = toolkit.cache("protoc") / "protoc"
+    packages = python_packages(*PROTOC)
+    script.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{packages}" exec "{sys.executable}" -m grpc_tools.protoc "$@"\n'
+    )
+    script.chmod(0o755)
+    return str(script)
 
 
 def run(server: LiveServer, database: str, *command: str, **options: Any) -> str:
@@ -69,11 +89,12 @@ def steps(output: str) -> dict[str, Any]:
     return dict(json.loads(line) for line in output.splitlines())
 
 
-def test_typescript(server: LiveServer) -> None:
-    toolkit.require(node_packages)
-    program = node_packages() / "walk.mjs"
+@pytest.mark.parametrize("version", NODES)
+def test_typescript(server: LiveServer, version: str) -> None:
+    toolkit.require(lambda: node_packages(version))
+    program = node_packages(version) / "walk.mjs"
     shutil.copy(PROGRAMS / "walk.mjs", program)
-    results = steps(run(server, "typescript", "node", str(program)))
+    results = steps(run(server, f"typescript-{version}", "node", str(program)))
     assert "already exists" in results.pop("exists")["error"]
     assert "was not found" in results.pop("missing")["error"]
     assert results == COMMON | {
@@ -97,12 +118,41 @@ def test_typescript(server: LiveServer) -> None:
     }
 
 
-@pytest.mark.parametrize("requirements", [OLDEST], ids=lambda names: names[0])
+@pytest.mark.timeout(7200)
+def test_rust(server: LiveServer) -> None:
+    toolkit.require(rust_walk)
+    results = steps(run(server, "rust", str(rust_walk())))
+    assert "already exists" in results.pop("exists")["error"]
+    assert "was not found" in results.pop("missing")["error"]
+    assert results == COMMON | {
+        "exist_ok": 4,
+        "schema": ["id: Int64", "name: Utf8", "vector: FixedSizeList(2 x Float32)"],
+        "add": 2,
+        "update": 1,
+        "delete": 4,
+        "merge": 1,
+        "count": 3,
+        "scan": [1, 3, 4, 5, 6],
+        "plan": True,
+        "fts index": None,
+        "btree": None,
+        "wait": None,
+        "indices": ["id_idx", "name_idx"],
+        "hybrid": [3, 4],
+        "drop index": None,
+        "tags": [2, []],
+        "versions": 11,
+        "restore": 4,
+    }
+
+
+@pytest.mark.parametrize("requirements", OLDER, ids=lambda names: names[0])
 def test_older_python_clients(server: LiveServer, requirements: tuple[str, ...]) -> None:
     toolkit.require(lambda: python_packages(*requirements))
     environment = {"PYTHONPATH": str(python_packages(*requirements)), "PATH": ""}
     program = PROGRAMS / "walk.py"
-    results = steps(run(server, "older", sys.executable, str(program), env=environment))
+    database = requirements[0].replace("==", "-")
+    results = steps(run(server, database, sys.executable, str(program), env=environment))
     assert "already exists" in results.pop("exists")["error"]
     assert "was not found" in results.pop("missing")["error"]
     assert results == COMMON | {
