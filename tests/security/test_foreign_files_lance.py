@@ -835,6 +835,69 @@ def test_a_link_created_after_a_read_is_not_followed(world, link):
     assert snapshot() == ledger
 
 
+# --- base paths that no file of a version is in ---------------------------------------------------
+
+
+def _indexed_twice(world: World) -> tuple[bytes, bytes]:
+    """Manifests that differ in the index section only: of an own index, and of one in a hidden table.
+
+    Lance reads the section when a query needs it, as it is too far from the end of the file to be read with
+    the message.
+    """
+    hidden = world.victims["hidden"].location
+    manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
+    for location in (hidden, world.mine.location):
+        shutil.copytree(directory, Path(location) / "_indices" / directory.name)
+    own, evil = (
+        attacks.with_field(
+            attacks.padded(attacks.edited(manifest, [1], change, index=True), 200_000),
+            [],
+            attacks.base_path(hidden),
+        )
+        for change in (lambda index: index, _in_base)
+    )
+    return own, evil
+
+
+def _replace_newest(world: World, content: bytes) -> None:
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").rename(path)
+
+
+def test_an_index_section_that_is_replaced_later_leads_to_no_hidden_index(world):
+    own, evil = _indexed_twice(world)
+    _enter(world, own)
+    with watched(*world.canaries) as touched:
+        assert Lance(KEY).call("POST", "/v1/table/mine$t/count_rows", {}).status_code == 400
+        _replace_newest(world, evil)
+        for path, body in (
+            ("count_rows", {"predicate": "id > 0"}),
+            ("query", {"k": 10, "vector": {}, "filter": "id > 0"}),
+            ("update", {"updates": [["name", "'q'"]], "predicate": "id > 0"}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 400, (path, answer.content)
+    assert touched.events == []
+    assert not FileReference.objects.exists()
+
+
+def test_a_table_that_needs_its_source_no_longer_stays_readable_without_it(world):
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    manifest = attacks.with_field(_real(world), [], attacks.base_path(hidden.location))
+    staged = world.stage(manifest)
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    grant.delete()
+    assert _read(Lance(KEY)) == (200, 4)
+    commit([table_operations.DropTable(table=("secretive", "hidden"))], actor=SYSTEM)
+    Job.objects.create(table=hidden, kind="purge_table", status=JobStatus.SUCCEEDED)
+    lance_datasets.clear_caches()
+    lance_files._checked.clear()
+    assert _read(Lance(KEY)) == (200, 4)
+
+
 # --- jobs of columns and views -------------------------------------------------------------------
 
 

@@ -93,6 +93,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     others += [f"{path}/-" for path in own_directories if store.resolve(path) != path]
     others += [path for directory in own_directories for path in store.irregular_below(directory)]
     others += [f"{directory}/-" for directory in other_directories]
+    others += _uncommitted(snapshot, contents)
     require_rights(snapshot, others)
     linked = [
         path
@@ -324,6 +325,28 @@ def _paths(snapshot: Snapshot, contents: Contents) -> tuple[list[str], list[str]
         for path in _representatives(table, base)
     )
     return own, others
+
+
+def _uncommitted(snapshot: Snapshot, contents: Contents) -> list[str]:
+    """Files in base paths that a version does not need, and to which its table never had a reference.
+
+    Lance reads the indexes from the manifest again when a query needs them. Clients with credentials for the
+    table can replace it until then, with one whose indexes are in such a base path.
+    """
+    table = Holder(snapshot.pk, snapshot.location, snapshot.table)
+    needed = contents.needed_bases().values()
+    paths = [
+        path
+        for base in contents.head.base_paths
+        if base not in needed and not manifests.is_location(base, snapshot.location)
+        for path in _representatives(table, base)
+    ]
+    if not paths:
+        return []
+    recorded = file_references.recorded_directories(snapshot.pk)
+    # Objects are never links, and the profile of their store may be gone.
+    real = (p if locations.is_object(p) else stores.store_of(p).resolve(p) for p in paths)
+    return [path for path in real if not locations.is_below_any(path, recorded)]
 
 
 def _directories(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], list[str]]:
