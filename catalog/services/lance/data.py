@@ -20,7 +20,7 @@ from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table, TableFormat
 from catalog.privileges import Privilege
-from catalog.services.lance import commits, data_operations, datasets, describe
+from catalog.services.lance import commits, data_operations, datasets, describe, time_limits
 from catalog.services.lance.commits import NewDataset, Written
 from catalog.services.lance.errors import refusing
 from catalog.services.tables import table_operations, tables
@@ -99,8 +99,8 @@ def clone_table(
     """Create a table with the rows of a version, by default the newest, of the table at a location.
 
     The new table has files of its own, and no indexes. Raises InvalidInput if the actor sees no table at the
-    location, PermissionDenied if it may not read it, DataTooLarge for a version with more data than a request may send, and the errors of
-    ``create_table``.
+    location, PermissionDenied if it may not read it, DataTooLarge for a version with more data than a request may send, ServiceUnavailable if it takes too long,
+    and the errors of ``create_table``.
     """
     check_table(table)
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
@@ -111,7 +111,9 @@ def clone_table(
         if _size(dataset) > settings.MONODON_MAX_DATA_BYTES:
             raise DataTooLarge(settings.MONODON_MAX_DATA_BYTES)
         reader = dataset.scanner().to_reader()
-    return create_table(actor=actor, table=table, data=reader)
+    return time_limits.write_all(
+        reader, lambda rows: create_table(actor=actor, table=table, data=rows)
+    )
 
 
 def insert(
