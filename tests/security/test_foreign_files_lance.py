@@ -882,6 +882,30 @@ def test_an_index_section_that_is_replaced_later_leads_to_no_hidden_index(world)
     assert not FileReference.objects.exists()
 
 
+@pytest.mark.parametrize("link", ["_versions", "the manifest"])
+def test_indexes_of_an_open_table_are_read_from_no_linked_manifest(world, link):
+    """Lance reads the list of indexes when a query needs them, after the table was opened."""
+    manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
+    shutil.copytree(directory, Path(world.mine.location) / "_indices" / directory.name)
+    _enter(world, attacks.padded(manifest, 200_000))
+    assert Lance(KEY).call("POST", "/v1/table/mine$t/count_rows", {}).status_code == 200
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    foreign = Path(world.victims["hidden"].location) / "_versions" / path.name
+    shutil.copyfile(path, foreign)
+    replaced, target = (path, foreign) if link == "the manifest" else (path.parent, foreign.parent)
+    replaced.rename(f"{replaced}.away")
+    replaced.symlink_to(target)
+    with watched(*world.canaries) as touched:
+        for route, body in (
+            ("count_rows", {"predicate": "id > 0"}),
+            ("index/list", {}),
+            ("query", {"k": 10, "vector": {}, "filter": "id > 0"}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{route}", body)
+            assert answer.status_code == 400, (route, answer.content)
+    assert touched.events == []
+
+
 def test_a_table_that_needs_its_source_no_longer_stays_readable_without_it(world):
     hidden = world.victims["hidden"]
     requester = Principal.objects.get(name="who")

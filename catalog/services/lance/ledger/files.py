@@ -174,7 +174,7 @@ def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
 
 
 def is_plain(snapshot: Snapshot) -> bool:
-    """True if the directories of a table's rows and indexes hold only regular files and directories.
+    """True if a version's manifest and its table's rows and indexes are only in regular files and directories.
 
     A version that was checked need not be checked again while this is so: links may have been put in
     the place of its files, or on the path of its directory, since. A few µs, unless a directory has
@@ -184,10 +184,14 @@ def is_plain(snapshot: Snapshot) -> bool:
         return True
     store = stores.store_of(snapshot.location)
     # Looking at a file in a directory follows the links on the directory's own path.
-    return store.is_free_of_links(snapshot.uri) and all(
-        store.is_plain(f"{root}/{directory}")
-        for root in {snapshot.location, snapshot.uri}
-        for directory in _READ
+    return (
+        store.is_free_of_links(snapshot.uri)
+        and manifests.is_regular(snapshot.location, snapshot.entry.manifest_path)
+        and all(
+            store.is_plain(f"{root}/{directory}")
+            for root in {snapshot.location, snapshot.uri}
+            for directory in _READ
+        )
     )
 
 
