@@ -21,7 +21,7 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM, credentials
-from catalog.errors import InvalidInput, InvalidManifestPath
+from catalog.errors import ForeignFile, InvalidInput, InvalidManifestPath
 from catalog.models import (
     ApiKey,
     FileReference,
@@ -40,6 +40,7 @@ from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
+from catalog.services.lance.ledger_namespace import LedgerNamespace
 from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.maintenance import job_runner, lance_dependents, measurements
 from catalog.services.maintenance import job_runner as maintenance_job_runner
@@ -1026,6 +1027,86 @@ def test_a_writer_does_not_commit_references_that_others_put_into_a_version(worl
     assert touched.events == []
     assert "does not belong to table 'mine.t'" in json.loads(answer.content)["error"]
     assert not FileReference.objects.exists()
+
+
+def _commit_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """Before Lance commits the next write, the attacker commits a version, and replaces its manifest."""
+    run = LedgerNamespace.run
+
+    def run_later(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(LedgerNamespace, "run", run)
+        staged = world.stage(_real(world))
+        Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+        lance_versions.settle_pending()
+        _replace_newest(world, content)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(LedgerNamespace, "run", run_later)
+
+
+def test_a_writer_does_not_commit_references_of_a_version_that_is_replaced_meanwhile(
+    world, monkeypatch
+):
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    _commit_meanwhile(world, monkeypatch, _clone("hidden")(world))
+    with pytest.raises(ForeignFile):
+        lance_data.insert(
+            actor=access.named("admin"),
+            table=MINE,
+            data=pa.table({"id": [5], "name": ["e"]}).to_reader(),
+        )
+    assert not FileReference.objects.exists()
+    assert TableVersion.objects.filter(table=world.mine).latest("version").version == NEXT
+
+
+READING_WRITES: dict[str, tuple[str, Any]] = {
+    "update": ("update", {"updates": [["name", "concat(name, 'q')"]]}),
+    "delete": ("delete", {"predicate": "name = 'd'"}),
+    "merge": (
+        "merge_insert?on=id&when_matched_update_all=true",
+        stream(pa.table({"id": [4], "name": ["n"]})),
+    ),
+}
+
+
+@pytest.mark.parametrize("write", READING_WRITES)
+def test_work_is_not_repeated_on_an_unchecked_version(world, monkeypatch, write):
+    """The version that the attacker commits meanwhile conflicts with the write, and has hidden rows."""
+    copy = world.clones / "copy"
+    shutil.copytree(world.mine.location, copy)
+    lance.dataset(str(copy)).update({"name": "'z'"}, where="id = 4")
+    shutil.copytree(
+        copy / "_transactions", Path(world.mine.location) / "_transactions", dirs_exist_ok=True
+    )
+    manifest = attacks.lance_manifest.with_version(attacks.manifest_in(copy), NEXT)
+    manifest = attacks.with_field(manifest, [2, 2], attacks.number_field(7, 0))
+    manifest = attacks.edited(manifest, [2, 2, 1], attacks.always(Path(_hidden_file(world)).name))
+    manifest = attacks.edited(manifest, [2, 2], attacks.without_field(6))  # the file's size
+    base = attacks.base_path(world.victims["hidden"].location)
+    _commit_meanwhile(world, monkeypatch, attacks.with_field(manifest, [], base))
+    path, body = READING_WRITES[write]
+    content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+    with watched(*world.canaries) as touched:
+        answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **content)
+    assert touched.events == []
+    assert answer.status_code == 400, answer.content
+    assert "does not belong to table 'mine.t'" in json.loads(answer.content)["error"]
+
+
+def test_a_write_of_the_server_renews_no_reference(world):
+    """The writer of a clone loses access to the source, and an administrator writes to the clone."""
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(
+        mask=closure(Privilege.READ).value, namespace=world.victims["hidden"].namespace
+    )
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    grant.delete()
+    assert _read(Lance(KEY))[0] == 400
+    rows = pa.table({"id": [5], "name": ["e"]}).to_reader()
+    lance_data.insert(actor=access.named("admin"), table=MINE, data=rows)
+    assert _read(Lance(KEY))[0] == 400
 
 
 VIEW = ("mine", "v")

@@ -219,7 +219,7 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         files.require_readable(reader, paths)
     except ForeignFile:
         # Not by the rights of the version's committer: others may have changed its files since.
-        _record_implied(snapshot, files.references(paths))
+        _record_implied(snapshot.pk, files.references(paths))
         files.require_readable(reader, paths)
 
 
@@ -230,19 +230,23 @@ def require_committed(snapshot: Snapshot, paths: Collection[str]) -> None:
     """
     if not paths:
         return
-    files = TableFiles(Holder(snapshot.pk, snapshot.location, snapshot.table))
-    references = files.references(paths)
-    missing = file_references.unrecorded(snapshot.pk, references)
-    if missing:
-        _record_implied(snapshot, references)
-        missing = file_references.unrecorded(snapshot.pk, references)
-    if missing:
-        raise files.refusal(missing[0])
+    table = Holder(snapshot.pk, snapshot.location, snapshot.table)
+    require_recorded(table, TableFiles(table).references(paths))
 
 
-def _record_implied(snapshot: Snapshot, references: References) -> None:
+def require_recorded(table: Table, references: References) -> None:
+    """The same for what a version refers to."""
+    missing = file_references.unrecorded(table.pk, references)
+    if missing:
+        _record_implied(table.pk, references)
+        missing = file_references.unrecorded(table.pk, references)
+    if missing:
+        raise ForeignFile(missing[0], table.identifier)
+
+
+def _record_implied(table_id: int, references: References) -> None:
     """Record the references that follow from committed ones: to what has become another table's since."""
-    is_claimed = FreeDirectory.objects.filter(table_id=snapshot.pk).exists()
+    is_claimed = FreeDirectory.objects.filter(table_id=table_id).exists()
     for source in models.Table.objects.filter(pk__in=references.sources):
         if is_claimed:
             file_references.record_claimed(source)
