@@ -180,8 +180,7 @@ def digest_of(message: bytes) -> bytes:
     try:
         top = wire.fields(message, 0, len(message))
         head = _head(message, [field for field in top if field[0] in _HEAD])
-        files = _fragment_files(message, top)
-        return _digest(head, files, has_blobs=_BLOB_TYPE in message)
+        return _digest(head, _fragment_files(message, top), has_blobs=_BLOB_TYPE in message)
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
 

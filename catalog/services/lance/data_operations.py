@@ -78,13 +78,14 @@ class WriteVersion(CreateVersion):
     def facts(self) -> dict[str, Any]:
         return dict(self.summary)
 
-    def record(self, actor: Principal, row: Table, references: References) -> None:
+    @staticmethod
+    def record(actor: Principal, row: Table, references: References) -> None:
         """Require that other versions have the references already: the caller has named none.
 
         Lance continues from versions that others commit meanwhile, whose manifests they may replace.
         """
         files.require_recorded(row, references)
-        super().record(actor, row, references.only(()))
+        files.record_references(actor, row, references.only(()))
 
     def _look(self, location: str) -> Look | None:
         """Refuse a version after which Lance would run its automatic clean-up in this process.

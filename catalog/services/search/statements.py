@@ -24,8 +24,7 @@ from catalog.services.search.query import Query
 from catalog.services.search.words import all_of, any_of, mark, term
 
 DEPTH = 500
-_MOST_SIMILAR = 1000
-"""The most words of the dictionary that are looked up for a word of a query, until some may be browsed."""
+_MOST_SIMILAR = 1000  # words of the dictionary that are looked up for a word of a query
 
 EXACT_TIER, _NAME_TIER, _ANY_TIER = 3, 2, 1
 
@@ -114,8 +113,7 @@ _PAGE = """
 """
 
 # Words similar to each word of the query, with their similarity: the share of common trigrams, as in
-# pg_trgm, plus 0.5 if the words differ by one missing letter or two swapped letters. Only words of documents
-# that the actor may browse count: otherwise the results would show which words the others contain.
+# pg_trgm, plus 0.5 for a missing letter or two swapped ones. Only words that the actor may browse count.
 _NEAR = """
     near AS MATERIALIZED (
         SELECT q.slot, q.mark, w.word

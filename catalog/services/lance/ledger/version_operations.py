@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Self
 
 from django.db.models.functions import Now
 
-from catalog.access import Principal
 from catalog.errors import (
     BranchNotFound,
     CatalogError,
@@ -24,7 +23,6 @@ from catalog.services.engine.commit import VERSIONS
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests, references, versions
 from catalog.services.lance.ledger.manifests import Look
-from catalog.services.storage.file_owners import References
 from catalog.services.tables.table_operations import TableOperation
 from catalog.storage import locations, stores
 
@@ -47,6 +45,7 @@ class CreateVersion(TableOperation):
 
     suits_views: ClassVar[bool] = False
     """True if a materialized view accepts such a version; its rows come from its query."""
+    record = staticmethod(files.record_references)
 
     version: int
     manifest_path: str
@@ -230,13 +229,8 @@ class CreateVersion(TableOperation):
             return
         batch.require_locks()
         references = files.require_bases(actor=batch.actor, table=row, bases=bases)
-        if references:
-            batch.flush()
-            self.record(batch.actor, row, references)
-
-    def record(self, actor: Principal, row: Table, references: References) -> None:
-        """Record what the version refers to. Raises ForeignFile."""
-        files.record_references(actor, row, references)
+        batch.flush()
+        self.record(batch.actor, row, references)
 
     def _final_path(self, row: Table, look: Look) -> str | None:
         """Where the staged manifest goes (as an object store names it); None if it stays put."""
