@@ -114,6 +114,12 @@ def bytes_field(field: int, content: bytes) -> bytes:
     )
 
 
+def padded(manifest: bytes, number: int) -> bytes:
+    """The manifest with bytes that nobody reads before its message."""
+    start = lance_manifest.message_start(manifest[-16:], len(manifest))
+    return _file(manifest[:start] + bytes(number), manifest[start + 4 : -16], manifest[-16:])
+
+
 def _file(before: bytes, message: bytes, footer: bytes) -> bytes:
     start = len(before)
     length = len(message).to_bytes(4, "little")

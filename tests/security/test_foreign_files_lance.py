@@ -21,7 +21,7 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM, credentials
-from catalog.errors import InvalidInput, InvalidManifestPath
+from catalog.errors import ForeignFile, InvalidInput, InvalidManifestPath
 from catalog.models import (
     ApiKey,
     FileReference,
@@ -40,6 +40,7 @@ from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
+from catalog.services.lance.ledger_namespace import LedgerNamespace
 from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.maintenance import job_runner, lance_dependents, measurements
 from catalog.services.maintenance import job_runner as maintenance_job_runner
@@ -835,6 +836,93 @@ def test_a_link_created_after_a_read_is_not_followed(world, link):
     assert snapshot() == ledger
 
 
+# --- base paths that no file of a version is in ---------------------------------------------------
+
+
+def _indexed_twice(world: World) -> tuple[bytes, bytes]:
+    """Manifests that differ in the index section only: of an own index, and of one in a hidden table.
+
+    Lance reads the section when a query needs it, as it is too far from the end of the file to be read with
+    the message.
+    """
+    hidden = world.victims["hidden"].location
+    manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
+    for location in (hidden, world.mine.location):
+        shutil.copytree(directory, Path(location) / "_indices" / directory.name)
+    own, evil = (
+        attacks.with_field(
+            attacks.padded(attacks.edited(manifest, [1], change, index=True), 200_000),
+            [],
+            attacks.base_path(hidden),
+        )
+        for change in (lambda index: index, _in_base)
+    )
+    return own, evil
+
+
+def _replace_newest(world: World, content: bytes) -> None:
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").rename(path)
+
+
+def test_an_index_section_that_is_replaced_later_leads_to_no_hidden_index(world):
+    own, evil = _indexed_twice(world)
+    _enter(world, own)
+    with watched(*world.canaries) as touched:
+        assert Lance(KEY).call("POST", "/v1/table/mine$t/count_rows", {}).status_code == 400
+        _replace_newest(world, evil)
+        for path, body in (
+            ("count_rows", {"predicate": "id > 0"}),
+            ("query", {"k": 10, "vector": {}, "filter": "id > 0"}),
+            ("update", {"updates": [["name", "'q'"]], "predicate": "id > 0"}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", body)
+            assert answer.status_code == 400, (path, answer.content)
+    assert touched.events == []
+    assert not FileReference.objects.exists()
+
+
+@pytest.mark.parametrize("link", ["_versions", "the manifest"])
+def test_indexes_of_an_open_table_are_read_from_no_linked_manifest(world, link):
+    """Lance reads the list of indexes when a query needs them, after the table was opened."""
+    manifest, directory = attacks.indexed(world.mine, NEXT, world.clones / "indexed")
+    shutil.copytree(directory, Path(world.mine.location) / "_indices" / directory.name)
+    _enter(world, attacks.padded(manifest, 200_000))
+    assert Lance(KEY).call("POST", "/v1/table/mine$t/count_rows", {}).status_code == 200
+    path = min(Path(f"{world.mine.location}/_versions").glob("*.manifest"))
+    foreign = Path(world.victims["hidden"].location) / "_versions" / path.name
+    shutil.copyfile(path, foreign)
+    replaced, target = (path, foreign) if link == "the manifest" else (path.parent, foreign.parent)
+    replaced.rename(f"{replaced}.away")
+    replaced.symlink_to(target)
+    with watched(*world.canaries) as touched:
+        for route, body in (
+            ("count_rows", {"predicate": "id > 0"}),
+            ("index/list", {}),
+            ("query", {"k": 10, "vector": {}, "filter": "id > 0"}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{route}", body)
+            assert answer.status_code == 400, (route, answer.content)
+    assert touched.events == []
+
+
+def test_a_table_that_needs_its_source_no_longer_stays_readable_without_it(world):
+    hidden = world.victims["hidden"]
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    manifest = attacks.with_field(_real(world), [], attacks.base_path(hidden.location))
+    staged = world.stage(manifest)
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    grant.delete()
+    assert _read(Lance(KEY)) == (200, 4)
+    commit([table_operations.DropTable(table=("secretive", "hidden"))], actor=SYSTEM)
+    Job.objects.create(table=hidden, kind="purge_table", status=JobStatus.SUCCEEDED)
+    lance_datasets.clear_caches()
+    lance_files._checked.clear()
+    assert _read(Lance(KEY)) == (200, 4)
+
+
 # --- jobs of columns and views -------------------------------------------------------------------
 
 
@@ -939,6 +1027,86 @@ def test_a_writer_does_not_commit_references_that_others_put_into_a_version(worl
     assert touched.events == []
     assert "does not belong to table 'mine.t'" in json.loads(answer.content)["error"]
     assert not FileReference.objects.exists()
+
+
+def _commit_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """Before Lance commits the next write, the attacker commits a version, and replaces its manifest."""
+    run = LedgerNamespace.run
+
+    def run_later(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(LedgerNamespace, "run", run)
+        staged = world.stage(_real(world))
+        Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+        lance_versions.settle_pending()
+        _replace_newest(world, content)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(LedgerNamespace, "run", run_later)
+
+
+def test_a_writer_does_not_commit_references_of_a_version_that_is_replaced_meanwhile(
+    world, monkeypatch
+):
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    _commit_meanwhile(world, monkeypatch, _clone("hidden")(world))
+    with pytest.raises(ForeignFile):
+        lance_data.insert(
+            actor=access.named("admin"),
+            table=MINE,
+            data=pa.table({"id": [5], "name": ["e"]}).to_reader(),
+        )
+    assert not FileReference.objects.exists()
+    assert TableVersion.objects.filter(table=world.mine).latest("version").version == NEXT
+
+
+READING_WRITES: dict[str, tuple[str, Any]] = {
+    "update": ("update", {"updates": [["name", "concat(name, 'q')"]]}),
+    "delete": ("delete", {"predicate": "name = 'd'"}),
+    "merge": (
+        "merge_insert?on=id&when_matched_update_all=true",
+        stream(pa.table({"id": [4], "name": ["n"]})),
+    ),
+}
+
+
+@pytest.mark.parametrize("write", READING_WRITES)
+def test_work_is_not_repeated_on_an_unchecked_version(world, monkeypatch, write):
+    """The version that the attacker commits meanwhile conflicts with the write, and has hidden rows."""
+    copy = world.clones / "copy"
+    shutil.copytree(world.mine.location, copy)
+    lance.dataset(str(copy)).update({"name": "'z'"}, where="id = 4")
+    shutil.copytree(
+        copy / "_transactions", Path(world.mine.location) / "_transactions", dirs_exist_ok=True
+    )
+    manifest = attacks.lance_manifest.with_version(attacks.manifest_in(copy), NEXT)
+    manifest = attacks.with_field(manifest, [2, 2], attacks.number_field(7, 0))
+    manifest = attacks.edited(manifest, [2, 2, 1], attacks.always(Path(_hidden_file(world)).name))
+    manifest = attacks.edited(manifest, [2, 2], attacks.without_field(6))  # the file's size
+    base = attacks.base_path(world.victims["hidden"].location)
+    _commit_meanwhile(world, monkeypatch, attacks.with_field(manifest, [], base))
+    path, body = READING_WRITES[write]
+    content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+    with watched(*world.canaries) as touched:
+        answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **content)
+    assert touched.events == []
+    assert answer.status_code == 400, answer.content
+    assert "does not belong to table 'mine.t'" in json.loads(answer.content)["error"]
+
+
+def test_a_write_of_the_server_renews_no_reference(world):
+    """The writer of a clone loses access to the source, and an administrator writes to the clone."""
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(
+        mask=closure(Privilege.READ).value, namespace=world.victims["hidden"].namespace
+    )
+    staged = world.stage(ATTACKS["clone of a hidden table"](world))
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
+    grant.delete()
+    assert _read(Lance(KEY))[0] == 400
+    rows = pa.table({"id": [5], "name": ["e"]}).to_reader()
+    lance_data.insert(actor=access.named("admin"), table=MINE, data=rows)
+    assert _read(Lance(KEY))[0] == 400
 
 
 VIEW = ("mine", "v")

@@ -97,7 +97,7 @@ class Contents:
     has_blobs: bool
     """True if columns may refer, by base paths, to files that the manifest does not list."""
     digest: bytes
-    """Of the base paths and of the files with rows (``digest_of``)."""
+    """Of the base paths, of the files with rows, and of whether there are blobs (``digest_of``)."""
 
     def needed_bases(self) -> dict[int, BasePath]:
         """The base paths from which a reader of this version may open files."""
@@ -168,7 +168,7 @@ def read(data: bytes) -> Contents:
     for file in (*files, *directories):
         if file.base_id is not None and file.base_id not in base_ids:
             raise NotAManifest(f"it names base path {file.base_id}, which it does not have")
-    digest = _digest(head, of_fragments)
+    digest = _digest(head, of_fragments, has_blobs=data.find(_BLOB_TYPE, start) >= 0)
     return Contents(head, files, tuple(directories), has_blobs, digest)
 
 
@@ -180,15 +180,15 @@ def digest_of(message: bytes) -> bytes:
     try:
         top = wire.fields(message, 0, len(message))
         head = _head(message, [field for field in top if field[0] in _HEAD])
-        return _digest(head, _fragment_files(message, top))
+        return _digest(head, _fragment_files(message, top), has_blobs=_BLOB_TYPE in message)
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
 
 
-def _digest(head: Head, files: Iterable[File]) -> bytes:
+def _digest(head: Head, files: Iterable[File], *, has_blobs: bool) -> bytes:
     bases = sorted((base.id, base.path, base.is_root) for base in head.base_paths)
     names = sorted((file.path, -1 if file.base_id is None else file.base_id) for file in files)
-    return hashlib.blake2b(repr((bases, names)).encode(), digest_size=16).digest()
+    return hashlib.blake2b(repr((bases, names, has_blobs)).encode(), digest_size=16).digest()
 
 
 def with_version(data: bytes, version: int) -> bytes:

@@ -14,6 +14,7 @@ Lance (``ledger_namespace``). A managed table therefore has a single history for
 """
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,7 +45,10 @@ from catalog.storage import stores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_ATTEMPTS = 5
+_ATTEMPTS = 11
+_REPETITIONS = 4
+_LONGEST_PAUSE = 0.5
+"""Seconds before the last attempt, at most."""
 _LISTED_SETTINGS = 10
 
 
@@ -134,8 +138,10 @@ def write(
                     partial(opened.change, ledger, work), limited_since=limited_since
                 )
         except CommitConflict as error:
-            if not can_repeat or attempt == _ATTEMPTS or not _is_retryable(error):
+            is_late = deadline is not None and time.monotonic() > deadline
+            if not can_repeat or is_late or attempt == _ATTEMPTS or not _is_retryable(error):
                 raise
+            time.sleep(random.uniform(0, _LONGEST_PAUSE * attempt / _ATTEMPTS))  # noqa: S311
             continue
         except (OSError, ValueError, RuntimeError) as error:
             # Lance reports missing files by any of these.
@@ -181,7 +187,7 @@ def write_repeatedly(**arguments: Any) -> Written[Any]:
     For changes that mean the same on every version: Lance does not distinguish their retryable
     conflicts from the others.
     """
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(_REPETITIONS):
         with suppress(CommitConflict):
             return write(**arguments)
     return write(**arguments)
@@ -348,4 +354,4 @@ def _written(ledger: LedgerNamespace, result: T, last: int) -> Written[T]:
 
 def _is_retryable(error: CommitConflict) -> bool:
     """True if a repetition on the newest version may succeed."""
-    return errors.RETRYABLE in str(error.__cause__ or "")
+    return any(text in str(error.__cause__ or "") for text in errors.RETRYABLE)

@@ -20,13 +20,15 @@ from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table, TableFormat
 from catalog.privileges import Privilege
-from catalog.services.lance import commits, data_operations, datasets, describe
+from catalog.services.lance import commits, data_operations, datasets, describe, time_limits
 from catalog.services.lance.commits import NewDataset, Written
 from catalog.services.lance.errors import refusing
 from catalog.services.tables import table_operations, tables
 from catalog.storage import locations
 
 Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
+_ONCE: Any = {"conflict_retries": 0}
+"""Lance would repeat work that reads rows on a newer version that nobody has checked. ``commits`` repeats it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ def clone_table(
     """Create a table with the rows of a version, by default the newest, of the table at a location.
 
     The new table has files of its own, and no indexes. Raises InvalidInput if the actor sees no table at the
-    location, PermissionDenied if it may not read it, DataTooLarge for a version with more data than a request may send, and the errors of
-    ``create_table``.
+    location, PermissionDenied if it may not read it, DataTooLarge for a version with more data than a request may send, ServiceUnavailable if it takes too long,
+    and the errors of ``create_table``.
     """
     check_table(table)
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
@@ -111,7 +113,9 @@ def clone_table(
         if _size(dataset) > settings.MONODON_MAX_DATA_BYTES:
             raise DataTooLarge(settings.MONODON_MAX_DATA_BYTES)
         reader = dataset.scanner().to_reader()
-    return create_table(actor=actor, table=table, data=reader)
+    return time_limits.write_all(
+        reader, lambda rows: create_table(actor=actor, table=table, data=rows)
+    )
 
 
 def insert(
@@ -161,7 +165,7 @@ def merge_insert(
         raise InvalidInput("A merge insert needs the columns to match on: 'on'")
     lance_sql.check(clauses.when_matched_update_all_filt or "")
     lance_sql.check(clauses.when_not_matched_by_source_delete_filt or "")
-    rows = _Counted(data)
+    rows = _Repeatable(data)
     try:
         return commits.write(
             actor=actor,
@@ -170,7 +174,6 @@ def merge_insert(
             operation=data_operations.MergeInsertIntoTable,
             work=lambda dataset: _merge(rows, dataset, clauses),
             summary={"on": list(clauses.on)},
-            can_repeat=False,
             timeout=clauses.timeout,
             limited_since=lambda: rows.read_at,
         )
@@ -207,7 +210,7 @@ def update(
         branch=branch,
         operation=data_operations.UpdateTable,
         work=lambda dataset: int(
-            dataset.update(changes, where=predicate or None)["num_rows_updated"]
+            dataset.update(changes, where=predicate or None, **_ONCE)["num_rows_updated"]
         ),
         summary={"columns": list(changes), "predicate": predicate},
         fields={"properties": dict(properties)} if properties else None,
@@ -226,7 +229,7 @@ def delete(
         table=table,
         branch=branch,
         operation=data_operations.DeleteFromTable,
-        work=lambda dataset: int(dataset.delete(predicate)["num_deleted_rows"]),
+        work=lambda dataset: int(dataset.delete(predicate, **_ONCE)["num_deleted_rows"]),
         summary={"predicate": predicate},
     )
 
@@ -258,6 +261,20 @@ class _Counted:
             yield batch
 
 
+class _Repeatable(_Counted):
+    """The same, kept in memory for a repetition; Lance holds them there as well."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(data)
+        self._kept: list[pa.RecordBatch] = []
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self._kept
+        for batch in super()._batches():
+            self._kept.append(batch)
+            yield batch
+
+
 def _write(rows: _Counted, new: NewDataset) -> int:
     lance.write_dataset(rows.reader(), **new.options)
     return rows.rows
@@ -269,7 +286,7 @@ def _append(rows: _Counted, dataset: LanceDataset, mode: str) -> int:
 
 
 def _merge(rows: _Counted, dataset: LanceDataset, clauses: MergeClauses) -> dict[str, int]:
-    builder = dataset.merge_insert(list(clauses.on))
+    builder = dataset.merge_insert(list(clauses.on)).conflict_retries(0)
     if clauses.when_matched_update_all or clauses.when_matched_update_all_filt:
         builder.when_matched_update_all(clauses.when_matched_update_all_filt)
     if clauses.when_not_matched_insert_all:

@@ -8,14 +8,17 @@ from typing import Any, ClassVar
 from django.db.models.functions import Now
 
 from catalog import access
+from catalog.access import Principal
 from catalog.errors import BranchNotFound, CommitConflict
 from catalog.identifiers import check_table, label
 from catalog.models import StagedFile, Table, TableState, TableVersion
 from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
+from catalog.services.lance.ledger import files
 from catalog.services.lance.ledger.manifests import Look
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
+from catalog.services.storage.file_owners import References
 from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables
 from catalog.storage import locations
 
@@ -74,6 +77,15 @@ class WriteVersion(CreateVersion):
 
     def facts(self) -> dict[str, Any]:
         return dict(self.summary)
+
+    @staticmethod
+    def record(actor: Principal, row: Table, references: References) -> None:
+        """Require that other versions have the references already: the caller has named none.
+
+        Lance continues from versions that others commit meanwhile, whose manifests they may replace.
+        """
+        files.require_recorded(row, references)
+        files.record_references(actor, row, references.only(()))
 
     def _look(self, location: str) -> Look | None:
         """Refuse a version after which Lance would run its automatic clean-up in this process.

@@ -35,7 +35,7 @@ from catalog.storage.outages import availability
 
 log = logging.getLogger(__name__)
 
-RETRYABLE = "Retryable commit conflict"
+RETRYABLE = ("Retryable commit conflict", "Too many concurrent writers")
 
 # Positions in the source code of Lance, debug output of a schema, and prefixes of messages.
 _SOURCE = re.compile(r"(?:,|, location:) [^\s,]+\.rs:\d+:\d+")
@@ -50,7 +50,7 @@ _PREFIXES = re.compile(
 )
 
 _CONFLICT = re.compile(
-    rf"{RETRYABLE}|Incompatible transaction|Commit conflict|Too many concurrent writers"
+    rf"{'|'.join(RETRYABLE)}|Incompatible transaction|Commit conflict"
     r"|concurrent transaction|Attempted .* times.*commit|commit contention",
     re.IGNORECASE,
 )

@@ -7,6 +7,7 @@ too many calls are abandoned, requests that may take as long are refused at once
 """
 
 import contextvars
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,11 +109,42 @@ def _run(
         if not future.done():
             _abandoned[future] = principal
             ABANDONED.inc()
-    raise ServiceUnavailable(
-        f"The request took longer than {seconds} seconds (MONODON_LANCE_SECONDS) and was given up;"
-        " it changed nothing",
+    raise _given_up()
+
+
+def _given_up() -> ServiceUnavailable:
+    return ServiceUnavailable(
+        f"The request took longer than {settings.MONODON_LANCE_SECONDS} seconds (MONODON_LANCE_SECONDS)"
+        " and was given up; it changed nothing",
         retry_seconds=_RETRY_SECONDS,
     )
+
+
+def write_all(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatchReader], T]) -> T:
+    """Run a call that writes all batches of a reader, for a request with a limit of its time.
+
+    When the time is over, the reader has no next batch, but an error. Raises ServiceUnavailable then, and
+    what the call raises.
+    """
+    seconds = settings.MONODON_LANCE_SECONDS if serves_requests() else 0
+    ends_at = time.monotonic() + seconds if seconds else math.inf
+    is_late = False
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal is_late
+        with closing(reader):
+            for batch in reader:
+                is_late = time.monotonic() > ends_at
+                if is_late:
+                    raise _given_up()
+                yield batch
+
+    try:
+        return write(pa.RecordBatchReader.from_batches(reader.schema, batches()))
+    except Exception as error:
+        if is_late:
+            raise _given_up() from error  # Lance has made another error of it
+        raise
 
 
 def read(dataset: LanceDataset, principal: str, work: Callable[[], T]) -> T:

@@ -24,8 +24,7 @@ from catalog.services.search.query import Query
 from catalog.services.search.words import all_of, any_of, mark, term
 
 DEPTH = 500
-_MOST_SIMILAR = 50
-"""The most words of the dictionary that are looked up for a word of a query."""
+_MOST_SIMILAR = 1000  # words of the dictionary that are looked up for a word of a query
 
 EXACT_TIER, _NAME_TIER, _ANY_TIER = 3, 2, 1
 
@@ -114,24 +113,25 @@ _PAGE = """
 """
 
 # Words similar to each word of the query, with their similarity: the share of common trigrams, as in
-# pg_trgm, plus 0.5 if the words differ by one missing letter or two swapped letters. Only words of documents
-# that the actor may browse count: otherwise the results would show which words the others contain.
+# pg_trgm, plus 0.5 for a missing letter or two swapped ones. Only words that the actor may browse count.
 _NEAR = """
     near AS MATERIALIZED (
         SELECT q.slot, q.mark, w.word
         FROM jsonb_to_recordset(%s::jsonb) AS q (slot int, mark text, word text, keys text[])
         CROSS JOIN LATERAL (
             SELECT word, likeness, max(likeness) OVER () AS most FROM (
-                SELECT word,
-                    count(*) FILTER (WHERE key NOT LIKE '-%%')::float8
-                        / (length(q.word) + length(word) + 2
-                            - count(*) FILTER (WHERE key NOT LIKE '-%%'))
-                    + CASE WHEN bool_or(key LIKE '-%%') THEN 0.5 ELSE 0 END AS likeness
-                FROM catalog_searchword WHERE key = ANY(q.keys) GROUP BY word
-                ORDER BY likeness DESC, word LIMIT {most_similar}
-            ) similar_words
-            WHERE likeness >= 0.3 {known}
-            ORDER BY likeness DESC, word LIMIT 8
+                SELECT word, likeness FROM (
+                    SELECT word,
+                        count(*) FILTER (WHERE key NOT LIKE '-%%')::float8
+                            / (length(q.word) + length(word) + 2
+                                - count(*) FILTER (WHERE key NOT LIKE '-%%'))
+                        + CASE WHEN bool_or(key LIKE '-%%') THEN 0.5 ELSE 0 END AS likeness
+                    FROM catalog_searchword WHERE key = ANY(q.keys) GROUP BY word
+                    ORDER BY likeness DESC, word LIMIT {most_similar}
+                ) similar_words
+                WHERE likeness >= 0.3 {known}
+                ORDER BY likeness DESC, word LIMIT 8
+            ) known_words
         ) w
         WHERE w.likeness >= 0.7 * w.most
     ),

@@ -138,6 +138,17 @@ def unrecorded(table_id: int, references: References) -> list[str]:
     )
 
 
+def recorded_directories(table_id: int) -> list[str]:
+    """The directories of other tables, and of no table, to which a table ever had a reference. Two statements."""
+    references = FileReference.objects.filter(table_id=table_id)
+    free = FreeDirectory.objects.filter(table_id=table_id).values_list("path", flat=True)
+    return [
+        directory
+        for directories, location in references.values_list("directories", "source__location")
+        for directory in ([location] if directories is None else directories)
+    ] + list(free)
+
+
 def is_within(path: str, directories: Collection[str] | None) -> bool:
     """True if a path is in the directories of a reference. None: in any directory of the table."""
     return directories is None or locations.is_below_any(path, directories)

@@ -93,6 +93,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     others += [f"{path}/-" for path in own_directories if store.resolve(path) != path]
     others += [path for directory in own_directories for path in store.irregular_below(directory)]
     others += [f"{directory}/-" for directory in other_directories]
+    others += _uncommitted(snapshot, contents)
     require_rights(snapshot, others)
     linked = [
         path
@@ -173,7 +174,7 @@ def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
 
 
 def is_plain(snapshot: Snapshot) -> bool:
-    """True if the directories of a table's rows and indexes hold only regular files and directories.
+    """True if a version's manifest and its table's rows and indexes are only in regular files and directories.
 
     A version that was checked need not be checked again while this is so: links may have been put in
     the place of its files, or on the path of its directory, since. A few µs, unless a directory has
@@ -183,10 +184,14 @@ def is_plain(snapshot: Snapshot) -> bool:
         return True
     store = stores.store_of(snapshot.location)
     # Looking at a file in a directory follows the links on the directory's own path.
-    return store.is_free_of_links(snapshot.uri) and all(
-        store.is_plain(f"{root}/{directory}")
-        for root in {snapshot.location, snapshot.uri}
-        for directory in _READ
+    return (
+        store.is_free_of_links(snapshot.uri)
+        and manifests.is_regular(snapshot.location, snapshot.entry.manifest_path)
+        and all(
+            store.is_plain(f"{root}/{directory}")
+            for root in {snapshot.location, snapshot.uri}
+            for directory in _READ
+        )
     )
 
 
@@ -214,7 +219,7 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         files.require_readable(reader, paths)
     except ForeignFile:
         # Not by the rights of the version's committer: others may have changed its files since.
-        _record_implied(snapshot, files.references(paths))
+        _record_implied(snapshot.pk, files.references(paths))
         files.require_readable(reader, paths)
 
 
@@ -225,19 +230,23 @@ def require_committed(snapshot: Snapshot, paths: Collection[str]) -> None:
     """
     if not paths:
         return
-    files = TableFiles(Holder(snapshot.pk, snapshot.location, snapshot.table))
-    references = files.references(paths)
-    missing = file_references.unrecorded(snapshot.pk, references)
-    if missing:
-        _record_implied(snapshot, references)
-        missing = file_references.unrecorded(snapshot.pk, references)
-    if missing:
-        raise files.refusal(missing[0])
+    table = Holder(snapshot.pk, snapshot.location, snapshot.table)
+    require_recorded(table, TableFiles(table).references(paths))
 
 
-def _record_implied(snapshot: Snapshot, references: References) -> None:
+def require_recorded(table: Table, references: References) -> None:
+    """The same for what a version refers to."""
+    missing = file_references.unrecorded(table.pk, references)
+    if missing:
+        _record_implied(table.pk, references)
+        missing = file_references.unrecorded(table.pk, references)
+    if missing:
+        raise ForeignFile(missing[0], table.identifier)
+
+
+def _record_implied(table_id: int, references: References) -> None:
     """Record the references that follow from committed ones: to what has become another table's since."""
-    is_claimed = FreeDirectory.objects.filter(table_id=snapshot.pk).exists()
+    is_claimed = FreeDirectory.objects.filter(table_id=table_id).exists()
     for source in models.Table.objects.filter(pk__in=references.sources):
         if is_claimed:
             file_references.record_claimed(source)
@@ -324,6 +333,28 @@ def _paths(snapshot: Snapshot, contents: Contents) -> tuple[list[str], list[str]
         for path in _representatives(table, base)
     )
     return own, others
+
+
+def _uncommitted(snapshot: Snapshot, contents: Contents) -> list[str]:
+    """Files in base paths that a version does not need, and to which its table never had a reference.
+
+    Lance reads the indexes from the manifest again when a query needs them. Clients with credentials for the
+    table can replace it until then, with one whose indexes are in such a base path.
+    """
+    table = Holder(snapshot.pk, snapshot.location, snapshot.table)
+    needed = contents.needed_bases().values()
+    paths = [
+        path
+        for base in contents.head.base_paths
+        if base not in needed and not manifests.is_location(base, snapshot.location)
+        for path in _representatives(table, base)
+    ]
+    if not paths:
+        return []
+    recorded = file_references.recorded_directories(snapshot.pk)
+    # Objects are never links, and the profile of their store may be gone.
+    real = (p if locations.is_object(p) else stores.store_of(p).resolve(p) for p in paths)
+    return [path for path in real if not locations.is_below_any(path, recorded)]
 
 
 def _directories(snapshot: "Snapshot", contents: Contents) -> tuple[list[str], list[str]]:

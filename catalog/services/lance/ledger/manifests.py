@@ -155,15 +155,24 @@ def status(*, table: Identifier, location: str, manifest_path: str, version: int
 
 def require_regular(*, table: Identifier, location: str, manifest_path: str) -> None:
     """Raises ForeignFile unless a manifest is a regular file of its table, or missing."""
-    relative = file_of(table=table, location=location, manifest_path=manifest_path)
+    if not is_regular(location, manifest_path):
+        raise ForeignFile(manifest_path, table)
+
+
+def is_regular(location: str, manifest_path: str) -> bool:
+    """True if a manifest is a regular file of its table, or missing."""
+    relative = locations.path_in_table(location, manifest_path)
+    if relative is None or not locations.is_surely_in_table(location, relative):
+        return False
     if locations.is_object(location):
-        return  # every object is regular; Lance reports a missing one
+        return True  # every object is regular; Lance reports a missing one
     try:
         stores.store_of(location).status(f"{location}/{relative}")
     except NotRegular:
-        raise ForeignFile(manifest_path, table) from None
+        return False
     except OSError:
-        return  # Lance meets it as well, and says what is wrong
+        pass  # Lance meets it as well, and says what is wrong
+    return True
 
 
 def read(

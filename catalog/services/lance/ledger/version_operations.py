@@ -45,6 +45,7 @@ class CreateVersion(TableOperation):
 
     suits_views: ClassVar[bool] = False
     """True if a materialized view accepts such a version; its rows come from its query."""
+    record = staticmethod(files.record_references)
 
     version: int
     manifest_path: str
@@ -228,9 +229,8 @@ class CreateVersion(TableOperation):
             return
         batch.require_locks()
         references = files.require_bases(actor=batch.actor, table=row, bases=bases)
-        if references:
-            batch.flush()
-            files.record_references(batch.actor, row, references)
+        batch.flush()
+        self.record(batch.actor, row, references)
 
     def _final_path(self, row: Table, look: Look) -> str | None:
         """Where the staged manifest goes (as an object store names it); None if it stays put."""

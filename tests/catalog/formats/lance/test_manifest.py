@@ -72,6 +72,17 @@ def test_blobs_require_all_base_paths(tmp_path):
     assert lance_manifest.read(newest(tmp_path / "t")).has_blobs is True
 
 
+def test_the_digest_of_a_version_says_whether_it_has_blobs(tmp_path):
+    """With blobs, files in every base path may be opened."""
+    table = pa.table({"b": lance.blob_array([b"x"])})
+    dataset = lance.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.2")
+    content = newest(tmp_path / "t")
+    opened = lance_manifest.digest_of(dataset._ds.serialized_manifest())
+    assert opened == lance_manifest.read(content).digest
+    without_blobs = content.replace(b"lance.blob.v2", b"lance.clob.v2")
+    assert opened != lance_manifest.read(without_blobs).digest
+
+
 @pytest.mark.parametrize("number", [1, 127, 128, 2**31, 2**62])
 def test_a_manifest_is_renumbered(directory, number):
     before = newest(directory)

@@ -63,9 +63,9 @@ def merge(data: pa.RecordBatchReader) -> None:
     lance_data.merge_insert(actor=SYSTEM, table=T, data=data, clauses=clauses)
 
 
-def during(action: Callable[[], None]) -> pa.RecordBatchReader:
+def during(action: Callable[[], object], number: int = 100) -> pa.RecordBatchReader:
     """A stream of one row, which runs an action before it returns the row."""
-    data = pa.table({"id": [100]})
+    data = pa.table({"id": [number]})
 
     def act() -> None:
         action()
@@ -89,6 +89,19 @@ def test_a_reused_name_gets_no_data_of_the_first_table(write, action):
     assert TableVersion.objects.filter(table__name="t", version=2).count() == 0
     insert(NEW.to_reader())  # the caches of the first table are cleared
     assert lance_datasets.read(actor=SYSTEM, table=T).count_rows() == 2
+
+
+def test_a_merge_of_a_stream_is_repeated_after_a_conflict():
+    """The row that it updates is deleted meanwhile, so the repetition inserts it."""
+    clauses = lance_data.MergeClauses(
+        on=("id",), when_matched_update_all=True, when_not_matched_insert_all=True
+    )
+    delete = partial(lance_data.delete, actor=SYSTEM, table=T, predicate="id = 1")
+    written = lance_data.merge_insert(
+        actor=SYSTEM, table=T, data=during(delete, number=1), clauses=clauses
+    )
+    assert (written.result["num_inserted_rows"], written.result["num_updated_rows"]) == (1, 0)
+    assert lance_datasets.read(actor=SYSTEM, table=T).to_table() == pa.table({"id": [1]})
 
 
 def test_the_first_version_belongs_to_its_declared_table():

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from catalog.access import SYSTEM
 from catalog.errors import ServiceUnavailable
-from catalog.services.lance import commits, data_operations, queries, time_limits
+from catalog.services.lance import commits, data, data_operations, queries, time_limits
 from catalog.storage.outages import availability
 from tests.catalog.storage.outages.test_availability import eventually
 from tests.factories import make_lance_table, unchanged
@@ -180,6 +181,16 @@ def test_a_write_that_has_committed_is_not_given_up(table, monkeypatch):
     )
     assert (written.result, decisions) == (1, [False])
     assert queries.count_rows(actor=SYSTEM, table=("ns", "t")) == 2
+
+
+def test_a_clone_that_takes_too_long_is_given_up(table, settings):
+    settings.MONODON_LANCE_SECONDS = 1e-9
+    with unchanged(), pytest.raises(ServiceUnavailable, match="was given up; it changed nothing"):
+        data.clone_table(actor=SYSTEM, table=("ns", "copy"), location=table.location)
+    assert sorted(Path(table.location).parent.iterdir()) == [Path(table.location)]
+    settings.MONODON_LANCE_SECONDS = 600
+    data.clone_table(actor=SYSTEM, table=("ns", "copy"), location=table.location)
+    assert queries.count_rows(actor=SYSTEM, table=("ns", "copy")) == 3
 
 
 class Reader:

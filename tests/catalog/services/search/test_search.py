@@ -370,6 +370,18 @@ def test_corrections_do_not_depend_on_hidden_words():
     assert find("custmer", actor) == ["mine.customs"]
 
 
+def test_many_hidden_words_do_not_displace_a_correction():
+    letters = "abcdefgh"
+    for name in (f"custmer{first}{second}" for first in letters for second in letters):
+        make_table("prod", "sales", name)
+    namespace = make_namespace("mine")
+    make_table("mine", "customs")
+    search_documents.reindex()
+    ada = PrincipalRow.objects.create(name="user:ada", kind=PrincipalKind.USER)
+    Grant.objects.create(principal=ada, namespace=namespace, mask=Privilege.BROWSE)
+    assert find("custmer", access.of_row(ada)) == ["mine.customs"]
+
+
 def test_a_search_changes_nothing():
     with unchanged():
         find("custmer label:pii")
