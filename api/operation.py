@@ -87,6 +87,8 @@ class Operation(APIView):
             return self.perform(actor, kwargs)
         except Exception as error:  # noqa: BLE001 -- the outermost frame
             return self.failed(error)
+        finally:
+            request.target = self.target()  # type: ignore[attr-defined]
 
     # -- to be defined by a protocol
 

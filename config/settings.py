@@ -392,6 +392,7 @@ SPECTACULAR_SETTINGS = {
 
 LOG_FORMAT = choice("MONODON_LOG_FORMAT", "text", ("text", "json"))
 LOG_LEVEL = choice("MONODON_LOG_LEVEL", "info", ("debug", "info", "warning", "error")).upper()
+LOG_REQUESTS = choice("MONODON_LOG_REQUESTS", "failed", ("failed", "all"))
 LOGGING_CONFIG = "config.logging.configure"
 LOGGING = {"format": LOG_FORMAT, "level": LOG_LEVEL}
 

@@ -32,7 +32,7 @@ class _Request:
 
     __slots__ = (
         *("META", "actor_name", "method", "operation", "path", "path_info", "request_id"),
-        "urlconf",
+        *("target", "urlconf"),
     )
 
     def __init__(self, environ: dict[str, Any]) -> None:
@@ -71,7 +71,8 @@ def _answer(request: HttpRequest) -> HttpResponse:
         raise _OrdinaryWay
     path = route[2]
     operation = LoadTable()
-    operation.request = request
+    operation.request, operation.kwargs = request, path
+    request.target = operation.target()  # type: ignore[attr-defined]
     actor = operation.authenticate()
     if "prefix" in path:
         operation.warehouse = prefixes.read(path["prefix"])

@@ -78,6 +78,8 @@ class ManagementView(GenericAPIView[Any]):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Render here, so that a failure to render is handled as any other."""
+        plain = request._request  # noqa: SLF001 -- Django's request
+        plain.target = self.audit_target  # type: ignore[attr-defined]
         response = super().finalize_response(request, response, *args, **kwargs)
         if isinstance(response, Response):
             try:
