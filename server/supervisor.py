@@ -271,13 +271,19 @@ class Supervisor:
 
     def _banner(self, seconds: float) -> None:
         url = self._options.local_url
+        # The wheel has no Makefile and no examples.
+        is_checkout = (PROJECT / "Makefile").is_file()
+        first_step = "make demo" if is_checkout else f"monodon login {url}"
+        effect = "loads real tables" if is_checkout else "asks for the API key; then: monodon ls"
         for line in (
             "",
             f"  Monodon is ready at {url}   (started in {seconds:.1f} s)",
             "",
             f"    admin    {url}/admin/",
+            f"    guide    {url}/help/",
+            f"    APIs     {url}/docs",
             f"    health   {url}/health/ready",
-            "    data     `make demo` in another terminal loads real tables and shows what to try next",
+            f"    try      `{first_step}` in another terminal {effect}",
             "    stop     Ctrl-C",
             "",
         ):
