@@ -48,6 +48,7 @@ ELSEWHERE = [
     Elsewhere("command-line.md", "pip install", _INSTALLS, "tests/monodon/test_wheel.py"),
     Elsewhere("daft.md", "pip install", _INSTALLS, _FRAMES_TEST),
     Elsewhere("polars.md", "pip install", _INSTALLS, _FRAMES_TEST),
+    Elsewhere("ray.md", "pip install", _INSTALLS, _FRAMES_TEST),
     Elsewhere("lancedb.md", "pip install", _INSTALLS),
     # -- pages with a test of their own
     *(
@@ -126,6 +127,10 @@ ELSEWHERE = [
         for page, text in (
             ("daft.md", "import daft\n"),
             ("daft.md", "from_iceberg"),
+            ("ray.md", "import ray\n"),
+            ("ray.md", "GreaterThan"),
+            ("ray.md", "import lance_ray"),
+            ("ray.md", 'mode="append"'),
             ("daft.md", "from_arrow"),
             ("polars.md", "import polars as pl"),
             ("polars.md", "table.history()"),
