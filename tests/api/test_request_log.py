@@ -3,7 +3,6 @@
 import json
 import logging
 from io import StringIO
-import re
 
 import pytest
 from django.contrib.auth.models import User
