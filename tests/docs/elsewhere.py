@@ -33,6 +33,7 @@ _SPARK_TEST = "tests/clients/test_spark.py::test_the_guide"
 _LANCEDB_TEST = "tests/clients/test_lancedb_remote.py::test_the_guide"
 _PROFILES_TEST = "tests/stores/test_guide.py::test_commands_of_the_guide_create_profiles"
 _FRAMES_TEST = "tests/engines/frames/test_frames.py"
+_POINT_IN_TIME_TEST = "tests/catalog/services/recovery/test_point_in_time.py"
 _SIGN_ON_TEST = "tests/monodon/test_sign_on.py"
 
 ELSEWHERE = [
@@ -229,6 +230,10 @@ ELSEWHERE = [
         "tests/api/management/test_event_streams.py",
     ),
     Elsewhere("operations.md", "changepassword", "asks for a password"),
+    *(
+        Elsewhere("operations.md", text, "needs a PostgreSQL of its own", _POINT_IN_TIME_TEST)
+        for text in ("archive_command", "pg_basebackup", "restore_command")
+    ),
     Elsewhere(
         "operations.md",
         "monodon restore",
