@@ -17,14 +17,13 @@ from django.http.request import UnreadablePostError
 from pydantic import ValidationError
 from rest_framework.views import APIView
 
-from api import bounds, credentials, encodings, failures
+from api import bounds, credentials, encodings, failures, request_facts
 from api.errors import BodyTooLarge, MethodNotAllowed
 from api.front import marker
 from api.hosts import check_host
 from api.request_id import request_id
 from catalog.access import Principal
 from catalog.errors import CatalogError, ContradictoryInput, InvalidInput
-from catalog.identifiers import DEFAULT_DELIMITER
 from catalog.models import Table
 from catalog.services.storage import file_references
 
@@ -87,6 +86,8 @@ class Operation(APIView):
             return self.perform(actor, kwargs)
         except Exception as error:  # noqa: BLE001 -- the outermost frame
             return self.failed(error)
+        finally:
+            request.target = kwargs, self.query_values.get("delimiter")  # type: ignore[attr-defined]
 
     # -- to be defined by a protocol
 
@@ -108,9 +109,7 @@ class Operation(APIView):
 
     def target(self) -> str:
         """The object of the request in the audit trail, as far as the path names it."""
-        parts = [text for name, text in self.kwargs.items() if name != "prefix"]
-        delimiter = self.query_values.get("delimiter") or DEFAULT_DELIMITER
-        return ".".join(parts).replace(delimiter, ".").replace("\x1f", ".").strip(".")
+        return request_facts.name(self.kwargs, self.query_values.get("delimiter"))
 
     # -- failures
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from api import request_facts
 from catalog import tracing
 
 _Handler = Callable[[HttpRequest], HttpResponseBase]
@@ -27,15 +28,14 @@ def traced(get_response: _Handler) -> _Handler:
             traceparent=request.META.get("HTTP_TRACEPARENT", ""),
         ) as span:
             response = get_response(request)
-            operation = getattr(request, "operation", "")
-            if operation:
+            if operation := request_facts.operation(request):
                 span.update_name(operation)
             tracing.annotate(
                 {
                     "http.request.method": request.method or "",
                     "http.response.status_code": response.status_code,
                     "url.path": request.path,
-                    "enduser.id": getattr(request, "actor_name", ""),
+                    "enduser.id": request_facts.actor(request),
                     "monodon.request_id": request_id,
                 },
                 error=response.reason_phrase if response.status_code >= 500 else "",

@@ -390,10 +390,10 @@ SPECTACULAR_SETTINGS = {
 
 # --- logs --------------------------------------------------------------------------------------
 
-LOG_FORMAT = choice("MONODON_LOG_FORMAT", "text", ("text", "json"))
-LOG_LEVEL = choice("MONODON_LOG_LEVEL", "info", ("debug", "info", "warning", "error")).upper()
+LOG_REQUESTS = choice("MONODON_LOG_REQUESTS", "failed", ("failed", "all"))
+_LOG_LEVEL = choice("MONODON_LOG_LEVEL", "info", ("debug", "info", "warning", "error")).upper()
 LOGGING_CONFIG = "config.logging.configure"
-LOGGING = {"format": LOG_FORMAT, "level": LOG_LEVEL}
+LOGGING = {"format": choice("MONODON_LOG_FORMAT", "text", ("text", "json")), "level": _LOG_LEVEL}
 
 # --- the web admin -----------------------------------------------------------------------------
 

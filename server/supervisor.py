@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from server import commands, postgres, processes
+from server import banner, commands, postgres, processes
 from server.errors import GaveUp, ServerError
 from server.locks import HomeLock
 from server.options import PROJECT, Options
@@ -263,25 +263,12 @@ class Supervisor:
         )
         if status == 200 and is_ours:
             self._ready = True
-            self._banner(now - self._started)
+            for line in banner.lines(self._options.local_url, now - self._started):
+                self._say(line)
         elif now - self._reported_waiting > 15:
             self._reported_waiting = now
             reason = f": {body[:300]}" if status else ""
             self._say(f"starting, for {now - self._started:.0f} s so far{reason}")
-
-    def _banner(self, seconds: float) -> None:
-        url = self._options.local_url
-        for line in (
-            "",
-            f"  Monodon is ready at {url}   (started in {seconds:.1f} s)",
-            "",
-            f"    admin    {url}/admin/",
-            f"    health   {url}/health/ready",
-            "    data     `make demo` in another terminal loads real tables and shows what to try next",
-            "    stop     Ctrl-C",
-            "",
-        ):
-            self._say(line)
 
     # -- stopping
 

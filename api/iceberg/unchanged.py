@@ -32,7 +32,7 @@ class _Request:
 
     __slots__ = (
         *("META", "actor_name", "method", "operation", "path", "path_info", "request_id"),
-        "urlconf",
+        *("target", "urlconf"),
     )
 
     def __init__(self, environ: dict[str, Any]) -> None:
@@ -72,6 +72,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
     path = route[2]
     operation = LoadTable()
     operation.request = request
+    request.target = path, None  # type: ignore[attr-defined]
     actor = operation.authenticate()
     if "prefix" in path:
         operation.warehouse = prefixes.read(path["prefix"])

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ViewSetMixin
 
+from api import request_facts
 from api.front import marker
 from api.hosts import check_host
 from api.management import exceptions
@@ -78,6 +79,8 @@ class ManagementView(GenericAPIView[Any]):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Render here, so that a failure to render is handled as any other."""
+        plain = request._request  # noqa: SLF001 -- Django's request
+        plain.target = self.kwargs, self.query_values.get("delimiter")  # type: ignore[attr-defined]
         response = super().finalize_response(request, response, *args, **kwargs)
         if isinstance(response, Response):
             try:
@@ -130,9 +133,7 @@ class ManagementView(GenericAPIView[Any]):
     @property
     def audit_target(self) -> str:
         """The object of the request, as refusals in the audit trail name it."""
-        delimiter = self.query_values.get("delimiter") or identifiers.DEFAULT_DELIMITER
-        text = ".".join(self.kwargs.values())
-        return text.replace(delimiter, ".").replace("\x1f", ".").strip(".")
+        return request_facts.name(self.kwargs, self.query_values.get("delimiter"))
 
     # -- the response
 

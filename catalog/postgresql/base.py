@@ -49,6 +49,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     SchemaEditorClass = SchemaEditor
     session_locks = 0
     """The number of session-level locks held. While there are any, no read is repeated."""
+    statements = 0
+    """The number of statements of this thread, for the log lines of requests."""
 
     def get_connection_params(self) -> dict[str, Any]:
         parameters: dict[str, Any] = super().get_connection_params()
@@ -131,6 +133,7 @@ class _Cursor(CursorWrapper):
     db: DatabaseWrapper
 
     def _execute(self, sql: Any, params: Any, *ignored: Any) -> Any:
+        self.db.statements += 1
         try:
             return super()._execute(sql, params, *ignored)  # type: ignore[misc]
         except _LOST as error:
@@ -153,6 +156,7 @@ class _Cursor(CursorWrapper):
             raise
 
     def _executemany(self, sql: Any, param_list: Any, *ignored: Any) -> Any:
+        self.db.statements += 1
         try:
             return super()._executemany(sql, param_list, *ignored)  # type: ignore[misc]
         except _LOST as error:

@@ -218,11 +218,18 @@ def handled(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+_OTHER_NAMES = {"import": "register"}
+"""Names that users of other catalogs try, and that the help does not list."""
+
+
 class _Root(click.Group):
     """Prints errors of all commands as one line."""
 
     def invoke(self, ctx: click.Context) -> object:
         return handled(super().invoke)(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _OTHER_NAMES.get(cmd_name, cmd_name))
 
 
 @click.group(

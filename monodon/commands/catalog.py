@@ -31,7 +31,7 @@ Parts = tuple[str, ...]
 @click.option("-r", "--recursive", is_flag=True, help="Also list what is in namespaces below.")
 def ls(app: App, *, namespace: Parts, recursive: bool) -> None:
     """List the namespaces, tables and views of NAMESPACE; default: the root."""
-    entries = _entries(app.client, namespace, recursive=recursive)
+    entries = entries_of(app.client, namespace, recursive=recursive)
     if app.as_json:
         app.json([{"kind": kind, "format": form, "name": name} for kind, form, name in entries])
         return
@@ -215,7 +215,7 @@ def _label(label: models.GivenLabel) -> str:
     return f"{label['key']}={','.join(label['values'])}" if label["values"] else label["key"]
 
 
-def _entries(
+def entries_of(
     client: Client, namespace: Parts, *, recursive: bool
 ) -> Iterator[tuple[str, str, Parts]]:
     """Kind, format and name of each object."""
@@ -223,7 +223,7 @@ def _entries(
         below = (*namespace, name)
         yield "namespace", "", below
         if recursive:
-            yield from _entries(client, below, recursive=True)
+            yield from entries_of(client, below, recursive=True)
     objects = [("table", "lance", name) for name in client.list_lance_tables(namespace)]
     objects += [("table", "iceberg", name) for name in client.list_iceberg_tables(namespace)]
     objects += [("view", "iceberg", name) for name in client.list_iceberg_views(namespace)]

@@ -23,7 +23,8 @@ from monodon.commands.app import (
     shell_name,
     yes_option,
 )
-from monodon.commands.catalog import annotations_of
+from monodon.commands.catalog import annotations_of, entries_of
+from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
 
@@ -97,14 +98,18 @@ def protect(app: App, *, name: Parts, off: bool, reason: str) -> None:
 @command(root, "drop")
 @click.argument("name", type=NAME)
 @click.option("--cascade", is_flag=True, help="Also drop everything in a namespace.")
+@click.option("--dry-run", is_flag=True, help="Print what would be dropped, and what prevents it.")
 @yes_option
-def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
+def drop(app: App, *, name: Parts, cascade: bool, dry_run: bool, yes: bool) -> None:
     """Drop a table, view or namespace. It stays in the trash for its retention time."""
     client = app.client
     annotations = annotations_of(client, name)
     kind, form = annotations["kind"], annotations["format"]
     if cascade and kind != "namespace":
         fail(f"--cascade is for namespaces, and {display(name)} is a {kind}", 2)
+    if dry_run:
+        _show_drop(app, name, annotations, cascade=cascade)
+        return
     content = " and everything in it" if cascade else ""
     impact = "" if yes or kind == "namespace" else _dependent_views(client, name)
     confirm(f"{impact}Drop {kind} {display(name)}{content}?", yes=yes)
@@ -117,6 +122,47 @@ def drop(app: App, *, name: Parts, cascade: bool, yes: bool) -> None:
     if app.as_json:
         app.json({"kind": kind, "name": name})
     app.say(f"Dropped {kind} {display(name)}. To restore it: monodon undrop {shell_name(name)}")
+
+
+def _show_drop(app: App, name: Parts, annotations: Any, *, cascade: bool) -> None:
+    """Print the objects of a drop. Exits with CONFLICT if the server would refuse it."""
+    client, kind = app.client, annotations["kind"]
+    objects = [(kind, annotations["format"], name)]
+    if kind == "namespace":
+        objects += entries_of(client, name, recursive=cascade)
+    obstacles = []
+    if len(objects) > 1 and not cascade:
+        obstacles.append(f"{display(name)} is not empty: drop it with --cascade.")
+        objects = objects[:1]
+    for dropped_kind, _form, dropped in objects:
+        protection = (
+            client.get_namespace_protection
+            if dropped_kind == "namespace"
+            else client.get_table_protection
+        )
+        if protection(dropped)["protected"]:
+            obstacles.append(f"{display(dropped)} is protected.")
+    views = "" if kind == "namespace" else _dependent_views(client, name).strip()
+    if app.as_json:
+        app.json(
+            {
+                "objects": [
+                    {"kind": kind, "format": form, "name": dropped}
+                    for kind, form, dropped in objects
+                ],
+                "dependent_views": views,
+                "obstacles": obstacles,
+            }
+        )
+    else:
+        app.table(
+            ["kind", "format", "name"],
+            [(kind, form, display(dropped)) for kind, form, dropped in objects],
+        )
+        if views:
+            echo(views, err=True)
+    if obstacles:
+        fail(" ".join(obstacles), CONFLICT)
 
 
 def _dependent_views(client: Client, name: Parts) -> str:

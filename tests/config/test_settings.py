@@ -34,6 +34,7 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         ),
         ("MONODON_LOG_FORMAT", "xml", "one of text, json"),
         ("MONODON_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+        ("MONODON_LOG_REQUESTS", "some", "one of failed, all"),
         ("MONODON_MAX_BODY_BYTES", "16mb", "a positive number"),
         ("MONODON_MAX_BODY_BYTES", "0", "a positive number"),
         ("MONODON_MAX_BODY_BYTES", "-1", "a positive number"),

@@ -33,6 +33,7 @@ _SPARK_TEST = "tests/clients/test_spark.py::test_the_guide"
 _LANCEDB_TEST = "tests/clients/test_lancedb_remote.py::test_the_guide"
 _PROFILES_TEST = "tests/stores/test_guide.py::test_commands_of_the_guide_create_profiles"
 _FRAMES_TEST = "tests/engines/frames/test_frames.py"
+_POINT_IN_TIME_TEST = "tests/catalog/services/recovery/test_point_in_time.py"
 _SIGN_ON_TEST = "tests/monodon/test_sign_on.py"
 
 ELSEWHERE = [
@@ -48,6 +49,7 @@ ELSEWHERE = [
     Elsewhere("command-line.md", "pip install", _INSTALLS, "tests/monodon/test_wheel.py"),
     Elsewhere("daft.md", "pip install", _INSTALLS, _FRAMES_TEST),
     Elsewhere("polars.md", "pip install", _INSTALLS, _FRAMES_TEST),
+    Elsewhere("ray.md", "pip install", _INSTALLS, _FRAMES_TEST),
     Elsewhere("lancedb.md", "pip install", _INSTALLS),
     # -- pages with a test of their own
     *(
@@ -126,6 +128,10 @@ ELSEWHERE = [
         for page, text in (
             ("daft.md", "import daft\n"),
             ("daft.md", "from_iceberg"),
+            ("ray.md", "import ray\n"),
+            ("ray.md", "GreaterThan"),
+            ("ray.md", "import lance_ray"),
+            ("ray.md", 'mode="append"'),
             ("daft.md", "from_arrow"),
             ("polars.md", "import polars as pl"),
             ("polars.md", "table.history()"),
@@ -230,6 +236,10 @@ ELSEWHERE = [
         "tests/api/management/test_event_streams.py",
     ),
     Elsewhere("operations.md", "changepassword", "asks for a password"),
+    *(
+        Elsewhere("operations.md", text, "needs a PostgreSQL of its own", _POINT_IN_TIME_TEST)
+        for text in ("archive_command", "pg_basebackup", "restore_command")
+    ),
     Elsewhere(
         "operations.md",
         "monodon restore",

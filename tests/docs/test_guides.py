@@ -14,7 +14,7 @@ PINS = (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 def test_the_tested_versions_are_stated(guide):
     text = (PROJECT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
     needed = dict(
-        re.fullmatch(r"(\w+)(?:\[\w+\])?==(\S+)", pin).groups() for pin in GUIDES[guide][0]
+        re.fullmatch(r"([\w-]+)(?:\[\w+\])?==(\S+)", pin).groups() for pin in GUIDES[guide][0]
     )
     pinned = dict(
         line.split("==") for line in PINS if line.startswith(("pyiceberg==", "pylance=="))

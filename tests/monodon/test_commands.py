@@ -177,6 +177,32 @@ def test_drop_and_undrop(monodon):
     assert monodon.lines("ls") == []
 
 
+def test_a_dry_run_of_a_drop_names_the_objects_and_the_obstacles(monodon):
+    make_view(("prod", "daily"), "SELECT * FROM prod.orders")
+    view_sources.read_due()
+    with unchanged():
+        result = monodon.run("drop", "prod.orders", "--dry-run")
+        assert result.stdout == "table\ticeberg\tprod.orders\n"
+        assert result.stderr == "Dependent views: prod.daily.\n"
+        answer = monodon.json("drop", "prod.orders", "--dry-run")
+        assert answer["objects"] == [
+            {"kind": "table", "format": "iceberg", "name": ["prod", "orders"]}
+        ]
+        assert answer["dependent_views"] == "Dependent views: prod.daily."
+        assert answer["obstacles"] == []
+        refused = monodon.run("drop", "prod", "--dry-run", status=5)
+        assert refused.stdout == "namespace\t\tprod\n"
+        assert refused.stderr == "monodon: prod is not empty: drop it with --cascade.\n"
+        listed = monodon.lines("drop", "prod", "--cascade", "--dry-run")
+        assert [row[2] for row in listed] == ["prod", "prod.daily", "prod.orders", "prod.users"]
+        monodon.refused(4, "does not exist", "drop", "prod.none", "--dry-run")
+    monodon.run("protect", "prod.users")
+    with unchanged():
+        refused = monodon.run("drop", "prod", "--cascade", "--dry-run", status=5)
+        assert refused.stderr == "monodon: prod.users is protected.\n"
+        assert len(refused.stdout.splitlines()) == 4
+
+
 def test_grants(monodon, make_key):
     etl = CommandLine(make_key("etl"))
     etl.refused(4, "does not exist", "describe", "prod.users")
@@ -285,6 +311,7 @@ def test_register(monodon, warehouse, settings, tmp_path):
         assert [row["table"] for row in plan["candidates"]] == [["prod", "old"]]
         monodon.run("register", str(lake), "--into", "prod", "--output", str(tmp_path / "plan"))
         monodon.refused(2, "Name either", "register")
+        assert monodon.json("import", str(lake), "--into", "prod", "--dry-run") == plan
     output = monodon.run("register", "--plan", str(tmp_path / "plan"), "--yes").stdout
     assert output.split("\t")[:2] == ["prod.old", "registered"]
     assert ["table", "lance", "prod.old"] in monodon.lines("ls", "prod")

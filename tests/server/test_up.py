@@ -102,7 +102,10 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
         assert environment["MONODON_PORT"] == str(first.port)
         assert "PYTHONDONTWRITEBYTECODE" not in environment, "modules are compiled at each start"
         eventually(lambda: "is ready at" in first.output, within=5, description="the banner")
-        assert f"http://127.0.0.1:{first.port}/admin/" in first.output
+        eventually(lambda: "Ctrl-C" in first.output, within=30, description="the banner's end")
+        for path in ("/admin/", "/help/", "/docs"):
+            assert f" http://127.0.0.1:{first.port}{path}\n" in first.output
+        assert "`make demo` in another terminal" in first.output
         assert not warnings(first)
         first.processes()
         first.process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The guides for Polars and Daft, with packages that the tests install."""
+"""The guides for Polars, Daft and Ray, with packages that the tests install."""
 
 import subprocess
 import sys
@@ -19,8 +19,18 @@ GUIDES = {
         ("daft[iceberg]==0.7.26", "pyiceberg==0.11.1", "pylance==14.0.2"),
         ["{'buoy': [2, 3]}", "3", "{'note': ['drifting', 'lost']}"],
     ),
+    "ray": (
+        ("ray[data]==2.60.0", "lance-ray==0.5.0", "pyiceberg[pyarrow]==0.12.0", "pylance==14.0.2"),
+        ["[2, 3]", "[{'note': 'lost'}]", "4"],
+    ),
 }
 """What each guide needs besides the packages of the tests, and what its code prints."""
+RAY = {
+    "RAY_OVERRIDE_NODE_IP_ADDRESS": "127.0.0.1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "100000000",
+}
+"""Ray listens on loopback only, sends no usage figures, and uses little memory."""
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -34,7 +44,12 @@ def test_the_guide(server: LiveServer, guide: str) -> None:
     )
     ended = subprocess.run(
         [sys.executable, "-c", toolkit.configured(code, server)],
-        env={"PYTHONPATH": str(toolkit.python_packages(*requirements)), "PATH": "", "HOME": "/"},
+        env={
+            "PYTHONPATH": str(toolkit.python_packages(*requirements)),
+            "PATH": "",
+            "HOME": "/",
+            **RAY,
+        },
         capture_output=True,
         text=True,
         timeout=300,
