@@ -131,9 +131,11 @@ def _requests_credentials(request: HttpRequest) -> bool:
 def fields(delegation: Delegation, issued: Credentials, warehouse: Identifier) -> bytes:
     """The members of the answer to loadTable: ``config`` and what belongs to it, as JSON."""
     table = delegation.table
-    members: Json = {"config": _config(issued, table, warehouse)}
+    config = _config(issued, table, warehouse)
+    members: Json = {"config": config}
     if issued.key is not None:
-        members["storage-credentials"] = [storage_credential(issued, table, warehouse)]
+        prefix = _prefix(issued, table)
+        members["storage-credentials"] = [{"prefix": prefix, "config": config}]
     if issued.configuration.client_access is ClientAccess.SIGNING:
         members["remote-signing-config"] = {"properties": {}, "headers": {}}
     return orjson.dumps(members)[1:-1]
@@ -141,12 +143,14 @@ def fields(delegation: Delegation, issued: Credentials, warehouse: Identifier) -
 
 def storage_credential(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> Json:
     """A StorageCredential. There is one for all of a table's directories: clients take no more."""
+    return {"prefix": _prefix(issued, table), "config": _config(issued, table, warehouse)}
+
+
+def _prefix(issued: Credentials, table: LoadedTable) -> str:
     is_above = f"{table.metadata_location or issued.location}/".startswith(f"{issued.location}/")
     if is_above and not issued.has_several_directories:
-        prefix = issued.location
-    else:
-        prefix = issued.location.partition("://")[0]
-    return {"prefix": prefix, "config": _config(issued, table, warehouse)}
+        return issued.location
+    return issued.location.partition("://")[0]
 
 
 def _config(issued: Credentials, table: LoadedTable, warehouse: Identifier) -> dict[str, str]:

@@ -83,6 +83,13 @@ class Azurite:
         }
 
 
+_NO_BUCKET = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NoSuchBucket</Code>"
+    b"<Message>The specified bucket does not exist.</Message></Error>"
+)
+"""Google's answer to a list of a missing bucket; that of fake-gcs-server is a failure of the server."""
+
+
 class _Uploads(BaseHTTPRequestHandler):
     """Forwards requests to fake-gcs-server, with uploads of the XML API in the form of its JSON API.
 
@@ -126,18 +133,17 @@ class _Uploads(BaseHTTPRequestHandler):
         if self.command == "PUT" and answer.is_success:
             row = answer.json()
             headers |= {"etag": row["etag"], "x-goog-generation": str(row["generation"])}
-        self.send_response_only(answer.status_code, answer.reason_phrase)
+        status, content = answer.status_code, answer.content
+        if status == 500 and b"no bucket named" in content:
+            status, content = 404, _NO_BUCKET
+        self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        length = (
-            answer.headers.get("content-length", 0)
-            if self.command == "HEAD"
-            else len(answer.content)
-        )
+        length = answer.headers.get("content-length", 0) if self.command == "HEAD" else len(content)
         self.send_header("content-length", str(length))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.content)
+            self.wfile.write(content)
 
     def log_message(self, *args: object) -> None: ...
 

@@ -104,7 +104,7 @@ def test_an_object_store_without_a_profile_is_refused(curl: Iceberg, warehouse: 
 @pytest.fixture
 def bucket(moto_s3: Moto, make_profile: MakeProfile) -> Iterator[Any]:
     """The bucket named "bucket" of a store, with the prefixes of the page."""
-    roots = ["s3://bucket/warehouse", "s3://bucket/tables"]
+    roots = ["s3://bucket/warehouse", "s3://bucket/tables", "s3://bucket/path"]
     make_profile(name="lake", roots=roots, **moto_s3.profile_fields())
     client = moto_s3.client()
     client.create_bucket(Bucket="bucket")
@@ -148,7 +148,7 @@ def test_register_and_rename_in_a_bucket(curl: Iceberg, bucket: Any):
     document = {
         **created,
         "location": "s3://bucket/tables/imported",
-        "table-uuid": "550e8400-e29b-41d4-a716-446655440000",
+        "table-uuid": PRINTED_UUID,
     }
     key = IMPORTED["metadata-location"].removeprefix("s3://bucket/")
     bucket.client().put_object(Bucket="bucket", Key=key, Body=json.dumps(document).encode())
@@ -160,6 +160,54 @@ def test_register_and_rename_in_a_bucket(curl: Iceberg, bucket: Any):
     assert curl.get(f"{TABLES}/events")["metadata"] == document
     missing = {"name": "t", "metadata-location": IMPORTED["metadata-location"] + "x"}
     curl.refused(400, "BadRequestException", "cannot be read", f"POST {REGISTER}", missing)
+
+
+PRINTED_UUID = "550e8400-e29b-41d4-a716-446655440000"
+ADDED_SCHEMA = {
+    "identifier": {"namespace": ["analytics"], "name": "events"},
+    "requirements": [
+        {"type": "assert-current-schema-id", "current-schema-id": 0},
+        {"type": "assert-table-uuid", "uuid": PRINTED_UUID},
+    ],
+    "updates": [
+        {
+            "action": "add-schema",
+            "schema": {
+                "type": "struct",
+                "schema-id": 1,
+                "fields": [
+                    *EVENTS["schema"]["fields"],
+                    {"id": 3, "name": "created_at", "required": True, "type": "timestamptz"},
+                ],
+            },
+        },
+        {"action": "set-current-schema", "schema-id": 1},
+    ],
+}
+
+
+@pytest.mark.operation("registerTable")
+def test_register_and_commit_below_another_prefix(curl: Iceberg, bucket: Any):
+    created = curl.post(TABLES, {**EVENTS, "location": "s3://bucket/tables/events"})["metadata"]
+    curl.delete(f"{TABLES}/events")
+    document = {**created, "location": "s3://bucket/path/to", "table-uuid": PRINTED_UUID}
+    body = json.dumps(document).encode()
+    bucket.client().put_object(Bucket="bucket", Key="path/to/metadata.json", Body=body)
+    request = {"name": "imported_table", "metadata-location": "s3://bucket/path/to/metadata.json"}
+    assert curl.post(REGISTER, request)["metadata"] == document
+    names = [{"namespace": ["analytics"], "name": name} for name in ("imported_table", "events")]
+    curl.post("/v1/tables/rename", {"source": names[0], "destination": names[1]})
+    answer = curl.post(f"{TABLES}/events", ADDED_SCHEMA)
+    assert answer["metadata"]["current-schema-id"] == 1
+    assert answer["metadata-location"].startswith("s3://bucket/path/to/metadata/00001-")
+    assert stored(bucket, answer["metadata-location"]) == answer["metadata"]
+    curl.refused(
+        409,
+        "CommitFailedException",
+        "current schema changed: expected id 0",
+        f"POST {TABLES}/events",
+        ADDED_SCHEMA,
+    )
 
 
 def stored(bucket: Any, location: str) -> Any:
