@@ -1,7 +1,8 @@
 """Compaction: how fast it is in the worker and on Spark, and whether the plan's promise is kept.
 
 Each round makes a table of many small files anew and compacts it by a job, as the worker would. Tables
-of Lance have a vector of 64 numbers in each row, and one row in twenty is deleted.
+of Lance have a vector of 64 numbers in each row, and one row in twenty is deleted. ``pylance`` is the
+compaction of Lance itself, in a process without the catalog: the best that a job in the worker could do.
 """
 
 import contextlib
@@ -34,6 +35,8 @@ NAMESPACE = "bench"
 DIMENSIONS = 64
 TARGET_ROWS, TARGET_BYTES = 128 * 1024, 64 * 1024**2
 """Limits of a file after compaction, chosen so that two cores have work."""
+DELETED_RATIO = 0.1
+"""Lance's own default, and that of policies."""
 _LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
 # The worker's code for a job, without a worker.
 _JOB = """
@@ -61,6 +64,31 @@ print("JOB " + json.dumps({{
 }}))
 """
 
+_PYLANCE = """
+import json, time
+import lance
+dataset = lance.dataset({location!r})
+before, rows = len(dataset.get_fragments()), dataset.count_rows()
+began = time.perf_counter()
+metrics = dataset.optimize.compact_files(
+    target_rows_per_fragment={target_rows}, materialize_deletions_threshold={deleted_ratio}
+)
+seconds = time.perf_counter() - began
+size = sum(
+    file.file_size_bytes or 0 for fragment in lance.dataset({location!r}, version={version}).get_fragments()
+    for file in fragment.metadata.files
+)
+after = len(dataset.get_fragments())
+print("JOB " + json.dumps({{
+    "status": "succeeded", "error": "", "seconds": seconds, "start": 0.0,
+    "result": {{
+        "plan": {{"bytes": size, "files": metrics.fragments_removed, "new_files": metrics.fragments_added}},
+        "before": {{"files": before, "rows": rows}},
+        "after": {{"files": after, "rows": dataset.count_rows()}},
+    }},
+}}))
+"""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -72,7 +100,7 @@ class Size:
     rounds: int
 
 
-FULL = Size(lance_files=200, lance_rows=10_000, iceberg_files=60, iceberg_rows=50_000, rounds=3)
+FULL = Size(lance_files=400, lance_rows=10_000, iceberg_files=60, iceberg_rows=50_000, rounds=3)
 QUICK = Size(lance_files=100, lance_rows=2_000, iceberg_files=20, iceberg_rows=10_000, rounds=1)
 
 
@@ -80,7 +108,7 @@ QUICK = Size(lance_files=100, lance_rows=2_000, iceberg_files=20, iceberg_rows=1
 class Case:
     format: str
     executor: str
-    """A master of Spark, or the worker itself."""
+    """A master of Spark, the worker itself, or Lance without the catalog."""
 
     @property
     def name(self) -> str:
@@ -111,7 +139,7 @@ class Run:
 def measure(size: Size, directory: Path | None) -> None:
     """Print the figures and keep them in ``results``. Raises BenchmarkError."""
     with running(directory) as stack, contextlib.ExitStack() as exits:
-        url = stack.postgres.url_of("postgres")
+        url = stack.postgres.url
         stack.bootstrap(url)
         _, port = stack.start_web(url)
         server = f"http://127.0.0.1:{port}"
@@ -123,8 +151,8 @@ def measure(size: Size, directory: Path | None) -> None:
                 "Iceberg is left out: set MONODON_SPARK_JARS to the path of its runtime's jar"
             )
         cluster = exits.enter_context(_cluster(stack))
-        places = ["in the worker", "local[1]", "local[2]", cluster]
-        cases = [Case(f, p) for f in formats for p in places if p != places[0] or f == "lance"]
+        places = ["pylance", "in the worker", "local[1]", "local[2]", cluster]
+        cases = [Case(f, p) for f in formats for p in places if p not in places[:2] or f == "lance"]
         bench = _Bench(stack, url, server, jar, size)
         runs: dict[str, list[Run]] = {case.name: [] for case in cases}
         for number in range(size.rounds):
@@ -152,7 +180,15 @@ class _Bench:
             "target_bytes": TARGET_BYTES,
             "spark_above": 2**53 if case.executor == "in the worker" else 0,
         }
-        code = _JOB.format(table=(NAMESPACE, name), format=case.format, policy=policy)
+        if case.executor == "pylance":
+            code = _PYLANCE.format(
+                location=str(location),
+                version=lance.dataset(location).version,
+                target_rows=TARGET_ROWS,
+                deleted_ratio=DELETED_RATIO,
+            )
+        else:
+            code = _JOB.format(table=(NAMESPACE, name), format=case.format, policy=policy)
         outcome = self._job(case, code)
         shutil.rmtree(location)
         result = outcome["result"]

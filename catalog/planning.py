@@ -10,6 +10,10 @@ from typing import Any, Self
 from catalog.policies import EffectivePolicy, Mode
 
 _LARGEST = 2**63 - 1
+_GROWTH = 0.1
+"""The share by which a table may grow or shrink before searches are measured again."""
+_UNTRAINED = 0.05
+"""Least share of rows added since the training for which a rebuild can improve searches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,41 @@ class BuiltIndex:
     def untrained_rows(self, rows: int) -> int:
         """The number of rows added since the index was trained, of ``rows`` in all."""
         return 0 if self.trained_version is None else max(rows - self.trained_rows, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSearch:
+    """Searches of sampled vectors in a vector index, compared with exact searches."""
+
+    name: str
+    recall: float
+    """The share of the nearest rows that searches returned."""
+    search_ms: float
+    """The median time of a search."""
+    exact_ms: float
+    """The median time of a search that reads all vectors."""
+    rows: int
+    """The number of rows of the table when it was measured."""
+    trained_version: int | None = None
+    """A later training makes the measurement obsolete."""
+
+    def is_current(self, rows: int) -> bool:
+        """True if the table still has about as many rows as when it was measured."""
+        return abs(rows - self.rows) <= _GROWTH * self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class MissingIndex:
+    """A column by which queries search or filter, and that no index serves."""
+
+    column: str
+    index_type: str
+    queries: int
+    """The number of such queries in the last week."""
+    bytes: int
+    """About the number of bytes of the column, which each of these queries reads."""
+    distance_type: str = ""
+    """That of most searches, for a vector index."""
 
 
 def bounded(number: int) -> int:
@@ -78,6 +117,9 @@ class Statistics:
     stale_indexes: tuple[StaleIndex, ...] = ()
     indexes: int = 0
     built_indexes: tuple[BuiltIndex, ...] = ()
+    index_searches: tuple[IndexSearch, ...] = ()
+    """The last measurements of the present vector indexes."""
+    missing_indexes: tuple[MissingIndex, ...] = ()
     manifests: int = 0
     rewritten_manifests: int = 0
     """The number of manifests after rewriting them."""
@@ -127,7 +169,10 @@ class Statistics:
         values |= {name: document.get(name) for name in ("min_rows", "reads_per_day")}
         stale = tuple(StaleIndex(**index) for index in document.get("stale_indexes") or ())
         built = tuple(BuiltIndex(**index) for index in document.get("built_indexes") or ())
-        return cls(**{**values, "stale_indexes": stale, "built_indexes": built})
+        searches = tuple(IndexSearch(**index) for index in document.get("index_searches") or ())
+        missing = tuple(MissingIndex(**index) for index in document.get("missing_indexes") or ())
+        indexes = {"built_indexes": built, "index_searches": searches, "missing_indexes": missing}
+        return cls(**{**values, "stale_indexes": stale, **indexes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +245,42 @@ def must_sort_all(*, files: int, unsorted_bytes: int, size: int, policy: Effecti
 
 def degraded_indexes(statistics: Statistics, policy: EffectivePolicy) -> Mapping[str, BuiltIndex]:
     """The indexes that should be rebuilt and can be, by name."""
+    searches = current_searches(statistics)
     return {
         index.name: index
         for index in statistics.built_indexes
-        if not index.obstacle and rebuild_reason(index, statistics.rows, policy)
+        if not index.obstacle
+        and rebuild_reason(index, statistics.rows, policy, searches.get(index.name))
     }
 
 
-def rebuild_reason(index: BuiltIndex, rows: int, policy: EffectivePolicy) -> str:
-    """The reason to rebuild an index of a table with ``rows`` rows; empty if there is none."""
+def current_searches(statistics: Statistics) -> Mapping[str, IndexSearch]:
+    """The measurements of vector indexes that still hold, by the name of the index."""
+    searches = statistics.index_searches
+    return {search.name: search for search in searches if search.is_current(statistics.rows)}
+
+
+def rebuild_reason(
+    index: BuiltIndex, rows: int, policy: EffectivePolicy, search: IndexSearch | None
+) -> str:
+    """The reason to rebuild an index of a table with ``rows`` rows; empty if there is none.
+
+    ``search`` is the current measurement of a vector index. Without it, the rows that were added
+    since the training decide. A rebuild improves the results only if there are such rows.
+    """
     if index.segments > policy["index_segments"]:
         return f"'{index.name}' is in {index.segments} segments"
     untrained = index.untrained_rows(rows)
-    if untrained > policy["untrained_ratio"] * rows:
-        return f"{untrained} of {rows} rows were added after '{index.name}' was trained"
+    if search is None:
+        if untrained > policy["untrained_ratio"] * rows:
+            return f"{untrained} of {rows} rows were added after '{index.name}' was trained"
+        return ""
+    if untrained > _UNTRAINED * rows and search.recall < policy["min_recall"]:
+        return f"the recall of '{index.name}' is {search.recall:.0%}"
+    limit = policy["max_search_ms"]
+    is_worn = index.segments > 1 or untrained > _UNTRAINED * rows
+    if is_worn and limit and search.search_ms > limit:
+        return f"a search in '{index.name}' takes {search.search_ms:.0f} ms"
     return ""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from catalog.planning import Statistics, degraded_indexes
+from catalog.planning import IndexSearch, Statistics, current_searches, degraded_indexes
 from catalog.policies import EffectivePolicy
 
 MIB = 1024**2
@@ -29,6 +29,8 @@ COMPARISON = 0.5
 """Cost of comparing rows with the keys of equality deletes, relative to reading them."""
 RECALL = 0.25
 """Cost of a search in an index that was trained on none of the rows, relative to reading them."""
+DAYS_OF_QUERIES = 7
+"""The period of the queries for which an index is missing."""
 STORAGE = 0.02
 """Weight of bytes that nobody reads: versions that the policy does not retain."""
 UNREAD_WEIGHT = 0.25
@@ -128,15 +130,37 @@ def _index_savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str
     for stale in s.stale_indexes:
         share = min(stale.unindexed_rows / max(s.rows, 1), 1.0)
         yield f"{stale.unindexed_rows} rows that index '{stale.name}' lacks", share * s.bytes
+    searches = current_searches(s)
     for index in degraded_indexes(s, policy).values():
         if index.segments > policy["index_segments"]:
             yield f"{index.segments} segments of '{index.name}'", REQUEST * (index.segments - 1)
-        untrained = index.untrained_rows(s.rows)
-        if untrained > policy["untrained_ratio"] * s.rows:
+        search, untrained = searches.get(index.name), index.untrained_rows(s.rows)
+        if search is not None:
+            yield from _search_savings(s, policy, search)
+        elif untrained > policy["untrained_ratio"] * s.rows:
             yield (
                 f"recall of '{index.name}', trained before {untrained} rows were added",
                 RECALL * s.bytes * untrained / max(s.rows, 1),
             )
+    for missing in s.missing_indexes:
+        daily = missing.queries / DAYS_OF_QUERIES
+        share = min(daily / s.reads_per_day, 1.0) if s.reads_per_day else 1.0
+        yield (
+            f"no index on '{missing.column}', which {missing.queries} queries used in a week",
+            missing.bytes * share,
+        )
+
+
+def _search_savings(
+    s: Statistics, policy: EffectivePolicy, search: IndexSearch
+) -> Iterator[tuple[str, float]]:
+    """The costs of searches in a degraded index, as measured."""
+    lost = policy["min_recall"] - search.recall
+    yield f"recall {search.recall:.0%} of '{search.name}'", s.bytes * max(lost, 0.0)
+    limit = policy["max_search_ms"]
+    if limit and search.search_ms > limit:
+        share = 1 - limit / search.search_ms
+        yield f"searches of {search.search_ms:.0f} ms in '{search.name}'", BASE * share
 
 
 def _deleted_share(s: Statistics) -> float:

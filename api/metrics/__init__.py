@@ -138,6 +138,7 @@ STATE = (
     background.plans,
     background.workers,
     background.queues,
+    background.disks,
 )
 """Functions that read figures of the database and the broker."""
 _installation = Installation()

@@ -1,8 +1,10 @@
 """Metrics of jobs, workers and beat, read from the database, and of queues, read from the broker."""
 
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 from celery import current_app
 from django.conf import settings
@@ -39,6 +41,16 @@ def jobs() -> Iterator[Metric]:
         "monodon_jobs_oldest_due_seconds",
         "Time for which the oldest job that is due has waited for a worker.",
         value=job_control.oldest_due_seconds(),
+    )
+    yield GaugeMetricFamily(
+        "monodon_jobs_longest_running_seconds",
+        "Time for which the oldest running job has run.",
+        value=job_control.longest_running_seconds(),
+    )
+    yield GaugeMetricFamily(
+        "monodon_jobs_lost",
+        "Running jobs without a lease, because their workers are gone and no other has taken over.",
+        value=job_control.count_lost(),
     )
 
 
@@ -86,12 +98,31 @@ def queues() -> Iterator[Metric]:
     lengths = GaugeMetricFamily(
         "monodon_queue_messages", "Messages that wait in a queue of the broker.", labels=["queue"]
     )
+    is_up = 0
     try:
         with current_app.connection_for_read(connect_timeout=2) as broker:
             broker.ensure_connection(max_retries=0, timeout=2)
             client = broker.default_channel.client
             for queue in settings.CELERY_TASK_QUEUES:
                 lengths.add_metric([queue], client.llen(queue))
+        is_up = 1
     except (OperationalError, OSError):
-        return
-    yield lengths
+        pass
+    yield GaugeMetricFamily("monodon_broker_up", "1 if the broker answers.", value=is_up)
+    if is_up:
+        yield lengths
+
+
+def disks() -> Iterator[Metric]:
+    """The file systems of local directories that fill up."""
+    used = GaugeMetricFamily(
+        "monodon_disk_used_ratio",
+        "Used share of the file system of a local directory.",
+        labels=["directory"],
+    )
+    directories = {"home": str(settings.MONODON_HOME), "warehouse": settings.MONODON_WAREHOUSE}
+    for name, directory in directories.items():
+        if "://" not in directory and Path(directory).is_dir():
+            usage = shutil.disk_usage(directory)
+            used.add_metric([name], 1 - usage.free / usage.total if usage.total else 0.0)
+    yield used

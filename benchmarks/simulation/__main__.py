@@ -12,9 +12,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
     parser.add_argument("--tables", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--days", type=int, default=0, help="virtual days (4; 1 for more than 200,000 tables)"
-    )
+    parser.add_argument("--days", type=int, default=4, help="virtual days (4)")
     parser.add_argument("--workers", type=int, default=0, help="default: one for 20,000 tables")
     parser.add_argument("--write", action="store_true", help=f"put the figures into {PAGE.name}")
     arguments = parser.parse_args()
@@ -31,7 +29,7 @@ def main() -> int:
     size = Size.of(
         arguments.tables,
         arguments.seed,
-        days=arguments.days or (1 if arguments.tables > 200_000 else 4),
+        days=arguments.days,
         workers=arguments.workers,
     )
     world = World(size)

@@ -294,6 +294,30 @@ class TableUse(models.Model):
         return f"{self.table_id}: {self.day}"
 
 
+class TableColumnUse(models.Model):
+    """Queries over HTTP that an index on a column of a Lance table serves, on a day (UTC)."""
+
+    table = models.ForeignKey(Table, models.CASCADE, related_name="column_use", db_index=False)
+    day = models.DateField()
+    column = models.TextField(help_text="The path of the column, as the query spells it.")
+    use = models.TextField(
+        help_text="A comparison of catalog.formats.lance.filters, or 'vector' and a distance type."
+    )
+    queries = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "use of columns"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["table", "day", "column", "use"], name="table_column_use_of_day"
+            ),
+        ]
+        indexes = [models.Index(fields=["day"], name="table_column_use_day")]
+
+    def __str__(self) -> str:
+        return f"{self.table_id}: {self.column}, {self.day}"
+
+
 class JobEvent(models.Model):
     """A line of a job's log."""
 

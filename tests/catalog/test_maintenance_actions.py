@@ -309,7 +309,7 @@ def _keys_of_release() -> list[str]:
 
 def test_the_actions_of_the_release_are_registered():
     assert maintenance_actions.keys() == _keys_of_release()
-    assert len({action.order for action in maintenance_actions.registered()}) == 8
+    assert len({action.order for action in maintenance_actions.registered()}) == 10
 
 
 @pytest.mark.parametrize("field", ["title", "label", "help", "icon", "group"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from catalog import maintenance_actions, planning, policies, read_costs
-from catalog.planning import BuiltIndex, StaleIndex, Statistics
+from catalog.planning import BuiltIndex, IndexSearch, MissingIndex, StaleIndex, Statistics
 from catalog.policies import Mode
 
 WELL = Statistics(
@@ -26,7 +26,13 @@ SMALL = replace(
     WELL, files=200, small_files=200, rewrite_files=200, rewritten_files=2, rewrite_bytes=10**8
 )
 ON = policies.effective(
-    [("p", {rule.name: "on" for rule in policies.rules() if rule.unit == "mode"})]
+    [
+        (
+            "p",
+            {rule.name: "on" for rule in policies.rules() if rule.unit == "mode"}
+            | {"recall": "off"},
+        )
+    ]
 )
 
 
@@ -119,6 +125,66 @@ def test_a_vector_index_is_rebuilt_if_most_rows_are_newer():
     assert kinds(worn(BuiltIndex("b", 1, 9), rows=0)) == []
 
 
+OLD = BuiltIndex("v", 1, 9, 4, 400_000)
+"""A vector index without 600,000 of a million rows in its training."""
+
+
+def searched(
+    index: BuiltIndex, recall: float, search_ms: float = 5.0, rows: int = 1_000_000
+) -> Statistics:
+    search = IndexSearch("v", recall, search_ms, 50.0, rows, 4)
+    return worn(index, index_searches=(search,))
+
+
+def test_a_measured_recall_decides_about_a_rebuild():
+    assert kinds(searched(OLD, 0.9)) == []
+    (job,) = maintenance_actions.plan(searched(OLD, 0.899), ON)
+    assert job.kind == "rebuild_indexes"
+    assert job.reason == "1 of 1 indexes have degraded: the recall of 'v' is 90%"
+    (cost,) = read_costs.assess(searched(OLD, 0.5), ON).costs
+    assert (cost.reason, cost.bytes) == ("recall 50% of 'v'", 4 * 10**8)
+    few_new_rows = replace(OLD, trained_rows=950_000)
+    assert kinds(searched(few_new_rows, 0.1)) == [], "a rebuild would give nearly the same index"
+    assert kinds(searched(OLD, 1.0, rows=900_000)) == ["rebuild_indexes"], "the table has grown"
+    assert kinds(searched(OLD, 1.0, rows=910_000)) == []
+
+
+def test_slow_searches_lead_to_a_rebuild():
+    slow = searched(OLD, 1.0, search_ms=20.5)
+    limited = policies.effective([("p", {"index_rebuilds": "on", "max_search_ms": 20})])
+    assert kinds(slow) == []
+    (job,) = maintenance_actions.plan(slow, limited)
+    assert "a search in 'v' takes 20 ms" in job.reason
+    (cost,) = read_costs.assess(slow, limited).costs
+    assert cost.reason == "searches of 20 ms in 'v'"
+    assert kinds(searched(OLD, 1.0, search_ms=20.0), limited) == []
+    new = BuiltIndex("v", 1, 9, 4, 1_000_000)
+    assert kinds(searched(new, 1.0, search_ms=90.0), limited) == [], "a rebuild would not help"
+    assert kinds(searched(replace(new, segments=2), 1.0, 90.0), limited) == ["rebuild_indexes"]
+
+
+def test_the_recall_of_an_index_is_measured_after_training_and_growth():
+    on = policies.effective([("p", {"recall": "on", "index_rebuilds": "off"})])
+    assert kinds(worn(OLD), on) == ["measure_recall"]
+    assert kinds(searched(OLD, 0.5), on) == []
+    assert kinds(searched(OLD, 0.5, rows=900_000), on) == ["measure_recall"]
+    assert kinds(worn(BuiltIndex("scalar", 1, 9)), on) == []
+
+
+def test_missing_indexes_are_planned():
+    missing = MissingIndex("id", "BTREE", 700, 8_000_000)
+    lacking = replace(WELL, missing_indexes=(missing,), reads_per_day=200.0)
+    (job,) = maintenance_actions.plan(lacking, ON)
+    assert (job.kind, job.bytes_read) == ("create_indexes", 8_000_000)
+    assert job.reason == "queries lack indexes: BTREE on 'id' (700 queries in a week)"
+    (cost,) = read_costs.assess(lacking, ON).costs
+    assert (cost.reason, cost.bytes) == (
+        "no index on 'id', which 700 queries used in a week",
+        4_000_000,
+    )
+    assert Statistics.from_json(lacking.as_json()) == lacking
+
+
 def test_an_index_that_is_rebuilt_is_not_optimized():
     stale = (StaleIndex("a", 50_000), StaleIndex("b", 60_000))
     both = worn(BuiltIndex("a", 99, 1), BuiltIndex("b", 1, 1), stale_indexes=stale)
@@ -151,7 +217,7 @@ def test_figures_of_older_releases_have_no_built_indexes():
     old = WELL.as_json()
     del old["built_indexes"]
     assert Statistics.from_json(old) == WELL
-    new = worn(BuiltIndex("a", 2, 10, 4, 100))
+    new = searched(BuiltIndex("a", 2, 10, 4, 100), 0.5)
     assert Statistics.from_json(new.as_json()) == new
 
 

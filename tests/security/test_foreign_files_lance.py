@@ -485,6 +485,8 @@ def _run_jobs(world: World, table: tuple[str, ...] = MINE) -> list[Job]:
         "remove_orphans",
         "optimize_indexes",
         "rebuild_indexes",
+        "create_indexes",
+        "measure_recall",
     ):
         parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
         start = job_operations.StartMaintenance(

@@ -216,6 +216,15 @@ class OptimizeIndexes(WriteVersion):
     suits_views = True
 
 
+class CreateMissingIndex(WriteVersion):
+    """Create an index that queries lack."""
+
+    name = "CreateMissingIndex"
+    action = "maintenance.create_index"
+    privilege = Privilege.MAINTAIN
+    suits_views = True
+
+
 class RebuildIndex(WriteVersion):
     """Replace an index with one built from all rows."""
 

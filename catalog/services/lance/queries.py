@@ -23,7 +23,7 @@ from catalog.errors import ColumnNotFound, ContradictoryInput, InvalidInput
 from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier, label
-from catalog.services.lance import datasets, scanners, time_limits
+from catalog.services.lance import datasets, query_columns, scanners, time_limits
 from catalog.services.lance import full_text as lance_full_text
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
@@ -70,6 +70,7 @@ def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
     plan = _plan(actor, snapshot, query)
     with plan.refusing():
         reader = plan.scanner.to_reader()
+    query_columns.count(actor, snapshot, query, plan.searched_column)
     return Rows(reader.schema, _batches(plan, reader))
 
 
@@ -89,9 +90,12 @@ def count_rows(
     dataset = datasets.read(actor=actor, table=table, version=version, branch=branch)
     usage.count(actor, table, usage.Read.QUERY)
     with refusing(table):
-        return int(
+        rows = int(
             time_limits.read(dataset, actor.name, lambda: dataset.count_rows(predicate or None))
         )
+    if predicate and not branch:
+        query_columns.count_filter(actor, table, predicate)
+    return rows
 
 
 def explain(
@@ -124,6 +128,8 @@ class _Plan:
     scanner: LanceScanner
     skipped: int = 0
     """Number of results to skip per query vector; Lance's own offset applies to all together."""
+    searched_column: str = ""
+    """The column of a vector search."""
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -230,7 +236,7 @@ def _vector_plan(
     skipped = offset if searches > 1 else 0
     options["offset"] = offset - skipped or None
     scanner = scanners.nearest(dataset, search, options)
-    return _Plan(table, actor.name, dataset, options, scanner, skipped)
+    return _Plan(table, actor.name, dataset, options, scanner, skipped, column)
 
 
 def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:

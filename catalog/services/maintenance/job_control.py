@@ -282,6 +282,19 @@ def oldest_due_seconds() -> float:
     return 0.0 if oldest is None else (timezone.now() - oldest).total_seconds()
 
 
+def longest_running_seconds() -> float:
+    """Time for which the oldest running job has run; 0 if there is none."""
+    oldest = Job.objects.filter(status=JobStatus.RUNNING).aggregate(oldest=Min("started_at"))
+    began = oldest["oldest"]
+    return 0.0 if began is None else (timezone.now() - began).total_seconds()
+
+
+def count_lost() -> int:
+    """The running jobs whose workers have not renewed their leases, and that no other has taken over."""
+    running = Job.objects.filter(status=JobStatus.RUNNING)
+    return running.filter(lease_until__lt=database_now()).count()
+
+
 def _number(token: str) -> int:
     if not (token.isascii() and token.isdigit() and len(token) < 19):
         raise InvalidInput(f"Page token {token!r} is not one of this list")

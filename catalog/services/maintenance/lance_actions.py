@@ -36,6 +36,7 @@ from catalog.services.maintenance import (
     lance_rebuilds,
     lance_retention,
 )
+from catalog.services.maintenance.indexes import missing_indexes, recall
 from catalog.services.maintenance.plans import lance_removals
 from catalog.services.maintenance.plans.lance_removals import Removable
 
@@ -55,9 +56,11 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         plan = lance_compaction.plan(dataset, layout, policy)
         indexes = index_summaries(dataset)
         rows = dataset.count_rows()
+    measured = recall.last_searches(table, indexes)
+    searches = {search.name: search for search in measured if search.is_current(layout.rows)}
     built = tuple(
         replace(built_index, obstacle=_obstacle(identifier, dataset, index))
-        if planning.rebuild_reason(built_index, layout.rows, policy)
+        if planning.rebuild_reason(built_index, layout.rows, policy, searches.get(built_index.name))
         else built_index
         for built_index, index in zip(_built(table, indexes, rows), indexes, strict=True)
     )
@@ -89,6 +92,10 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         ),
         indexes=len(indexes),
         built_indexes=built,
+        index_searches=measured,
+        missing_indexes=tuple(
+            missing.index for missing in missing_indexes.find(table, dataset, indexes, policy)
+        ),
     )
 
 

@@ -83,7 +83,7 @@ def plan_rebuild(dataset: LanceDataset, index: IndexSummary) -> Plan:
         raise _refused(
             index, "it is too old: Lance does not report the parameters it was built with"
         )
-    column = _public_path(dataset, index.columns[0])
+    column = public_path(dataset, index.columns[0])
     cost = dataset.count_rows() * kind.cost
     if kind.is_vector:
         options = _vector_options(dataset, index.name, details)
@@ -316,7 +316,7 @@ _IN_STATISTICS = {
 }
 
 
-def _public_path(dataset: LanceDataset, path: str) -> str:
+def public_path(dataset: LanceDataset, path: str) -> str:
     """The path to request an index by; the path that Lance reports includes list items."""
     fields = dataset.lance_schema.fields()
     return next((public for lance_path, public in _paths(fields) if lance_path == path), path)

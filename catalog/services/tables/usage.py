@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -18,16 +19,20 @@ from django.utils import timezone
 
 from catalog.access import SYSTEM, Principal
 from catalog.identifiers import Identifier, digest
-from catalog.models import Table, TableUse
+from catalog.models import Table, TableColumnUse, TableUse
 
 log = logging.getLogger(__name__)
 
+VECTOR = "vector"
+"""First word of the use of a column by vector searches; the second one is the distance type."""
 DAYS = 7
 """The period from which the reads per day are computed."""
 _KEPT_DAYS = 90
 _FLUSH_SECONDS = 15.0
 _MAX_TABLES = 100_000
 """Tables to count between two writes; further tables are not counted."""
+_MAX_COLUMNS = 100_000
+_LONGEST_COLUMN = 500
 
 
 class Read(StrEnum):
@@ -43,6 +48,8 @@ class Read(StrEnum):
 
 _lock = threading.Lock()
 _counts: Counter[tuple[str, Read]] = Counter()
+_columns: Counter[tuple[str, str, str]] = Counter()
+"""Queries by table, column and use."""
 
 _ADD = """
     INSERT INTO catalog_tableuse (table_id, day, loads, scans, queries)
@@ -56,10 +63,20 @@ _ADD = """
         queries = catalog_tableuse.queries + EXCLUDED.queries
 """
 
+_ADD_COLUMNS = """
+    INSERT INTO catalog_tablecolumnuse (table_id, day, "column", use, queries)
+    SELECT t.id, (now() AT TIME ZONE 'UTC')::date, u.name, u.use, u.queries
+    FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::bigint[]) AS u(digest, name, use, queries)
+    JOIN catalog_table t ON t.digest = u.digest AND t.state <> 'dropped'
+    ORDER BY t.id, u.name, u.use
+    ON CONFLICT (table_id, day, "column", use) DO UPDATE SET
+        queries = catalog_tablecolumnuse.queries + EXCLUDED.queries
+"""
+
 
 def count(actor: Principal, table: Identifier, read: Read) -> None:
     """Count a read of a table. The catalog's own reads and those of jobs do not count."""
-    if actor.name == SYSTEM.name or actor.interface == "job" or actor.job_kind:
+    if _is_own(actor):
         return
     key = str(digest(table)), read
     with _lock:
@@ -67,11 +84,38 @@ def count(actor: Principal, table: Identifier, read: Read) -> None:
             _counts[key] += 1
 
 
-def flush() -> int:
-    """Add the counts of this process to the database; returns the number of tables. One statement."""
+def count_columns(actor: Principal, table: Identifier, columns: Iterable[tuple[str, str]]) -> None:
+    """Count a query by the columns that it compares, each with its use, as an index would serve it."""
+    if _is_own(actor):
+        return
+    digest_ = str(digest(table))
     with _lock:
-        counted = dict(_counts)
+        for column, use in columns:
+            key = digest_, column, use
+            if len(column) <= _LONGEST_COLUMN and (key in _columns or len(_columns) < _MAX_COLUMNS):
+                _columns[key] += 1
+
+
+def _is_own(actor: Principal) -> bool:
+    return actor.name == SYSTEM.name or actor.interface == "job" or bool(actor.job_kind)
+
+
+def flush() -> int:
+    """Add the counts of this process to the database; returns the number of tables.
+
+    One statement, and another one if queries were counted by columns.
+    """
+    with _lock:
+        counted, by_column = dict(_counts), dict(_columns)
         _counts.clear()
+        _columns.clear()
+    if by_column:
+        keys = sorted(by_column)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _ADD_COLUMNS,
+                [*map(list, zip(*keys, strict=True)), [by_column[key] for key in keys]],
+            )
     digests = sorted({key for key, _ in counted})
     if not digests:
         return 0
@@ -125,4 +169,12 @@ def reads_per_day(table: Table) -> float | None:
 def delete_old() -> int:
     """Delete the counts of days long past; returns their number."""
     before = datetime.now(UTC).date() - timedelta(days=_KEPT_DAYS)
-    return TableUse.objects.filter(day__lt=before).delete()[0]
+    deleted: int = TableColumnUse.objects.filter(day__lt=before).delete()[0]
+    return deleted + TableUse.objects.filter(day__lt=before).delete()[0]
+
+
+def queries_by_column(table: Table) -> dict[tuple[str, str], int]:
+    """The queries of the last week by column and use. One statement."""
+    since = timezone.now().astimezone(UTC).date() - timedelta(days=DAYS)
+    rows = TableColumnUse.objects.filter(table=table, day__gt=since).values_list("column", "use")
+    return {(column, use): number for column, use, number in rows.annotate(Sum("queries"))}

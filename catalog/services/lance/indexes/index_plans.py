@@ -177,7 +177,7 @@ def rehearse(dataset: LanceDataset, plan: Plan) -> LanceDataset:
         options.pop("target_partition_size", None)
     sample = dataset.scanner(
         columns=[column],
-        filter=f"{_quoted(plan.column)} IS NOT NULL" if kind.is_vector else None,
+        filter=f"{quoted_path(plan.column)} IS NOT NULL" if kind.is_vector else None,
         limit=2 ** options.get("num_bits", 8) if kind.is_product else _REHEARSED_ROWS,
     ).to_table()
     rehearsal = lance.write_dataset(sample, f"memory://{uuid.uuid4()}")
@@ -362,7 +362,7 @@ def require_vectors(
     if kind.is_product:
         needed = max(needed, 2 ** options.get("num_bits", 8))
     sample = dataset.scanner(
-        columns=[], filter=f"{_quoted(column)} IS NOT NULL", limit=needed, with_row_id=True
+        columns=[], filter=f"{quoted_path(column)} IS NOT NULL", limit=needed, with_row_id=True
     ).to_table()
     if sample.num_rows < needed:
         raise InvalidInput(
@@ -371,6 +371,6 @@ def require_vectors(
         )
 
 
-def _quoted(path: str) -> str:
+def quoted_path(path: str) -> str:
     """Return a canonical path in SQL, where unquoted names lose their case."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in lance_paths.split(path))

@@ -20,7 +20,7 @@ from catalog.models import (
     Table,
     TableHealth,
 )
-from catalog.planning import Statistics
+from catalog.planning import IndexSearch, MissingIndex, Statistics
 from catalog.services.engine.commit import commit
 from catalog.services.lance.data import insert
 from catalog.services.lance.indexes import indexes as lance_indexes
@@ -243,6 +243,23 @@ def test_the_tab_shows_figures_plan_trend_and_jobs(browser):
         assert fragment in page, fragment
     for fragment in ("Manifests", "Rewrite manifests"):
         assert fragment not in page, fragment
+
+
+def test_the_tab_shows_measured_searches_and_missing_indexes(browser):
+    row = make_live("a", "t")
+    measured(row)
+    page = text(browser.get(tab(row)))
+    assert "Vector searches" not in page
+    assert "Indexes that queries lack" not in page
+    searched = IndexSearch("by_<b>vector", 0.875, 4.25, 31.0, 1_000, 3)
+    missing = MissingIndex("country", "BTREE", 1_234, 8_192)
+    measured(row, statistics=figures(index_searches=(searched,), missing_indexes=(missing,)))
+    page = text(browser.get(tab(row)))
+    for fragment in ("by_&lt;b&gt;vector", "88%", "4.2 ms", "31.0 ms", "country", "1,234", "BTREE"):
+        assert fragment in page, fragment
+    for title in ("Vector searches", "Indexes that queries lack"):
+        assert title in page, title
+    assert "queries lack indexes: BTREE on &#x27;country&#x27;" in page
 
 
 def test_the_plan_follows_the_current_policy(browser):

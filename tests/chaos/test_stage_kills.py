@@ -1,0 +1,153 @@
+"""The worker is killed at each stage of a compaction, while a writer commits.
+
+The next worker continues the job. No row is lost, and every version can be read.
+"""
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import psycopg
+import pytest
+from lance_namespace_urllib3_client import models as m
+
+from tests.chaos import upkeep_judgement as judgement
+from tests.chaos.test_maintenance_storm import Upkeep
+from tests.chaos.upkeep_writers import SCHEMA, Rows, table_of
+
+SPACE = "stages"
+STAGES = ("started", "planning", "rewriting")
+"""In the worker, commits are a part of the rewriting."""
+_FRAGMENTS, _ROWS = 40, 2000
+_WITHIN = 600.0
+
+
+@pytest.fixture
+def upkeep(live_template: None, tmp_path: Path) -> Iterator[Upkeep]:
+    started = Upkeep(tmp_path, java="")
+    try:
+        started.start()
+        started.server.client().create_namespace(m.CreateNamespaceRequest(id=[SPACE]))
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.mark.timeout(1200)  # about 20 s, and several times that on a busy machine
+def test_a_compaction_survives_the_death_of_its_worker(upkeep: Upkeep, seed: int) -> None:
+    _kill(upkeep, "rewriting", 0, random.Random(seed))
+
+
+@pytest.mark.chaos
+def test_a_compaction_survives_deaths_at_each_stage(upkeep: Upkeep, rounds: int, seed: int) -> None:
+    """``rounds`` of each stage. A short stage may have ended when the signal arrives."""
+    reached: Counter[str] = Counter()
+    dice = random.Random(seed)
+    for number, stage in enumerate(itertools.chain.from_iterable([STAGES] * rounds)):
+        reached[_kill(upkeep, stage, number, dice)] += 1
+        print(f"{number + 1} kills: {dict(reached)}", flush=True)
+
+
+def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
+    """Kill the worker in a stage of a job; returns the stage that it had reached."""
+    server = upkeep.server
+    name = (SPACE, f"t{number}")
+    rows: Rows = dict.fromkeys(range(_FRAGMENTS * _ROWS), number)
+    lance.write_dataset(
+        table_of(rows),
+        namespace_client=server.client(),
+        table_id=list(name),
+        mode="create",
+        max_rows_per_file=_ROWS,
+    )
+    with _Writing(upkeep, name, rows), server.database() as connection:
+        status, job = server.post(
+            f"/management/v1/tables/{'$'.join(name)}/maintenance", {"kind": "compact"}
+        )
+        assert status == 202, job
+        _wait_for(connection, job["id"], stage)
+        if stage == "rewriting":
+            time.sleep(dice.uniform(0, 0.2))
+        server.kill_worker()
+        server.wait_until_idle()  # statements that the database has received may still take effect
+        reached = _stage(connection, job["id"])
+        connection.execute(  # its worker is dead, so the lease need not run out
+            "UPDATE catalog_job SET lease_until = now() WHERE id = %s AND status = 'running'",
+            [job["id"]],
+        )
+        server.start_worker()
+        upkeep.wait_until_done(_WITHIN)
+    (row,) = judgement.query(server, "SELECT * FROM catalog_job WHERE id = %s", job["id"])
+    assert row["status"] == "succeeded", row  # with a note if all groups were committed before
+    assert row["attempts"] >= (1 if reached == "succeeded" else 2), (reached, row)
+    catalog = server.client()
+    newest = lance.dataset(namespace_client=catalog, table_id=list(name))
+    data = newest.to_table(columns=["id", "n"])
+    ids = data["id"].to_pylist()
+    assert len(ids) == len(set(ids))
+    assert dict(zip(ids, data["n"].to_pylist(), strict=True)) == rows
+    assert len(newest.get_fragments()) < _FRAGMENTS
+    for version in judgement.lance_versions(server, name):
+        lance.dataset(namespace_client=catalog, table_id=list(name), version=version).validate()
+    return reached
+
+
+class _Writing:
+    """Appends rows of its own to a table until the end of the block, and adds them to ``rows``."""
+
+    def __init__(self, upkeep: Upkeep, name: judgement.Name, rows: Rows) -> None:
+        self._upkeep, self._name, self._rows = upkeep, name, rows
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert not self._errors, self._errors
+
+    def _run(self) -> None:
+        try:
+            catalog = self._upkeep.server.client()
+            for id_ in itertools.count(1_000_000):
+                row = {id_: 1}
+                lance.write_dataset(
+                    table_of(row).cast(SCHEMA),
+                    namespace_client=catalog,
+                    table_id=list(self._name),
+                    mode="append",
+                )
+                self._rows |= row
+                if self._stop.wait(0.2):
+                    return
+        except BaseException as error:  # noqa: BLE001 -- raised by the test's thread
+            self._errors.append(error)
+
+
+def _wait_for(connection: psycopg.Connection, job: int, stage: str) -> None:
+    """Wait until a job has reached a stage, or has ended."""
+    wanted = STAGES.index(stage)
+    deadline = time.monotonic() + _WITHIN
+    while True:
+        reached = _stage(connection, job)
+        if reached == "succeeded" or (reached in STAGES and STAGES.index(reached) >= wanted):
+            return
+        assert time.monotonic() < deadline, reached
+
+
+def _stage(connection: psycopg.Connection, job: int) -> str:
+    """The last stage of a job that runs, else its status."""
+    row = connection.execute(
+        "SELECT status, stages->-1->>'name' FROM catalog_job WHERE id = %s", [job]
+    ).fetchone()
+    assert row is not None
+    status, stage = row
+    return (stage or "started") if status == "running" else status
