@@ -1,6 +1,7 @@
 """The preview of rows of both formats: conditions, order, pages, versions, and what it refuses."""
 
 import re
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from html import unescape
@@ -15,6 +16,7 @@ from pyiceberg.types import LongType
 from pyroaring import BitMap, BitMap64
 
 from catalog.access import SYSTEM, On
+from catalog.admin import row_previews
 from catalog.models import FileReference, Table
 from catalog.privileges import parse
 from catalog.services.access import grants
@@ -560,3 +562,29 @@ def test_the_bytes_of_a_preview_are_limited(browser, table, monkeypatch):
     panel = browser.get(url(table)).context["panels"][-1]
     assert 1 <= len(panel.rows) < 8
     assert words(panel.lead).endswith("Stopped after 0 MiB.")
+
+
+def test_images_recordings_and_vectors_are_drawn(browser, warehouse, db):
+    png = b"\x89PNG\r\n\x1a\n" + bytes(20)
+    rows = pa.table(
+        {
+            "picture": pa.array([png, b"RIFF\0\0\0\0WAVE" + bytes(20)], pa.binary()),
+            "vector": pa.array([[1.0, -1.0], [0.0, 2.0]], pa.list_(pa.float32(), 2)),
+        }
+    )
+    make_lance_table(("x", "t"), rows)
+    panel = browser.get(url(Table.objects.get(name="t"))).context["panels"][-1]
+    (image, bars), (sound, _) = panel.rows
+    assert f'<img class="m-media" src="data:image/png;base64,{b64encode(png).decode()}"' in image
+    assert 'alt="PNG image"' in image
+    assert '<audio class="m-media" src="data:audio/wav;base64,' in sound
+    assert bars.count("<rect") == 2
+
+
+def test_images_of_a_page_are_drawn_up_to_a_limit(browser, warehouse, db, monkeypatch):
+    monkeypatch.setattr(row_previews, "_MOST_MEDIA", 50)
+    png = b"\x89PNG\r\n\x1a\n" + bytes(20)
+    make_lance_table(("x", "t"), pa.table({"picture": pa.array([png] * 3, pa.binary())}))
+    panel = browser.get(url(Table.objects.get(name="t"))).context["panels"][-1]
+    assert ["<img" in row[0] for row in panel.rows] == [True, False, False]
+    assert "PNG image" in panel.rows[2][0]
