@@ -45,6 +45,36 @@ def histogram(buckets: Sequence[int]) -> SafeString:
     return _svg("Tables by health", drawn, "0", "100", f"max: {max(buckets):,}")
 
 
+def distribution(title: str, counts: Sequence[int], left: str, right: str) -> SafeString:
+    """Numbers of values in equal ranges between two values."""
+    step = _WIDTH / len(counts)
+    drawn = format_html_join(
+        "",
+        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1"></rect>',
+        (_bar(index, step, count, max(counts)) for index, count in enumerate(counts)),
+    )
+    return format_html('<div class="m-distribution">{}</div>', _svg(title, drawn, left, right, ""))
+
+
+def scatter(title: str, points: Sequence[tuple[float, float]], names: Sequence[str]) -> SafeString:
+    """Points of a plane, with the same scale in both directions."""
+    low = [min(point[axis] for point in points) for axis in (0, 1)]
+    span = max(max(point[axis] for point in points) - low[axis] for axis in (0, 1)) or 1.0
+    drawn = format_html_join(
+        "",
+        '<circle cx="{}" cy="{}" r="2.2"><title>{}</title></circle>',
+        (
+            (f"{8 + 304 * (x - low[0]) / span:.1f}", f"{8 + 304 * (y - low[1]) / span:.1f}", name)
+            for (x, y), name in zip(points, names, strict=True)
+        ),
+    )
+    height = 16 + 304 * (max(y for _, y in points) - low[1]) / span
+    return format_html(
+        '<svg class="m-chart m-scatter" viewBox="0 0 320 {}" role="img" aria-label="{}">{}</svg>',
+        *(f"{height:.0f}", title, drawn),
+    )
+
+
 def course(
     title: str, points: Sequence[tuple[datetime, int]], shown: Callable[[int], str]
 ) -> SafeString:
@@ -85,8 +115,10 @@ def course(
 def vector(values: Sequence[float]) -> SafeString:
     """The values of a vector as small bars above and below zero."""
     low, high = min(0.0, *values), max(0.0, *values)
+    if low == high:
+        low, high = -1.0, 1.0  # a line in the middle
     # Halved, because the difference of two finite numbers may be infinite.
-    span = (high / 2 - low / 2) or 1.0
+    span = high / 2 - low / 2
     step = _VECTOR_WIDTH / len(values)
     drawn = format_html_join(
         "",

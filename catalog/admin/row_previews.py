@@ -282,7 +282,7 @@ def _rows(preview: Preview) -> list[list[SafeString | str]]:
         row: list[SafeString | str] = []
         for value in values:
             left -= len(value.media)
-            row.append(_media(value) if value.media and left >= 0 else _cell(value))
+            row.append(_media(value) if value.media and left >= 0 else shown_cell(value))
         rows.append(row)
     return rows
 
@@ -297,7 +297,8 @@ def _media(shown: Shown) -> SafeString:
     return cells.lines([format_html(tag, url, shown.note), cells.muted(described)])
 
 
-def _cell(shown: Shown) -> SafeString | str:
+def shown_cell(shown: Shown) -> SafeString | str:
+    """A value of a row as the content of a cell."""
     match shown.kind:
         case arrow_values.Kind.NULL:
             return cells.muted("null")

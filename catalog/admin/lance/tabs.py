@@ -81,6 +81,11 @@ def table_page(request: HttpRequest, row: Table) -> Page:
             Tab("indexes", "Indexes", _version_tab(request, row, newest, indexes)),
             preview,
             Tab(
+                "profile",
+                "Column profile",
+                _version_tab(request, row, newest, partial(lance_preview.profile, row)),
+            ),
+            Tab(
                 "refs",
                 "Tags and branches",
                 lambda: refs.refs_tab(request, row),

@@ -104,8 +104,8 @@ def most_read(request: HttpRequest) -> Panel:
         "Reads",
         actor(request),
         reads,
-        f"No reads in the last {DAYS} days of tables that you may read. Clients that load a table count, scans of engines, and queries over HTTP.",
-        f"Of the newest {MAX_ROWS:,} counts." if len(newest) == MAX_ROWS else "",
+        empty=f"No reads in the last {DAYS} days of tables that you may read. Clients that load a table count, scans of engines, and queries over HTTP.",
+        note=f"Of the newest {MAX_ROWS:,} counts." if len(newest) == MAX_ROWS else "",
     )
 
 
@@ -126,13 +126,13 @@ def most_written(request: HttpRequest) -> Panel:
         "Commits",
         actor(request),
         commits,
-        f"No commits in the last {DAYS} days to tables that you may read.",
-        f"Of the newest {MAX_ROWS:,} commits." if commits.total() == MAX_ROWS else "",
+        empty=f"No commits in the last {DAYS} days to tables that you may read.",
+        note=f"Of the newest {MAX_ROWS:,} commits." if commits.total() == MAX_ROWS else "",
     )
 
 
 def _panel(
-    title: str, column: str, principal: Principal, counts: Counter[int], empty: str, note: str
+    title: str, column: str, principal: Principal, counts: Counter[int], *, empty: str, note: str
 ) -> Panel:
     few = access.few_visible_tables(principal, _FEW) if counts else None
     if few is not None:

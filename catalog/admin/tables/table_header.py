@@ -21,7 +21,7 @@ _DAYS = 30  # of commits and reads
 _MAX_COMMITS = 500  # newest commits, counted by day
 
 GROUPS = (
-    Group("Data", ("preview", "sql", "files", "fragments", "lineage")),
+    Group("Data", ("preview", "profile", "sql", "files", "fragments", "lineage")),
     Group("Schema", ("schema", "indexes", "layout", "properties")),
     Group("History", ("snapshots", "history", "versions", "refs", "metadata", "transactions")),
     Group("Health", ("maintenance", "jobs", "statistics", "metrics")),

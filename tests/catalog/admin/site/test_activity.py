@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, timedelta
 
-import pytest
 from django.utils import timezone
 
 from catalog.access import SYSTEM, On
