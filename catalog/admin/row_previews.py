@@ -293,7 +293,7 @@ def _media(shown: Shown) -> SafeString:
     tag = '<img class="m-media" src="{}" alt="{}" loading="lazy">'
     if shown.media_type.startswith("audio/"):
         tag = '<audio class="m-media" src="{}" aria-label="{}" controls></audio>'
-    described = cells.spaced([shown.note, filesizeformat(shown.size)])
+    described = cells.spaced([shown.note, filesizeformat(len(shown.media))])
     return cells.lines([format_html(tag, url, shown.note), cells.muted(described)])
 
 

@@ -56,7 +56,7 @@ def storage(request: HttpRequest) -> Storage:
         )[: LARGEST + 1]
     )
     note = f"Shows the {LARGEST:,} largest tables." if len(largest) > LARGEST else ""
-    sizes = _by_namespace([(size, tuple(path)) for size, path in largest[:LARGEST]])
+    sizes = _by_namespace([(size or 0, tuple(path)) for size, path in largest[:LARGEST]])
     if not sizes:
         return Storage(SafeString(""), "")
     items = [

@@ -112,7 +112,8 @@ class _ProfileScan:
         scanner = self.dataset.scanner(
             columns=[self.column.name],
             io_buffer_size=_BUFFER,
-            **({"limit": limit, "batch_size": _VECTOR_BATCH} if limit else {}),
+            limit=limit,
+            batch_size=_VECTOR_BATCH if limit else None,
         )
         stopped = ""
         for batch in scanner.to_batches():
