@@ -71,11 +71,11 @@ def _version(request: HttpRequest, version: TableVersion, *, is_lance: bool) -> 
         return cells.lines([version.version, cells.muted("manifest not yet moved")])
     if not is_lance:  # a version is a metadata file; the snapshots have rows
         return cells.lines([version.version])
-    links = [
+    data, schema = (
         cells.anchor(query(request, tab=tab, version=version.version, before=None), text)
         for tab, text in (("preview", "Data"), ("schema", "Schema"))
-    ]
-    return cells.spaced([version.version, *links])
+    )
+    return cells.spaced([version.version, data, cells.muted("·"), schema])
 
 
 def _below(directories: list[str], path: str) -> str:

@@ -104,7 +104,7 @@ def most_read(request: HttpRequest) -> Panel:
         "Reads",
         actor(request),
         reads,
-        empty=f"No reads in the last {DAYS} days of tables that you may read. Clients that load a table count, scans of engines, and queries over HTTP.",
+        empty=f"No reads of tables that you may read in the last {DAYS} days. Reads are loads by clients, scans of engines and queries over HTTP.",
         note=f"Of the newest {MAX_ROWS:,} counts." if len(newest) == MAX_ROWS else "",
     )
 
