@@ -19,6 +19,8 @@ _POLICY = {
     # The theme writes its colours into a style element, and widths into attributes.
     "style-src": ["'self'", "'unsafe-inline'"],
     "img-src": ["'self'", "data:"],
+    # Recordings in rows of tables.
+    "media-src": ["data:"],
     "font-src": ["'self'", "data:"],
     "connect-src": ["'self'"],
     "form-action": ["'self'"],

@@ -9,6 +9,8 @@ from django.utils.safestring import SafeString
 from catalog.admin.score_charts import grade
 
 _WIDTH, _HEIGHT, _TOP, _BASE = 320, 90, 14, 74
+_SPARK_WIDTH, _SPARK_HEIGHT = 120, 26
+_VECTOR_WIDTH, _VECTOR_HEIGHT = 96, 22
 
 
 def bars(title: str, days: Sequence[date], counts: Sequence[int]) -> SafeString:
@@ -41,6 +43,36 @@ def histogram(buckets: Sequence[int]) -> SafeString:
         ),
     )
     return _svg("Tables by health", drawn, "0", "100", f"max: {max(buckets):,}")
+
+
+def distribution(title: str, counts: Sequence[int], left: str, right: str) -> SafeString:
+    """Numbers of values in equal ranges between two values."""
+    step = _WIDTH / len(counts)
+    drawn = format_html_join(
+        "",
+        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1"></rect>',
+        (_bar(index, step, count, max(counts)) for index, count in enumerate(counts)),
+    )
+    return format_html('<div class="m-distribution">{}</div>', _svg(title, drawn, left, right, ""))
+
+
+def scatter(title: str, points: Sequence[tuple[float, float]], names: Sequence[str]) -> SafeString:
+    """Points of a plane, with the same scale in both directions."""
+    low = [min(point[axis] for point in points) for axis in (0, 1)]
+    span = max(max(point[axis] for point in points) - low[axis] for axis in (0, 1)) or 1.0
+    drawn = format_html_join(
+        "",
+        '<circle cx="{}" cy="{}" r="2.2"><title>{}</title></circle>',
+        (
+            (f"{8 + 304 * (x - low[0]) / span:.1f}", f"{8 + 304 * (y - low[1]) / span:.1f}", name)
+            for (x, y), name in zip(points, names, strict=True)
+        ),
+    )
+    height = 16 + 304 * (max(y for _, y in points) - low[1]) / span
+    return format_html(
+        '<svg class="m-chart m-scatter" viewBox="0 0 320 {}" role="img" aria-label="{}">{}</svg>',
+        *(f"{height:.0f}", title, drawn),
+    )
 
 
 def course(
@@ -78,6 +110,52 @@ def course(
         f"{title}: {shown(points[0][1])} on {first:%d %b}, {shown(points[-1][1])} on {last:%d %b}"
     )
     return _svg(label, drawn, f"{first:%d %b}", f"{last:%d %b}", f"max: {shown(most)}")
+
+
+def vector(values: Sequence[float]) -> SafeString:
+    """The values of a vector as small bars above and below zero."""
+    low, high = min(0.0, *values), max(0.0, *values)
+    if low == high:
+        low, high = -1.0, 1.0  # a line in the middle
+    # Halved, because the difference of two finite numbers may be infinite.
+    span = high / 2 - low / 2
+    step = _VECTOR_WIDTH / len(values)
+    drawn = format_html_join(
+        "",
+        '<rect x="{}" y="{}" width="{}" height="{}"></rect>',
+        (
+            (
+                f"{index * step:.1f}",
+                f"{_VECTOR_HEIGHT * (high / 2 - max(value, 0.0) / 2) / span:.1f}",
+                f"{max(step - 0.4, 0.6):.1f}",
+                f"{max(_VECTOR_HEIGHT * abs(value / 2) / span, 0.5):.1f}",
+            )
+            for index, value in enumerate(values)
+        ),
+    )
+    return format_html(
+        '<svg class="m-vector" viewBox="0 0 {} {}" width="{}" height="{}" aria-hidden="true">{}</svg>',
+        *(_VECTOR_WIDTH, _VECTOR_HEIGHT, _VECTOR_WIDTH, _VECTOR_HEIGHT),
+        drawn,
+    )
+
+
+def sparkline(title: str, values: Sequence[float]) -> SafeString:
+    """The course of a figure, without axes; empty for fewer than two values."""
+    if len(values) < 2:
+        return SafeString("")
+    low, high = min(values), max(values)
+    span = (high - low) or 1
+    step = _SPARK_WIDTH / (len(values) - 1)
+    line = " ".join(
+        f"{index * step:.1f},{_SPARK_HEIGHT - 2 - (_SPARK_HEIGHT - 4) * (value - low) / span:.1f}"
+        for index, value in enumerate(values)
+    )
+    return format_html(
+        '<svg class="m-spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<polyline points="{}"></polyline></svg>',
+        *(_SPARK_WIDTH, _SPARK_HEIGHT, title, line),
+    )
 
 
 def _bar(index: int, step: float, count: int, most: int) -> tuple[str, str, str, str]:

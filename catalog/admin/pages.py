@@ -102,6 +102,8 @@ class Tile:
     title: str
     value: object
     note: object = ""
+    spark: object = ""
+    """The course of the figure, as a small chart."""
 
 
 @dataclass(frozen=True)

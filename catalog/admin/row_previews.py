@@ -3,6 +3,7 @@
 The form works without JavaScript: conditions are lines of three fields, and an empty line follows them.
 """
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -15,7 +16,7 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from catalog.admin import cells
+from catalog.admin import cells, charts
 from catalog.admin.pages import Panel
 from catalog.admin.paging import number, word
 from catalog.formats import arrow_values
@@ -39,6 +40,7 @@ from catalog.formats.rows.previews import (
 from catalog.formats.rows.selection import MAX_START, Order
 
 _OFFERED = 500  # columns to choose from
+_MOST_MEDIA = 4 * 1024**2  # bytes of images and recordings on a page
 _NONE = Preview((), ())
 _INPUTS: Mapping[Kind, str] = {Kind.DATE: "date"}
 """Types of input elements; others are texts, because browsers restrict or localize their values."""
@@ -164,7 +166,7 @@ def panel(
     return Panel(
         columns=[_heading(request, form, name, pinned) for name in preview.columns],
         style="m-lines",
-        rows=[[_cell(value) for value in values] for values in preview.rows],
+        rows=_rows(preview),
         empty=_empty(form, preview, fault, sql_filter),
         lead=_lead(request, form, version, preview, fault=fault, sql_filter=sql_filter),
         note=" ".join(notes),
@@ -273,7 +275,30 @@ def _url(request: HttpRequest, changes: Mapping[str, object]) -> str:
     return f"?{parameters.urlencode()}"
 
 
-def _cell(shown: Shown) -> SafeString | str:
+def _rows(preview: Preview) -> list[list[SafeString | str]]:
+    left = _MOST_MEDIA
+    rows: list[list[SafeString | str]] = []
+    for values in preview.rows:
+        row: list[SafeString | str] = []
+        for value in values:
+            left -= len(value.media)
+            row.append(_media(value) if value.media and left >= 0 else shown_cell(value))
+        rows.append(row)
+    return rows
+
+
+def _media(shown: Shown) -> SafeString:
+    """An image or a recording, which the page itself contains."""
+    url = f"data:{shown.media_type};base64,{base64.b64encode(shown.media).decode()}"
+    tag = '<img class="m-media" src="{}" alt="{}" loading="lazy">'
+    if shown.media_type.startswith("audio/"):
+        tag = '<audio class="m-media" src="{}" aria-label="{}" controls></audio>'
+    described = cells.spaced([shown.note, filesizeformat(len(shown.media))])
+    return cells.lines([format_html(tag, url, shown.note), cells.muted(described)])
+
+
+def shown_cell(shown: Shown) -> SafeString | str:
+    """A value of a row as the content of a cell."""
     match shown.kind:
         case arrow_values.Kind.NULL:
             return cells.muted("null")
@@ -289,6 +314,7 @@ def _cell(shown: Shown) -> SafeString | str:
         case arrow_values.Kind.VECTOR | arrow_values.Kind.NESTED:
             return cells.lines(
                 [
+                    *([charts.vector(shown.bars)] if shown.bars else ()),
                     format_html('<code class="m-code">{}</code>', shown.text),
                     *([cells.muted(shown.note)] if shown.note else ()),
                 ]

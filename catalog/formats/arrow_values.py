@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,14 +16,31 @@ _LONGEST = 200  # characters
 _LEAVES = 50  # of a nested value
 _FIRST = 4  # numbers of a vector
 _HEAD = 12  # bytes of binary data
-_IMAGES = {
+_BARS = 48  # of a vector
+_LARGEST_MEDIA = 256 * 1024  # bytes of an image or a recording that is drawn
+_DRAWN = {
+    "PNG image": "image/png",
+    "JPEG image": "image/jpeg",
+    "GIF image": "image/gif",
+    "WebP image": "image/webp",
+    "WAV audio": "audio/wav",
+    "Ogg audio": "audio/ogg",
+    "FLAC audio": "audio/flac",
+    "MP3 audio": "audio/mpeg",
+}
+"""Media types of the formats that browsers draw or play."""
+_MAGIC = {
     b"\x89PNG\r\n\x1a\n": "PNG image",
     b"\xff\xd8\xff": "JPEG image",
     b"GIF8": "GIF image",
     b"BM": "BMP image",
     b"II*\x00": "TIFF image",
     b"MM\x00*": "TIFF image",
+    b"OggS": "Ogg audio",
+    b"fLaC": "FLAC audio",
+    b"ID3": "MP3 audio",
 }
+_RIFF = {b"WEBP": "WebP image", b"WAVE": "WAV audio"}
 
 
 class Kind(StrEnum):
@@ -45,6 +63,12 @@ class Shown:
     """A description of what the text omits."""
     size: int | None = None
     """The size of binary data, in bytes."""
+    bars: tuple[float, ...] = ()
+    """The course of a vector: finite values, or means of as many neighbors."""
+    media_type: str = ""
+    """The type of ``media``."""
+    media: bytes = b""
+    """A small image or recording, as it is stored."""
 
 
 NULL = Shown(Kind.NULL, "")
@@ -89,20 +113,34 @@ def _blob(scalar: pa.Scalar) -> Shown:
 def _binary(scalar: pa.Scalar) -> Shown:
     buffer = scalar.as_buffer()
     head = buffer.slice(0, min(_HEAD, buffer.size)).to_pybytes()
-    image = next((name for magic, name in _IMAGES.items() if head.startswith(magic)), "")
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        image = "WebP image"
+    name = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "")
+    if head[:4] == b"RIFF":
+        name = _RIFF.get(head[8:12], "")
     more = "…" if buffer.size > _HEAD else ""
-    return Shown(Kind.BYTES, "" if image else head.hex() + more, image, buffer.size)
+    media_type = _DRAWN.get(name, "") if buffer.size <= _LARGEST_MEDIA else ""
+    return Shown(
+        Kind.BYTES,
+        "" if name else head.hex() + more,
+        name,
+        buffer.size,
+        media_type=media_type,
+        media=buffer.to_pybytes() if media_type else b"",
+    )
 
 
 def _vector(scalar: pa.Scalar) -> Shown:
     values = scalar.values
     numbers = [_rounded(values[i]) for i in range(min(_FIRST, len(values)))]
     more = ", …" if len(values) > _FIRST else ""
-    norm = _norm(values)
+    floats = _floats(values)
+    norm = _norm(floats)
     norm_text = "" if norm is None else f", norm {norm:.4g}"
-    return Shown(Kind.VECTOR, f"[{', '.join(numbers)}{more}]", f"{len(values):,} values{norm_text}")
+    return Shown(
+        Kind.VECTOR,
+        f"[{', '.join(numbers)}{more}]",
+        f"{len(values):,} values{norm_text}",
+        bars=_bars(floats),
+    )
 
 
 def _rounded(scalar: pa.Scalar) -> str:
@@ -120,13 +158,27 @@ def _half(scalar: pa.ExtensionScalar) -> float | None:
     return number
 
 
-def _norm(values: pa.Array) -> float | None:
+def _floats(values: pa.Array) -> pa.Array:
     if isinstance(values, pa.ExtensionArray):
-        numbers = pa.array([_half(value) for value in values], pa.float64())
-    else:
-        numbers = values.cast(pa.float64(), safe=False)
+        return pa.array([_half(value) for value in values], pa.float64())
+    return values.cast(pa.float64(), safe=False)
+
+
+def _norm(numbers: pa.Array) -> float | None:
     total = pc.sum(pc.multiply(numbers, numbers)).as_py()
     return None if total is None else float(total) ** 0.5
+
+
+def _bars(numbers: pa.Array) -> tuple[float, ...]:
+    """At most ``_BARS`` means of neighboring values; null, NaN and infinite values count as 0."""
+    finite = np.nan_to_num(
+        np.asarray(numbers.fill_null(0.0), dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0
+    )
+    if not finite.size:
+        return ()
+    with np.errstate(over="ignore"):
+        means = [part.mean() for part in np.array_split(finite, min(_BARS, finite.size))]
+    return tuple(float(mean) if np.isfinite(mean) else 0.0 for mean in means)
 
 
 class _Nested:

@@ -293,6 +293,11 @@ class TableUse(models.Model):
     def __str__(self) -> str:
         return f"{self.table_id}: {self.day}"
 
+    @property
+    def reads(self) -> int:
+        """The number of reads. A scan usually follows a load, so it is the larger of both counts."""
+        return max(self.loads, self.scans + self.queries)
+
 
 class TableColumnUse(models.Model):
     """Queries over HTTP that an index on a column of a Lance table serves, on a day (UTC)."""

@@ -232,6 +232,14 @@ def test_rows_of_a_lance_table_are_shown(
     expect(rows.first).to_have_text(re.compile("^JFK.*John F Kennedy Intl$"))
     assert violations(page) == []
     screen(page, "lance-data")
+    open_section(page, "Data", "Column profile")
+    page.get_by_label("Column").select_option("alt")
+    submit(page, "Show profile")
+    expect(row(page, "Distinct values")).to_have_text(re.compile(r"[0-9]{2,}$"))
+    expect(page.get_by_role("img", name="Distribution of alt")).to_be_visible()
+    assert violations(page) == []
+    screen(page, "column-profile")
+    open_section(page, "Data", "Data")
     page.get_by_label("SQL filter").fill("nonsense = 1")
     submit(page, "Show")
     expect(page.get_by_role("alert")).to_contain_text("nonsense")

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WITHIN, SignIn
-from tests.browser.hands import choose, fill, open_tab, press, says
+from tests.browser.hands import choose, fill, open_tab, press, says, violations
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -17,8 +17,10 @@ pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 _PASSES = """
 from catalog.services.maintenance import measurements
 from catalog.services.search import documents as search_documents
+from catalog.services.tables import summaries
 search_documents.update()
 measurements.measure_due()
+summaries.update()
 """
 _TABLES = "/admin/catalog/table/"
 
@@ -134,6 +136,8 @@ def purge_with_two_people(ada: Page, sign_in: SignIn, screen: Callable[..., None
 
     grace = sign_in("grace")
     expect(grace.get_by_role("link", name="Pending approvals: 1")).to_be_visible()
+    expect(grace.get_by_role("list", name="Storage by namespace")).to_be_visible()
+    assert violations(grace) == []
     screen(grace, "dashboard")
     grace.goto("/admin/catalog/approvalrequest/?waiting=me")
     screen(grace, "approvals")

@@ -64,6 +64,7 @@ def test_pages_forbid_foreign_scripts(client, path):
         "script-src": ["'self'", nonce, *eval_of_alpine],
         "style-src": ["'self'", "'unsafe-inline'"],
         "img-src": ["'self'", "data:"],
+        "media-src": ["data:"],
         "font-src": ["'self'", "data:"],
         "connect-src": ["'self'"],
         "form-action": ["'self'"],

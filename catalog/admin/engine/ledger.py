@@ -45,7 +45,7 @@ def versions(request: HttpRequest, row: Table) -> Panel:
         ),
         rows=[
             (
-                _version(version),
+                _version(request, version, is_lance=is_lance),
                 cells.moment(version.created_at),
                 cells.who(version.transaction.actor if version.transaction else ""),
                 cells.code(_below(inside, version.manifest_path), version.manifest_path),
@@ -64,12 +64,18 @@ def versions(request: HttpRequest, row: Table) -> Panel:
     )
 
 
-def _version(version: TableVersion) -> SafeString:
+def _version(request: HttpRequest, version: TableVersion, *, is_lance: bool) -> SafeString:
     if version.deleted_at is not None:
         return cells.lines([version.version, cells.muted("deleted")])
     if version.staged_path is not None:
         return cells.lines([version.version, cells.muted("manifest not yet moved")])
-    return cells.lines([version.version])
+    if not is_lance:  # a version is a metadata file; the snapshots have rows
+        return cells.lines([version.version])
+    data, schema = (
+        cells.anchor(query(request, tab=tab, version=version.version, before=None), text)
+        for tab, text in (("preview", "Data"), ("schema", "Schema"))
+    )
+    return cells.spaced([version.version, data, cells.muted("·"), schema])
 
 
 def _below(directories: list[str], path: str) -> str:

@@ -84,7 +84,9 @@ def _snapshot(
             else cells.lines([cells.exact(snapshot.parent), cells.muted("expired")])
         )
     return (
-        cells.lines([cells.exact(snapshot.id), cells.spaced(marks)]),
+        cells.lines(
+            [cells.exact(snapshot.id), cells.spaced([*marks, *_rows(request, snapshot.id)])]
+        ),
         cells.moment(snapshot.at),
         (
             cells.badge(
@@ -99,6 +101,13 @@ def _snapshot(
         _delta(snapshot.bytes, filesizeformat),
         parent,
     )
+
+
+def _rows(request: HttpRequest, id_: int | None) -> Sequence[SafeString]:
+    """The link to the rows of a snapshot."""
+    if id_ is None:
+        return []
+    return [cells.anchor(query(request, tab="preview", snapshot=id_, after=None), "Data")]
 
 
 def snapshot_link(request: HttpRequest, id_: int) -> SafeString:

@@ -68,6 +68,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
             Tab("schema", "Schema", lambda: schemas.schema_tab(request, document, current)),
             Tab("snapshots", "Snapshots", lambda: snapshots.snapshots(request, document)),
             Tab("preview", "Data", lambda: iceberg_preview.tab(request, row)),
+            Tab("profile", "Column profile", lambda: iceberg_preview.profile(request, row)),
             Tab("files", "Files", lambda: iceberg_files.tab(request, row, document)),
             Tab(
                 "refs",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from django.http import HttpRequest
+from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from lance.dataset import LanceDataset
@@ -11,9 +12,11 @@ from lance.dataset import LanceDataset
 from catalog.admin import cells
 from catalog.admin.maintenance.actions import index_links
 from catalog.admin.pages import Panel
-from catalog.admin.paging import number, paginate, query
+from catalog.admin.paging import number, paginate, query, word
 from catalog.formats.lance import columns as lance_columns
+from catalog.formats.lance import schema_changes
 from catalog.formats.lance.columns import Column
+from catalog.formats.lance.schema_changes import ChangeKind
 from catalog.models import Table
 from catalog.services.lance import contents as lance_contents
 from catalog.services.lance.contents import SMALL, Bucket, Fragment, reading
@@ -22,6 +25,14 @@ from catalog.services.lance.indexes.indexes import IndexSummary
 
 _FIELDS = 100  # of a schema on one page
 _ENTRIES = 50  # of a field's metadata
+_CHANGES = 200  # of a schema
+_COLOURS = {
+    ChangeKind.ADDED: "success",
+    ChangeKind.DROPPED: "danger",
+    ChangeKind.RENAMED: "warning",
+    ChangeKind.TYPE: "warning",
+    ChangeKind.NULLABILITY: "info",
+}
 
 
 # --- schema ------------------------------------------------------------------------------------
@@ -58,6 +69,55 @@ def schema_tab(request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
             following=metadata.following,
         ),
     ]
+
+
+def changes_panel(
+    request: HttpRequest, old: LanceDataset | None, new: LanceDataset, fault: str = ""
+) -> Panel:
+    """The form that chooses another version, and the changes of the schema since that version."""
+    chosen = number(request, "compare")
+    form = render_to_string(
+        "admin/catalog/compare_schemas.html",
+        {
+            "chosen": chosen,
+            "kept": [(name, word(request, name)) for name in ("version", "branch")],
+        },
+    )
+    title = "Compare with another version"
+    if old is None:
+        text = fault or "Enter a version to see the columns that were added, dropped or changed."
+        return Panel((), (), text, title=title, lead=form)
+    with reading():
+        before = list(lance_columns.columns(old.schema, old.lance_schema.fields()))
+        after = list(lance_columns.columns(new.schema, new.lance_schema.fields()))
+    changes = schema_changes.changes(before, after)
+    return Panel(
+        title=title,
+        columns=("Change", f"Version {old.version}", f"Version {new.version}"),
+        rows=[
+            (
+                cells.badge(change.kind, _COLOURS[change.kind]),
+                _declared(change.before),
+                _declared(change.after),
+            )
+            for change in changes[:_CHANGES]
+        ],
+        empty=f"Versions {old.version} and {new.version} have the same columns.",
+        lead=form,
+        note=f"and {len(changes) - _CHANGES:,} more" if len(changes) > _CHANGES else "",
+    )
+
+
+def _declared(column: Column | None) -> object:
+    if column is None:
+        return cells.NOTHING
+    return cells.spaced(
+        [
+            cells.clipped(column.path),
+            cells.code(cells.clipped(column.type, 1000)),
+            "" if column.is_nullable else cells.muted("required"),
+        ]
+    )
 
 
 def _column(column: Column) -> Sequence[object]:

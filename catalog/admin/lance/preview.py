@@ -3,7 +3,7 @@
 from django.http import HttpRequest
 from lance.dataset import LanceDataset
 
-from catalog.admin import row_previews
+from catalog.admin import column_profiles, row_previews
 from catalog.admin.pages import Panel
 from catalog.admin.paging import number, word
 from catalog.admin.row_previews import Version
@@ -47,4 +47,18 @@ def panel(row: Table, request: HttpRequest, dataset: LanceDataset) -> Panel:
         ),
         compute=compute,
         sql_filter=predicate,
+    )
+
+
+def profile(row: Table, request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
+    """The profile of a column of a version."""
+    with reading():
+        schema = dataset.schema
+    version, branch = number(request, "version"), word(request, "branch")
+    named = {"version": "" if version is None else str(version), "branch": branch}
+    return column_profiles.panels(
+        request,
+        schema,
+        {name: value for name, value in named.items() if value},
+        lambda column: lance_preview.profile(dataset, table=row.identifier, column=column),
     )

@@ -74,12 +74,17 @@ def table_page(request: HttpRequest, row: Table) -> Page:
             *_history(row),
         ],
         tabs=(
-            Tab("schema", "Schema", _version_tab(request, row, newest, lance_panels.schema_tab)),
+            Tab("schema", "Schema", _version_tab(request, row, newest, partial(_schema, row))),
             Tab(
                 "fragments", "Fragments", _version_tab(request, row, newest, lance_panels.fragments)
             ),
             Tab("indexes", "Indexes", _version_tab(request, row, newest, indexes)),
             preview,
+            Tab(
+                "profile",
+                "Column profile",
+                _version_tab(request, row, newest, partial(lance_preview.profile, row)),
+            ),
             Tab(
                 "refs",
                 "Tags and branches",
@@ -127,6 +132,20 @@ def _version_tab(
         return [Panel((), (), lead), *([built] if isinstance(built, Panel) else built)]
 
     return panels
+
+
+def _schema(row: Table, request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
+    """The schema of a version, and its differences from that of another version."""
+    panels = lance_panels.schema_tab(request, dataset)
+    if word(request, "tab") != "schema":  # the overview
+        return panels
+    opened = Opened(None)
+    if (compared := number(request, "compare")) is not None:
+        opened = open_version(request, row, compared, branch_name(word(request, "branch")))
+    return [
+        *panels,
+        lance_panels.changes_panel(request, opened.dataset, dataset, opened.fault),
+    ]
 
 
 def _notice(text: SafeString | str) -> SafeString:

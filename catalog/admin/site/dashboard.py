@@ -13,7 +13,7 @@ from catalog.admin.actor import actor
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import health as maintenance_health
 from catalog.admin.maintenance import jobs
-from catalog.admin.site import month, overview
+from catalog.admin.site import activity, month, overview
 from catalog.admin.site.navigation import may_see
 from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
 from catalog.privileges import Privilege
@@ -84,6 +84,8 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     if sees_all:
         context["additions"] = growth.additions(growth.days(request))
     context["days"] = growth.days(request)
+    context["storage"] = activity.storage(request)
+    context["busiest"] = [activity.most_read(request), activity.most_written(request)]
     if may_see(request, Transaction):
         own = Q() if sees_all else Q(actor=principal.name)
         newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])

@@ -20,6 +20,7 @@ from catalog.errors import InvalidInput
 from catalog.formats import arrow_values
 from catalog.formats.arrow_values import Shown
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.rows import profiles
 from catalog.formats.rows.previews import (
     BUSY,
     MOST_BYTES,
@@ -30,6 +31,7 @@ from catalog.formats.rows.previews import (
     late,
     select_columns,
 )
+from catalog.formats.rows.profiles import Profile
 from catalog.identifiers import Identifier
 from catalog.services.lance.contents import reading
 from catalog.services.lance.errors import refusing
@@ -37,6 +39,9 @@ from catalog.services.lance.errors import refusing
 _AT_ONCE = 1_000_000  # rows scanned between two checks of the clock
 _BUFFER = 64 * 1024**2
 _LONGEST_FILTER = 1000
+_PROFILE_SECONDS = 2 * profiles.SECONDS
+"""How long a request waits for a profile, with the time for its first batch and for other previews."""
+_VECTOR_BATCH = 256  # rows
 
 
 def preview(
@@ -61,6 +66,26 @@ def preview(
         return Preview(names, list(scan.rows), scan.stopped(), scan.has_more)
 
 
+def profile(dataset: LanceDataset, *, table: Identifier, column: str) -> Profile:
+    """The profile of a column, of the rows that can be read in time.
+
+    Raises ColumnNotFound, InvalidInput for a column without a profile, and Unreadable.
+    """
+    with reading():
+        (chosen,) = select_columns(dataset.schema, table, [column])
+        if not profiles.has_profile(chosen):
+            raise InvalidInput(f"Column '{column[:200]}' of type {chosen.type} has no profile")
+        scan = _ProfileScan(dataset, chosen, profiles.Profiler(chosen))
+        running = _threads().submit(scan.run)
+        try:
+            return running.result(timeout=_PROFILE_SECONDS)
+        except TimeoutError:
+            scan.stop.set()
+            if running.cancel():
+                return Profile(0, 0, stopped=BUSY)
+            return Profile(0, 0, stopped=late(_PROFILE_SECONDS, 0, None))
+
+
 def _check_filter(predicate: str) -> None:
     if len(predicate) > _LONGEST_FILTER or "\x00" in predicate:
         raise InvalidInput(f"The filter is longer than {_LONGEST_FILTER:,} characters, or binary")
@@ -70,6 +95,35 @@ def _check_filter(predicate: str) -> None:
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="preview")
+
+
+@dataclass
+class _ProfileScan:
+    """Reads a column in the thread of a preview."""
+
+    dataset: LanceDataset
+    column: pa.Field
+    profiler: profiles.Profiler
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> Profile:
+        began = time.monotonic()
+        limit = profiles.MOST_VECTORS if profiles.is_vector(self.column) else None
+        scanner = self.dataset.scanner(
+            columns=[self.column.name],
+            io_buffer_size=_BUFFER,
+            limit=limit,
+            batch_size=_VECTOR_BATCH if limit else None,
+        )
+        stopped = ""
+        for batch in scanner.to_batches():
+            self.profiler.add(batch.column(0))
+            if self.profiler.is_complete:
+                break
+            if self.stop.is_set() or time.monotonic() - began > profiles.SECONDS:
+                stopped = profiles.late(self.profiler.rows)
+                break
+        return self.profiler.profile(stopped)
 
 
 @dataclass

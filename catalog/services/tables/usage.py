@@ -166,6 +166,12 @@ def reads_per_day(table: Table) -> float | None:
     return rate
 
 
+def reads_by_day(table: Table, *, since: date) -> dict[date, int]:
+    """The reads of a table on each day (UTC); days without reads are left out. One statement."""
+    rows = TableUse.objects.filter(table=table, day__gte=since)
+    return {row.day: row.reads for row in rows}
+
+
 def delete_old() -> int:
     """Delete the counts of days long past; returns their number."""
     before = datetime.now(UTC).date() - timedelta(days=_KEPT_DAYS)

@@ -27,7 +27,7 @@ from tests.factories import make_namespace, make_table, make_version
 
 # Two of the queries load the session and its user.
 LISTS = {
-    "/admin/": 20,
+    "/admin/": 24,
     "/admin/catalog/namespace/": 5,
     "/admin/catalog/namespace/?rows=1&depth=2": 4,
     "/admin/catalog/namespace/?q=n": 3,
@@ -99,7 +99,7 @@ def pages() -> dict[str, int]:
     event = AuditEvent.objects.filter(target="prod.t0").first()
     whole = Transaction.objects.get(status=TransactionStatus.FAILED)
     return {
-        table: 9,
+        table: 11,
         f"{table}?tab=versions&branch=b1": 7,
         f"{table}?tab=refs": 10,
         f"{table}?tab=transactions": 7,
@@ -187,9 +187,9 @@ def test_pages_link_to_the_next_page(browser):
     listed, url = [], f"/admin/catalog/table/{table.pk}/change/?tab=versions"
     while url:
         panel = browser.get(url).context["panels"][0]
-        listed += [row[0] for row in panel.rows]
+        listed += [row[0].partition(" ")[0] for row in panel.rows]
         url = panel.following and f"/admin/catalog/table/{table.pk}/change/{panel.following}"
-    assert listed == [f"<div>{number}</div>" for number in range(60, 0, -1)]
+    assert listed == [str(number) for number in range(60, 0, -1)]
     prod = Namespace.objects.named(("prod",)).get()
     listed, url = [], f"/admin/catalog/namespace/?parent={prod.pk}"
     while url:

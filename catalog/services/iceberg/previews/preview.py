@@ -30,6 +30,7 @@ from catalog.formats.arrow_values import Shown
 from catalog.formats.iceberg.reading import Document
 from catalog.formats.iceberg.scans import scans
 from catalog.formats.iceberg.scans.planning import Planner
+from catalog.formats.rows import profiles
 from catalog.formats.rows.conditions import Kind, kind
 from catalog.formats.rows.previews import (
     BUSY,
@@ -41,6 +42,7 @@ from catalog.formats.rows.previews import (
     late,
     select_columns,
 )
+from catalog.formats.rows.profiles import Profile
 from catalog.identifiers import Identifier
 from catalog.models import Table
 from catalog.services.iceberg import tables
@@ -146,6 +148,26 @@ def preview(opened: OpenedSnapshot, request: Request) -> Preview:
     return Preview(names, rows, scan.reason, scan.has_more)
 
 
+def profile(opened: OpenedSnapshot, column: str) -> Profile:
+    """The profile of a column, of the rows that can be read in time.
+
+    Raises ColumnNotFound, InvalidInput for a column without a profile, and the errors of ``preview``.
+    """
+    (chosen,) = select_columns(opened.schema, opened.table, [column])
+    if not profiles.has_profile(chosen):
+        raise InvalidInput(f"Column '{column[:200]}' of type {chosen.type} has no profile")
+    profiler = profiles.Profiler(chosen)
+    if opened.snapshot_id is None:
+        return profiler.profile()
+    if not _slots.acquire(timeout=SECONDS):
+        return profiler.profile(BUSY)
+    try:
+        scan = _PreviewScan(opened, [chosen], Request())
+        return profiler.profile(scan.read_column(column, profiler))
+    finally:
+        _slots.release()
+
+
 def _referenced(document: Document, ref: str) -> int:
     refs: Mapping[str, Any] = document.get("refs") or {}
     entry = refs.get(ref)
@@ -180,6 +202,17 @@ class _PreviewScan:
     def run(self) -> list[list[Shown]]:
         addresses = self._find_plain() if self.request.is_plain else self._find()
         return self._read(addresses)
+
+    def read_column(self, name: str, profiler: profiles.Profiler) -> str:
+        """Read a column of all rows; returns why it ended early, or an empty text."""
+        for _, file in self._data_files():
+            with _reading(f"'{file.location}'"):
+                for rows in file.scan([name]):
+                    if len(rows.positions):
+                        profiler.add(rows.columns[name])
+                    if self._is_late():
+                        return profiles.late(profiler.rows)
+        return profiles.late(profiler.rows) if self.reason else ""
 
     def _data_files(self) -> Iterator[tuple[int, DataFile]]:
         """The files that may have matching rows, until it is too late."""

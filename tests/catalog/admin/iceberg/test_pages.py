@@ -161,11 +161,11 @@ def test_snapshots_are_shown_in_order(browser):
     row = make_full_table("prod", "events")
     lines = rows(browser, url(row, "snapshots"))
     assert lines == [
-        [f"{NEWEST} current main tag3", "2023-11-14 22:13:23", "append", "+1,000", "+2", "+2.0 KB",
+        [f"{NEWEST} current main tag3 Data", "2023-11-14 22:13:23", "append", "+1,000", "+2", "+2.0 KB",
          str(NEWEST - 1)],
-        [f"{NEWEST - 1} tag2", "2023-11-14 22:13:22", "append", "+1,000", "+2", "+2.0 KB",
+        [f"{NEWEST - 1} tag2 Data", "2023-11-14 22:13:22", "append", "+1,000", "+2", "+2.0 KB",
          str(NEWEST - 2)],
-        [f"{NEWEST - 2} tag1", "2023-11-14 22:13:21", "append", "+1,000", "+2", "+2.0 KB",
+        [f"{NEWEST - 2} tag1 Data", "2023-11-14 22:13:21", "append", "+1,000", "+2", "+2.0 KB",
          f"{NEWEST - 3} expired"],
     ]  # fmt: skip
     assert below(browser, url(row, "snapshots"))[0] == (
@@ -208,7 +208,7 @@ def test_references_link_to_their_snapshots(browser):
     page = browser.get(url(row, "refs")).content.decode()
     assert f"?tab=snapshots&amp;snapshot={NEWEST - 1}" in page
     led = rows(browser, url(row, "snapshots", snapshot=NEWEST - 1))
-    assert [line[0] for line in led] == [f"{NEWEST - 1} tag2", f"{NEWEST - 2} tag1"]
+    assert [line[0] for line in led] == [f"{NEWEST - 1} tag2 Data", f"{NEWEST - 2} tag1 Data"]
 
 
 def test_partition_specs_and_sort_orders_are_shown_as_expressions(browser):

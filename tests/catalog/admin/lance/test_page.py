@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM, Principal
+from catalog.admin.pages import Panel
 from catalog.models import Table, TableState, TableVersion
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
@@ -677,3 +678,25 @@ def test_invalid_parameters_do_not_break_a_page(browser, row, query):
     answer = browser.get(f"/admin/catalog/table/{row.pk}/change/?{query}")
     assert answer.status_code == 200
     assert EVIL not in answer.content.decode()
+
+
+def test_the_schemas_of_two_versions_are_compared(browser):
+    make_lance_table(("x", "compared"), pa.table({"a": [1], "b": ["x"]}))
+    row = Table.objects.get(name="compared")
+    rows = pa.table({"a": [1], "c": [1.5]})
+    lance_data.insert(actor=SYSTEM, table=row.identifier, data=rows.to_reader(), overwrite=True)
+
+    def compared(query: str) -> Panel:
+        response = browser.get(f"/admin/catalog/table/{row.pk}/change/?tab=schema{query}")
+        return response.context["panels"][-1]
+
+    assert "Enter a version" in compared("").empty
+    panel = compared("&compare=1")
+    assert list(panel.columns) == ["Change", "Version 1", "Version 2"]
+    kinds = [re.sub("<[^>]*>", "", str(line[0])) for line in panel.rows]
+    assert kinds
+    text = re.sub("<[^>]*>", " ", str(panel.rows))
+    assert "b" in text
+    assert "double" in text
+    assert "same columns" in compared("&compare=2").empty
+    assert "99" in compared("&compare=99").empty

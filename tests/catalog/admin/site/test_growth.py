@@ -124,7 +124,7 @@ def test_only_tables_that_may_be_browsed_are_added_up(sign_in, catalog):
 def test_an_empty_catalog_explains_measurements(browser):
     page = browser.get(URL)
     assert page.context["growth"].amounts == ()
-    assert "No measurements." in page.content.decode()
+    assert "No measurements of tables that you may browse." in page.content.decode()
 
 
 def test_an_empty_table_has_a_flat_line(browser):

@@ -1,10 +1,12 @@
 """The preview of rows of both formats: conditions, order, pages, versions, and what it refuses."""
 
 import re
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from html import unescape
 from pathlib import Path
+from threading import BoundedSemaphore
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from pyiceberg.types import LongType
 from pyroaring import BitMap, BitMap64
 
 from catalog.access import SYSTEM, On
+from catalog.admin import row_previews
+from catalog.formats.rows import profiles
 from catalog.models import FileReference, Table
 from catalog.privileges import parse
 from catalog.services.access import grants
@@ -560,3 +564,97 @@ def test_the_bytes_of_a_preview_are_limited(browser, table, monkeypatch):
     panel = browser.get(url(table)).context["panels"][-1]
     assert 1 <= len(panel.rows) < 8
     assert words(panel.lead).endswith("Stopped after 0 MiB.")
+
+
+def test_images_recordings_and_vectors_are_drawn(browser, warehouse, db):
+    png = b"\x89PNG\r\n\x1a\n" + bytes(20)
+    rows = pa.table(
+        {
+            "picture": pa.array([png, b"RIFF\0\0\0\0WAVE" + bytes(20)], pa.binary()),
+            "vector": pa.array([[1.0, -1.0], [0.0, 2.0]], pa.list_(pa.float32(), 2)),
+        }
+    )
+    make_lance_table(("x", "t"), rows)
+    panel = browser.get(url(Table.objects.get(name="t"))).context["panels"][-1]
+    (image, bars), (sound, _) = panel.rows
+    assert f'<img class="m-media" src="data:image/png;base64,{b64encode(png).decode()}"' in image
+    assert 'alt="PNG image"' in image
+    assert '<audio class="m-media" src="data:audio/wav;base64,' in sound
+    assert bars.count("<rect") == 2
+
+
+def test_images_of_a_page_are_drawn_up_to_a_limit(browser, warehouse, db, monkeypatch):
+    monkeypatch.setattr(row_previews, "_MOST_MEDIA", 50)
+    png = b"\x89PNG\r\n\x1a\n" + bytes(20)
+    make_lance_table(("x", "t"), pa.table({"picture": pa.array([png] * 3, pa.binary())}))
+    panel = browser.get(url(Table.objects.get(name="t"))).context["panels"][-1]
+    assert ["<img" in row[0] for row in panel.rows] == [True, False, False]
+    assert "PNG image" in panel.rows[2][0]
+
+
+# --- profiles of columns
+
+
+def profile_panels(client, table: Table, **query: object) -> list:
+    return client.get(url(table, tab="profile", **query)).context["panels"]
+
+
+def figures(panel) -> dict[str, str]:
+    return {name: words(str(value)) for name, value in panel.rows}
+
+
+def test_a_column_has_a_profile(browser, table):
+    profile, top = profile_panels(browser, table, column="ok")
+    assert figures(profile) == {
+        "Type": "bool",
+        "Rows read": "8",
+        "Nulls": "0 (0.0 %)",
+        "Distinct values": "2",
+        "Minimum": "false",
+        "Maximum": "true",
+    }
+    assert sorted(words(str(rows)) for _, rows in top.rows) == ["4 (50.0 %)"] * 2
+    (profile,) = profile_panels(browser, table, column="id")
+    assert figures(profile)["Maximum"] == "8"
+    assert str(profile.lead).count("<rect") == 24
+
+
+def test_values_in_a_profile_are_escaped(browser, table):
+    panels = profile_panels(browser, table, column="name")
+    assert figures(panels[0])["Nulls"] == "1 (12.5 %)"
+    response = browser.get(url(table, tab="profile", column="name", version="<script>"))
+    assert b"<script>alert" not in response.content
+
+
+def test_only_the_rows_of_the_version_count(browser, table):
+    if table.format == "lance":
+        query: dict[str, object] = {"version": 1}
+    else:
+        history = open_table("x", "t").history()
+        query = {"snapshot": history[0].snapshot_id}
+    panels = profile_panels(browser, table, column="id", **query)
+    rows = [figures(panel)["Rows read"] for panel in panels if panel.title == "Column profile"]
+    assert rows == ["5"]
+
+
+@pytest.mark.parametrize("column", ["", "tags", "nothing"])
+def test_a_column_without_a_profile_is_named(browser, table, column):
+    (panel,) = profile_panels(browser, table, column=column)
+    reasons = {"": "Select a column", "tags": "has no profile", "nothing": "does not exist"}
+    assert reasons[column] in panel.empty
+    assert not panel.rows
+
+
+def test_a_profile_ends_in_time(browser, table, monkeypatch):
+    monkeypatch.setattr(profiles, "SECONDS", -1.0)
+    monkeypatch.setattr(iceberg_preview, "SECONDS", -1.0)
+    monkeypatch.setattr(lance_preview, "_PROFILE_SECONDS", 60.0)
+    monkeypatch.setattr(iceberg_preview, "_slots", BoundedSemaphore(1))
+    profile = profile_panels(browser, table, column="id")[0]
+    assert "Stopped after" in profile.note
+    assert int(figures(profile)["Rows read"]) < 9
+
+
+def test_profiles_need_the_privilege_to_read(sign_in, table):
+    client = sign_in("browse")
+    assert all("profile" not in p.title for p in profile_panels(client, table, column="id"))
