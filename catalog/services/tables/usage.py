@@ -92,7 +92,9 @@ def count_columns(actor: Principal, table: Identifier, columns: Iterable[tuple[s
     with _lock:
         for column, use in columns:
             key = digest_, column, use
-            if len(column) <= _LONGEST_COLUMN and (key in _columns or len(_columns) < _MAX_COLUMNS):
+            # PostgreSQL's text has no NUL, and no surrogates.
+            is_storable = len(column) <= _LONGEST_COLUMN and column.isprintable()
+            if is_storable and (key in _columns or len(_columns) < _MAX_COLUMNS):
                 _columns[key] += 1
 
 

@@ -197,3 +197,12 @@ def test_queries_of_columns_that_no_index_suits_are_left_out():
 def test_statistics_of_other_releases():
     read = Statistics.from_json({"format": "lance", "rows": 5})
     assert (read.missing_indexes, read.index_searches) == ((), ())
+
+
+@pytest.mark.parametrize("column", ["a\0b", "a\ud800", "a" * 501])
+def test_a_column_that_cannot_be_stored_is_not_counted(table: None, column: str) -> None:
+    usage.count_columns(ADA, TABLE, [(column, "value"), ("id", "value")])
+
+    usage.flush()
+
+    assert list(TableColumnUse.objects.values_list("column", flat=True)) == ["id"]
