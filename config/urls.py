@@ -22,6 +22,7 @@ urlpatterns = [
     re_path(r"^management(?:/|$)", NoManagementRoute.as_view()),
     path("oauth/token", GetToken.as_view()),
     path("", include("api.urls")),
+    path("docs/", RedirectView.as_view(url="/docs")),
     path("admin/sign-on/", sign_on.begin, name="sign-on"),
     path("admin/sign-on/callback", sign_on.finish, name="sign-on-finish"),
     path("admin/logout/", sign_on.leave),

@@ -39,11 +39,28 @@ def send(method: str, path: str, key: str, **options):
     "path",
     ["/v1/config", "/v1/namespaces", "/v1/namespaces/prod/tables/orders", "/v1/prod/namespaces"],
 )
-def test_the_path_of_other_catalogs_is_an_alias(key, path):
+@pytest.mark.parametrize("alias", ["/catalog", "/api/catalog"])
+def test_the_path_of_other_catalogs_is_an_alias(key, alias, path):
     expected = send("GET", path, key)
     assert expected.status_code == 200
-    answer = send("GET", f"/catalog{path}", key)
+    answer = send("GET", alias + path, key)
     assert (answer.status_code, answer.json()) == (200, expected.json())
+
+
+@pytest.mark.parametrize("path", ["/iceberg/v1/config", "/api/v1/namespaces", "/catalog/v2/config"])
+def test_programs_get_json_from_paths_that_do_not_exist(key, path):
+    answer = send("GET", path, key)
+    assert answer.status_code == 404
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("NotFoundException", 404)
+    assert error["message"].startswith(
+        f"There is no '{path}' on this server. The Lance and Iceberg"
+    )
+
+
+def test_the_documentation_is_also_at_a_path_with_a_slash():
+    answer = Client().get("/docs/")
+    assert (answer.status_code, answer["Location"]) == (302, "/docs")
 
 
 def test_tokens_and_errors_at_the_alias_have_the_form_of_the_protocol(key):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import Resolver404, resolve, reverse
 
@@ -38,7 +38,15 @@ def page_not_found(
     request: HttpRequest,
     exception: Exception | None = None,  # noqa: ARG001 -- Django passes it
 ) -> HttpResponse:
-    """The page for a URL that does not exist (404)."""
+    """The page for a URL that does not exist (404). Outside the admin, programs get an error as in the Iceberg protocol."""
+    is_page = request.path_info.startswith(_START)
+    if not is_page and "text/html" not in request.headers.get("Accept", ""):
+        message = (
+            f"There is no '{request.path_info[:200]}' on this server. The Lance and Iceberg protocols are at /v1, "
+            "the management API is at /management/v1, and /docs describes them"
+        )
+        error = {"message": message, "type": "NotFoundException", "code": 404}
+        return JsonResponse({"error": error}, status=404)
     text = "The address may be misspelled, or the page was removed."
     return _page(request, {"title": "This page does not exist", "text": text}, None, 404)
 

@@ -104,6 +104,8 @@ def test_the_path_of_other_catalogs_is_that_of_the_operation():
     for path, expected in (
         ("/catalog/v1/config", "/v1/config"),
         ("/catalog/v1/oauth/tokens", "/v1/oauth/tokens"),
+        ("/api/catalog/v1/config", "/v1/config"),
+        ("/api/catalog/v2/config", "/api/catalog/v2/config"),
         ("/catalog/v10", "/catalog/v10"),
         ("/catalog", "/catalog"),
         ("/v1/catalog/v1/x", "/v1/catalog/v1/x"),

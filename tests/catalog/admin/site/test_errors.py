@@ -40,8 +40,9 @@ def test_a_missing_page_names_administrators_and_leads_on(sign_in, url):
 
 def test_a_missing_page_outside_the_admin_says_nothing_of_people(db):
     User.objects.create_superuser("root")
-    answer = Client().get("/nothing")
+    answer = Client().get("/nothing", headers={"Accept": "text/html,*/*"})
     assert answer.status_code == 404
+    assert "This page does not exist" in answer.content.decode()
     assert "root" not in answer.content.decode()
 
 
