@@ -11,6 +11,7 @@ Progress, log lines and the result are written to standard output, one JSON obje
 """
 
 import argparse
+import base64
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import lance
+from lance.dataset import LanceDataset
 from lance.namespace import RestNamespace
 from lance.optimize import Compaction, CompactionTask, RewriteResult
 from py4j.protocol import Py4JError
@@ -71,8 +73,11 @@ def from_command_line() -> dict[str, Any]:
 # --- on executors ------------------------------------------------------------------------------
 
 
-def rewrite(source: dict[str, Any], version: int, task: str) -> str:
+def rewrite(source: dict[str, Any], version: int, task: str, manifest: bytes | None = None) -> str:
     """Write the rows of a group to new files; returns the result as JSON. The table does not change.
+
+    ``manifest`` is the version as the catalog has checked it. Without it, Lance reads it from storage, where
+    it may have been replaced since.
 
     ``source`` travels to the executors with the code. It has the arguments of ``lance.dataset``:
     ``uri`` and ``storage_options``; or ``table_id``, and ``catalog`` with those of ``RestNamespace``.
@@ -84,30 +89,39 @@ def rewrite(source: dict[str, Any], version: int, task: str) -> str:
             namespace_client=catalog, table_id=source["table_id"], version=version
         )
     else:
-        dataset = lance.dataset(**source, version=version)
+        dataset = LanceDataset(**source, version=version, serialized_manifest=manifest)
     return str(CompactionTask.from_json(task).execute(dataset).json())  # type: ignore[attr-defined]
 
 
 def execute(
-    context: SparkContext, source: dict[str, Any], version: int, tasks: list[str]
+    context: SparkContext,
+    source: dict[str, Any],
+    version: int,
+    tasks: list[str],
+    manifest: bytes | None = None,
 ) -> Iterator[tuple[int, str | None, str]]:
     """Rewrite groups; yields the number, result and error of each as soon as it is finished.
 
     Each group is a Spark job of its own, so the failure of a group does not stop the others.
     """
+    shared = context.broadcast(manifest)  # it may be large
 
     def run(task: str) -> str:
         rows = context.parallelize([task], 1)
-        return str(rows.map(lambda text: rewrite(source, version, text)).collect()[0])
+        results = rows.map(lambda text: rewrite(source, version, text, shared.value)).collect()
+        return str(results[0])
 
     at_once = min(len(tasks), 2 * context.defaultParallelism, _MAX_CONCURRENT)
-    with ThreadPoolExecutor(max_workers=max(at_once, 1)) as pool:
-        running = {pool.submit(run, task): number for number, task in enumerate(tasks)}
-        for ended in as_completed(running):
-            try:
-                yield running[ended], ended.result(), ""
-            except (PySparkException, Py4JError) as error:
-                yield running[ended], None, _last_line(error)
+    try:
+        with ThreadPoolExecutor(max_workers=max(at_once, 1)) as pool:
+            running = {pool.submit(run, task): number for number, task in enumerate(tasks)}
+            for ended in as_completed(running):
+                try:
+                    yield running[ended], ended.result(), ""
+                except (PySparkException, Py4JError) as error:
+                    yield running[ended], None, _last_line(error)
+    finally:
+        shared.destroy()
 
 
 def _last_line(error: BaseException) -> str:
@@ -130,7 +144,8 @@ def run(request: dict[str, Any], spark: SparkSession) -> dict[str, Any]:
     emit("stage", name="rewriting")
     failed: list[dict[str, Any]] = []
     source = {"uri": request["uri"], "storage_options": request["storage_options"]}
-    for number, result, error in execute(context, source, request["version"], request["tasks"]):
+    version, manifest = request["version"], base64.b64decode(request["manifest"])
+    for number, result, error in execute(context, source, version, request["tasks"], manifest):
         if result is None:
             failed.append({"number": number, "error": error})
         else:

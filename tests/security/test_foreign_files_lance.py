@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -46,6 +47,7 @@ from catalog.services.maintenance import job_runner, lance_dependents, measureme
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
+from tasks.jobs import lance_compact
 from tests.access.protocols import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
@@ -1169,3 +1171,63 @@ def test_a_manifest_that_is_replaced_with_one_of_the_same_time_is_checked_again(
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(InvalidManifestPath):
         lance_files.check(snapshot)
+
+
+class _LocalExecutors:
+    """Spark's context, whose executors are this process."""
+
+    defaultParallelism = 1  # noqa: N815 -- as Spark names it
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+        self._rows: list[str] = []
+
+    def parallelize(self, rows: list[str], _partitions: int) -> "_LocalExecutors":
+        executors = _LocalExecutors()
+        executors._rows = rows
+        return executors
+
+    def map(self, function: Callable[[str], str]) -> "_LocalExecutors":
+        return self.parallelize([function(row) for row in self._rows], 1)
+
+    def collect(self) -> list[str]:
+        return self._rows
+
+    def broadcast(self, value: bytes) -> Any:
+        return SimpleNamespace(value=value, destroy=lambda: None)
+
+
+def test_executors_do_not_open_what_was_put_into_the_version_after_its_check(world, monkeypatch):
+    """The files of the version have a base path, which is the table's own when the job checks it."""
+    hidden = world.victims["hidden"].location
+    shutil.copytree(f"{world.mine.location}/data", f"{hidden}/data", dirs_exist_ok=True)
+    evil = _rebased(lambda _: hidden)(world)
+    checked = _rebased(lambda _: world.mine.location)(world)
+    _enter(world, checked)
+    lance_versions.settle_pending()
+    parts: list[Any] = []
+
+    def run(
+        _job: Job, _script: str, request: Any, _report: Any, *, on_part: Any, **_: Any
+    ) -> dict[str, Any]:
+        _replace_newest(world, evil)
+
+        def emit(event: str, **facts: Any) -> None:
+            if event == "part":
+                parts.append(facts)
+                on_part(facts["data"])
+
+        monkeypatch.setattr(lance_compact, "emit", emit)
+        return lance_compact.run(json.loads(json.dumps(request)), _LocalExecutors())
+
+    parameters = {"policy": {"spark_above": 0}}
+    start = job_operations.StartMaintenance(
+        table=MINE, kind_of_job="compact", parameters=parameters
+    )
+    job = commit([start], actor=access.on_behalf_of("who")).results[0]
+    with watched(*world.canaries) as touched:
+        job_runner.run_job(job.pk, run)
+    job.refresh_from_db()
+    assert touched.events == []
+    assert len(parts) == 1
+    assert (job.status, "was replaced" in job.error) == (JobStatus.FAILED, True)

@@ -9,6 +9,7 @@ time, finished groups are collected as long as committing each one would cost mo
 Only main is compacted: a branch shares most of its files with the version it was created from.
 """
 
+import base64
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -172,7 +173,7 @@ class _Compactor:
     committed_at: float = 0.0
 
     def run(self) -> dict[str, Any]:
-        _, before, plan = self._plan()
+        _, _, before, plan = self._plan()
         outcome_so_far = {"plan": plan.figures(), "before": before.figures()}
         if self.job.is_dry_run:
             return {**outcome_so_far, "after": _expected(before, plan)}
@@ -187,7 +188,7 @@ class _Compactor:
                     f"Concurrent writes changed the table in each of {_ROUNDS} rounds; run the job"
                     " again when there are fewer writes"
                 )
-        _, after, _ = self._plan()
+        _, _, after, _ = self._plan()
         outcome = {
             **outcome_so_far,
             "after": after.figures(),
@@ -222,17 +223,17 @@ class _Compactor:
             },
         )
 
-    def _plan(self) -> tuple[Snapshot, Layout, Plan]:
+    def _plan(self) -> tuple[Snapshot, LanceDataset, Layout, Plan]:
         table = jobs.identify(self.job)
         snapshot = lance_datasets.find_snapshot(actor=jobs.principal(self.job), table=table)
         dataset = lance_datasets.open_dataset(snapshot)
         with refusing(table):
             layout = lay_out(dataset, self.policy)
-            return snapshot, layout, plan(dataset, layout, self.policy)
+            return snapshot, dataset, layout, plan(dataset, layout, self.policy)
 
     def _round(self) -> None:
         job_stages.begin(self.job, "planning")
-        snapshot, layout, plan = self._plan()
+        snapshot, dataset, layout, plan = self._plan()
         self.total = self.completed + plan.files
         self.report(self.completed, self.total)
         access.require(
@@ -244,10 +245,9 @@ class _Compactor:
         jobs.log_event(self.job, "planned", data={"version": snapshot.version, **plan.figures()})
         self.failures, self.committed_at = [], time.monotonic()
         if self.spark is not None and self._choose_engine(snapshot, plan) == Engine.SPARK:
-            self._on_spark(snapshot, plan.tasks, self.spark, options)
+            self._on_spark(snapshot, dataset, plan.tasks, self.spark, options)
         else:
             job_stages.begin(self.job, "rewriting")
-            dataset = lance_datasets.open_dataset(snapshot)
             for task in plan.tasks:
                 self.report(self.completed, self.total)
                 with no_panic():
@@ -316,6 +316,7 @@ class _Compactor:
     def _on_spark(
         self,
         snapshot: Snapshot,
+        dataset: LanceDataset,
         tasks: Sequence[CompactionTask],
         spark: Spark,
         options: CompactionOptions,
@@ -338,6 +339,8 @@ class _Compactor:
         request = {
             "uri": snapshot.uri,
             "version": snapshot.version,
+            # The files that were checked: clients can replace the manifest in storage.
+            "manifest": base64.b64encode(dataset._ds.serialized_manifest()).decode(),  # noqa: SLF001
             "tasks": [task.json() for task in tasks],  # type: ignore[attr-defined]
             "sizes": [len(task.fragments) for task in tasks],
             "storage_options": lance_options.storage_options(snapshot.location),
