@@ -7,7 +7,6 @@ conftest.py imports from here.
 import itertools
 import json
 import os
-import socket
 import tempfile
 import time
 import urllib.request
@@ -27,6 +26,7 @@ from server.processes import Child
 from tests import templates
 from tests.checkout import PRESENT, Checkout
 from tests.django_process import DjangoProcess
+from tests.ports import free_port
 from tests.templates import KEY
 
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
@@ -325,12 +325,6 @@ def killable(live_template: None) -> Iterator[LiveServer]:
     """A server for one test, which may kill it."""
     with LiveServer() as server:
         yield server
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # -- databases

@@ -11,7 +11,7 @@ from kombu.exceptions import OperationalError
 
 from catalog import message_broker
 from tests import clocks
-from tests.live import free_port
+from tests.ports import free_port
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from server.options import PROJECT
 from tests.clients import guide, jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.xdist_group("spark maintenance"),  # beside test_spark
@@ -579,9 +579,7 @@ class Cluster:
         self._directory = directory
         self._all: list[subprocess.Popen[bytes]] = []
         self.log = directory / "cluster.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = f"spark://127.0.0.1:{probe.getsockname()[1]}"
+        self.url = f"spark://127.0.0.1:{free_port()}"
         deploy = "org.apache.spark.deploy"
         port = self.url.rpartition(":")[2]
         self._start(f"{deploy}.master.Master", "--port", port, "--webui-port", "0")

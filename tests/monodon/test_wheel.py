@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from monodon import __version__
-from tests.live import free_port
+from tests.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 CLIENT = {"click", "httpx", "pyyaml", "rich"}

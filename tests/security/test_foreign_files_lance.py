@@ -1231,3 +1231,18 @@ def test_executors_do_not_open_what_was_put_into_the_version_after_its_check(wor
     assert touched.events == []
     assert len(parts) == 1
     assert (job.status, "was replaced" in job.error) == (JobStatus.FAILED, True)
+
+
+INSERT = stream(pa.table({"id": [5], "name": ["e"]}))
+
+
+def test_no_figures_of_hidden_files_stay_behind_a_refused_write(world, monkeypatch):
+    """Lance continues from the version that the attacker commits meanwhile, and counts rows in its files."""
+    manifest = attacks.edited(_hidden_rows(world), [2], attacks.without_field(4))  # their number
+    manifest = attacks.edited(manifest, [2, 2], attacks.without_field(6))  # the file's size
+    manifest = attacks.edited(manifest, [], attacks.without_field(13))  # Lance's version
+    _commit_meanwhile(world, monkeypatch, manifest)
+    answer = Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=INSERT)
+    assert answer.status_code == 400, answer.content
+    assert list(Path(world.mine.location).rglob("*.manifest-*")) == []
+    assert TableVersion.objects.filter(table=world.mine).latest("version").version == NEXT

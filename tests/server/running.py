@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,17 +15,13 @@ from typing import Self
 
 import psutil
 
+from tests.ports import free_port
+
 PROJECT = Path(__file__).resolve().parents[2]
 OUR_NAMES = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
 # Limits assume an idle machine, and are extended on a busy one.
 _IS_BUSY = "PYTEST_XDIST_WORKER" in os.environ or os.getloadavg()[0] > (os.cpu_count() or 1)
 PATIENCE = 6.0 if _IS_BUSY else 1.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def eventually(holds: Callable[[], bool], *, within: float, description: str) -> float:

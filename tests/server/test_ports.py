@@ -16,7 +16,8 @@ import pytest
 from server import supervisor
 from server.errors import PortUnavailable
 from server.ports import Port
-from tests.server.running import Running, eventually, free_port
+from tests.ports import free_port
+from tests.server.running import Running, eventually
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing holds the port")
 HOST = "127.0.0.1"

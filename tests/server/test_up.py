@@ -15,7 +15,8 @@ import pytest
 from server.options import Options
 from server.paths import Home
 from server.postgres import Postgres
-from tests.server.running import PROJECT, Running, eventually, free_port
+from tests.ports import free_port
+from tests.server.running import PROJECT, Running, eventually
 
 CHILDREN = {
     "postgres": ("bin/postgres", "-D"),

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 
 import httpx
 
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores import components
 from tests.stores.processes import ServerProcess
 from tests.stores.s3 import listens

@@ -14,7 +14,7 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores import components, processes
 from tests.stores.processes import NotReady, ServerProcess
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores import components
 from tests.stores.processes import ServerProcess
 from tests.stores.s3 import S3Store

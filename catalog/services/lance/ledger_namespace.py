@@ -24,7 +24,9 @@ from lance_namespace_urllib3_client import models as m
 from catalog.access import Principal
 from catalog.errors import (
     BranchNotFound,
+    CatalogError,
     CommitConflict,
+    ForeignFile,
     ServiceUnavailable,
     VersionAlreadyExists,
 )
@@ -228,6 +230,10 @@ class LedgerNamespace(LanceNamespace):
             is_first = self.committed is None
             actor = self.actor if is_first else replace(self.actor, idempotency=None)
             result = commit([self.make(requested)], actor=actor)
+        except ForeignFile as error:
+            self.refused = error
+            self._discard(requested)
+            raise
         except Exception as error:
             self.refused = error
             raise
@@ -241,6 +247,18 @@ class LedgerNamespace(LanceNamespace):
                 timestamp_millis=int(time.time() * 1000),
             )
         )
+
+    def _discard(self, refused: version_operations.CreateVersion) -> None:
+        """Remove the manifest that Lance wrote for a version that leads to files of others.
+
+        Lance may have continued from a version that was replaced after its check, and copied sizes
+        and numbers of rows from files that the writers of this table may not read.
+        """
+        with suppress(CatalogError, OSError):
+            name = lance_manifests.file_of(
+                table=self.table, location=self.location, manifest_path=refused.manifest_path
+            )
+            stores.store_of(self.location).remove(f"{self.location}/{name}")
 
     def _describe(self, version: int, branch: str) -> m.DescribeTableVersionResponse:
         entry = lance_versions.describe_version(

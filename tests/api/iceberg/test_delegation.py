@@ -33,7 +33,7 @@ from tests import vending
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_idempotency import new_key
 from tests.factories import ICEBERG_SCHEMA, make_iceberg_table, make_namespace, snapshot, unchanged
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores.fixtures import MakeProfile
 from tests.stores.s3 import Moto
 from tests.vending import DELEGATED

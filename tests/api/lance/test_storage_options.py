@@ -17,7 +17,7 @@ from catalog.storage import role_sessions
 from tests import vending
 from tests.api.client import Lance, stream
 from tests.factories import make_namespace, make_root, make_table, snapshot, unchanged
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores.fixtures import MakeProfile
 from tests.stores.s3 import Moto
 

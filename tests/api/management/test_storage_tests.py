@@ -5,7 +5,7 @@ import pytest
 from catalog.models import StorageProfile, StorageTest
 from catalog.services.storage.profile_checks import tests as profile_tests
 from tests.factories import make_root, unchanged
-from tests.live import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import psycopg
 from server.options import PROJECT
 from tests.chaos.harness.clock import Clock
 from tests.chaos.harness.pair import Pair
+from tests.ports import free_port
 
 KEY = "key-of-the-fault-harness"
 _NOT_INHERITED = ("MONODON_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "DJANGO_", "PROMETHEUS_")
@@ -35,7 +35,7 @@ class Cluster:
         **settings: str,
     ) -> None:
         self.home, self.clock, self.pair = home, clock, pair
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.settings = {
             "MONODON_HOME": str(home),
@@ -203,9 +203,3 @@ def _role(command: list[str]) -> str:
         return "postgres"
     # Valkey replaces its command line by a title.
     return "broker" if command and "valkey-server" in command[0] else ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,7 +7,6 @@ only one server, and no further failover, until the replica is created again.
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -22,6 +21,7 @@ from server import identity
 from server.postgres import DATABASE, USER, Postgres
 from server.roles import SUPERUSER
 from tests.chaos.harness.proxy import Proxy
+from tests.ports import free_port
 
 _SETTINGS = {
     "max_connections": "200",
@@ -206,7 +206,7 @@ class _Node:
         user: identity.Identity,
         log: "object",
     ) -> None:
-        self.directory, self.port = directory, _free_port()
+        self.directory, self.port = directory, free_port()
         self._sockets, self._program, self._user, self._log = sockets, program, user, log
         self._process: subprocess.Popen[bytes] | None = None
         self.should_run = False
@@ -271,9 +271,3 @@ class _Node:
 def _replicate(connection: psycopg.Connection, *, to: str) -> None:
     connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{to}'")
     connection.execute("SELECT pg_reload_conf()")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -21,7 +21,7 @@ from server.options import PROJECT
 from tests import templates
 from tests.engines import image, toolkit
 from tests.engines.image import relay
-from tests.live import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(3600)]
 

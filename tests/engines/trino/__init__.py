@@ -14,7 +14,7 @@ import trino.exceptions
 
 from tests.clients.jars import Jar
 from tests.engines import statements, toolkit
-from tests.live import free_port
+from tests.ports import free_port
 
 VERSION = "476"
 DIRECTORY = Path(__file__).parent

@@ -19,7 +19,7 @@ from catalog.models import (
 from catalog.services.storage import profile_bindings
 from catalog.services.storage.profile_checks import tests as profile_tests
 from tests.factories import make_namespace, make_table
-from tests.live import free_port
+from tests.ports import free_port
 
 LIST = "/admin/catalog/storageprofile/"
 SECRET = "a-secret-that-nobody-sees"

@@ -43,7 +43,7 @@ from catalog.storage.configuration import StoreConfiguration
 from catalog.storage.s3 import policies as s3_policies
 from tests import vending
 from tests.factories import snapshot, unchanged
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores.fixtures import MakeProfile
 from tests.stores.s3 import Moto
 

@@ -18,7 +18,7 @@ from catalog.services.storage.profile_checks.results import CheckResult, CheckSt
 from catalog.services.storage.profile_checks.s3_client import Answer
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreConfiguration
 from tests.catalog.services.storage.rewriting_proxy import RewritingProxy
-from tests.live import free_port
+from tests.ports import free_port
 from tests.stores.directory_signatures import DirectoryGate
 from tests.stores.s3 import Moto, S3Store
 

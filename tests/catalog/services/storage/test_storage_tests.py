@@ -23,7 +23,7 @@ from catalog.privileges import READ_ONLY
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.storage.profile_checks.results import CheckResult
 from tasks import maintenance as tasks
-from tests.live import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.django_db
 
