@@ -176,7 +176,7 @@ ELSEWHERE = [
     ),
     # -- clouds, clusters and stores
     *(
-        Elsewhere("object-stores.md", text, _CLOUD)
+        Elsewhere("amazon-s3.md", text, _CLOUD)
         for text in (
             "create-bucket --bucket lake --region",
             "create-user --user-name",
@@ -184,22 +184,26 @@ ELSEWHERE = [
         )
     ),
     *(
-        Elsewhere("object-stores.md", text, reason, _PROFILES_TEST)
-        for text, reason in (
-            ("--key-id AKIA...", _CLOUD),
-            ("--preset aws --root s3://lake/tables --region eu-central-1 \\\n", _CLOUD),
-            ("--preset r2", _CLOUD),
-            ("--preset gcs", _CLOUD),
-            ("--hns true", _CLOUD),
-            ("Storage Blob Data Contributor", _CLOUD),
-            ("versitygw --port", _STORE),
-            ("weed mini", _STORE),
-            ("radosgw-admin user create", _STORE),
-            ("mc mb", _STORE),
+        Elsewhere(f"{page}.md", text, reason, _PROFILES_TEST)
+        for page, text, reason in (
+            ("amazon-s3", "--key-id AKIA...", _CLOUD),
+            (
+                "amazon-s3",
+                "--preset aws --root s3://lake/tables --region eu-central-1 \\\n",
+                _CLOUD,
+            ),
+            ("cloudflare-r2", "--preset r2", _CLOUD),
+            ("google-cloud-storage", "--preset gcs", _CLOUD),
+            ("azure-data-lake-storage", "--hns true", _CLOUD),
+            ("azure-data-lake-storage", "Storage Blob Data Contributor", _CLOUD),
+            ("versitygw", "versitygw --port", _STORE),
+            ("seaweedfs", "weed mini", _STORE),
+            ("ceph", "radosgw-admin user create", _STORE),
+            ("minio", "mc mb", _STORE),
         )
     ),
     Elsewhere("object-stores.md", "storage bind NAMESPACE", "NAMESPACE is a placeholder"),
-    Elsewhere("object-stores.md", "storage update lake --client-access sts", _STORE),
+    Elsewhere("seaweedfs.md", "storage update lake --client-access sts", _STORE),
     *(
         Elsewhere("kubernetes.md", text, _KUBERNETES, "tests/engines/helm/test_chart.py")
         for text in ("docker build", "kubectl create secret", "helm upgrade")

@@ -1,4 +1,4 @@
-"""The commands of docs/object-stores.md, docker-compose.yml and `make stores` create profiles."""
+"""The commands of the pages of stores in docs/, docker-compose.yml and `make stores` create profiles."""
 
 import json
 import re
@@ -33,7 +33,9 @@ def _commands(text: str) -> list[list[str]]:
 
 
 def _guide() -> list[list[str]]:
-    text = (PROJECT / "docs" / "object-stores.md").read_text()
+    overview = (PROJECT / "docs" / "object-stores.md").read_text()
+    pages = re.findall(r"^\| \[.*?\]\((.*?\.md)\)", overview, re.MULTILINE)
+    text = "\n".join((PROJECT / "docs" / page).read_text() for page in pages)
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     commands = _commands("\n".join(blocks))
     return [command for command in commands if command[0] == "create"]
@@ -65,7 +67,7 @@ def test_commands_of_the_guide_create_profiles(db, tmp_path, monkeypatch, argume
 
 
 def test_policy_of_the_guide_ends_in_a_slash():
-    text = (PROJECT / "docs" / "object-stores.md").read_text()
+    text = (PROJECT / "docs" / "amazon-s3.md").read_text()
     blocks = re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     documents = [json.loads(block) for block in blocks]
     files = next(d for d in documents if "s3:PutObject" in str(d))["Statement"]

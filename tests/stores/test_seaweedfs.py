@@ -1,4 +1,4 @@
-"""SeaweedFS enforces session policies, as docs/object-stores.md says."""
+"""SeaweedFS enforces session policies, as docs/seaweedfs.md says."""
 
 from contextlib import closing
 
