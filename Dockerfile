@@ -34,7 +34,8 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     DJANGO_SETTINGS_MODULE=config.settings \
     MONODON_HOME=/var/lib/monodon \
-    MONODON_LOG_FORMAT=json
+    MONODON_LOG_FORMAT=json \
+    MONODON_LOG_REQUESTS=all
 WORKDIR /app
 EXPOSE 2333
 
