@@ -276,13 +276,13 @@ def _url(request: HttpRequest, changes: Mapping[str, object]) -> str:
 
 
 def _rows(preview: Preview) -> list[list[SafeString | str]]:
-    left = _MOST_MEDIA
+    budget = _MOST_MEDIA
     rows: list[list[SafeString | str]] = []
     for values in preview.rows:
         row: list[SafeString | str] = []
         for value in values:
-            left -= len(value.media)
-            row.append(_media(value) if value.media and left >= 0 else shown_cell(value))
+            budget -= len(value.media)
+            row.append(_media(value) if value.media and budget >= 0 else shown_cell(value))
         rows.append(row)
     return rows
 

@@ -33,9 +33,9 @@ class FileStatus:
     size: int
     """In bytes."""
     modified_at: float
-    """Seconds since 1970, by the clock of the storage. The owner of a local file can set it to any value."""
+    """Time of the last modification, in seconds since 1970. The owner of a local file can set it to any value."""
     changed_at: float
-    """The same, but nobody can set it back."""
+    """Time of the last change of the file or its attributes. Nobody can set it back."""
     identity: Hashable
     """Differs between two files that were at the same path: an ETag, or inode, size and time of the change."""
     names: int = 1

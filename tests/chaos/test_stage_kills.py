@@ -134,11 +134,11 @@ class _Writing:
 
 def _wait_for(connection: psycopg.Connection, job: int, stage: str) -> None:
     """Wait until a job has reached a stage, or has ended."""
-    wanted = STAGES.index(stage)
+    goal = STAGES.index(stage)
     deadline = time.monotonic() + _WITHIN
     while True:
         reached = _stage(connection, job)
-        if reached == "succeeded" or (reached in STAGES and STAGES.index(reached) >= wanted):
+        if reached == "succeeded" or (reached in STAGES and STAGES.index(reached) >= goal):
             return
         assert time.monotonic() < deadline, reached
 

@@ -1,4 +1,4 @@
-"""Tests do not read the clock at import, and do not replace functions of ``time`` for the whole process.
+"""No test reads the clock while it is imported, or replaces a function of ``time`` for the whole process.
 
 All modules are imported before the first test runs, and a run may take half an hour. A time ten minutes after
 the import may be over when its test begins.

@@ -68,10 +68,12 @@ def storage(request: HttpRequest) -> Storage:
         )
         for path, size in sizes.most_common(_GROUPS)
     ]
-    rest = sum(sizes.values()) - sum(item.amount for item in items)
-    if rest:
+    remaining = sum(sizes.values()) - sum(item.amount for item in items)
+    if remaining:
         others = f"{len(sizes) - _GROUPS:,} others"
-        items.append(treemap.Item(others, cells.list_url(Table), rest, filesizeformat(rest)))
+        items.append(
+            treemap.Item(others, cells.list_url(Table), remaining, filesizeformat(remaining))
+        )
     return Storage(treemap.draw("Storage by namespace", items), note)
 
 

@@ -143,8 +143,8 @@ class Profiler:
             values = values.filter(pc.invert(pc.is_nan(values)))
         if not len(values) or kind(self._field.type) is Kind.UUID:
             return
-        found = pc.min_max(values)
-        low, high = found["min"], found["max"]
+        bounds = pc.min_max(values)
+        low, high = bounds["min"], bounds["max"]
         if self._extremes:
             if not pc.less(low, self._extremes[0]).as_py():
                 low = self._extremes[0]

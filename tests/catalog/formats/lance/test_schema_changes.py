@@ -47,5 +47,5 @@ def test_types_and_nullability_are_compared():
     def column(type_: str, *, is_nullable: bool) -> Column:
         return Column(0, "a", "a", 0, type_, is_nullable, {})
 
-    found = changes([column("int32", is_nullable=False)], [column("int64", is_nullable=True)])
-    assert [change.kind for change in found] == [ChangeKind.TYPE, ChangeKind.NULLABILITY]
+    differences = changes([column("int32", is_nullable=False)], [column("int64", is_nullable=True)])
+    assert [change.kind for change in differences] == [ChangeKind.TYPE, ChangeKind.NULLABILITY]

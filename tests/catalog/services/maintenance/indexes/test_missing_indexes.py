@@ -127,8 +127,8 @@ def test_missing_indexes_are_suggested_planned_and_created():
     search()
     search(times=1, distance_type="cosine")
     measurement = measurements.plan(actor=ADA, table=TABLE)
-    found = measurement.statistics.missing_indexes
-    assert {i.column: (i.index_type, i.queries, i.distance_type) for i in found} == {
+    suggested = measurement.statistics.missing_indexes
+    assert {i.column: (i.index_type, i.queries, i.distance_type) for i in suggested} == {
         "id": ("BTREE", 5, ""),
         "flag": ("BITMAP", 4, ""),
         "tags": ("LABEL_LIST", 4, ""),
@@ -136,7 +136,7 @@ def test_missing_indexes_are_suggested_planned_and_created():
         "body": ("NGRAM", 3, ""),
         "vector": ("IVF_PQ", 3, "l2"),
     }
-    assert {i.column: i.bytes for i in found}["vector"] == ROWS * DIMENSION * 4
+    assert {i.column: i.bytes for i in suggested}["vector"] == ROWS * DIMENSION * 4
     (planned,) = [job for job in measurement.planned if job.kind == "create_indexes"]
     assert planned.mode == "dry_run"
     assert "BTREE on 'id' (5 queries in a week)" in planned.reason
