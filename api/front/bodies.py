@@ -21,6 +21,8 @@ SMALL_BYTES = 16 << 10
 """Bodies up to this size are not counted by the budget, because a connection uses as much memory."""
 _WINDOW_BYTES = 4 << 20
 """Maximum number of bytes of a streamed body that are read ahead."""
+_WAKE_BYTES = 256 << 10
+"""A thread that waits for a body is woken for so many bytes, and at the end. Chunks have a few KiB."""
 DRAIN_BYTES, DRAIN_SECONDS = 64 << 20, 10.0
 _DRAIN_SILENCE_SECONDS = 1.0
 """The time for a body that is discarded, in addition to that for the bytes that it brings."""
@@ -173,6 +175,8 @@ class Feed:
         self._end: CatalogError | bool = False
         self._room = asyncio.Event()
         self._is_discarded = False
+        self._is_ready = False
+        """True from when there are enough chunks to wake the reader until it has read them."""
 
     # -- in the event loop
 
@@ -184,7 +188,9 @@ class Feed:
                 with self._ready:
                     self._chunks.append(chunk)
                     self._size += len(chunk)
-                    self._ready.notify()
+                    if self._size >= _WAKE_BYTES and not self._is_ready:
+                        self._is_ready = True
+                        self._ready.notify()
                 if self._size > _WINDOW_BYTES:
                     self._room.clear()
                     # The reader sets the event, possibly before it is cleared here.
@@ -225,17 +231,18 @@ class Feed:
     def read(self, size: int) -> bytes:
         """Return up to ``size`` bytes, and none at the end. Raises InvalidInput and BodyTooSlow."""
         with self._ready:
-            while not self._chunks:
-                if self._end is True:
-                    return b""
-                if self._end:
-                    raise self._end
+            while not self._is_ready and not self._end:
                 self._ready.wait()
+            if not self._chunks:
+                if isinstance(self._end, CatalogError):
+                    raise self._end
+                return b""
             chunk = self._chunks.popleft()
             if len(chunk) > size:
                 self._chunks.appendleft(chunk[size:])
                 chunk = chunk[:size]
             self._size -= len(chunk)
+            self._is_ready = bool(self._chunks)
             has_room = self._size <= _WINDOW_BYTES // 2
         if has_room and not self._room.is_set():
             self._loop.call_soon_threadsafe(self._room.set)
