@@ -30,10 +30,16 @@ LARGEST = 1_000
 _STEPS = 30
 
 # For each table and point of the chart, the last measurement before the point; if none is stored, the
-# first after it, because a table that has not changed for long has only its newest measurement.
+# first after it, because a table that has not changed for long has only its newest measurement. Sums are
+# bounded: writers of files choose the figures.
 _COURSE = """
-    SELECT point.at, sum((measured.statistics ->> 'rows')::bigint)::bigint,
-        sum((measured.statistics ->> 'bytes')::bigint)::bigint
+    SELECT point.at,
+        GREATEST(
+            LEAST(sum(COALESCE((measured.statistics ->> 'rows')::bigint, 0)), 9223372036854775807), 0
+        )::bigint,
+        GREATEST(
+            LEAST(sum(COALESCE((measured.statistics ->> 'bytes')::bigint, 0)), 9223372036854775807), 0
+        )::bigint
     FROM unnest(%(points)s::timestamptz[]) AS point (at)
     JOIN catalog_table t ON t.id = ANY (%(tables)s) AND t.created_at <= point.at
         AND (t.dropped_at IS NULL OR t.dropped_at > point.at)

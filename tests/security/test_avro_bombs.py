@@ -11,6 +11,9 @@ import zstandard
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg import avro, manifests
+from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE
+from tests.catalog.formats.iceberg.written import AnyIO, Written
+from tests.security.foreign import local
 
 OWN, FOREIGN = b"file:///own", b"file:///foreign"
 BIG = 2**60
@@ -141,3 +144,22 @@ def test_a_decimal_is_skipped_as_it_is_read():
     decimal |= {"precision": 9, "scale": 2}
     content = avro_file(record(other(decimal), PATH), bytes([0, 0, 1, 7]) + text(OWN))
     assert manifests.paths_in_list(content, 10) == [(OWN.decode(), None)]
+
+
+@pytest.mark.timeout(60)
+def test_equal_entries_are_limited(tmp_path):
+    """400 kB of a manifest would stand for a million entries: a gigabyte, and a minute of a request."""
+    made = Written(tmp_path, SIMPLE)
+    made.commit([made.file([{"id": 1, "day": None, "name": None}], metrics=False)])
+    path = local(made.manifests[0].manifest_path)
+    content = path.read_bytes()
+    decoder, _, sync = avro._begin(content)
+    header = content[: decoder.tell()]
+    decoder.read_int()
+    entry = zlib.decompress(decoder.read(decoder.read_int()), wbits=-15)
+    count = 1_000_000
+    block = CODECS["deflate"](entry * count)
+    path.write_bytes(header + number(count) + text(block) + sync)
+    assert path.stat().st_size < 400_000
+    with pytest.raises(InvalidMetadata, match="it is too large"):
+        manifests.read(AnyIO(), made.manifests[0])

@@ -30,7 +30,10 @@ from tests.security.foreign import COMMIT, MINE, World, snapshot, updates
 
 pytestmark = pytest.mark.django_db
 SOURCE = ("secret", "t")
-LIMITS = ["_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES", "_MAX_ENTRIES", "_MAX_LISTS"]
+LIMITS = [
+    *("_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES", "_MAX_ENTRIES", "_MAX_LISTS"),
+    "_MAX_MANIFESTS",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +232,7 @@ def test_register_checks_manifests_of_older_snapshots(world, source, attacker, m
     (added,) = table.document["snapshots"]
     listed = iceberg_files._listed
     monkeypatch.setattr(
-        iceberg_files, "_listed", lambda path: [(path_, 1) for path_, _ in listed(path) or ()]
+        iceberg_files, "_listed", lambda *args: [(path, 1) for path, _ in listed(*args) or ()]
     )
     body = {"name": "again", "metadata-location": table.metadata_location}
     assert attacker.call("POST", "namespaces/mine/register", body).status_code == 200

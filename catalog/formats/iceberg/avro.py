@@ -29,7 +29,9 @@ _INT_BYTES = 10  # the longest encoding of a 64-bit number
 _SNAPPY_SIZE_BYTES = 5
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
-_MAX_CONTENT = 1024 * 1024 * 1024  # of all blocks of a file, decompressed
+# Of all blocks of a file, decompressed. Records of ``read`` are kept in memory, which takes more.
+_MAX_CONTENT, _MAX_READ_CONTENT = 1024 * 1024 * 1024, 256 * 1024 * 1024
+_MAX_RECORDS = 250_000  # of ``read``; manifests are written of 8 MB
 _MAX_WRITTEN_SCHEMA = 1024 * 1024
 # A writer uses one schema for all its files, and building a reader takes about 1 ms.
 _MAX_READERS = 128
@@ -37,6 +39,10 @@ _MAX_SCHEMA_BYTES = 64 * 1024
 
 Fields = tuple[int | tuple[int, tuple[int, ...]], ...]
 """Field ids; for a nested struct, its own id and the ids of its fields."""
+
+
+class _Oversized(ValueError):
+    strerror = "it is too large"
 
 
 class _Decoder(BinaryDecoder):
@@ -144,11 +150,16 @@ def read(
 ) -> Iterator[Any]:
     """The records of an Avro file, with the fields of ``schema``.
 
-    Raises EOFError, ValueError, and PyIceberg's errors, unless the content is a whole Avro file.
+    Equal records take almost no space in a file, so their number is limited. Raises EOFError, ValueError,
+    and PyIceberg's errors, unless the content is a whole Avro file.
     """
     decoder, header, sync = _begin(content)
     reader = _reader(header["avro.schema"], schema, records, enums)
-    yield from _records(decoder, header, sync, reader)
+    records_read = _records(decoder, header, sync, reader, _MAX_READ_CONTENT)
+    for number, record in enumerate(records_read):
+        if number >= _MAX_RECORDS:
+            raise _Oversized("the file has too many records")
+        yield record
 
 
 def read_fields(content: bytes, fields: Fields) -> Iterator[tuple[Any, ...]]:
@@ -161,7 +172,7 @@ def read_fields(content: bytes, fields: Fields) -> Iterator[tuple[Any, ...]]:
     written = header["avro.schema"]
     is_kept = len(written) <= _MAX_SCHEMA_BYTES
     make = _fields_reader if is_kept else _fields_reader.__wrapped__
-    yield from _records(decoder, header, sync, make(written, fields))
+    yield from _records(decoder, header, sync, make(written, fields), _MAX_CONTENT)
 
 
 def _begin(content: bytes) -> tuple[_Decoder, dict[str, bytes], bytes]:
@@ -173,16 +184,16 @@ def _begin(content: bytes) -> tuple[_Decoder, dict[str, bytes], bytes]:
 
 
 def _records(
-    decoder: _Decoder, header: dict[str, bytes], sync: bytes, reader: Any
+    decoder: _Decoder, header: dict[str, bytes], sync: bytes, reader: Any, remaining: int
 ) -> Iterator[Any]:
+    """``remaining``: the largest content."""
     codec = header.get("avro.codec", b"null").decode()
-    remaining = _MAX_CONTENT
     while not decoder.is_at_end:
         count, size = decoder.read_int(), decoder.read_int()
         block = _decompress(codec, decoder.read(size))
         remaining -= len(block)
         if remaining < 0:
-            raise ValueError("the file is too large")
+            raise _Oversized("the file is too large")
         if decoder.read(_SYNC_BYTES) != sync:
             raise ValueError("a block has no end")
         yield from _block(block, count, reader)

@@ -23,6 +23,8 @@ _CODEC = "write.metadata.compression-codec"
 _GZIP_MAGIC = b"\x1f\x8b"
 # A table with 100,000 snapshots and its logs takes about 80 MB.
 MAX_BYTES = 256 * 1024 * 1024
+MAX_VALUES = 10_000_000
+"""About the values in ``MAX_BYTES`` of snapshots. An empty list has 3 bytes, and takes 70 in memory."""
 _NAME = re.compile(r"v?(?P<number>[0-9]{1,18})(-[^/]*)?(\.gz)?\.metadata\.json(\.gz)?")
 
 
@@ -49,18 +51,24 @@ def sequence_of(location: str) -> int:
 def dump(document: Document) -> bytes:
     """The document as JSON.
 
-    Raises InvalidMetadata if it is nested too deeply to be written, or larger than ``load`` accepts.
+    Raises InvalidMetadata if it is nested too deeply to be written, or if ``load`` would not accept
+    its size.
     """
     try:
         content = orjson.dumps(document)
     except TypeError as exc:  # orjson's own error is one
         raise InvalidMetadata(f"The metadata cannot be written as JSON: {exc}") from None
-    if len(content) > MAX_BYTES:
+    if len(content) > MAX_BYTES or _has_too_many_values(content):
         raise InvalidMetadata(
-            f"The metadata would have {len(content)} bytes; {MAX_BYTES} are allowed. "
-            "Expire snapshots, or remove what is not used any more"
+            f"The metadata would have {len(content)} bytes; {MAX_BYTES} are allowed, with"
+            f" {MAX_VALUES} values. Expire snapshots, or remove what is not used any more"
         )
     return content
+
+
+def _has_too_many_values(content: bytes) -> bool:
+    """True if a JSON text separates or begins too many values. A file below 20 MB is not examined."""
+    return len(content) > 2 * MAX_VALUES and sum(map(content.count, b",[{")) > MAX_VALUES
 
 
 def check_depth(value: object, path: str) -> None:
@@ -81,6 +89,8 @@ def load(content: bytes) -> Document:
         content = _unzip(content)
     if len(content) > MAX_BYTES:
         raise InvalidMetadata(f"The metadata file is larger than {MAX_BYTES} bytes")
+    if _has_too_many_values(content):
+        raise InvalidMetadata(f"The metadata file has more than {MAX_VALUES} values")
     try:
         value: Any = orjson.loads(content)
     except orjson.JSONDecodeError as exc:

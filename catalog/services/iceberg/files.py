@@ -106,8 +106,9 @@ def _check(
     newest = dict(islice(reversed(lists.items()), _MAX_LISTS))
     contents = parallel_reads.contents([real[path] for path in newest], _MAX_LIST_BYTES)
     for snapshot_id, content in zip(newest.values(), contents, strict=True):
-        manifests_in_list = _listed(content)
-        if manifests_in_list is None or len(manifests_in_list) >= _MAX_MANIFESTS:
+        remaining = max(_MAX_MANIFESTS - len(listed), 0)
+        manifests_in_list = _listed(content, remaining)
+        if manifests_in_list is None or len(manifests_in_list) >= remaining:
             unread.add(snapshot_id)
         for path, added_by in manifests_in_list or ():
             listed.add(path)
@@ -129,15 +130,15 @@ def _check(
     return replace(references, unread=frozenset(unread))
 
 
-def _listed(content: bytes | OSError) -> list[tuple[str, int | None]] | None:
-    """The manifests in a list; None for a list that is too large or cannot be read.
+def _listed(content: bytes | OSError, limit: int) -> list[tuple[str, int | None]] | None:
+    """The first manifests in a list; None for a list that is too large or cannot be read.
 
     Content that is not a manifest list has none: whoever uses it gets an error.
     """
     if isinstance(content, OSError):
         return None
     try:
-        return manifests.paths_in_list(content, _MAX_MANIFESTS)
+        return manifests.paths_in_list(content, limit)
     except InvalidMetadata:
         return []
 

@@ -166,7 +166,8 @@ def cancel_job(*, actor: Principal, job: int) -> Job:
     return find_job(actor=actor, job=job)
 
 
-# Jobs that remove files report "files" and "bytes"; values that are no numbers do not count.
+# Jobs that remove files report "files" and "bytes"; values that are no numbers do not count. Sums are
+# bounded: writers of files choose some of the figures.
 _ACTIVITY_SQL = """
     WITH ended AS MATERIALIZED (
         SELECT kind, status, is_dry_run, finished_at, result
@@ -190,8 +191,10 @@ _ACTIVITY_SQL = """
             ) END AS merged, kept
         FROM results
     )
-    SELECT day, kind, ending, count(*), COALESCE(sum(files), 0)::bigint,
-        COALESCE(sum(bytes), 0)::bigint, COALESCE(sum(merged), 0)::bigint,
+    SELECT day, kind, ending, count(*),
+        GREATEST(LEAST(COALESCE(sum(files), 0), 9223372036854775807), 0)::bigint,
+        GREATEST(LEAST(COALESCE(sum(bytes), 0), 9223372036854775807), 0)::bigint,
+        GREATEST(LEAST(COALESCE(sum(merged), 0), 9223372036854775807), 0)::bigint,
         count(*) FILTER (WHERE kept = 'true'), count(*) FILTER (WHERE kept = 'false'),
         NULL::timestamptz
     FROM figures GROUP BY day, kind, ending

@@ -16,6 +16,7 @@ A refusal is the same whether the file is another table's, a system file or miss
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Self
 
 from django.db.models import Q
@@ -47,6 +48,9 @@ from catalog.services.storage.table_claims import (
 from catalog.storage import locations, object_locations, stores
 
 _MAX_TEXT = 2000
+_MAX_LEVELS = 200
+_LOOKED_UP = 300
+"""Directories that are looked up together: a statement has at most 65,535 parameters."""
 _SHORT = object_locations.MAX_KEY_BYTES // 4
 """Characters that no encoding makes longer than the longest key."""
 
@@ -242,8 +246,12 @@ class TableFiles:
         return owners
 
     def _look_up(self, directories: set[str]) -> None:
-        """Find the owners of directories. Two statements, none for what lies in the location."""
-        unknown = directories - self._owners.keys()
+        """Find the owners of directories. Two statements for 300, none for those in the location."""
+        remaining = iter(directories - self._owners.keys())
+        while unknown := list(islice(remaining, _LOOKED_UP)):
+            self._look_up_some(unknown)
+
+    def _look_up_some(self, unknown: Collection[str]) -> None:
         claims = dict(self._deeper or {})
         ancestors = {
             parent
@@ -298,7 +306,7 @@ class TableFiles:
 
     def _resolve(self, text: Any) -> str | None:
         """Where a file really lies; None if it is none that a table may have."""
-        if not isinstance(text, str) or len(text) >= _MAX_TEXT:
+        if not isinstance(text, str) or len(text) >= _MAX_TEXT or text.count("/") > _MAX_LEVELS:
             return None
         spellings = self._spellings(text)
         resolved = {self._resolve_one(spelling) for spelling in spellings}

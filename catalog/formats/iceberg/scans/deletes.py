@@ -45,6 +45,8 @@ class DeleteIndex:
         self._by_partition: defaultdict[PartitionKey, list[Entry]] = defaultdict(list)
         self._equality: defaultdict[PartitionKey, list[Entry]] = defaultdict(list)
         self._global: list[Entry] = []
+        self.comparisons = 0
+        """The number of delete files, and of their columns, that were compared with a data file."""
 
     def add(self, entry: Entry, key: PartitionKey) -> None:
         if entry.file.content == DataFileContent.EQUALITY_DELETES:
@@ -63,24 +65,27 @@ class DeleteIndex:
 
     def for_file(self, entry: Entry, key: PartitionKey) -> list[Entry]:
         number, path = entry.sequence_number, entry.file.file_path
-        positions = [
-            vector for vector in self._vectors.get(path, ()) if vector.sequence_number >= number
-        ]
+        vectors = self._vectors.get(path, ())
+        by_position = (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
+        by_value = (*self._global, *self._equality.get(key, ()))
+        self.comparisons += len(vectors) + len(by_position) + len(by_value)
+        positions = [vector for vector in vectors if vector.sequence_number >= number]
         if not positions:
             positions = [
                 delete
-                for delete in (*self._by_path.get(path, ()), *self._by_partition.get(key, ()))
+                for delete in by_position
                 if delete.sequence_number >= number and _may_name(delete.file, path)
             ]
         equality = [
             delete
-            for delete in (*self._global, *self._equality.get(key, ()))
+            for delete in by_value
             if delete.sequence_number > number and self._may_equal(delete.file, entry.file)
         ]
         return positions + equality
 
     def _may_equal(self, deletes: DataFile, data: DataFile) -> bool:
         """True if a row of the data file may equal a deleted row in all columns."""
+        self.comparisons += len(deletes.equality_ids or ())
         for id_ in deletes.equality_ids or ():
             if _may_hold_null(deletes, id_) and _may_hold_null(data, id_):
                 continue

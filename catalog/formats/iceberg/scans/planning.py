@@ -14,7 +14,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.types import PrimitiveType
 
-from catalog.errors import InvalidMetadata
+from catalog.errors import InvalidMetadata, Unsupported
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.manifests import CheckedIO, Entry
 from catalog.formats.iceberg.reading import Document
@@ -28,6 +28,10 @@ from catalog.formats.iceberg.schema import schemas, single_values
 
 FILES_AT_ONCE = 2_000
 """Approximate live files per group: 0.5 s of planning with 5 columns, 1 s with 50."""
+MAX_FILES_AT_ONCE = 250_000
+"""Live data files, and as many delete files, that are in memory for a group: lists may count wrongly."""
+MAX_COMPARISONS = 10_000_000
+"""Pairs of a data file and a delete file of a group."""
 MANIFESTS_AT_ONCE = 100
 SNAPSHOTS_AT_ONCE = 20
 
@@ -109,7 +113,7 @@ class Planner:
     def plan(self, groups: list[Group]) -> Document:
         """The file scan tasks of groups, and the delete files that they refer to.
 
-        Raises InvalidMetadata if a manifest cannot be read.
+        Raises InvalidMetadata if a manifest cannot be read, and Unsupported for too many files.
         """
         gathered = _Tasks()
         for index, positions in (group_part for group in groups for group_part in group):
@@ -127,7 +131,7 @@ class Planner:
     def files(self, group: Group) -> Iterator[tuple[Entry, list[Entry]]]:
         """The data files of a group that may have matching rows, each with the delete files that apply.
 
-        Raises InvalidMetadata if a manifest cannot be read.
+        Raises InvalidMetadata if a manifest cannot be read, and Unsupported for too many files.
         """
         for index, positions in group:
             entries = self._data(index, positions)
@@ -144,7 +148,10 @@ class Planner:
         residual = partitions.residual(values)
         if residual is False or not self._may_match(entry.file):
             return False, []
-        return residual, list(deletes.for_file(entry, partition_key(entry.spec_id, values)))
+        applied = deletes.for_file(entry, partition_key(entry.spec_id, values))
+        if deletes.comparisons > MAX_COMPARISONS:
+            raise _too_many("delete files")
+        return residual, applied
 
     def _add(self, gathered: _Tasks, entry: Entry, deletes: DeleteIndex) -> None:
         residual, applied = self._applied(entry, deletes)
@@ -177,14 +184,25 @@ class Planner:
             ]
             return [
                 entry
-                for entries in manifests.read_each(self._io, needed)
+                for _, entries in self._read(needed, "data files")
                 for entry in entries
                 if entry.is_added and entry.snapshot_id == added
             ]
         if any(position >= len(listed) for position in positions):
             raise InvalidMetadata("The manifest list of the planned snapshot has changed")
         needed = [listed[position] for position in positions]
-        return [entry for entries in manifests.read_each(self._io, needed) for entry in entries]
+        return [entry for _, entries in self._read(needed, "data files") for entry in entries]
+
+    def _read(
+        self, listed: list[ManifestFile], subject: str
+    ) -> Iterator[tuple[ManifestFile, list[Entry]]]:
+        """Manifests with their live files. Raises Unsupported for too many in all."""
+        count = 0
+        for manifest, entries in zip(listed, manifests.read_each(self._io, listed), strict=True):
+            count += len(entries)
+            if count > MAX_FILES_AT_ONCE:
+                raise _too_many(subject)
+            yield manifest, entries
 
     def _deletes(self, index: int, entries: list[Entry]) -> DeleteIndex:
         """The delete files that may apply to these files."""
@@ -202,7 +220,7 @@ class Planner:
             and (manifest.sequence_number or 0) >= oldest
             and self._may_hold(manifest)
         ]
-        for manifest, deletes in zip(needed, manifests.read_each(self._io, needed), strict=True):
+        for manifest, deletes in self._read(needed, "delete files"):
             partitions = self._spec(manifest.partition_spec_id)
             for entry in deletes:
                 key = partition_key(entry.spec_id, partitions.values(entry.file))
@@ -292,6 +310,13 @@ class Planner:
         if file.sort_order_id is not None:
             described["sort-order-id"] = file.sort_order_id
         return described
+
+
+def _too_many(subject: str) -> Unsupported:
+    return Unsupported(
+        f"The snapshot has too many {subject} to be planned by the catalog: compact the table, or plan"
+        " the scan in the client"
+    )
 
 
 def _metrics_json(file: DataFile, columns: set[int]) -> Iterator[tuple[str, Document]]:

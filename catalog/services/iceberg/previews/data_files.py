@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ _BUFFER = 4 * 1024**2
 _MAX_FOOTER_STRING = 64 * 1024**2
 _MAX_FOOTER_ENTRIES = 1_000_000
 _MAX_DELETED_ROWS = 10_000_000
-"""Rows of a delete file, and positions in a deletion vector."""
+"""Rows of all delete files of a data file, and positions in a deletion vector."""
 _MAX_VECTOR_BYTES = 16 * 1024**2
 _TOO_MANY_DELETES = (
     "The snapshot has too many deleted rows, which only engines apply; compact the table first"
@@ -76,10 +77,17 @@ class DataFile:
     """
 
     def __init__(
-        self, files: TableFileIO, layout: Layout, entry: Entry, deletes: Sequence[Entry]
+        self,
+        files: TableFileIO,
+        layout: Layout,
+        entry: Entry,
+        deletes: Sequence[Entry],
+        ends_at: float,
     ) -> None:
+        """``ends_at``: when to stop reading the delete files, as a monotonic clock says it."""
         self._files, self._layout = files, layout
         self._entry, self._deletes = entry, deletes
+        self._ends_at = ends_at
         self.location: str = entry.file.file_path
 
     def require_readable(self) -> None:
@@ -102,13 +110,20 @@ class DataFile:
     @cached_property
     def _deleted(self) -> Any:
         """The positions of deleted rows, in order, as an array of NumPy."""
-        positions = [
-            self._vector(delete) if delete.is_deletion_vector else self._position_deletes(delete)
-            for delete in self._deletes
-        ]
-        return np.unique(np.concatenate(positions)) if positions else np.zeros(0, np.int64)
+        parts, rows = [np.zeros(0, np.int64)], 0
+        for delete in self._deletes:
+            for size, positions in (
+                self._vector(delete)
+                if delete.is_deletion_vector
+                else self._position_deletes(delete)
+            ):
+                rows += size
+                if rows > _MAX_DELETED_ROWS or monotonic() > self._ends_at:
+                    raise Unsupported(_TOO_MANY_DELETES)
+                parts.append(positions)
+        return np.unique(np.concatenate(parts))
 
-    def _vector(self, delete: Entry) -> Any:
+    def _vector(self, delete: Entry) -> Iterator[tuple[int, Any]]:
         start, size = delete.content_offset, delete.content_size
         if start is None or size is None or min(start, size) < 0:
             raise ValueError("A deletion vector has no valid offset and size")
@@ -118,23 +133,20 @@ class DataFile:
         blob = stores.store_of(path).read_range(path, start, size)
         rows: int = self._entry.file.record_count
         try:
-            return deletion_vectors.positions(blob, rows=rows, limit=_MAX_DELETED_ROWS)
+            positions = deletion_vectors.positions(blob, rows=rows, limit=_MAX_DELETED_ROWS)
         except TooManyPositions as error:
             raise Unsupported(_TOO_MANY_DELETES) from error
+        yield len(positions), positions
 
-    def _position_deletes(self, delete: Entry) -> Any:
-        parts, rows = [np.zeros(0, np.int64)], 0
+    def _position_deletes(self, delete: Entry) -> Iterator[tuple[int, Any]]:
+        """For each batch of a delete file, its number of rows, and the positions in this data file."""
         with self._open(delete.file.file_path, encoded=["file_path"]) as opened:
             for batch in opened.iter_batches(_MAX_BATCH_ROWS, columns=["file_path", "pos"]):
-                rows += batch.num_rows
-                if rows > _MAX_DELETED_ROWS:
-                    raise Unsupported(_TOO_MANY_DELETES)
                 # Compares each distinct path once, however many rows have it.
                 paths = batch.column("file_path")
                 is_own = pc.equal(paths.dictionary, pa.scalar(self.location, paths.dictionary.type))
                 own = batch.column("pos").filter(is_own.take(paths.indices))
-                parts.append(own.drop_null().to_numpy(zero_copy_only=False))
-        return np.concatenate(parts)
+                yield batch.num_rows, own.drop_null().to_numpy(zero_copy_only=False)
 
     def live_positions(self, start: int, count: int) -> tuple[list[int], int]:
         """Positions of rows after the first ``start`` that are not deleted, and the number of all such rows."""

@@ -224,7 +224,13 @@ class _PreviewScan:
                     if self._is_late():
                         self.reason = self._too_long()
                         return
-                    file = DataFile(self.opened.files, self.opened.layout, entry, deletes)
+                    file = DataFile(
+                        self.opened.files,
+                        self.opened.layout,
+                        entry,
+                        deletes,
+                        ends_at=self.began + SECONDS,
+                    )
                     file.require_readable()
                     self.files.append(file)
                     yield len(self.files) - 1, file

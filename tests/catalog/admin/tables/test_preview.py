@@ -5,8 +5,10 @@ from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from html import unescape
+from itertools import count
 from pathlib import Path
 from threading import BoundedSemaphore
+from time import monotonic
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -376,6 +378,46 @@ def test_the_rows_of_delete_files_are_limited(browser, deleted, monkeypatch):
         panel = browser.get(url(deleted, **query)).context["panels"][-1]
         assert "too many deleted rows, which only engines apply" in words(panel.lead)
         assert not panel.rows
+
+
+def test_the_rows_of_all_delete_files_of_a_data_file_are_limited(browser, written, monkeypatch):
+    """A manifest of a few kilobytes may name a delete file thousands of times."""
+    monkeypatch.setattr(data_files, "_MAX_DELETED_ROWS", 10)
+    table = repeatedly_deleted(written, times=6)
+    for query in ({}, {"sort": "id"}):
+        panel = browser.get(url(table, **query)).context["panels"][-1]
+        assert "too many deleted rows, which only engines apply" in words(panel.lead)
+        assert not panel.rows
+
+
+def test_reading_delete_files_takes_no_longer_than_a_preview(browser, written, monkeypatch):
+    table = repeatedly_deleted(written, times=6)
+    clock = count(monotonic(), 3)
+    monkeypatch.setattr(data_files, "monotonic", lambda: next(clock))
+    opened: list[None] = []
+    real = data_files.DataFile._open
+    monkeypatch.setattr(
+        data_files.DataFile,
+        "_open",
+        lambda *arguments, **options: opened.append(None) or real(*arguments, **options),
+    )
+    panel = browser.get(url(table)).context["panels"][-1]
+    assert "too many deleted rows, which only engines apply" in words(panel.lead)
+    assert len(opened) < 6
+
+
+def repeatedly_deleted(made: Written, *, times: int) -> Table:
+    """A table with ten rows, and delete files that remove the first two of them each."""
+    write(made, 1, (1, "id", pa.int64(), list(range(10))))
+    made.commit([made.file([ROW | {"id": n} for n in range(10)])])
+    location = f"file://{made.directory}/data/00001.parquet"
+    deletes = []
+    for number in range(2, 2 + times):
+        deletes.append(made.file([ROW] * 2, content=POSITION, metrics=False))
+        path, pos = (2147483546, "file_path", pa.string()), (2147483545, "pos", pa.int64())
+        write(made, number, (*path, [location] * 2), (*pos, [0, 1]))
+    made.commit(deletes, operation="delete")
+    return registered(made)
 
 
 def test_a_preview_of_deleted_rows_is_stopped(browser, deleted, monkeypatch):

@@ -51,7 +51,7 @@ def test_unreadable_documents_are_not_written(monkeypatch):
     with pytest.raises(InvalidMetadata) as caught:
         files.dump(document)
     assert caught.value.message == (
-        f"The metadata would have {size} bytes; {size - 1} are allowed. "
+        f"The metadata would have {size} bytes; {size - 1} are allowed, with 10000000 values. "
         "Expire snapshots, or remove what is not used any more"
     )
 
@@ -86,6 +86,23 @@ def test_a_decompression_bomb_is_refused(monkeypatch):
     ):
         assert refused(content) == "The metadata file is larger than 1000 bytes"
     assert files.load(gzip.compress(b"{}" + b" " * 998)) == {}
+
+
+@pytest.mark.parametrize("value", [b"[],", b"{},", b"0,", b"[" * 900 + b"]" * 900 + b","])
+def test_a_file_with_too_many_values_is_refused(value, monkeypatch):
+    """30 kB of gzip would stand for 10 million lists, of 70 bytes each in memory."""
+    monkeypatch.setattr(files, "MAX_VALUES", 1_000)
+    content = b'{"a":[%s0]}' % (value * 1_001)
+    for packed in (content, gzip.compress(content)):
+        assert refused(packed) == "The metadata file has more than 1000 values"
+
+
+def test_a_document_with_too_many_values_is_not_written(monkeypatch):
+    """It could not be registered again."""
+    monkeypatch.setattr(files, "MAX_VALUES", 1_000)
+    assert files.load(files.dump({"a": list(range(500))}))
+    with pytest.raises(InvalidMetadata, match="with 1000 values"):
+        files.dump({"a": list(range(1_001))})
 
 
 def test_too_deep_nesting_is_refused():

@@ -66,6 +66,24 @@ def belonging(table: Table, *paths: str | Path) -> list[Belonging]:
     return [owners[str(path)].belonging for path in paths]
 
 
+def test_any_number_of_directories_is_looked_up(lake):
+    """A manifest list of a few kilobytes may name thousands of them."""
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b" / "0")
+    deep = "/".join(map(str, range(50)))
+    paths = [f"{lake}/b/{number}/{deep}/x" for number in range(1_500)]
+    owners = belonging(a, *paths)
+    assert owners == [OTHER, *[FREE] * 1_499]
+    assert belonging(b, *paths) == [OWN, *[FREE] * 1_499]
+
+
+def test_the_levels_of_a_path_are_limited(lake):
+    """Each may be the location of a table."""
+    table = table_at("a", lake / "a")
+    free = 200 - f"{lake}/".count("/")
+    assert belonging(table, f"{lake}/{'b/' * free}x") == [FREE]
+    assert belonging(table, f"{lake}/{'b/' * (free + 1)}x") == [OUTSIDE]
+
+
 def test_a_file_belongs_to_its_enclosing_tables(lake):
     a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
     paths = [f"{lake}/a/data/x", f"{lake}/b/data/x", f"{lake}/c/x", "/etc/passwd"]

@@ -870,3 +870,30 @@ def test_plans_contain_every_matching_file(tmp_path_factory, specs, rows, filter
                 not any(holds(body, row) for row in contents[path])
                 for path in theirs - residuals.keys()
             )
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+def test_files_that_the_manifest_list_does_not_count_are_limited(tmp_path: Path, monkeypatch):
+    """Whoever writes a table writes its manifest lists, too."""
+    monkeypatch.setattr(scan_planning, "MAX_FILES_AT_ONCE", 5)
+    made = Written(tmp_path, SIMPLE)
+    for _ in range(2):
+        made.commit([made.file([row(n)]) for n in range(3)])
+    with pytest.raises(Unsupported, match="too many data files"):
+        plan(made)
+
+
+def test_delete_files_are_limited(tmp_path: Path, monkeypatch):
+    made = Written(tmp_path, SIMPLE)
+    made.commit([made.file([row(n)]) for n in range(3)])
+    made.commit(
+        [made.file([row(0)], content=POSITION, metrics=False) for _ in range(4)], operation="delete"
+    )
+    for name, limit in (("MAX_FILES_AT_ONCE", 3), ("MAX_COMPARISONS", 11)):
+        with monkeypatch.context() as limited:
+            limited.setattr(scan_planning, name, limit)
+            with pytest.raises(Unsupported, match="too many delete files"):
+                plan(made)
+    assert [len(numbers) for numbers in deletes(plan(made)).values()] == [4, 4, 4]
