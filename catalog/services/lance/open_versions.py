@@ -61,7 +61,7 @@ class OpenVersion:
     def check(self, snapshot: Snapshot) -> None:
         """Check the owners of the version's files before Lance opens, uses or extends it."""
         lance_files.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
-        if self._dataset is None or not lance_files.is_plain(snapshot):
+        if self._dataset is None or not lance_files.is_unchanged(snapshot, self._foreign):
             self._foreign = datasets.check(snapshot)
             self._dataset = None  # its manifest may have been replaced in storage
             # Here, and not in the threads of Lance: the profiles are in the database.
@@ -69,8 +69,6 @@ class OpenVersion:
                 "storage_options": lance_options.storage_options(snapshot.location),
                 "base_store_params": datasets.base_options(snapshot),
             }
-        else:
-            lance_files.require_rights(snapshot, self._foreign)
         lance_files.require_committed(snapshot, self._foreign)
 
     def change(self, ledger: LedgerNamespace, work: Callable[[LanceDataset], T]) -> tuple[T, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from catalog import access, models
 from catalog.access import SYSTEM, Principal
-from catalog.errors import ForeignFile, InvalidManifestPath
+from catalog.errors import ForeignFile, InvalidManifestPath, ManifestNotFound, ServiceUnavailable
 from catalog.formats.lance import manifest as manifest_format
 from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
@@ -73,9 +73,13 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     """
     with _lock:
         verdict = _checked.get(snapshot.key)
-    if verdict is not None and is_plain(snapshot) and verdict.identity == _identity(snapshot):
-        require_rights(snapshot, verdict.foreign)
-        return verdict.foreign
+    if (
+        verdict is not None
+        and not verdict.foreign
+        and verdict.identity == _identity(snapshot)
+        and is_unchanged(snapshot, ())
+    ):
+        return ()
     contents, status = manifests.read(
         table=snapshot.table,
         location=snapshot.location,
@@ -173,26 +177,58 @@ def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
     )
 
 
-def is_plain(snapshot: Snapshot) -> bool:
-    """True if a version's manifest and its table's rows and indexes are only in regular files and directories.
+def is_unchanged(snapshot: Snapshot, foreign: Collection[str]) -> bool:
+    """True if a version that was checked need not be checked again before its reader uses it.
 
-    A version that was checked need not be checked again while this is so: links may have been put in
-    the place of its files, or on the path of its directory, since. A few µs, unless a directory has
-    changed. Object stores have no links.
+    Since the check, links may have been put in the place of its files, or on the path of its directory,
+    or another manifest in the place of its own. ``foreign`` are its files in base paths, one for each
+    directory. A few µs, unless a directory has changed. Object stores have no links.
+
+    Raises ForeignFile if the reader may not read these files now.
     """
+    if not _has_plain_files(snapshot):
+        return False
+    require_rights(snapshot, foreign)  # before directories of others are listed
+    return all(map(_is_plain_directory, {path.rpartition("/")[0] for path in foreign}))
+
+
+def _has_plain_files(snapshot: Snapshot) -> bool:
     if locations.is_object(snapshot.location):
         return True
     store = stores.store_of(snapshot.location)
     # Looking at a file in a directory follows the links on the directory's own path.
     return (
         store.is_free_of_links(snapshot.uri)
-        and manifests.is_regular(snapshot.location, snapshot.entry.manifest_path)
+        and _has_same_manifest(snapshot)
         and all(
             store.is_plain(f"{root}/{directory}")
             for root in {snapshot.location, snapshot.uri}
             for directory in _READ
         )
     )
+
+
+def _has_same_manifest(snapshot: Snapshot) -> bool:
+    """True unless a version's manifest is no regular file, or not the one that was checked.
+
+    Lance reports a missing one.
+    """
+    with _lock:
+        verdict = _checked.get(snapshot.key)
+    try:
+        identity = _identity(snapshot)
+    except (ForeignFile, InvalidManifestPath):
+        return False
+    except (ManifestNotFound, ServiceUnavailable):
+        return True
+    return verdict is None or verdict.identity == identity
+
+
+def _is_plain_directory(directory: str) -> bool:
+    if locations.is_object(directory):
+        return True
+    store = stores.store_of(directory)
+    return store.is_free_of_links(directory) and store.is_plain(directory)
 
 
 def require_plain_directories(table: Identifier, location: str, branch: str = "") -> None:

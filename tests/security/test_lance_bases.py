@@ -1,0 +1,78 @@
+"""Links created in directories that a version of a Lance table needs, and that are not its table's or its branch's."""
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from catalog.models import Table
+from catalog.services.lance.ledger import versions as lance_versions
+from tests.access.protocols import KEY
+from tests.api.client import Lance, stream
+from tests.security.inotify import watched
+from tests.security.test_foreign_files_lance import (
+    World,
+    _hidden_file,
+    world,
+)
+
+__all__ = ["world"]
+
+pytestmark = pytest.mark.django_db
+ROWS = stream(pa.table({"id": [5], "name": ["e"]}))
+
+
+def _insert(table: str, query: str = "") -> None:
+    answer = Lance(KEY).call("POST", f"/v1/table/{table}/insert{query}", raw=ROWS)
+    assert answer.status_code == 200, answer.content
+
+
+def _clone(world: World) -> tuple[str, str, Path]:
+    """A shallow clone of another table of the attacker."""
+    Lance(KEY).call("POST", "/v1/table/mine$u/create", raw=ROWS)
+    _insert("mine$u")
+    lance_versions.settle_pending()
+    source = Path(Table.objects.named(("mine", "u")).get().location)
+    target = world.clones / "own"
+    lance.dataset(str(source)).shallow_clone(str(target), 2)
+    clone = Path(world.mine.location).parent / "clone"
+    target.rename(clone)
+    Lance(KEY).post("/v1/table/mine$c/register", {"location": str(clone)})
+    return "mine$c", "", source / "data"
+
+
+def _nested_branch(world: World) -> tuple[str, str, Path]:
+    """A branch of a branch, whose directory has its files."""
+    Lance(KEY).post("/v1/table/mine$t/branches/create", {"name": "a"})
+    for _ in range(2):
+        _insert("mine$t", "?branch=a")
+    body = {"name": "b", "from_branch": "a"}
+    Lance(KEY).post("/v1/table/mine$t/branches/create", body)
+    lance_versions.settle_pending()
+    return "mine$t", "b", Path(world.mine.location) / "tree" / "a" / "data"
+
+
+@pytest.mark.parametrize("place", [_clone, _nested_branch])
+def test_a_link_created_after_a_read_is_not_followed(world, place):
+    table, branch, directory = place(world)
+    on = {"branch": branch} if branch else {}
+    _insert(table, f"?branch={branch}" if branch else "")  # a writer has it open
+    count = Lance(KEY).call("POST", f"/v1/table/{table}/count_rows", on)
+    assert count.status_code == 200
+    paths = list(directory.iterdir())
+    assert len(paths) == 2
+    for path in paths:
+        path.unlink()
+        path.symlink_to(_hidden_file(world))
+    with watched(*world.canaries) as touched:
+        for operation, body in (
+            ("query", {"k": 10, "vector": {}}),
+            ("count_rows", {"predicate": "id > 0"}),
+            ("update", {"updates": [["name", "'q'"]]}),
+            ("delete", {"predicate": "name = 'e'"}),
+        ):
+            answer = Lance(KEY).call("POST", f"/v1/table/{table}/{operation}", body | on)
+            assert answer.status_code == 400, operation
+            assert b"does not belong to table" in answer.content, operation
+    assert touched.events == []
