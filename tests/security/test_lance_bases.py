@@ -1,18 +1,29 @@
 """Links created in directories that a version of a Lance table needs, and that are not its table's or its branch's."""
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-from catalog.models import Table
+from catalog import access
+from catalog.formats.lance import manifest as lance_manifest
+from catalog.models import Principal, Table
+from catalog.privileges import Privilege, closure
+from catalog.services.access import known_keys
+from catalog.services.lance import data as lance_data
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.ledger_namespace import LedgerNamespace
 from tests.access.protocols import KEY
 from tests.api.client import Lance, stream
+from tests.security import lance_attacks as attacks
 from tests.security.inotify import watched
 from tests.security.test_foreign_files_lance import (
+    ATTACKS,
+    MINE,
     World,
+    _body,
     _hidden_file,
     world,
 )
@@ -76,3 +87,38 @@ def test_a_link_created_after_a_read_is_not_followed(world, place):
             assert answer.status_code == 400, operation
             assert b"does not belong to table" in answer.content, operation
     assert touched.events == []
+
+
+def test_a_writer_that_continued_from_a_replaced_version_does_not_stay_open(world, monkeypatch):
+    """The attacker may no longer read the source of a clone, and an administrator inserts rows meanwhile."""
+    Principal.objects.create(name="admin", kind="user", level="admin")
+    hidden, directory = world.victims["hidden"], Path(world.mine.location)
+    requester = Principal.objects.get(name="who")
+    grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
+    clone = ATTACKS["clone of a hidden table"](world)
+    Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(world.stage(clone))))
+    Lance(KEY).post("/v1/table/mine$t/restore", {"version": 2})
+    lance_versions.settle_pending()
+    grant.delete()
+    known_keys.forget_keys()
+    run = LedgerNamespace.run
+
+    def run_later(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(LedgerNamespace, "run", run)
+        staged = world.stage(lance_manifest.with_version(attacks.manifest_in(directory), 5))
+        Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged), 5))
+        lance_versions.settle_pending()
+        min((directory / "_versions").glob("*.manifest")).write_bytes(
+            lance_manifest.with_version(clone, 5)
+        )
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(LedgerNamespace, "run", run_later)
+    rows = pa.table({"id": [5], "name": ["e"]}).to_reader()
+    lance_data.insert(actor=access.named("admin"), table=MINE, data=rows)
+    with watched(*world.canaries) as touched:
+        update = {"updates": [["name", "concat(name, 'q')"]]}
+        answer = Lance(KEY).call("POST", "/v1/table/mine$t/update", update)
+    assert touched.events == []
+    assert answer.status_code == 400
+    assert b"does not belong to table" in answer.content

@@ -57,10 +57,16 @@ class OpenVersion:
         self._dataset: LanceDataset | None = None
         self._foreign: tuple[str, ...] = ()
         self._options: dict[str, Any] = {}
+        self._is_rebased = False
+        """True if Lance continued from a version that others committed meanwhile, and nobody checked."""
 
     def check(self, snapshot: Snapshot) -> None:
         """Check the owners of the version's files before Lance opens, uses or extends it."""
         lance_files.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
+        if self._dataset is not None and self._is_rebased:
+            self._foreign = datasets.check(snapshot)
+            datasets.require_checked(snapshot, self._dataset)
+            self._is_rebased = False
         if self._dataset is None or not lance_files.is_unchanged(snapshot, self._foreign):
             self._foreign = datasets.check(snapshot)
             self._dataset = None  # its manifest may have been replaced in storage
@@ -85,6 +91,7 @@ class OpenVersion:
             return
         row = ledger.committed.results[0]
         before = self._snapshot
+        self._is_rebased = row.version != before.version + 1
         entry = Version(
             row.version,
             row.manifest_path,
