@@ -12,6 +12,7 @@ from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
 from catalog.services.lance import datasets
 from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.ledger import links as lance_links
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version, microseconds
 from catalog.services.lance.ledger_namespace import ForwardingNamespace, LedgerNamespace
@@ -62,7 +63,7 @@ class OpenVersion:
 
     def check(self, snapshot: Snapshot) -> None:
         """Check the owners of the version's files before Lance opens, uses or extends it."""
-        lance_files.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
+        lance_links.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
         if self._dataset is not None and self._is_rebased:
             self._foreign = datasets.check(snapshot)
             datasets.require_checked(snapshot, self._dataset)

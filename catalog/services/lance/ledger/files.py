@@ -19,7 +19,7 @@ from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.models import FreeDirectory, TableFormat
 from catalog.privileges import NOTHING
-from catalog.services.lance.ledger import manifests
+from catalog.services.lance.ledger import links, manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import References
@@ -27,8 +27,6 @@ from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
 
 _MOST_KEPT = 10_000
-_WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
-_READ = ("data", "_deletions", "_indices")
 
 _lock = threading.Lock()
 _checked: OrderedDict[Hashable, "_Verdict"] = OrderedDict()
@@ -186,33 +184,19 @@ def is_unchanged(snapshot: Snapshot, foreign: Collection[str]) -> bool:
 
     Raises ForeignFile if the reader may not read these files now.
     """
-    if not _has_plain_files(snapshot):
+    if not (links.has_plain_files(snapshot) and _has_same_manifest(snapshot)):
         return False
     require_rights(snapshot, foreign)  # before directories of others are listed
-    return all(map(_is_plain_directory, {path.rpartition("/")[0] for path in foreign}))
-
-
-def _has_plain_files(snapshot: Snapshot) -> bool:
-    if locations.is_object(snapshot.location):
-        return True
-    store = stores.store_of(snapshot.location)
-    # Looking at a file in a directory follows the links on the directory's own path.
-    return (
-        store.is_free_of_links(snapshot.uri)
-        and _has_same_manifest(snapshot)
-        and all(
-            store.is_plain(f"{root}/{directory}")
-            for root in {snapshot.location, snapshot.uri}
-            for directory in _READ
-        )
-    )
+    return all(map(links.is_plain, {path.rpartition("/")[0] for path in foreign}))
 
 
 def _has_same_manifest(snapshot: Snapshot) -> bool:
     """True unless a version's manifest is no regular file, or not the one that was checked.
 
-    Lance reports a missing one.
+    Lance reports a missing one. Objects are not asked for.
     """
+    if locations.is_object(snapshot.location):
+        return True
     with _lock:
         verdict = _checked.get(snapshot.key)
     try:
@@ -222,26 +206,6 @@ def _has_same_manifest(snapshot: Snapshot) -> bool:
     except (ManifestNotFound, ServiceUnavailable):
         return True
     return verdict is None or verdict.identity == identity
-
-
-def _is_plain_directory(directory: str) -> bool:
-    if locations.is_object(directory):
-        return True
-    store = stores.store_of(directory)
-    return store.is_free_of_links(directory) and store.is_plain(directory)
-
-
-def require_plain_directories(table: Identifier, location: str, branch: str = "") -> None:
-    """Raises ForeignFile when Lance would write to a table's directory, or a branch's, through a link."""
-    if locations.is_object(location):
-        return
-    store = stores.store_of(location)
-    for root in (location, f"{location}/tree/{branch}") if branch else (location,):
-        if not store.is_free_of_links(root):
-            raise ForeignFile(root, table, "written")
-        for directory in _WRITTEN:
-            if store.is_link(f"{root}/{directory}"):
-                raise ForeignFile(f"{root}/{directory}", table, "written")
 
 
 def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
@@ -334,7 +298,7 @@ def _representatives(table: Table, base: BasePath) -> list[str]:
     directory = _directory(base)
     if directory is None:
         raise ForeignFile(base.path, table.identifier)
-    return [f"{directory}/{name}/-" for name in _READ] if base.is_root else [f"{directory}/-"]
+    return [f"{directory}/{name}/-" for name in links.READ] if base.is_root else [f"{directory}/-"]
 
 
 def _directory(base: BasePath) -> str | None:
