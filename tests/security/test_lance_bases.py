@@ -1,5 +1,6 @@
 """Links created in directories that a version of a Lance table needs, and that are not its table's or its branch's."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from catalog import access
 from catalog.formats.lance import manifest as lance_manifest
-from catalog.models import Principal, Table
+from catalog.models import Principal, Table, TableVersion
 from catalog.privileges import Privilege, closure
 from catalog.services.access import known_keys
 from catalog.services.lance import data as lance_data
@@ -22,6 +23,7 @@ from tests.security.inotify import watched
 from tests.security.test_foreign_files_lance import (
     ATTACKS,
     MINE,
+    NEXT,
     World,
     _body,
     _hidden_file,
@@ -122,3 +124,37 @@ def test_a_writer_that_continued_from_a_replaced_version_does_not_stay_open(worl
     assert touched.events == []
     assert answer.status_code == 400
     assert b"does not belong to table" in answer.content
+
+
+# --- files that no version names ------------------------------------------------------------------
+
+WRITES: dict[str, tuple[str, Any]] = {
+    "insert": ("insert", ROWS),
+    "update": ("update", {"updates": [["name", "'q'"]]}),
+    "restore": ("restore", {"version": 1}),
+    "index": ("create_scalar_index", {"column": "id", "index_type": "BTREE"}),
+    "tag": ("tags/create", {"tag": "v", "version": 1}),
+    "branch": ("branches/create", {"name": "b"}),
+}
+
+
+@pytest.mark.parametrize("kind", ["manifest", "file", "pipe"])
+def test_a_write_opens_no_link_in_the_place_of_the_next_manifest(world, kind):
+    """Lance looks for later versions in storage, too."""
+    lance_versions.settle_pending()
+    (hidden,) = Path(f"{world.victims['hidden'].location}/_versions").glob("*.manifest")
+    manifest = Path(f"{world.mine.location}/_versions/{2**64 - 1 - NEXT:020d}.manifest")
+    if kind == "pipe":
+        os.mkfifo(manifest)
+    else:
+        manifest.symlink_to(hidden if kind == "manifest" else world.secret)
+    with watched(*world.canaries) as touched:
+        for operation, (path, body) in WRITES.items():
+            content = {"raw": body} if isinstance(body, bytes) else {"body": body}
+            answer = Lance(KEY).call("POST", f"/v1/table/mine$t/{path}", **content)
+            assert answer.status_code == 400, (operation, answer.content)
+            assert b"may not be written for it" in answer.content, operation
+    assert touched.events == []
+    assert TableVersion.objects.filter(table=world.mine).latest("version").version == NEXT - 1
+    manifest.unlink()
+    assert Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=ROWS).status_code == 200

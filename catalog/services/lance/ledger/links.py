@@ -1,5 +1,7 @@
 """Links and special files in the directories that Lance opens, and would follow. Object stores have none."""
 
+from itertools import chain
+
 from catalog.errors import ForeignFile
 from catalog.identifiers import Identifier
 from catalog.services.lance.ledger.snapshots import Snapshot
@@ -7,7 +9,8 @@ from catalog.storage import locations, stores
 
 READ = ("data", "_deletions", "_indices")
 """The directories of a table's rows and indexes."""
-_WRITTEN = (*READ, "_transactions", "_versions")
+_COMMITTED = ("_transactions", "_versions")
+"""Those of commits. While Lance writes, it opens what it finds there, whether a version leads to it or not."""
 
 
 def has_plain_files(snapshot: Snapshot) -> bool:
@@ -32,13 +35,14 @@ def is_plain(directory: str) -> bool:
 
 
 def require_plain_directories(table: Identifier, location: str, branch: str = "") -> None:
-    """Raises ForeignFile when Lance would write to a table's directory, or a branch's, through a link."""
+    """Raises ForeignFile when a link would lead Lance elsewhere while it writes to a table or a branch."""
     if locations.is_object(location):
         return
     store = stores.store_of(location)
     for root in (location, f"{location}/tree/{branch}") if branch else (location,):
         if not store.is_free_of_links(root):
             raise ForeignFile(root, table, "written")
-        for directory in _WRITTEN:
-            if store.is_link(f"{root}/{directory}"):
-                raise ForeignFile(f"{root}/{directory}", table, "written")
+        linked = (name for name in READ if store.is_link(f"{root}/{name}"))
+        irregular = (name for name in _COMMITTED if not store.is_plain(f"{root}/{name}"))
+        for name in chain(linked, irregular):
+            raise ForeignFile(f"{root}/{name}", table, "written")
