@@ -10,6 +10,7 @@ import pytest
 
 from catalog import access
 from catalog.formats.lance import manifest as lance_manifest
+from catalog.formats.lance.naming import NamingScheme, final_manifest_path
 from catalog.models import Principal, Table, TableVersion
 from catalog.privileges import Privilege, closure
 from catalog.services.access import known_keys
@@ -138,12 +139,13 @@ WRITES: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("scheme", NamingScheme)
 @pytest.mark.parametrize("kind", ["manifest", "file", "pipe"])
-def test_a_write_opens_no_link_in_the_place_of_the_next_manifest(world, kind):
+def test_a_write_opens_no_link_in_the_place_of_the_next_manifest(world, kind, scheme):
     """Lance looks for later versions in storage, too."""
     lance_versions.settle_pending()
     (hidden,) = Path(f"{world.victims['hidden'].location}/_versions").glob("*.manifest")
-    manifest = Path(f"{world.mine.location}/_versions/{2**64 - 1 - NEXT:020d}.manifest")
+    manifest = Path(world.mine.location, final_manifest_path("", NEXT, scheme))
     if kind == "pipe":
         os.mkfifo(manifest)
     else:
@@ -158,3 +160,13 @@ def test_a_write_opens_no_link_in_the_place_of_the_next_manifest(world, kind):
     assert TableVersion.objects.filter(table=world.mine).latest("version").version == NEXT - 1
     manifest.unlink()
     assert Lance(KEY).call("POST", "/v1/table/mine$t/insert", raw=ROWS).status_code == 200
+
+
+def test_a_write_to_a_branch_opens_no_link_beside_the_manifests_of_main(world):
+    Lance(KEY).post("/v1/table/mine$t/branches/create", {"name": "b"})
+    lance_versions.settle_pending()
+    manifest = Path(world.mine.location, final_manifest_path("", NEXT, NamingScheme.V2))
+    manifest.symlink_to(world.secret)
+    with watched(*world.canaries) as touched:
+        _insert("mine$t", "?branch=b")
+    assert touched.events == []

@@ -129,7 +129,7 @@ def write(
             opened: OpenVersion = datasets.writers.take(
                 datasets.cache_key(snapshot)
             ) or OpenVersion(snapshot)
-            opened.check(snapshot)
+            opened.check(snapshot, is_newest=version is None)
             settings = _settings_to_remove(snapshot, operation)
             if settings and version is None:
                 _remove_auto_cleanup(actor, snapshot, settings, may_commit)
@@ -225,7 +225,7 @@ def change_storage(
     ledger = LedgerNamespace(actor, snapshot.table, snapshot.location, branch)
     ledger.base = snapshot.entry
     opened = OpenVersion(snapshot)
-    opened.check(snapshot)
+    opened.check(snapshot, is_newest=version is None)
     result, _ = ledger.run(partial(opened.change, ledger, work))
     return result
 

@@ -61,9 +61,14 @@ class OpenVersion:
         self._is_rebased = False
         """True if Lance continued from a version that others committed meanwhile, and nobody checked."""
 
-    def check(self, snapshot: Snapshot) -> None:
+    def check(self, snapshot: Snapshot, *, is_newest: bool) -> None:
         """Check the owners of the version's files before Lance opens, uses or extends it."""
-        lance_links.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
+        lance_links.require_plain_directories(
+            snapshot.table,
+            snapshot.location,
+            snapshot.branch,
+            newest=snapshot.version if is_newest else None,
+        )
         if self._dataset is not None and self._is_rebased:
             self._foreign = datasets.check(snapshot)
             datasets.require_checked(snapshot, self._dataset)
