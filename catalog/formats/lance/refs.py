@@ -109,24 +109,22 @@ def begins_branch(manifest: bytes, version: int) -> bool:
 def parse_tag(content: bytes) -> TagFile | None:
     """The parsed file of a tag; None if it is malformed."""
     document = _parse(content)
-    version = _number(document.get("version"))
-    if version is None:
+    version, branch = _number(document.get("version")), _branch(document.get("branch"))
+    if version is None or branch is None:
         return None
-    return TagFile(
-        version, _branch(document.get("branch")), _number(document.get("manifestSize")) or 0
-    )
+    return TagFile(version, branch, _number(document.get("manifestSize")) or 0)
 
 
 def parse_branch(content: bytes) -> BranchFile | None:
     """The parsed file of a branch; None if it is malformed."""
     document = _parse(content)
-    version = _number(document.get("parentVersion"))
-    if version is None:
+    version, parent = _number(document.get("parentVersion")), _branch(document.get("parentBranch"))
+    if version is None or parent is None:
         return None
     metadata = document.get("metadata")
     return BranchFile(
         version,
-        _branch(document.get("parentBranch")),
+        parent,
         _number(document.get("createAt")) or 0,
         _number(document.get("manifestSize")) or 0,
         {k: v for k, v in metadata.items() if isinstance(v, str)}
@@ -143,8 +141,14 @@ def _parse(content: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _branch(value: object) -> str:
-    return value if isinstance(value, str) and value != "main" else ""
+def _branch(value: object) -> str | None:
+    """The name of a branch; None for one that no branch can have."""
+    if not isinstance(value, str) or value in {"", "main"}:
+        return ""
+    try:
+        return naming.check_branch(value)
+    except InvalidInput:
+        return None
 
 
 def _number(value: object) -> int | None:

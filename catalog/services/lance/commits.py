@@ -36,6 +36,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine.commit import Commit
 from catalog.services.lance import data_operations, datasets, errors, open_versions
 from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.ledger import links as lance_links
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger_namespace import LedgerNamespace
@@ -128,7 +129,7 @@ def write(
             opened: OpenVersion = datasets.writers.take(
                 datasets.cache_key(snapshot)
             ) or OpenVersion(snapshot)
-            opened.check(snapshot)
+            opened.check(snapshot, is_newest=version is None)
             settings = _settings_to_remove(snapshot, operation)
             if settings and version is None:
                 _remove_auto_cleanup(actor, snapshot, settings, may_commit)
@@ -224,7 +225,7 @@ def change_storage(
     ledger = LedgerNamespace(actor, snapshot.table, snapshot.location, branch)
     ledger.base = snapshot.entry
     opened = OpenVersion(snapshot)
-    opened.check(snapshot)
+    opened.check(snapshot, is_newest=version is None)
     result, _ = ledger.run(partial(opened.change, ledger, work))
     return result
 
@@ -247,7 +248,7 @@ def create(
     """
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     location = object_placement.new_location(actor, table[:-1], slug(table[-1:], 60))
-    lance_files.require_plain_directories(table, location)
+    lance_links.require_plain_directories(table, location)
     note = f"{location}/"
     outcomes.repeated(
         lambda: StagedFile.objects.bulk_create([StagedFile(path=note)], ignore_conflicts=True)
@@ -286,7 +287,7 @@ def create_first_version(
 
     Raises ForeignFile if a link in the location would lead Lance elsewhere.
     """
-    lance_files.require_plain_directories(table, location)
+    lance_links.require_plain_directories(table, location)
     ledger = LedgerNamespace(actor, table, location, "")
     ledger.make = partial(_make_operation, operation, summary=summary, location=location)
     result, last = ledger.run(partial(_start, ledger, work))

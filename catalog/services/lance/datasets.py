@@ -114,9 +114,7 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     cached = _opened.get(key)
     if cached is not None:
         dataset, foreign = cached
-        if lance_files.is_plain(snapshot):
-            lance_files.require_rights(snapshot, foreign)
-        else:
+        if not lance_files.is_unchanged(snapshot, foreign):
             check(snapshot)
             require_checked(snapshot, dataset)
         return dataset

@@ -12,6 +12,7 @@ from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
 from catalog.services.lance import datasets
 from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.ledger import links as lance_links
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version, microseconds
 from catalog.services.lance.ledger_namespace import ForwardingNamespace, LedgerNamespace
@@ -57,11 +58,22 @@ class OpenVersion:
         self._dataset: LanceDataset | None = None
         self._foreign: tuple[str, ...] = ()
         self._options: dict[str, Any] = {}
+        self._is_rebased = False
+        """True if Lance continued from a version that others committed meanwhile, and nobody checked."""
 
-    def check(self, snapshot: Snapshot) -> None:
+    def check(self, snapshot: Snapshot, *, is_newest: bool) -> None:
         """Check the owners of the version's files before Lance opens, uses or extends it."""
-        lance_files.require_plain_directories(snapshot.table, snapshot.location, snapshot.branch)
-        if self._dataset is None or not lance_files.is_plain(snapshot):
+        lance_links.require_plain_directories(
+            snapshot.table,
+            snapshot.location,
+            snapshot.branch,
+            newest=snapshot.version if is_newest else None,
+        )
+        if self._dataset is not None and self._is_rebased:
+            self._foreign = datasets.check(snapshot)
+            datasets.require_checked(snapshot, self._dataset)
+            self._is_rebased = False
+        if self._dataset is None or not lance_files.is_unchanged(snapshot, self._foreign):
             self._foreign = datasets.check(snapshot)
             self._dataset = None  # its manifest may have been replaced in storage
             # Here, and not in the threads of Lance: the profiles are in the database.
@@ -69,8 +81,6 @@ class OpenVersion:
                 "storage_options": lance_options.storage_options(snapshot.location),
                 "base_store_params": datasets.base_options(snapshot),
             }
-        else:
-            lance_files.require_rights(snapshot, self._foreign)
         lance_files.require_committed(snapshot, self._foreign)
 
     def change(self, ledger: LedgerNamespace, work: Callable[[LanceDataset], T]) -> tuple[T, int]:
@@ -87,6 +97,7 @@ class OpenVersion:
             return
         row = ledger.committed.results[0]
         before = self._snapshot
+        self._is_rebased = row.version != before.version + 1
         entry = Version(
             row.version,
             row.manifest_path,

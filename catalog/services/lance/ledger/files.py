@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from catalog import access, models
 from catalog.access import SYSTEM, Principal
-from catalog.errors import ForeignFile, InvalidManifestPath
+from catalog.errors import ForeignFile, InvalidManifestPath, ManifestNotFound, ServiceUnavailable
 from catalog.formats.lance import manifest as manifest_format
 from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.models import FreeDirectory, TableFormat
 from catalog.privileges import NOTHING
-from catalog.services.lance.ledger import manifests
+from catalog.services.lance.ledger import links, manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import References
@@ -27,8 +27,6 @@ from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
 
 _MOST_KEPT = 10_000
-_WRITTEN = ("data", "_deletions", "_indices", "_transactions", "_versions")
-_READ = ("data", "_deletions", "_indices")
 
 _lock = threading.Lock()
 _checked: OrderedDict[Hashable, "_Verdict"] = OrderedDict()
@@ -73,9 +71,13 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     """
     with _lock:
         verdict = _checked.get(snapshot.key)
-    if verdict is not None and is_plain(snapshot) and verdict.identity == _identity(snapshot):
-        require_rights(snapshot, verdict.foreign)
-        return verdict.foreign
+    if (
+        verdict is not None
+        and not verdict.foreign
+        and verdict.identity == _identity(snapshot)
+        and is_unchanged(snapshot, ())
+    ):
+        return ()
     contents, status = manifests.read(
         table=snapshot.table,
         location=snapshot.location,
@@ -173,39 +175,37 @@ def _object_bases(contents: Contents) -> tuple[tuple[str, str], ...]:
     )
 
 
-def is_plain(snapshot: Snapshot) -> bool:
-    """True if a version's manifest and its table's rows and indexes are only in regular files and directories.
+def is_unchanged(snapshot: Snapshot, foreign: Collection[str]) -> bool:
+    """True if a version that was checked need not be checked again before its reader uses it.
 
-    A version that was checked need not be checked again while this is so: links may have been put in
-    the place of its files, or on the path of its directory, since. A few µs, unless a directory has
-    changed. Object stores have no links.
+    Since the check, links may have been put in the place of its files, or on the path of its directory,
+    or another manifest in the place of its own. ``foreign`` are its files in base paths, one for each
+    directory. A few µs, unless a directory has changed. Object stores have no links.
+
+    Raises ForeignFile if the reader may not read these files now.
+    """
+    if not (links.has_plain_files(snapshot) and _has_same_manifest(snapshot)):
+        return False
+    require_rights(snapshot, foreign)  # before directories of others are listed
+    return all(map(links.is_plain, {path.rpartition("/")[0] for path in foreign}))
+
+
+def _has_same_manifest(snapshot: Snapshot) -> bool:
+    """True unless a version's manifest is no regular file, or not the one that was checked.
+
+    Lance reports a missing one. Objects are not asked for.
     """
     if locations.is_object(snapshot.location):
         return True
-    store = stores.store_of(snapshot.location)
-    # Looking at a file in a directory follows the links on the directory's own path.
-    return (
-        store.is_free_of_links(snapshot.uri)
-        and manifests.is_regular(snapshot.location, snapshot.entry.manifest_path)
-        and all(
-            store.is_plain(f"{root}/{directory}")
-            for root in {snapshot.location, snapshot.uri}
-            for directory in _READ
-        )
-    )
-
-
-def require_plain_directories(table: Identifier, location: str, branch: str = "") -> None:
-    """Raises ForeignFile when Lance would write to a table's directory, or a branch's, through a link."""
-    if locations.is_object(location):
-        return
-    store = stores.store_of(location)
-    for root in (location, f"{location}/tree/{branch}") if branch else (location,):
-        if not store.is_free_of_links(root):
-            raise ForeignFile(root, table, "written")
-        for directory in _WRITTEN:
-            if store.is_link(f"{root}/{directory}"):
-                raise ForeignFile(f"{root}/{directory}", table, "written")
+    with _lock:
+        verdict = _checked.get(snapshot.key)
+    try:
+        identity = _identity(snapshot)
+    except (ForeignFile, InvalidManifestPath):
+        return False
+    except (ManifestNotFound, ServiceUnavailable):
+        return True
+    return verdict is None or verdict.identity == identity
 
 
 def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
@@ -298,7 +298,7 @@ def _representatives(table: Table, base: BasePath) -> list[str]:
     directory = _directory(base)
     if directory is None:
         raise ForeignFile(base.path, table.identifier)
-    return [f"{directory}/{name}/-" for name in _READ] if base.is_root else [f"{directory}/-"]
+    return [f"{directory}/{name}/-" for name in links.READ] if base.is_root else [f"{directory}/-"]
 
 
 def _directory(base: BasePath) -> str | None:

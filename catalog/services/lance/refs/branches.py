@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from django.db.models import OuterRef, Subquery
@@ -36,6 +37,8 @@ from catalog.services.lance.refs.ref_files import (
 from catalog.storage import stores
 
 log = logging.getLogger(__name__)
+_MAX_METADATA = 4 * 1024 * 1024
+"""Characters in a page. Clients write the files, of up to 1 MiB each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def list_branches(
 ) -> tuple[list[BranchDetails], str | None]:
     """Return a page of a table's branches by name, and the token of the next page.
 
-    The details of a branch whose file is missing come from the ledger: its first version has the
+    A page with much metadata ends early. The details of a branch whose file is missing come from the ledger: its first version has the
     same number as the version of its parent. Raises TableHasNoData.
     """
     location = require_location(actor, table)
@@ -71,8 +74,14 @@ def list_branches(
         )
         .order_by("name")[: size + 1]
     )
-    branches = [_describe(location, row) for row in rows[:size]]
-    return branches, branches[-1].name if len(rows) > size else None
+    branches: list[BranchDetails] = []
+    metadata_size = 0
+    for row in rows[:size]:
+        branches.append(_describe(location, row))
+        metadata_size += sum(map(len, chain(*branches[-1].metadata.items())))
+        if metadata_size > _MAX_METADATA:
+            break
+    return branches, branches[-1].name if len(rows) > len(branches) else None
 
 
 def create_branch(

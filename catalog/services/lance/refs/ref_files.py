@@ -69,6 +69,8 @@ def ref_names(location: str, directory: str) -> Iterator[str]:
 
 
 def _read(location: str, directory: str, name: str) -> bytes | None:
+    if not name.isprintable():  # the audit trail cannot store it
+        return None
     path = f"{location}/{directory}/{lance_refs.file_name(name)}"
     try:
         content, _ = stores.store_of(path).read(path, _MAX_FILE)
