@@ -165,6 +165,14 @@ def rows(version: int | None = None, branch: str = "") -> list[int]:
     return sorted(dataset.to_table()["id"].to_pylist())
 
 
+def write_foreign_files(storage: Storage, row: Table) -> list[str]:
+    """Files of others beside the table, one of them below a directory with a longer name."""
+    paths = [f"{row.location}-other/data/a.lance", f"{row.location.rpartition('/')[0]}/b.lance"]
+    for path in paths:
+        storage.write(path, b"foreign")
+    return paths
+
+
 def removable(row: Table) -> set[str]:
     """The files that only the planned versions have, as Lance itself names them."""
     planned = run("clean_up", dry=True).result["plan"]
@@ -182,8 +190,9 @@ def removable(row: Table) -> set[str]:
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark"])
-def test_both_engines_leave_the_same_files(engine):
+def test_both_engines_leave_the_same_files(engine, storage):
     row = make_versions()
+    foreign = write_foreign_files(storage, row)
     visible = {version: rows(version) for version in (2, 8, 9)}
     of_branch = rows(branch="dev")
     before, expected = files(row.location), removable(row)
@@ -209,6 +218,7 @@ def test_both_engines_leave_the_same_files(engine):
     assert {version: rows(version) for version in visible} == visible
     assert rows(branch="dev") == of_branch
     assert run("clean_up", executors, engine=engine).result["plan"] == []
+    assert [storage.read(path) for path in foreign] == [b"foreign"] * len(foreign)
 
 
 def test_a_clean_up_that_is_killed_is_repeated():
@@ -271,8 +281,9 @@ def write(row: Table, name: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("engine", ["worker", "spark"])
-def test_both_engines_remove_the_same_orphans(orphaned, engine):
+def test_both_engines_remove_the_same_orphans(orphaned, engine, storage):
     row, orphans = orphaned
+    foreign = write_foreign_files(storage, row)
     before = files(row.location)
     size = sum(len(before[name]) for name in orphans)
     job = run("remove_orphans", LocalSpark(), engine=engine)
@@ -285,6 +296,7 @@ def test_both_engines_remove_the_same_orphans(orphaned, engine):
     event = AuditEvent.objects.get(action="maintenance.remove_orphans")
     assert event.after == {"job": job.pk, "files": len(orphans), "bytes": size}
     assert len(rows()) == 45
+    assert [storage.read(path) for path in foreign] == [b"foreign"] * len(foreign)
 
 
 def recorded_paths() -> list[str]:
@@ -430,6 +442,16 @@ def test_an_executor_without_the_warehouse_fails(tmp_path):
 # --- Spark itself
 
 
+def killed_after_a_part(*arguments: Any, on_part: Any, **options: Any) -> dict[str, Any]:
+    """Run Spark, and end the driver when the first part arrives."""
+
+    def add(part: Mapping[str, Any]) -> None:
+        on_part(part)
+        raise Killed
+
+    return spark.run(*arguments, on_part=add, **options)
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 @pytest.mark.xdist_group("lance removal on spark")  # the runs use one driver
@@ -444,6 +466,10 @@ def test_spark_removes_versions_and_orphans(settings, storage: Storage):
     before, expected = files(row.location), removable(row)
     content = rows()
     try:
+        with pytest.raises(Killed):
+            run("clean_up", killed_after_a_part, engine="spark")
+        assert rows() == content
+        Job.objects.update(status=JobStatus.CANCELED)
         job = run("clean_up", spark.run, engine="spark")
         assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
         assert set(before) - set(files(row.location)) == expected
