@@ -1,4 +1,4 @@
-"""The choice of the engine that compacts a Lance table. Pure functions."""
+"""The choice of the engine for work on a Lance table. Pure functions."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,6 +21,26 @@ def choose(policy: _Values | Mapping[str, Any], size: int) -> tuple[str, str]:
     return "worker", (
         f"{_text(size)} must be rewritten, not more than 'spark_above' ({_text(limit)})"
     )
+
+
+def choose_for_removal(
+    policy: _Values | Mapping[str, Any], files: int, *, is_object: bool = True
+) -> tuple[str, str]:
+    """``worker`` or ``spark`` for the removal of ``files`` files, and the reason.
+
+    One process removes files of a file system several times as fast as Spark, and objects half as fast.
+    """
+    engine = policy["engine"]
+    if engine != "auto":
+        return engine, f"the policy sets 'engine' to '{engine}'"
+    limit = policy["spark_above_files"]
+    if files <= limit:
+        return "worker", (
+            f"{files} files must be removed, not more than 'spark_above_files' ({limit})"
+        )
+    if not is_object:
+        return "worker", "the files are in a file system, where Spark removes none faster"
+    return "spark", f"{files} files must be removed, more than 'spark_above_files' ({limit})"
 
 
 def _text(size: int) -> str:

@@ -124,10 +124,18 @@ GENERAL_RULES: tuple[Rule, ...] = (
         LANCE,
     ),
     Rule(
+        "spark_above_files",
+        Unit.COUNT,
+        100_000,
+        "Remove files from object stores with Spark if more than this must be removed.",
+        LANCE,
+    ),
+    Rule(
         "engine",
         Unit.ENGINE,
         "auto",
-        "Where Lance tables are compacted: worker, spark, or auto, which follows spark_above.",
+        "Where Lance tables are compacted and their files removed: worker, spark, or auto, which follows "
+        "spark_above and spark_above_files.",
         LANCE,
     ),
     Rule(

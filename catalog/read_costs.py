@@ -22,6 +22,9 @@ from catalog.policies import EffectivePolicy
 
 MIB = 1024**2
 REQUEST = 4 * MIB
+FILE_REQUESTS = {"lance": 3}
+"""Requests for a file, by table format; otherwise one. Lance reads the end of a file, then each column by itself:
+three requests for two columns of a small file. The number of columns that readers select is unknown."""
 BASE = 16 * REQUEST
 DANGLING = 0.1
 """Cost of listing a delete file that applies to nothing, in requests: it is not opened."""
@@ -95,13 +98,15 @@ def use_weight(reads_per_day: float | None) -> float:
 def _ideal(s: Statistics) -> float:
     """The cost of a read after maintenance."""
     files = s.files - max(s.rewrite_files - s.rewritten_files, 0)
-    return s.bytes * (1 - _deleted_share(s)) + REQUEST * (files + s.rewritten_manifests)
+    requests = files * FILE_REQUESTS.get(s.format, 1) + s.rewritten_manifests
+    return s.bytes * (1 - _deleted_share(s)) + REQUEST * requests
 
 
 def _savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str, float]]:
     """Each reason for an unnecessary cost, with the cost in bytes."""
     saved_files = max(s.rewrite_files - s.rewritten_files, 0)
-    yield f"{saved_files} files more than necessary", REQUEST * saved_files
+    requests = saved_files * FILE_REQUESTS.get(s.format, 1)
+    yield f"{saved_files} files more than necessary", REQUEST * requests
     yield f"{s.deleted_rows} deleted rows", s.bytes * _deleted_share(s)
     merged = s.delete_files - s.dangling_position_deletes - s.rewritten_delete_files
     yield f"{merged} delete files more than necessary", REQUEST * merged
@@ -129,7 +134,8 @@ def _savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str, floa
 def _index_savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str, float]]:
     for stale in s.stale_indexes:
         share = min(stale.unindexed_rows / max(s.rows, 1), 1.0)
-        yield f"{stale.unindexed_rows} rows that index '{stale.name}' lacks", share * s.bytes
+        read = s.bytes + FILE_REQUESTS.get(s.format, 1) * REQUEST * s.files
+        yield f"{stale.unindexed_rows} rows that index '{stale.name}' lacks", share * read
     searches = current_searches(s)
     for index in degraded_indexes(s, policy).values():
         if index.segments > policy["index_segments"]:

@@ -56,13 +56,13 @@ def test_many_small_files_are_compacted():
     assert (job.kind, job.mode, job.files_gone, job.bytes_read) == ("compact", Mode.ON, 198, 10**8)
     assert job.reason == "200 of 200 files are small"
     assert not job.is_for_spark
-    assert read_costs.score(SMALL, ON) == 56
+    assert read_costs.score(SMALL, ON) == 30
 
 
 def test_few_small_files_are_not_compacted():
     few = replace(SMALL, files=7, small_files=7, rewrite_files=7, rewritten_files=1)
     assert kinds(few) == []
-    assert read_costs.score(few, ON) == 97
+    assert read_costs.score(few, ON) == 93
 
 
 def test_files_that_compaction_would_not_reduce_are_not_compacted():

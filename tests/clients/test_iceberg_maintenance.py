@@ -63,10 +63,13 @@ class Jobs:
         return int(self._rows("SELECT max(id) AS id FROM catalog_job")[0]["id"])
 
     def run(self, table: tuple[str, ...], kind: str, **options: Any) -> dict[str, Any]:
-        """Run a job that succeeds, and return its result."""
+        """Run a job that succeeds and does what its plan promises, and return its result."""
         job = self.followed(self.start(table, kind, **options))
         assert job["status"] == "succeeded", (job, self.log(job["id"]), self._live.log)
         result: dict[str, Any] = job["result"]
+        promise = result.get("promise")
+        is_promised = kind != "compute_statistics" and not options.get("is_dry_run")
+        assert (promise is not None and promise["kept"]) or not is_promised, result
         return result
 
     def again(self, pk: int) -> None:
@@ -433,6 +436,32 @@ def test_manifests_deletes_and_statistics(
         statistics["done"]["statistics_file"]
     ]
     assert sorted(loaded.scan().to_arrow()["id"].to_pylist()) == expected
+
+
+def test_the_plan_of_skewed_partitions_is_kept(
+    session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str]
+) -> None:
+    """A partition with 40 files, one with 9 and deleted rows, and eight with a file each."""
+    table = "lake." + ".".join(name)
+    session.sql(
+        f"CREATE TABLE {table} (id BIGINT, part BIGINT) USING iceberg PARTITIONED BY (part)"
+        " TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read',"
+        " 'write.distribution-mode'='none')"
+    )
+    frame = "SELECT /*+ REPARTITION({files}) */ id, {part} AS part FROM range({first}, {end})"
+    files_of = {0: 40, 1: 9, **dict.fromkeys(range(2, 10), 1)}
+    for part, files in files_of.items():
+        rows_of_part = frame.format(
+            files=files, part=part, first=1000 * part, end=1000 * part + 100 * files
+        )
+        session.sql(f"INSERT INTO {table} {rows_of_part}")
+    session.sql(f"DELETE FROM {table} WHERE part = 1 AND id % 5 = 0")
+    assert len(list(catalog.load_table(name).scan().plan_files())) == 57
+    result = jobs.run(name, "compact")
+    assert result["promise"]["figures"]["files_read"] == {"planned": 49, "actual": 49}
+    assert result["promise"]["figures"]["files_written"] == {"planned": 2, "actual": 2}
+    assert result["after"]["files"] == 10
+    assert len(catalog.load_table(name).scan().to_arrow()) == 4000 + 720 + 800
 
 
 def delete_by_key(

@@ -7,7 +7,8 @@ branch by branch:
     2. retire    one commit replaces them with tombstones: readers no longer get these versions, and
                  no commit is based on them, because a commit checks its base (WriteVersion.base)
     3. settle    every manifest gets its final name, by which Lance finds the files others need
-    4. remove    Lance removes exactly these versions, with the files that no other version has
+    4. remove    Lance removes exactly these versions, with the files that no other version has; on
+                 Spark, Lance lists these files, and executors remove them, the manifests last
     5. record    another commit records the removal; a version that was tagged between 1 and 4 is
                  restored
 
@@ -31,13 +32,15 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, JobEvent, Table, TableVersion
 from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
-from catalog.services.engine.jobs import Report
+from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
+from catalog.services.maintenance.removals import spark_removal
+from catalog.services.maintenance.removals.spark_removal import Removed, SparkRemoval
 from catalog.services.storage import file_references
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
@@ -48,12 +51,12 @@ Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
 
 
-def clean_up(job: Job, report: Report) -> Mapping[str, Any]:
-    """Remove the versions that the job's policy no longer retains.
+def clean_up(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping[str, Any]:
+    """Remove the versions that the job's policy no longer retains, here or on Spark.
 
     Raises ServiceUnavailable while a manifest cannot be renamed to its final name.
     """
-    return _Cleaner(job, report).run()
+    return _Cleaner(job, report, spark).run()
 
 
 def link_note(link: str) -> str:
@@ -79,14 +82,7 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
     Raises ServiceUnavailable while the manifest of a newest version, which was committed a moment
     ago, does not have its final name.
     """
-    newest = {
-        name: TableVersion.objects.visible()
-        .on(name)
-        .filter(table=table)
-        .order_by("-version")
-        .values_list("version", flat=True)[0]
-        for name in {"", branch}
-    }
+    newest = newest_versions(table, branch)
     try:
         dataset: LanceDataset = LanceDataset(
             table.location,
@@ -98,6 +94,18 @@ def open_branch(table: Table, branch: str) -> LanceDataset:
         if "was not found" not in str(error):
             raise
         raise _not_settled() from error
+
+
+def newest_versions(table: Table, branch: str) -> dict[str, int]:
+    """The newest versions of main, under the empty name, and of a branch."""
+    return {
+        name: TableVersion.objects.visible()
+        .on(name)
+        .filter(table=table)
+        .order_by("-version")
+        .values_list("version", flat=True)[0]
+        for name in {"", branch}
+    }
 
 
 def versions_in_storage(table: Table, branch: str) -> set[int]:
@@ -136,8 +144,9 @@ class _Removal:
 
 
 class _Cleaner:
-    def __init__(self, job: Job, report: Report) -> None:
-        self._job, self._report = job, report
+    def __init__(self, job: Job, report: Report, spark: Spark | None) -> None:
+        self._job, self._report, self._spark = job, report, spark
+        self._on_spark: SparkRemoval | None = None
         self._policy = policy_values(job)
         self._table = Table.objects.select_related("namespace").get(pk=job.table_id)
         self._actor = jobs.principal(job)
@@ -182,6 +191,14 @@ class _Cleaner:
             "bytes": sum(removal.bytes for removal in removals),
         }
         self._report(0, total)
+        self._on_spark = spark_removal.choose(
+            self._job,
+            self._table,
+            self._policy,
+            files=total,
+            report=self._report,
+            spark=self._spark,
+        )
         for removal in removals:
             self._report(self._files, total)
             self._remove(removal)
@@ -269,29 +286,41 @@ class _Cleaner:
             link = self._store.find_link(self._table.location)
             if link is not None:
                 raise InvalidTableState(link_note(link))
-            with no_panic():
-                stats = open_branch(self._table, branch).cleanup_old_versions(
-                    versions=list(removal.versions), error_if_tagged_old_versions=False
-                )
+            removed = self._remove_files(removal)
         except Exception:
             self._restore(branch, removal.visible)
             raise
-        files = stats.old_versions + sum(
-            getattr(stats, f"{kind}_files_removed")
-            for kind in ("data", "transaction", "index", "deletion")
-        )
-        self._files, self._bytes = self._files + files, self._bytes + stats.bytes_removed
-        figures = {"versions": stats.old_versions, "files": files, "bytes": stats.bytes_removed}
+        self._files, self._bytes = self._files + removed.files, self._bytes + removed.bytes
+        figures = {
+            "versions": removed.versions,
+            "files": removed.files,
+            "bytes": removed.bytes,
+        }
         restored = self._restorable(branch, removal.visible)
         record = cleanup_operations.RecordCleanUp(
             table=table, branch=branch, kept_versions=restored, facts={**job, **figures}
         )
         commit([record], actor=self._actor)
-        level = JobEvent.Level.WARNING if stats.failed_deletes else JobEvent.Level.INFO
-        text = f"removed {stats.old_versions} versions of {branch or 'main'}"
-        if stats.failed_deletes:
-            text += f"; {stats.failed_deletes} files could not be removed"
+        level = JobEvent.Level.WARNING if removed.failed else JobEvent.Level.INFO
+        text = f"removed {removed.versions} versions of {branch or 'main'}"
+        if removed.failed:
+            text += f"; {removed.failed} files could not be removed"
         jobs.log_event(self._job, text, level, data=figures)
+
+    def _remove_files(self, removal: _Removal) -> Removed:
+        """Remove the files that only retired versions refer to, by Lance or by Spark executors."""
+        if self._on_spark is not None:
+            newest = newest_versions(self._table, removal.branch)
+            return self._on_spark.remove_versions(removal.branch, removal.versions, newest)
+        with no_panic():
+            stats = open_branch(self._table, removal.branch).cleanup_old_versions(
+                versions=list(removal.versions), error_if_tagged_old_versions=False
+            )
+        files = stats.old_versions + sum(
+            getattr(stats, f"{kind}_files_removed")
+            for kind in ("data", "transaction", "index", "deletion")
+        )
+        return Removed(stats.old_versions, files, stats.bytes_removed, stats.failed_deletes)
 
     def _restorable(self, branch: str, retired: Collection[int]) -> tuple[int, ...]:
         """Retired versions that were tagged, or became the parent of a branch, meanwhile."""

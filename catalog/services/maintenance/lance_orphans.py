@@ -28,12 +28,18 @@ from catalog.regular_files import NotRegular
 from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
-from catalog.services.engine.jobs import Report
+from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.refs import branches as lance_branches
-from catalog.services.maintenance import lance_cleanup, lance_dependents, lance_retention
+from catalog.services.maintenance import (
+    lance_cleanup,
+    lance_dependents,
+    lance_retention,
+)
 from catalog.services.maintenance.lance_compaction import policy_values
+from catalog.services.maintenance.removals import spark_removal
+from catalog.services.maintenance.removals.spark_removal import File
 from catalog.services.recovery import purge
 from catalog.services.storage import file_references
 from catalog.services.tables import cleanup_operations
@@ -62,8 +68,9 @@ class _Orphan:
     size: int
 
 
-def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
-    """Remove orphan files of the job's table. The job may stop at any file; the next run continues.
+def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping[str, Any]:
+    """Remove orphan files of the job's table, here or on Spark. The job may stop at any file; the next
+    run continues.
 
     Raises ServiceUnavailable while a manifest cannot be renamed to its final name, and OSError when
     the storage fails.
@@ -111,31 +118,51 @@ def remove_orphans(job: Job, report: Report) -> Mapping[str, Any]:
     if job.is_dry_run:
         return outcome
     report(0, len(orphans))
-    removed = size = 0
-    unrecorded: list[str] = []
-    store = stores.store_of(table.location)
+    on_spark = spark_removal.choose(
+        job, table, policy_values(job), files=len(orphans), report=report, spark=spark
+    )
+    remover = _Remover(job, table, report) if on_spark is None else on_spark
     try:
-        for orphan in orphans:
-            if removed % _REPORT_EVERY == 0:
-                report(removed, len(orphans))
-                removed_files.record(job, unrecorded)
-                unrecorded = []
-            path = f"{table.location}/{orphan.path}"
-            # Checked again: the file may have been rewritten under the same name meanwhile.
-            if _is_older(path, written_before) and store.remove(path):
-                removed, size = removed + 1, size + orphan.size
-                unrecorded.append(path)
+        remover.remove_files([(o.path, o.kind, o.size) for o in orphans], written_before)
     finally:
-        removed_files.record(job, unrecorded)
-        if removed:
-            details = {"job": job.pk, "files": removed, "bytes": size}
+        if remover.files:
+            details = {"job": job.pk, "files": remover.files, "bytes": remover.bytes}
             commit(
                 [cleanup_operations.RecordOrphans(table=identifier, facts=details)],
                 actor=jobs.principal(job),
             )
-            jobs.log_event(job, f"removed {removed} files", data=details)
-    report(removed, len(orphans))
-    return {**outcome, "files": removed, "bytes": size}
+            jobs.log_event(job, f"removed {remover.files} files", data=details)
+    report(remover.files, len(orphans))
+    return {**outcome, "files": remover.files, "bytes": remover.bytes}
+
+
+@dataclass(slots=True)
+class _Remover:
+    """Removes files one by one in this process, and counts them."""
+
+    job: Job
+    table: Table
+    report: Report
+    files: int = 0
+    bytes: int = 0
+
+    def remove_files(self, files: Sequence[File], written_before: float) -> None:
+        """Remove files, and record their paths, except those that were written since."""
+        unrecorded: list[str] = []
+        store = stores.store_of(self.table.location)
+        try:
+            for name, _, size in files:
+                if self.files % _REPORT_EVERY == 0:
+                    self.report(self.files, len(files))
+                    removed_files.record(self.job, unrecorded)
+                    unrecorded = []
+                path = f"{self.table.location}/{name}"
+                # Checked again: the file may have been rewritten under the same name meanwhile.
+                if _is_older(path, written_before) and store.remove(path):
+                    self.files, self.bytes = self.files + 1, self.bytes + size
+                    unrecorded.append(path)
+        finally:
+            removed_files.record(self.job, unrecorded)
 
 
 def _reason_to_skip(table: Table) -> str:

@@ -160,7 +160,7 @@ def test_a_plan_is_not_stored(reader: Management):
     fragment(9)
     with unchanged():
         plan = reader.post("tables/ws$t/plan")
-    assert (plan["table"], plan["format"], plan["score"]) == (["ws", "t"], "lance", 68)
+    assert (plan["table"], plan["format"], plan["score"]) == (["ws", "t"], "lance", 44)
     assert plan["statistics"]["small_files"] == 9
     (planned,) = plan["planned"]
     assert planned["kind"] == "compact"
@@ -189,7 +189,7 @@ def test_a_measurement_stores_the_plan(management: Management):
     assert measured["files_gone"] == 8
     newest = management.get("tables/ws$t/health")["newest"]
     assert newest == measured
-    assert TableHealth.objects.get().score == 68
+    assert TableHealth.objects.get().score == 44
 
 
 @pytest.mark.operation("PlanMaintenance")

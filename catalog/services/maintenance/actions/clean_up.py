@@ -1,12 +1,13 @@
 """Clean-up: remove old versions, and the files that only they refer to."""
 
+from catalog import engines
 from catalog.maintenance_actions import IcebergFiles, Implementation, MaintenanceAction
 from catalog.planning import Proposal, Statistics
 from catalog.policies import DAY, HOUR, EffectivePolicy, Mode, Rule, Unit
 from catalog.services.maintenance.actions.results import removed_files
 
 
-def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
+def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
     s = statistics
     if not s.old_versions:
         return None
@@ -15,7 +16,8 @@ def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
         files_gone=s.removable_files,
         bytes_gone=s.removable_bytes,
         is_estimate=s.removable_is_estimate,
-        is_for_spark=s.format == "iceberg",
+        is_for_spark=s.format == "iceberg"
+        or engines.choose_for_removal(policy, s.removable_files)[0] == "spark",
     )
 
 
@@ -43,6 +45,7 @@ ACTION = MaintenanceAction(
     implementations={
         "lance": Implementation(
             run="catalog.services.maintenance.lance_cleanup.clean_up",
+            takes_spark=True,
             help="removes old versions, and the files that no other version refers to",
             settings="`keep_for`, `keep_versions`",
             promises={name: (("planned", name), (name,)) for name in ("files", "bytes")},

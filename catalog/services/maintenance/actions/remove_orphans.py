@@ -1,5 +1,6 @@
 """Removal of orphans: files that no version refers to."""
 
+from catalog import engines
 from catalog.maintenance_actions import (
     IcebergFiles,
     Implementation,
@@ -11,7 +12,7 @@ from catalog.policies import DAY, EffectivePolicy, Mode, Rule, Unit
 from catalog.services.maintenance.actions.results import removed_files
 
 
-def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
+def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
     """A job for the orphans that a dry run has listed; metadata does not show orphans."""
     s = statistics
     if not s.orphan_files:
@@ -21,7 +22,8 @@ def _plan(statistics: Statistics, _policy: EffectivePolicy) -> Proposal | None:
         files_gone=s.orphan_files,
         bytes_gone=s.orphan_bytes,
         is_estimate=True,
-        is_for_spark=s.format == "iceberg",
+        is_for_spark=s.format == "iceberg"
+        or engines.choose_for_removal(policy, s.orphan_files)[0] == "spark",
     )
 
 
@@ -53,6 +55,7 @@ ACTION = MaintenanceAction(
     implementations={
         "lance": Implementation(
             run="catalog.services.maintenance.lance_orphans.remove_orphans",
+            takes_spark=True,
             help="removes files that no version refers to",
             settings="`orphan_age`, at least one day",
             promises={

@@ -168,7 +168,7 @@ def test_a_measurement_stores_figures_and_plan(figures):
     figures["t"] = SMALL
     assert measured() == 1
     row_health = health(row)
-    assert (row_health.score, row_health.files_gone, row_health.bytes_read) == (56, 198, 10**8)
+    assert (row_health.score, row_health.files_gone, row_health.bytes_read) == (30, 198, 10**8)
     assert row_health.statistics["files"] == 200
     assert [job["kind"] for job in row_health.planned] == ["compact"]
     assert measured() == 0
@@ -281,7 +281,7 @@ def test_a_failed_measurement_is_retried_after_an_hour(figures):
     TableHealth.objects.update(measured_at=timezone.now() - timedelta(minutes=61))
     figures["t"] = SMALL
     assert measured() == 1
-    assert health(row).score == 56
+    assert health(row).score == 30
 
 
 def test_a_table_without_data_is_healthy(figures):
@@ -321,7 +321,7 @@ def test_a_table_is_measured_on_request(figures):
     figures["t"] = SMALL
     with unchanged():
         plan = measurements.plan(actor=READER, table=("ws", "t"))
-        assert (plan.score, [job.kind for job in plan.planned]) == (56, ["compact"])
+        assert (plan.score, [job.kind for job in plan.planned]) == (30, ["compact"])
         with pytest.raises(PermissionDenied):
             measurements.measure(actor=READER, table=("ws", "t"))
         with pytest.raises(TableNotFound):
@@ -431,7 +431,8 @@ def test_the_largest_savings_come_first_within_the_limits_of_policies(figures, m
         live("one", name)
         live("two", name)
     bad = replace(SMALL, old_versions=5, deleted_rows=2_000_000)
-    figures |= {"a": OLD, "b": bad, "c": SMALL, "d": OLD}
+    better = replace(SMALL, files=20, small_files=20, rewrite_files=20)
+    figures |= {"a": OLD, "b": bad, "c": better, "d": OLD}
     measured()
     set_policy("one", compaction="on", cleanup="on", max_jobs=3)
     set_policy("two", compaction="on", cleanup="on", max_jobs=1)
@@ -973,7 +974,7 @@ def test_a_table_of_many_fragments_is_compacted_and_then_healthy():
         lance_data.insert(actor=SYSTEM, table=("ws", "t"), data=pa.table({"id": [n]}).to_reader())
     set_policy("ws", compaction="on")
     measured()
-    assert health(row).score == 65
+    assert health(row).score == 41
     assert due() == [("compact", "ws.t")]
     job = Job.objects.get()
     job_runner.run_job(job.pk)

@@ -195,13 +195,13 @@ def test_jobs_that_stay_in_the_worker_have_no_profile() -> None:
     make_version(("ws", "t"), 1)
     choose("nightly")
     assert start().engine_profile == "nightly"
-    job = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="clean_up")
+    job = maintenance_scheduler.start(actor=SYSTEM, table=("ws", "t"), kind="optimize_indexes")
     assert job.engine_profile == ""
     with pytest.raises(InvalidInput, match="it runs in the worker"):
         maintenance_scheduler.start(
             actor=SYSTEM,
             table=("ws", "t"),
-            kind="clean_up",
+            kind="optimize_indexes",
             overrides=Overrides(engine_profile="nightly"),
         )
     policies.set_table_policy(actor=SYSTEM, table=("ws", "t"), values={"engine": "worker"})
@@ -265,7 +265,7 @@ def test_jobs_on_a_profile_that_no_worker_can_use_are_not_offered() -> None:
 
 def test_a_worker_leaves_jobs_to_workers_that_can_use_their_profile(settings: Any) -> None:
     create()
-    other = Job.objects.create(kind="clean_up", table=make_table("ws", "u"))
+    other = Job.objects.create(kind="optimize_indexes", table=make_table("ws", "u"))
     job = Job.objects.create(kind="compact", table=make_table("ws", "t"), engine_profile="nightly")
     settings.MONODON_SPARK_MASTERS = []
     report("jobs@here", nightly="no cluster")
