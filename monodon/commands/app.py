@@ -146,6 +146,7 @@ else:  # generic since click 8.4
 
 
 limit_option = click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would change; no change.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 

@@ -35,6 +35,7 @@ class SetProtectionSerializer(Serializer):
 
     protected = fields.FlagField()
     reason = fields.TextField(default="", help_text=_REASON)
+    dry_run = fields.DryRunField()
 
 
 class ProtectionSerializer(Serializer):
@@ -171,6 +172,7 @@ class UndropSerializer(Serializer):
     without_purged = fields.FlagField(
         default=False, help_text="For a namespace: whether purged tables are left out."
     )
+    dry_run = fields.DryRunField()
 
 
 class UndroppedSerializer(Serializer):
