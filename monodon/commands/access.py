@@ -73,7 +73,7 @@ def revoke(app: App, *, principal: str, name: Parts, dry_run: bool) -> None:
 @click.argument("name", type=NAME)
 @click.option("--principal", help="Only this principal.")
 def explain(app: App, *, name: Parts, principal: str | None) -> None:
-    """Show who has which privileges on a table or namespace, and where they come from."""
+    """Show who has which privileges on an object, and why."""
     client = app.client
     operation = (
         client.explain_namespace_access if _is_namespace(app, name) else client.explain_table_access

@@ -35,7 +35,10 @@ Parts = tuple[str, ...]
 @click.option("--reason", default="", help="The reason, for the audit trail and approvals.")
 @dry_run_option
 def protect(app: App, *, name: Parts, off: bool, reason: str, dry_run: bool) -> None:
-    """Protect a table or namespace against drops, or remove the protection."""
+    """Protect a table or namespace against drops.
+
+    With --off, remove the protection.
+    """
     client = app.client
     is_namespace = annotations_of(client, name)["kind"] == "namespace"
     operation = client.set_namespace_protection if is_namespace else client.set_table_protection
