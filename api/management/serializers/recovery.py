@@ -242,7 +242,7 @@ class ApprovalSerializer(Serializer):
 class ApprovalQuery(QuerySerializer):
     """Filters of approval requests."""
 
-    status = fields.EnumParameter(ApprovalStatus)
+    status = fields.EnumParameter(ApprovalStatus, help_text="Only requests in this state.")
     waiting_for_me = fields.FlagParameter(
         default=False, help_text="Only requests that the caller may decide now."
     )
