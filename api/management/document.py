@@ -5,9 +5,9 @@ from typing import Any
 from django.urls import include, path
 from drf_spectacular.generators import SchemaGenerator
 
-from api.openapi import add_error_examples, error_examples
 from api.management.errors import answer
 from api.management.schema import FAILURES
+from api.openapi import add_error_examples, error_examples
 from catalog.errors import CatalogError
 
 DESCRIPTION = """\
