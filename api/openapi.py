@@ -239,9 +239,10 @@ def add_error_examples(document: dict[str, Any], examples: dict[str, Any], model
     for operations in document["paths"].values():
         for operation in operations.values():
             for status, response in operation["responses"].items():
-                reference = f"#/components/examples/{component_name(status)}"
+                example = status if status in examples else f"{status[0]}XX"
+                reference = f"#/components/examples/{component_name(example)}"
                 for media in response.get("content", {}).values():
-                    if status in examples and media["schema"] == schema:
+                    if example in examples and media["schema"] == schema:
                         media["examples"] = {"Example": {"$ref": reference}}
 
 
@@ -253,6 +254,7 @@ def _samples() -> list[CatalogError]:
         errors.TableNotFound(("sales", "orders")),
         errors.Unsupported("Version 3 of the table format is not supported"),
         errors.TableAlreadyExists(("sales", "orders")),
+        errors.ContradictoryInput("The properties to set and to remove both contain 'owner'"),
         BodyTooLarge(16_777_216),
         errors.TokenExpired(),
         TooManyRequests("'etl'", 64, 1),

@@ -58,7 +58,7 @@ def test_errors_have_examples_of_their_status(client, protocol):
             name = operation["operationId"]
             for parameter in operation.get("parameters", ()) if protocol == "management" else ():
                 assert parameter.get("description"), (name, parameter["name"])
-            for status in ("400", "401", "403", "404", "409", "503", "5XX"):
+            for status in ("400", "401", "403", "404", "409", "422", "500", "503", "5XX"):
                 for media in operation["responses"].get(status, {}).get("content", {}).values():
                     if media["schema"]["$ref"].endswith("/OAuthError"):
                         assert "examples" not in media
