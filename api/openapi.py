@@ -8,7 +8,7 @@ name, a colon, and the tag's description. Examples are in ``examples.json`` of t
 import inspect
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,7 +17,10 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.plumbing import ResolvedComponent
 from pydantic import BaseModel
 
+from api.errors import BodyTooLarge, TooManyRequests
 from api.operation import Operation
+from catalog import errors
+from catalog.errors import CatalogError
 
 JSON = "application/json"
 Described = dict[str, Any]
@@ -109,12 +112,18 @@ class ProtocolSchemaGenerator(SchemaGenerator):
     def security_of(self, operation: type[Operation]) -> list[dict[str, list[str]]]:
         return self.security
 
+    def render_error(self, error: CatalogError) -> tuple[int, bytes]:
+        """Status and body of a refusal."""
+        raise NotImplementedError
+
     # -- the document
 
     def get_schema(self, request: Any = None, public: bool = False) -> Described:
         document: Described = super().get_schema(request, public)  # type: ignore[no-untyped-call]
         tags = dict(tag_of(operation) for _, operation in self.routes())
         document["tags"] = [{"name": name, "description": tags[name]} for name in sorted(tags)]
+        examples = error_examples(self.render_error, self.errors)
+        add_error_examples(document, examples, self.error_model.__name__)
         return document
 
     def parse(self, input_request: Any, public: bool) -> Described:
@@ -200,3 +209,55 @@ def _add_example(content: Described, example: Any) -> None:
     if example is not None:
         for media in content.values():
             media["example"] = example
+
+
+# --- examples of refusals ------------------------------------------------------------------------
+
+
+def error_examples(
+    render: Callable[[CatalogError], tuple[int, bytes]], statuses: Collection[str]
+) -> dict[str, Any]:
+    """Examples of refusals, by status, of those statuses that have one."""
+    examples: dict[str, Any] = {}
+    for error in _samples():
+        number, body = render(error)
+        status = str(number) if str(number) in statuses else f"{number // 100}XX"
+        if status in statuses and status not in examples:
+            examples[status] = {"summary": error.message, "value": json.loads(body)}
+    return examples
+
+
+def component_name(status: str) -> str:
+    return f"Error{status}"
+
+
+def add_error_examples(document: dict[str, Any], examples: dict[str, Any], model: str) -> None:
+    """Add the examples to the document, and refer to them from the responses of this model."""
+    schema = {"$ref": f"#/components/schemas/{model}"}
+    components = document["components"].setdefault("examples", {})
+    components.update({component_name(status): value for status, value in examples.items()})
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for status, response in operation["responses"].items():
+                example = status if status in examples else f"{status[0]}XX"
+                reference = f"#/components/examples/{component_name(example)}"
+                for media in response.get("content", {}).values():
+                    if example in examples and media["schema"] == schema:
+                        media["examples"] = {"Example": {"$ref": reference}}
+
+
+def _samples() -> list[CatalogError]:
+    return [
+        errors.InvalidInput("limit is 'ten'; use a whole number"),
+        errors.Unauthenticated("The API key is unknown, expired or revoked"),
+        errors.PermissionDenied("'etl' may not write table 'sales.orders'"),
+        errors.TableNotFound(("sales", "orders")),
+        errors.Unsupported("Version 3 of the table format is not supported"),
+        errors.TableAlreadyExists(("sales", "orders")),
+        errors.ContradictoryInput("The properties to set and to remove both contain 'owner'"),
+        BodyTooLarge(16_777_216),
+        errors.TokenExpired(),
+        TooManyRequests("'etl'", 64, 1),
+        errors.ServiceUnavailable("The database is being restarted; try again later"),
+        errors.OutcomeUnknown("The connection to the database was lost during the commit"),
+    ]

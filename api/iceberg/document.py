@@ -7,10 +7,12 @@ from pydantic import BaseModel
 
 from api.iceberg import commits
 from api.iceberg import messages as m
+from api.iceberg.errors import answer
 from api.iceberg.operation import IcebergOperation
 from api.iceberg.urls import ROUTES
 from api.iceberg.views.oauth import GetToken
 from api.openapi import API_KEY, BEARER, ERRORS, Described, ProtocolSchemaGenerator
+from catalog.errors import CatalogError
 
 _FORM = "application/x-www-form-urlencoded"
 _STATE_UNKNOWN = "The commit was sent, and whether it stands is not known"
@@ -137,3 +139,7 @@ class IcebergSchemaGenerator(ProtocolSchemaGenerator):
 
     def error_of(self, operation: type[IcebergOperation]) -> type[BaseModel]:
         return m.OAuthError if operation is GetToken else self.error_model
+
+    def render_error(self, error: CatalogError) -> tuple[int, bytes]:
+        status, body, _ = answer(error, error.message, {})
+        return status, body

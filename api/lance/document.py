@@ -5,9 +5,11 @@ from typing import Any, ClassVar
 
 from lance_namespace_urllib3_client.models import ErrorResponse
 
+from api.lance.errors import answer
 from api.lance.operation import LanceOperation
 from api.lance.urls import ROUTES
 from api.openapi import API_KEY, BEARER, ERRORS, JSON, Described, ProtocolSchemaGenerator
+from catalog.errors import CatalogError
 
 _NEEDS_DATA = "code 19 (InvalidTableState): the table was declared and has no data yet"
 
@@ -45,6 +47,11 @@ class LanceSchemaGenerator(ProtocolSchemaGenerator):
     security: ClassVar = [{"ApiKeyAuth": []}, {"BearerAuth": []}]
     errors: ClassVar = {**ERRORS, "406": "Not supported"}
     error_model = ErrorResponse
+
+    def render_error(self, error: CatalogError) -> tuple[int, bytes]:
+        status, body, _ = answer(error, "/v1/table/sales$orders/describe")
+        return status, body
+
     mode = "serialization"
     path_parameters: ClassVar = {
         "id": _text("The names from the root down, joined by the delimiter: `sales$orders`."),

@@ -5,6 +5,11 @@ from typing import Any
 from django.urls import include, path
 from drf_spectacular.generators import SchemaGenerator
 
+from api.management.errors import answer
+from api.management.schema import FAILURES
+from api.openapi import add_error_examples, error_examples
+from catalog.errors import CatalogError
+
 DESCRIPTION = """\
 Operations that neither protocol defines, for tables of both formats: access, annotations, protection,
 approvals, the audit trail, history, events and maintenance.
@@ -29,3 +34,13 @@ class ManagementSchemaGenerator(SchemaGenerator):
     def __init__(self, *args: Any, **options: Any) -> None:
         options["patterns"] = [path("management/v1/", include("api.management.urls"))]
         super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+
+    def get_schema(self, request: Any = None, public: bool = False) -> dict[str, Any]:
+        document: dict[str, Any] = super().get_schema(request, public)  # type: ignore[no-untyped-call]
+        add_error_examples(document, error_examples(_render_error, FAILURES), "Problem")
+        return document
+
+
+def _render_error(error: CatalogError) -> tuple[int, bytes]:
+    status, body, _ = answer(error, "/management/v1/tables/sales$orders/annotations")
+    return status, body

@@ -45,6 +45,14 @@ class FlagField(serializers.BooleanField):
         return data
 
 
+class DryRunField(FlagField):
+    """Whether the change is rolled back."""
+
+    def __init__(self, **options: Any) -> None:
+        help_text = "Check the change and answer as if it were made; change nothing."
+        super().__init__(**{"default": False, "help_text": help_text, **options})
+
+
 class EnumField(serializers.ChoiceField):
     """A member of an enumeration."""
 

@@ -1,6 +1,7 @@
 """The base of all views of the management API."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
@@ -25,6 +26,7 @@ from catalog.access import Principal
 from catalog.errors import CatalogError, InvalidInput
 from catalog.identifiers import Identifier
 from catalog.models.audit import Interface
+from catalog.services.engine.transactions import rehearsal
 
 
 class ManagementView(GenericAPIView[Any]):
@@ -134,6 +136,10 @@ class ManagementView(GenericAPIView[Any]):
     def audit_target(self) -> str:
         """The object of the request, as refusals in the audit trail name it."""
         return request_facts.name(self.kwargs, self.query_values.get("delimiter"))
+
+    def rehearsal(self, body: dict[str, Any]) -> AbstractContextManager[None]:
+        """Take ``dry_run`` from the body; if it is true, the changes of the block are rolled back."""
+        return rehearsal(self.principal, is_dry_run=body.pop("dry_run"))
 
     # -- the response
 

@@ -31,6 +31,8 @@ class Progress:
 
     committed: bool = False
     """True once the request has committed a change that a later failure does not undo."""
+    is_dry_run: bool = False
+    """True while changes are made that will be rolled back."""
 
 
 @dataclass(frozen=True)

@@ -206,6 +206,7 @@ class CreateKey(TypedDict):
     scopes: NotRequired[list[str] | None]
     namespace: NotRequired[list[str] | None]
     expires_at: NotRequired[str | None]
+    dry_run: NotRequired[bool]
 
 
 class CreateLabel(TypedDict):
@@ -1049,6 +1050,7 @@ class RotateKey(TypedDict):
     overlap_seconds: int
     name: NotRequired[str | None]
     expires_at: NotRequired[str | None]
+    dry_run: NotRequired[bool]
 
 
 class Rule(TypedDict):
@@ -1133,6 +1135,7 @@ class SetGrant(TypedDict):
 
     principal: str
     privileges: list[str]
+    dry_run: NotRequired[bool]
 
 
 class SetPolicy(TypedDict):
@@ -1146,6 +1149,7 @@ class SetProtection(TypedDict):
 
     protected: bool
     reason: NotRequired[str]
+    dry_run: NotRequired[bool]
 
 
 class SetRetention(TypedDict):
@@ -1400,6 +1404,7 @@ class Undrop(TypedDict):
     new: NotRequired[list[str] | None]
     with_parents: NotRequired[bool]
     without_purged: NotRequired[bool]
+    dry_run: NotRequired[bool]
 
 
 class Undropped(TypedDict):
@@ -1448,6 +1453,7 @@ class UpdateNamespaceAnnotations(TypedDict):
     labels: NotRequired[dict[str, list[str]]]
     owner: NotRequired[str | None]
     links: NotRequired[list[Link] | None]
+    dry_run: NotRequired[bool]
 
 
 class UpdatePrincipal(TypedDict):
@@ -1490,6 +1496,7 @@ class UpdateTableAnnotations(TypedDict):
     labels: NotRequired[dict[str, list[str]]]
     owner: NotRequired[str | None]
     links: NotRequired[list[Link] | None]
+    dry_run: NotRequired[bool]
     columns: NotRequired[dict[str, UpdateColumn]]
 
 

@@ -487,6 +487,7 @@ class ManagementOperations(Sender):
         scopes: list[str] | Unset | None = UNSET,
         namespace: list[str] | Unset | None = UNSET,
         expires_at: str | Unset | None = UNSET,
+        dry_run: bool | Unset = UNSET,
     ) -> models.NewKey:
         """Create an API key."""
         answer: models.NewKey = self.send(
@@ -499,6 +500,7 @@ class ManagementOperations(Sender):
                     "scopes": scopes,
                     "namespace": namespace,
                     "expires_at": expires_at,
+                    "dry_run": dry_run,
                 }
             ),
         )
@@ -521,13 +523,19 @@ class ManagementOperations(Sender):
         overlap_seconds: int,
         name: str | Unset | None = UNSET,
         expires_at: str | Unset | None = UNSET,
+        dry_run: bool | Unset = UNSET,
     ) -> models.NewKey:
         """Replace an API key by a new one."""
         answer: models.NewKey = self.send(
             "POST",
             f"/management/v1/keys/{segment(key)}/rotate",
             body=fields(
-                {"overlap_seconds": overlap_seconds, "name": name, "expires_at": expires_at}
+                {
+                    "overlap_seconds": overlap_seconds,
+                    "name": name,
+                    "expires_at": expires_at,
+                    "dry_run": dry_run,
+                }
             ),
         )
         return answer
@@ -665,6 +673,7 @@ class ManagementOperations(Sender):
         labels: dict[str, list[str]] | Unset = UNSET,
         owner: str | Unset | None = UNSET,
         links: list[models.Link] | Unset | None = UNSET,
+        dry_run: bool | Unset = UNSET,
         delimiter: str | None = None,
     ) -> models.Annotations:
         """Change the annotations of an object."""
@@ -679,6 +688,7 @@ class ManagementOperations(Sender):
                     "labels": labels,
                     "owner": owner,
                     "links": links,
+                    "dry_run": dry_run,
                 }
             ),
             name=id,
@@ -737,14 +747,20 @@ class ManagementOperations(Sender):
         return answer
 
     def set_namespace_grant(
-        self, id: Name, *, principal: str, privileges: list[str], delimiter: str | None = None
+        self,
+        id: Name,
+        *,
+        principal: str,
+        privileges: list[str],
+        dry_run: bool | Unset = UNSET,
+        delimiter: str | None = None,
     ) -> models.Granted:
         """Set a direct grant."""
         answer: models.Granted = self.send(
             "PUT",
             "/management/v1/namespaces/{}/grants",
             query={"delimiter": delimiter},
-            body=fields({"principal": principal, "privileges": privileges}),
+            body=fields({"principal": principal, "privileges": privileges, "dry_run": dry_run}),
             name=id,
         )
         return answer
@@ -804,6 +820,7 @@ class ManagementOperations(Sender):
         *,
         protected: bool,
         reason: str | Unset = UNSET,
+        dry_run: bool | Unset = UNSET,
         delimiter: str | None = None,
     ) -> models.Protection:
         """Set or remove the protection of an object."""
@@ -811,7 +828,7 @@ class ManagementOperations(Sender):
             "PUT",
             "/management/v1/namespaces/{}/protection",
             query={"delimiter": delimiter},
-            body=fields({"protected": protected, "reason": reason}),
+            body=fields({"protected": protected, "reason": reason, "dry_run": dry_run}),
             name=id,
         )
         return answer
@@ -1273,6 +1290,7 @@ class ManagementOperations(Sender):
         labels: dict[str, list[str]] | Unset = UNSET,
         owner: str | Unset | None = UNSET,
         links: list[models.Link] | Unset | None = UNSET,
+        dry_run: bool | Unset = UNSET,
         columns: dict[str, models.UpdateColumn] | Unset = UNSET,
         delimiter: str | None = None,
     ) -> models.Annotations:
@@ -1288,6 +1306,7 @@ class ManagementOperations(Sender):
                     "labels": labels,
                     "owner": owner,
                     "links": links,
+                    "dry_run": dry_run,
                     "columns": columns,
                 }
             ),
@@ -1328,14 +1347,20 @@ class ManagementOperations(Sender):
         return answer
 
     def set_table_grant(
-        self, id: Name, *, principal: str, privileges: list[str], delimiter: str | None = None
+        self,
+        id: Name,
+        *,
+        principal: str,
+        privileges: list[str],
+        dry_run: bool | Unset = UNSET,
+        delimiter: str | None = None,
     ) -> models.Granted:
         """Set a direct grant."""
         answer: models.Granted = self.send(
             "PUT",
             "/management/v1/tables/{}/grants",
             query={"delimiter": delimiter},
-            body=fields({"principal": principal, "privileges": privileges}),
+            body=fields({"principal": principal, "privileges": privileges, "dry_run": dry_run}),
             name=id,
         )
         return answer
@@ -1469,6 +1494,7 @@ class ManagementOperations(Sender):
         *,
         protected: bool,
         reason: str | Unset = UNSET,
+        dry_run: bool | Unset = UNSET,
         delimiter: str | None = None,
     ) -> models.Protection:
         """Set or remove the protection of an object."""
@@ -1476,7 +1502,7 @@ class ManagementOperations(Sender):
             "PUT",
             "/management/v1/tables/{}/protection",
             query={"delimiter": delimiter},
-            body=fields({"protected": protected, "reason": reason}),
+            body=fields({"protected": protected, "reason": reason, "dry_run": dry_run}),
             name=id,
         )
         return answer
@@ -1541,13 +1567,19 @@ class ManagementOperations(Sender):
         new: list[str] | Unset | None = UNSET,
         with_parents: bool | Unset = UNSET,
         without_purged: bool | Unset = UNSET,
+        dry_run: bool | Unset = UNSET,
     ) -> models.Undropped:
         """Undrop a table, a view, or a namespace with everything dropped with it."""
         answer: models.Undropped = self.send(
             "POST",
             f"/management/v1/trash/{segment(item)}/undrop",
             body=fields(
-                {"new": new, "with_parents": with_parents, "without_purged": without_purged}
+                {
+                    "new": new,
+                    "with_parents": with_parents,
+                    "without_purged": without_purged,
+                    "dry_run": dry_run,
+                }
             ),
         )
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -158,7 +159,8 @@ class Sender:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unreachable(f"No server answers at {self.url}: {error}") from error
+            reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
+            raise Unreachable(f"No server answers at {self.url}: {reason}") from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise Unreachable(f"{self.url} is not a URL such as http://127.0.0.1:2333") from error
         except httpx.RemoteProtocolError as error:

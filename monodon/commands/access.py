@@ -6,13 +6,23 @@ from typing import Any
 
 import click
 
-from monodon.client import UNSET, pages
-from monodon.commands.app import NAME, App, command, confirm, display, fail, root, yes_option
+from monodon.client import UNSET, models, pages
+from monodon.commands.app import (
+    NAME,
+    App,
+    command,
+    confirm,
+    display,
+    dry_run_option,
+    fail,
+    root,
+    yes_option,
+)
 from monodon.commands.catalog import annotations_of
 from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
-_dry_run_option = click.option(
+_loss_option = click.option(
     "--dry-run", is_flag=True, help="Print what the principal would lose; no change."
 )
 
@@ -21,7 +31,7 @@ _dry_run_option = click.option(
 @click.argument("principal")
 @click.argument("privileges")
 @click.argument("name", type=NAME)
-@_dry_run_option
+@_loss_option
 def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bool) -> None:
     """Set the direct grant of PRINCIPAL on a table or namespace.
 
@@ -29,10 +39,11 @@ def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bo
     """
     client, is_namespace = app.client, _is_namespace(app, name)
     listed = [text for text in privileges.split(",") if text]
+    operation = client.set_namespace_grant if is_namespace else client.set_table_grant
     if dry_run:
+        operation(name, principal=principal, privileges=listed, dry_run=True)
         _what_if(app, principal, listed, name)
         return
-    operation = client.set_namespace_grant if is_namespace else client.set_table_grant
     answer = operation(name, principal=principal, privileges=listed)
     if app.as_json:
         app.json(answer)
@@ -42,14 +53,15 @@ def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bo
 @command(root, "revoke")
 @click.argument("principal")
 @click.argument("name", type=NAME)
-@_dry_run_option
+@_loss_option
 def revoke(app: App, *, principal: str, name: Parts, dry_run: bool) -> None:
     """Remove the direct grant of PRINCIPAL on a table or namespace."""
     client, is_namespace = app.client, _is_namespace(app, name)
+    operation = client.set_namespace_grant if is_namespace else client.set_table_grant
     if dry_run:
+        operation(name, principal=principal, privileges=[], dry_run=True)
         _what_if(app, principal, [], name)
         return
-    operation = client.set_namespace_grant if is_namespace else client.set_table_grant
     answer = operation(name, principal=principal, privileges=[])
     if app.as_json:
         app.json({"principal": principal, "name": name, "remaining": answer.get("remaining")})
@@ -61,7 +73,7 @@ def revoke(app: App, *, principal: str, name: Parts, dry_run: bool) -> None:
 @click.argument("name", type=NAME)
 @click.option("--principal", help="Only this principal.")
 def explain(app: App, *, name: Parts, principal: str | None) -> None:
-    """Show who has which privileges on a table or namespace, and where they come from."""
+    """Show who has which privileges on an object, and why."""
     client = app.client
     operation = (
         client.explain_namespace_access if _is_namespace(app, name) else client.explain_table_access
@@ -118,6 +130,7 @@ def ls(app: App, *, principal: str | None) -> None:
 @click.option("--scope", "scopes", multiple=True, help="A privilege of the key; repeatable.")
 @click.option("--namespace", type=NAME, help="Use the key only in this namespace and below.")
 @click.option("--days", type=click.IntRange(1), help="The lifetime; default: 90.")
+@dry_run_option
 def create(
     app: App,
     *,
@@ -126,6 +139,7 @@ def create(
     scopes: Sequence[str],
     namespace: Parts | None,
     days: int | None,
+    dry_run: bool,
 ) -> None:
     """Create an API key, and print it. It is not shown again."""
     answer = app.client.create_key(
@@ -136,7 +150,11 @@ def create(
         expires_at=UNSET
         if days is None
         else (datetime.now(UTC) + timedelta(days=days)).isoformat(),
+        dry_run=dry_run or UNSET,
     )
+    if dry_run:
+        _show_key(app, answer["details"])
+        return
     _show(app, answer["key"], answer)
 
 
@@ -150,17 +168,29 @@ def create(
     metavar="SECONDS",
     help="How long the old key stays valid.",
 )
-def rotate(app: App, *, name: str, overlap: int) -> None:
+@dry_run_option
+def rotate(app: App, *, name: str, overlap: int, dry_run: bool) -> None:
     """Create a new key with the same rights, which replaces the key NAME."""
-    answer = app.client.rotate_key(name, overlap_seconds=overlap)
+    answer = app.client.rotate_key(name, overlap_seconds=overlap, dry_run=dry_run or UNSET)
+    if dry_run:
+        _show_key(app, answer["details"])
+        return
     _show(app, answer["key"], answer)
 
 
 @command(keys, "revoke")
 @click.argument("name")
+@dry_run_option
 @yes_option
-def revoke_key(app: App, *, name: str, yes: bool) -> None:
+def revoke_key(app: App, *, name: str, dry_run: bool, yes: bool) -> None:
     """Revoke an API key. This cannot be undone."""
+    if dry_run:
+        # Who may see a key may revoke it, except that a limited key revokes only itself.
+        row = app.client.get_key(name)
+        _show_key(app, row)
+        is_revoked = row["revoked_at"] is not None
+        app.say("It is revoked already." if is_revoked else "It would be revoked.")
+        return
     confirm(f"Revoke key '{name}'?", yes=yes)
     answer = app.client.revoke_key(name)
     if app.as_json:
@@ -174,6 +204,21 @@ def _say_remaining(app: App, answer: Mapping[str, Any]) -> None:
     remaining = answer.get("remaining")
     if remaining and remaining["text"]:
         app.say(remaining["text"])
+
+
+def _show_key(app: App, row: models.Key) -> None:
+    if app.as_json:
+        app.json(row)
+        return
+    app.facts(
+        [
+            ("name", row["name"]),
+            ("principal", row["principal"]),
+            ("scopes", "all" if row["scopes"] is None else row["scopes"]),
+            ("namespace", None if row["namespace"] is None else display(row["namespace"])),
+            ("expires at", row["expires_at"] or "never"),
+        ]
+    )
 
 
 def _show(app: App, key: str, answer: object) -> None:

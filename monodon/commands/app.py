@@ -1,6 +1,8 @@
 """What all commands share: the connection, the output, and errors with their exit codes."""
 
+import errno
 import functools
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +33,8 @@ _REMEDIES = {
     429: "Try again later.",
     503: "Try again later.",
 }
+_FRACTION = re.compile(r"(?<=^....-..-..T..:..:..)\.[0-9]+Z$")
+"""The fraction of the second of a time, which people need not read; JSON has it."""
 Row = Sequence[object]
 
 
@@ -133,7 +137,7 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value)
-    return printable(str(value))
+    return _FRACTION.sub("Z", printable(str(value)))
 
 
 pass_app = click.make_pass_decorator(App)
@@ -146,6 +150,7 @@ else:  # generic since click 8.4
 
 
 limit_option = click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would change; no change.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -214,6 +219,11 @@ def handled(function: Callable[..., Any]) -> Callable[..., Any]:
             fail(str(error), REFUSED)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader, such as head, has ended: click is silent
+                raise
+            where = "The output" if error.filename is None else error.filename
+            fail(f"{where}: {error.strerror or error}", REFUSED)
 
     return run
 

@@ -30,7 +30,10 @@ Parts = tuple[str, ...]
 @click.argument("namespace", type=NAME, default="$")
 @click.option("-r", "--recursive", is_flag=True, help="Also list what is in namespaces below.")
 def ls(app: App, *, namespace: Parts, recursive: bool) -> None:
-    """List the namespaces, tables and views of NAMESPACE; default: the root."""
+    """List namespaces, tables and views.
+
+    Those of NAMESPACE; default: the root.
+    """
     entries = entries_of(app.client, namespace, recursive=recursive)
     if app.as_json:
         app.json([{"kind": kind, "format": form, "name": name} for kind, form, name in entries])
@@ -45,7 +48,10 @@ def ls(app: App, *, namespace: Parts, recursive: bool) -> None:
 @command(root, "describe")
 @click.argument("name", type=NAME)
 def describe(app: App, *, name: Parts) -> None:
-    """Show a table, view or namespace: where it is, its columns, owner and labels."""
+    """Show a table, view or namespace.
+
+    Its location, columns, owner and labels.
+    """
     annotations = annotations_of(app.client, name)
     details = _details(app.client, name, annotations)
     if app.as_json:
@@ -82,7 +88,10 @@ def describe(app: App, *, name: Parts) -> None:
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
 def search(app: App, *, query: Sequence[str], limit: int) -> None:
-    """Search tables, views and namespaces: words, or filters such as owner:ada or label:pii."""
+    """Search tables, views and namespaces.
+
+    With words, or filters such as owner:ada or label:pii.
+    """
     page = app.client.search(q=" ".join(query), limit=limit)
     if app.as_json:
         app.json(page)
@@ -123,7 +132,7 @@ def lineage(
     hops: int,
     direction: Literal["upstream", "downstream", "both"],
 ) -> None:
-    """Show what a table or view is made from, and what is made from it."""
+    """Show the sources and the dependents of a table or view."""
     graph = app.client.get_table_lineage(table, hops=hops, direction=direction)
     if app.as_json:
         app.json(graph)
@@ -171,9 +180,9 @@ def history(app: App, *, table: Parts, limit: int) -> None:
 @click.argument("after", type=int, required=False)
 @click.option("--exit-code", is_flag=True, help="Exit with 8 if the schemas differ.")
 def diff(app: App, *, table: Parts, before: int, after: int | None, exit_code: bool) -> None:
-    """Compare the schemas of two versions: versions of Lance, snapshots of Iceberg.
+    """Compare the schemas of two versions of a table.
 
-    Without AFTER, compare with the current schema.
+    Versions of Lance, snapshots of Iceberg. Without AFTER, compare with the current schema.
     """
     client = app.client
     form = format_of(client, table)
@@ -203,7 +212,9 @@ def annotations_of(client: Client, name: Parts) -> models.Annotations:
     except RequestFailed as error:
         if not name or error.status != 404:
             raise
-        raise missing from None
+        if missing.code != "table-not-found":
+            raise missing from None
+        fail(f"Table, view or namespace '{display(name)}' does not exist.", MISSING)
 
 
 def format_of(client: Client, table: Parts) -> str:

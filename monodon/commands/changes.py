@@ -1,14 +1,13 @@
-"""Commands that change objects: label, protect, drop, undrop, register."""
+"""Commands that change objects: protect, drop, undrop, register."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from monodon.client import Client, RequestFailed, pages
+from monodon.client import UNSET, Client, RequestFailed, pages
 from monodon.commands.app import (
     CONFLICT,
     FAILED,
@@ -18,6 +17,7 @@ from monodon.commands.app import (
     command,
     confirm,
     display,
+    dry_run_option,
     fail,
     root,
     shell_name,
@@ -29,66 +29,28 @@ from monodon.commands.texts import echo
 Parts = tuple[str, ...]
 
 
-@command(root, "label")
-@click.argument("name", type=NAME)
-@click.argument("labels", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--column", metavar="PATH", help="Label this column of the table.")
-@click.option("--remove", multiple=True, metavar="KEY", help="Remove a label; repeatable.")
-def label(
-    app: App, *, name: Parts, labels: Sequence[str], column: str | None, remove: Sequence[str]
-) -> None:
-    """Set labels of a table, namespace or column. KEY=A,B sets two values.
-
-    Without labels, list those of the object.
-    """
-    annotations = annotations_of(app.client, name)
-    changes: dict[str, list[str]] = {key: [] for key in remove}
-    for text in labels:
-        key, equals, values = text.partition("=")
-        if not equals:
-            fail(f"'{text}' is not KEY=VALUE", 2)
-        changes[key] = [value for value in values.split(",") if value]
-    if changes and annotations["kind"] == "namespace":
-        if column is not None:
-            fail(f"{display(name)} is a namespace and has no columns", 2)
-        annotations = app.client.update_namespace_annotations(name, labels=changes)
-    elif changes and column is not None:
-        annotations = app.client.update_table_annotations(
-            name, columns={column: {"labels": changes}}
-        )
-    elif changes:
-        annotations = app.client.update_table_annotations(name, labels=changes)
-    listed = [
-        *((("", label) for label in annotations["labels"]) if column is None else ()),
-        *(
-            (described["path"], label)
-            for described in annotations["columns"]
-            if column in (None, described["path"])
-            for label in described["labels"]
-        ),
-    ]
-    if app.as_json:
-        app.json([{"column": path, **label} for path, label in listed])
-        return
-    app.table(
-        ["column", "label", "values", "from"],
-        [(path, label["key"], label["values"], label["source"]) for path, label in listed],
-        empty="No labels.",
-    )
-
-
 @command(root, "protect")
 @click.argument("name", type=NAME)
 @click.option("--off", is_flag=True, help="Remove the protection.")
 @click.option("--reason", default="", help="The reason, for the audit trail and approvals.")
-def protect(app: App, *, name: Parts, off: bool, reason: str) -> None:
-    """Protect a table or namespace against drops, or remove the protection."""
-    kind = annotations_of(app.client, name)["kind"]
-    operation = (
-        app.client.set_namespace_protection
-        if kind == "namespace"
-        else app.client.set_table_protection
-    )
+@dry_run_option
+def protect(app: App, *, name: Parts, off: bool, reason: str, dry_run: bool) -> None:
+    """Protect a table or namespace against drops.
+
+    With --off, remove the protection.
+    """
+    client = app.client
+    is_namespace = annotations_of(client, name)["kind"] == "namespace"
+    operation = client.set_namespace_protection if is_namespace else client.set_table_protection
+    if dry_run:
+        read = client.get_namespace_protection if is_namespace else client.get_table_protection
+        before = read(name)["protected"]
+        after = operation(name, protected=not off, reason=reason, dry_run=True)["protected"]
+        if app.as_json:
+            app.json({"before": before, "after": after})
+        state = f"{'' if after else 'not '}protected"
+        app.say(f"{display(name)} {'is already' if before == after else 'would be'} {state}.")
+        return
     answer = operation(name, protected=not off, reason=reason)
     if app.as_json:
         app.json(answer)
@@ -223,8 +185,15 @@ def trash(app: App, *, namespace: Parts | None) -> None:
 @click.option("--item", type=int, help="The number of the item, if several have the name.")
 @click.option("--new", type=NAME, help="Another name for the object.")
 @click.option("--with-parents", is_flag=True, help="Also restore dropped namespaces above it.")
+@dry_run_option
 def undrop(
-    app: App, *, name: Parts, item: int | None, new: Parts | None, with_parents: bool
+    app: App,
+    *,
+    name: Parts,
+    item: int | None,
+    new: Parts | None,
+    with_parents: bool,
+    dry_run: bool,
 ) -> None:
     """Restore a dropped table, view or namespace from the trash."""
     if item is None:
@@ -236,11 +205,42 @@ def undrop(
             fail(f"Several dropped objects had this name: choose --item of {listed}", CONFLICT)
         item = items[0]
     answer = app.client.undrop_trash_item(
-        item, new=None if new is None else list(new), with_parents=with_parents
+        item,
+        new=None if new is None else list(new),
+        with_parents=with_parents,
+        dry_run=dry_run or UNSET,
     )
+    if dry_run:
+        _show_undrop(app, item, tuple(answer["name"]))
+        return
     if app.as_json:
         app.json(answer)
     app.say(f"Restored {answer['kind']} {display(answer['name'])}.")
+
+
+def _show_undrop(app: App, item: int, name: Parts) -> None:
+    """Print the objects that the undrop of an item would restore, with their new names."""
+    dropped = app.client.get_trash_item(item)
+    rows = [dropped]
+    if dropped["kind"] == "namespace" and dropped["transaction_id"] is not None:
+        place = len(dropped["name"])
+        below = pages(app.client.list_trash, namespace=tuple(dropped["name"]))
+        rows += [
+            row
+            for row in below
+            if row["transaction_id"] == dropped["transaction_id"]
+            and row["name"][:place] == dropped["name"]
+            and row["id"] != item
+        ]
+    objects = sorted(
+        ((*name, *row["name"][len(dropped["name"]) :]), row["kind"], row["format"] or "")
+        for row in rows
+    )
+    app.rows(
+        [{"kind": kind, "format": form, "name": name} for name, kind, form in objects],
+        ["kind", "format", "name"],
+        [(kind, form, display(name)) for name, kind, form in objects],
+    )
 
 
 @command(root, "register")

@@ -36,7 +36,10 @@ def export(app: App, *, namespace: Parts | None, output: Any) -> None:
 @click.argument("file")
 @click.option("--exit-code", is_flag=True, help="Exit with 8 if there are changes.")
 def diff(app: App, *, file: str, exit_code: bool) -> None:
-    """Show the changes that applying FILE would make; - for standard input."""
+    """Show the changes that applying FILE would make.
+
+    - for standard input.
+    """
     changes = app.client.plan_governance(**_document(file))
     _show(app, changes, "would change")
     if exit_code and changes["changes"]:

@@ -25,7 +25,10 @@ def maintain() -> None:
 def plan(
     app: App, *, table: Parts | None, namespace: Parts | None, max_score: int | None, limit: int
 ) -> None:
-    """Measure TABLE and print its plan, or list the tables with the lowest health."""
+    """Measure TABLE and print its plan.
+
+    Without TABLE, list the tables with the lowest health.
+    """
     if table:
         answer = app.client.plan_maintenance(table)
         if app.as_json:

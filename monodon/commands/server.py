@@ -11,9 +11,10 @@ from monodon.commands.app import root
 
 @root.command("up")
 def up() -> None:
-    """Start a server on this machine, with its database; Ctrl-C stops it.
+    """Start a server on this machine; Ctrl-C stops it.
 
-    Needs monodon[server]. Its files are in MONODON_HOME; settings are environment variables.
+    Needs monodon[server]. Settings are environment variables: MONODON_HOME is the directory of its
+    files, MONODON_PORT its port, 2333 by default.
     """
     local.start_server()
 
@@ -21,7 +22,10 @@ def up() -> None:
 @root.command("manage", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def manage(arguments: Sequence[str]) -> None:
-    """Run a command of manage.py, for operators with access to the database."""
+    """Run a command of manage.py, for operators.
+
+    These commands need access to the database: monodon manage help lists them.
+    """
     local.manage(arguments or ["help"])
 
 
@@ -29,7 +33,10 @@ def manage(arguments: Sequence[str]) -> None:
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--warehouse", is_flag=True, help="Also copy the local warehouse.")
 def backup(directory: Path, warehouse: bool) -> None:
-    """Back up the database, the secret key and the settings to a new DIRECTORY."""
+    """Back up the server of this machine to a new DIRECTORY.
+
+    The backup has the database, the secret key and the settings.
+    """
     options = ["--warehouse"] if warehouse else []
     local.manage(["backup", str(directory.absolute()), *options])
 

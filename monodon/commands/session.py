@@ -30,9 +30,9 @@ from monodon.sign_on.requests import require_safe
 def login(
     app: App, *, url: str | None, name: str | None, sign_on: bool | None, browser: bool
 ) -> None:
-    """Log in to a server with single sign-on or an API key, and use it from now on.
+    """Log in to a server, and use it from now on.
 
-    The key is read from the terminal or from standard input, never from the command line.
+    With single sign-on or an API key. The key is read from the terminal or from standard input, never from the command line.
     """
     profiles = Profiles.load()
     name = name or app.profile or profiles.current or "default"
@@ -142,6 +142,8 @@ def logout(app: App, *, profile: str | None) -> None:
     """Remove a profile from this machine. Tokens of a sign-on are revoked; a key stays valid."""
     with Profiles.locked() as profiles:
         name = profile or app.profile or profiles.current
+        if not name:
+            fail("There are no profiles.", 4)
         if name not in profiles.servers:
             fail(f"There is no profile '{name}'.", 4)
         server = profiles.servers.pop(name)
@@ -190,7 +192,10 @@ def profiles(app: App, *, use: str | None) -> None:
 @root.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell: eval "$(monodon completion bash)"."""
+    """Print the completion script of a shell.
+
+    In bash: eval "$(monodon completion bash)"
+    """
     from click.shell_completion import get_completion_class
 
     generator = get_completion_class(shell)

@@ -46,3 +46,26 @@ def test_a_document_is_generated_once_per_format(protocol, monkeypatch):
     other = client.get(f"/schema/{protocol}", headers={"if-none-match": '"other"'})
     assert (other.status_code, other.content) == (200, first.content)
     assert len(calls) == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("protocol", ["lance", "lancedb", "iceberg", "management"])
+def test_errors_have_examples_of_their_status(client, protocol):
+    document = client.get(f"/schema/{protocol}", headers={"accept": "application/json"}).json()
+    examples = document["components"]["examples"]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            name = operation["operationId"]
+            for parameter in operation.get("parameters", ()) if protocol == "management" else ():
+                assert parameter.get("description"), (name, parameter["name"])
+            for status in ("400", "401", "403", "404", "409", "422", "500", "503", "5XX"):
+                for media in operation["responses"].get(status, {}).get("content", {}).values():
+                    if media["schema"]["$ref"].endswith("/OAuthError"):
+                        assert "examples" not in media
+                        continue
+                    (reference,) = media["examples"].values()
+                    value = examples[reference["$ref"].rpartition("/")[2]]["value"]
+                    number = (
+                        value["error"]["code"] if protocol == "iceberg" else value.get("status")
+                    )
+                    assert number is None or f"{number}".startswith(status.rstrip("X"))

@@ -155,3 +155,27 @@ def test_kept_and_broken_plans_are_counted(warehouse):
     name = "monodon_maintenance_plans_last_day"
     assert value(f'{name}{{kind="compact",result="kept"}}') == 2
     assert value(f'{name}{{kind="compact",result="broken"}}') == 1
+
+
+@pytest.mark.django_db
+def test_tables_with_health_and_jobs_add_no_series():
+    def add(number: int) -> None:
+        table = make_table("ns", f"t{number}")
+        TableHealth.objects.create(table=table, score=number % 101, statistics={})
+        Job.objects.create(
+            kind="compact", table=table, status="succeeded", finished_at=timezone.now()
+        )
+
+    def series() -> set[str]:
+        metrics.forget()
+        lines = Client().get("/metrics").content.decode().splitlines()
+        return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
+
+    make_root()
+    add(0)
+    series()  # the request itself is counted from the second one on
+    before = series()
+    for number in range(1, 300):
+        add(number)
+    assert series() == before
+    assert value('monodon_tables_by_health{score="0-19"}') == 60

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import ApiKey, FileReference, Job, JobEvent, StorageTest, Table
+from catalog.models import ApiKey, ApprovalRequest, FileReference, Job, JobEvent, StorageTest, Table
 from catalog.services.governance import annotations
 from catalog.services.iceberg import view_sources
 from catalog.services.lance import schemas
 from catalog.services.maintenance import job_runner
+from catalog.services.recovery import undrop
 from catalog.services.search import documents
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.tables import lineage
@@ -203,6 +204,81 @@ def test_a_dry_run_of_a_drop_names_the_objects_and_the_obstacles(monodon):
         assert len(refused.stdout.splitlines()) == 4
 
 
+def test_a_dry_run_of_labels_prints_the_changes(monodon):
+    annotations.create_label(actor=SYSTEM, key="certified", values=["true", "false"])
+    with unchanged():
+        change = ("label", "prod.users", "certified=true", "--dry-run")
+        assert monodon.lines(*change) == [["", "certified", "", "true"]]
+        assert monodon.json(*change) == [
+            {"column": "", "key": "certified", "before": None, "after": ["true"]}
+        ]
+        monodon.refused(4, "no-such-label", "label", "prod.users", "no-such-label=1", "--dry-run")
+        monodon.refused(4, "does not exist", "label", "prod.none", "certified=true", "--dry-run")
+    monodon.run("label", "prod", "certified=true")
+    monodon.run("label", "prod.users", "certified=false")
+    with unchanged():
+        removal = ("label", "prod.users", "--remove", "certified", "--dry-run")
+        assert monodon.lines(*removal) == [["", "certified", "false", "true"]]  # that of prod
+        assert monodon.lines("label", "prod", "certified=true", "--dry-run") == []
+
+
+def test_dry_runs_of_protection(monodon, make_key):
+    etl = CommandLine(make_key("etl"))
+    monodon.run("grant", "etl", "write", "prod")
+    for name in ("prod", "prod.users"):
+        with unchanged():
+            result = monodon.run("protect", name, "--dry-run")
+            assert result.stdout == f"{name} would be protected.\n"
+            assert monodon.json("protect", name, "--dry-run") == {"before": False, "after": True}
+            result = monodon.run("protect", name, "--off", "--dry-run")
+            assert result.stdout == f"{name} is already not protected.\n"
+            etl.refused(3, "'etl' may not", "protect", name, "--dry-run")
+
+
+def test_a_dry_run_names_the_required_approval_without_a_request(monodon):
+    monodon.run("protect", "prod")
+    undrop.set_approval_rule(actor=SYSTEM, namespace=("prod",), actions=["drop_protected"])
+    command = ("protect", "prod", "--off")
+    with unchanged():
+        result = monodon.run(*command, "--dry-run", status=5)
+        assert "needs the approval of a second person" in result.stderr
+        assert "request" not in result.stderr
+    assert not ApprovalRequest.objects.exists()
+    assert "waits for it" in monodon.run(*command, status=5).stderr
+    assert ApprovalRequest.objects.count() == 1
+
+
+def test_dry_runs_of_undrop(monodon, make_key):
+    etl = CommandLine(make_key("etl"))
+    monodon.run("drop", "prod", "--cascade", "--yes")
+    with unchanged():
+        rows = monodon.lines("undrop", "prod", "--new", "old", "--dry-run")
+        assert rows == [
+            ["namespace", "", "old"],
+            ["table", "iceberg", "old.orders"],
+            ["table", "lance", "old.users"],
+        ]
+        listed = monodon.json("undrop", "prod", "--dry-run")
+        assert [row["name"] for row in listed] == [
+            ["prod"],
+            ["prod", "orders"],
+            ["prod", "users"],
+        ]
+        monodon.refused(4, "not in the trash", "undrop", "prod.none", "--dry-run")
+        etl.refused(4, "not in the trash", "undrop", "prod.users", "--dry-run")
+
+
+def test_a_dry_run_of_a_grant_needs_the_privileges_of_the_grant(monodon, make_key):
+    etl = CommandLine(make_key("etl"))
+    make_key("ada")
+    monodon.run("grant", "etl", "read,grant", "prod")
+    with unchanged():
+        assert etl.json("grant", "ada", "read", "prod", "--dry-run")[0]["after"] != []
+        etl.refused(3, "'etl'", "grant", "ada", "manage", "prod", "--dry-run")
+        monodon.refused(4, "nobody", "grant", "nobody", "read", "prod", "--dry-run")
+        monodon.refused(1, "reed", "grant", "ada", "reed", "prod", "--dry-run")
+
+
 def test_grants(monodon, make_key):
     etl = CommandLine(make_key("etl"))
     etl.refused(4, "does not exist", "describe", "prod.users")
@@ -235,6 +311,30 @@ def test_keys(monodon, make_key):
     monodon.run("keys", "revoke", "nightly", "--yes")
     assert ApiKey.objects.get(name="nightly").revoked_at is not None
     monodon.refused(4, "no", "keys", "revoke", "no", "--yes")
+
+
+def test_dry_runs_of_keys(monodon, make_key):
+    etl = CommandLine(make_key("etl"))
+    with unchanged():
+        create = ("keys", "create", "nightly", "--principal", "etl", "--scope", "read", "--dry-run")
+        result = monodon.run(*create)
+        assert "mnd_" not in result.output
+        facts = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+        assert (facts["name"], facts["principal"]) == ("nightly", "etl")
+        assert "read" in facts["scopes"]
+        assert monodon.json(*create)["prefix"] == ""
+        assert monodon.json("keys", "rotate", "etl", "--dry-run")["name"] == "etl-2"
+        revoked = monodon.run("keys", "revoke", "etl", "--dry-run").stdout
+        assert revoked.endswith("It would be revoked.\n")
+        monodon.refused(4, "'no'", "keys", "revoke", "no", "--dry-run")
+        monodon.refused(4, "'no'", "keys", "rotate", "no", "--dry-run")
+        monodon.refused(4, "nobody", "keys", "create", "x", "--principal", "nobody", "--dry-run")
+        monodon.refused(
+            1, "exists already", "keys", "create", "etl", "--principal", "etl", "--dry-run"
+        )
+        etl.refused(3, "etl", "keys", "create", "x", "--principal", "tester", "--dry-run")
+        etl.refused(4, "'tester'", "keys", "revoke", "tester", "--dry-run")
+    assert etl.run("ls").stdout == ""
 
 
 def test_maintenance_and_jobs(monodon, monkeypatch):

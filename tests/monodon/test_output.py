@@ -2,9 +2,14 @@
 
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
+import click
 import httpx
 import pytest
 from click.testing import CliRunner
@@ -259,3 +264,41 @@ def test_a_plan_that_cannot_be_written_is_one_line(tmp_path):
     result = CliRunner().invoke(root, ["register", "/x", "--output", str(output)], obj=app)
     assert result.exit_code == 1
     assert result.stderr == f"monodon: {output} cannot be written: No such file or directory\n"
+
+
+def test_times_are_printed_without_fractions_of_seconds(capsys):
+    App().table(["at", "text"], [("2026-11-23T23:50:17.728796Z", "a 2026-11-23T23:50:17.728796Z")])
+    assert capsys.readouterr().out == "2026-11-23T23:50:17Z\ta 2026-11-23T23:50:17.728796Z\n"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_has_no_truncated_texts(width):
+    groups = {(): root} | {
+        (name,): group for name, group in root.commands.items() if isinstance(group, click.Group)
+    }
+    assert ("keys",) in groups
+    for path, group in groups.items():
+        result = CliRunner().invoke(root, [*path, "--help"], terminal_width=width)
+        listed = result.stdout.partition("Commands:\n")[2]
+        assert listed.count("\n") >= len(group.commands)
+        assert "..." not in listed, path
+
+
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "monodon", "profiles", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | {"MONODON_CONFIG": str(tmp_path / "profiles.json")},
+        )
+    assert result.returncode == 1
+    assert result.stderr == "monodon: The output: No space left on device\n"
+
+
+def test_logout_without_profiles(monkeypatch, tmp_path):
+    monkeypatch.setenv("MONODON_CONFIG", str(tmp_path / "profiles.json"))
+    result = CliRunner().invoke(root, ["logout"])
+    assert (result.exit_code, result.stderr) == (4, "monodon: There are no profiles.\n")

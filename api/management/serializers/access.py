@@ -35,6 +35,7 @@ class SetGrantSerializer(Serializer):
         help_text="Exactly these privileges and those that they include; 'all' includes all. An"
         " empty list removes the grant."
     )
+    dry_run = fields.DryRunField()
 
 
 class GrantSerializer(Serializer):
@@ -273,7 +274,7 @@ class RevokedKeySerializer(KeySerializer):
 class NewKeySerializer(Serializer):
     """A new API key with its secret, which no later response contains."""
 
-    key = serializers.CharField(help_text="The secret.")
+    key = serializers.CharField(help_text="The secret. Empty after a dry run.")
     details = KeySerializer()
 
 
@@ -296,6 +297,7 @@ class CreateKeySerializer(Serializer):
         help_text="Without it, the key expires after 90 days. Null: it never expires, which only an"
         " administrator may request.",
     )
+    dry_run = fields.DryRunField()
 
 
 class RotateKeySerializer(Serializer):
@@ -310,6 +312,7 @@ class RotateKeySerializer(Serializer):
     expires_at = fields.MomentField(
         **fields.OPTIONAL, help_text="The end of the new key. Null: the end of the old key."
     )
+    dry_run = fields.DryRunField()
 
 
 # --- sign-on ---------------------------------------------------------------------------------------

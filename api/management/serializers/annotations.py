@@ -155,20 +155,22 @@ class UpdateNamespaceAnnotationsSerializer(UpdateColumnSerializer):
 
     owner = fields.TextField(**fields.OPTIONAL, help_text="A principal. Empty: no owner.")
     links = LinkSerializer(many=True, **fields.OPTIONAL, help_text="All links of the object.")
+    dry_run = fields.DryRunField()
 
-    def to_internal_value(self, data: Any) -> Changes:
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
         values = super().to_internal_value(data)
         links = values["links"]
         columns = {
             path: ColumnChanges(**column_changes(changes))
             for path, changes in values.get("columns", {}).items()
         }
-        return Changes(
+        changes = Changes(
             **column_changes(values),
             owner=values["owner"],
             links=None if links is None else [Link(link["title"], link["url"]) for link in links],
             columns=columns,
         )
+        return {"changes": changes, "dry_run": values["dry_run"]}
 
 
 class UpdateTableAnnotationsSerializer(UpdateNamespaceAnnotationsSerializer):

@@ -133,7 +133,7 @@ class DeliverySerializer(Serializer):
 class DeliveryQuery(QuerySerializer):
     """A filter of deliveries."""
 
-    status = fields.EnumParameter(DeliveryStatus)
+    status = fields.EnumParameter(DeliveryStatus, help_text="Only deliveries in this state.")
 
 
 class ReplaySerializer(Serializer):
@@ -191,14 +191,14 @@ class AuditQuery(QuerySerializer):
     target = fields.TextParameter(
         help_text="Its name at that time, with dots, with everything below it: prod.users."
     )
-    actor = fields.TextParameter()
+    actor = fields.TextParameter(help_text="The name of a principal.")
     action = fields.TextParameter(help_text="Such as version.create.")
-    interface = fields.EnumParameter(Interface)
-    outcome = fields.EnumParameter(Outcome)
+    interface = fields.EnumParameter(Interface, help_text="The interface of the request.")
+    outcome = fields.EnumParameter(Outcome, help_text="Whether the change was made.")
     key = fields.TextParameter(help_text="The name of an API key.")
-    request_id = fields.TextParameter()
-    transaction = fields.UUIDParameter()
-    since = fields.MomentParameter()
+    request_id = fields.TextParameter(help_text="The id of the request, from `x-request-id`.")
+    transaction = fields.UUIDParameter(help_text="The id of a transaction.")
+    since = fields.MomentParameter(help_text="Inclusive.")
     until = fields.MomentParameter(help_text="Exclusive.")
 
 

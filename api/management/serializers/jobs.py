@@ -230,4 +230,8 @@ class JobQuery(QuerySerializer):
 class SummaryQuery(QuerySerializer):
     """The extent of the summary."""
 
-    days = fields.CountParameter(default=30, max_value=job_control.MAX_DAYS)
+    days = fields.CountParameter(
+        default=30,
+        max_value=job_control.MAX_DAYS,
+        help_text="The last days, which the summary covers.",
+    )

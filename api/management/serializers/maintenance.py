@@ -220,7 +220,7 @@ class HealthQuery(QuerySerializer):
     """Filters of the list of tables by health."""
 
     namespace = fields.TextParameter(help_text=_NAMESPACE)
-    format = fields.EnumParameter(TableFormat)
+    format = fields.EnumParameter(TableFormat, help_text="Only tables of this format.")
     max_score = fields.CountParameter(
         min_value=0, max_value=100, help_text="Only tables up to this score."
     )
@@ -229,7 +229,9 @@ class HealthQuery(QuerySerializer):
 class TableHealthQuery(QuerySerializer):
     """The extent of a table's history."""
 
-    days = fields.CountParameter(default=health.DAYS, max_value=health.MAX_DAYS)
+    days = fields.CountParameter(
+        default=health.DAYS, max_value=health.MAX_DAYS, help_text="The last days, which are listed."
+    )
     points = fields.CountParameter(
         default=health.POINTS,
         max_value=health.MAX_POINTS,

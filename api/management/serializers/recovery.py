@@ -35,6 +35,7 @@ class SetProtectionSerializer(Serializer):
 
     protected = fields.FlagField()
     reason = fields.TextField(default="", help_text=_REASON)
+    dry_run = fields.DryRunField()
 
 
 class ProtectionSerializer(Serializer):
@@ -171,6 +172,7 @@ class UndropSerializer(Serializer):
     without_purged = fields.FlagField(
         default=False, help_text="For a namespace: whether purged tables are left out."
     )
+    dry_run = fields.DryRunField()
 
 
 class UndroppedSerializer(Serializer):
@@ -240,7 +242,7 @@ class ApprovalSerializer(Serializer):
 class ApprovalQuery(QuerySerializer):
     """Filters of approval requests."""
 
-    status = fields.EnumParameter(ApprovalStatus)
+    status = fields.EnumParameter(ApprovalStatus, help_text="Only requests in this state.")
     waiting_for_me = fields.FlagParameter(
         default=False, help_text="Only requests that the caller may decide now."
     )

@@ -36,9 +36,10 @@ class NamespaceAnnotationsViewSet(ManagementViewSet):
 
         Omitted fields keep their values.
         """
-        changes = self.read_body(self.update_class)
-        self.annotate(actor=self.principal, **{self.target: self.identifier}, changes=changes)
-        return self.retrieve(request, id)
+        body = self.read_body(self.update_class)
+        with self.rehearsal(body):
+            self.annotate(actor=self.principal, **{self.target: self.identifier}, **body)
+            return self.retrieve(request, id)
 
 
 @extend_schema_view(partial_update=extend_schema(request=s.UpdateTableAnnotationsSerializer))

@@ -44,18 +44,19 @@ class NamespaceGrantViewSet(_ObjectViewSet):
         The principal is granted exactly these privileges on the object and everything below it.
         """
         body = self.read_body(s.SetGrantSerializer)
-        change = grants.set_grant(
-            actor=self.principal,
-            on=self.on,
-            principal=body["principal"],
-            privileges=parse(body["privileges"]),
-        )
-        granted = {
-            "principal": body["principal"],
-            "privileges": change.privileges,
-            "remaining": withdrawal.after_grant(self.principal, change),
-        }
-        return Response(s.GrantedSerializer.represent(granted))
+        with self.rehearsal(body):
+            change = grants.set_grant(
+                actor=self.principal,
+                on=self.on,
+                principal=body["principal"],
+                privileges=parse(body["privileges"]),
+            )
+            granted = {
+                "principal": body["principal"],
+                "privileges": change.privileges,
+                "remaining": withdrawal.after_grant(self.principal, change),
+            }
+            return Response(s.GrantedSerializer.represent(granted))
 
     def destroy(self, request: Request, id: str) -> Response:
         """Delete a direct grant.

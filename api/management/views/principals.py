@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from api.management.serializers import access as s
 from api.management.viewsets import ManagementViewSet
 from catalog import identifiers
+from catalog.models import ApiKey
 from catalog.services.access import api_keys, principals, sign_on
 from catalog.services.audit.issued_credentials import remaining_access
 
@@ -135,9 +136,11 @@ class KeyViewSet(ManagementViewSet):
         never_expires = "expires_at" in body and body["expires_at"] is None
         if body["namespace"] is not None:
             body["namespace"] = identifiers.check(body["namespace"])
-        options = {"expires_at": None, **body, "never_expires": never_expires}
-        row, secret = api_keys.add_key(actor=self.principal, **options)
-        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
+        is_dry_run = body["dry_run"]
+        with self.rehearsal(body):
+            options = {"expires_at": None, **body, "never_expires": never_expires}
+            row, secret = api_keys.add_key(actor=self.principal, **options)
+        return self._created(row, secret, is_dry_run=is_dry_run)
 
     @extend_schema(responses=s.KeySerializer)
     def retrieve(self, request: Request, key: str) -> Response:
@@ -156,14 +159,16 @@ class KeyViewSet(ManagementViewSet):
         The old key stays valid for the overlap. The response has the new secret.
         """
         body = self.read_body(s.RotateKeySerializer)
-        row, secret = api_keys.rotate(
-            actor=self.principal,
-            key=api_keys.find_api_key(actor=self.principal, name=key),
-            overlap=timedelta(seconds=body["overlap_seconds"]),
-            name=body["name"],
-            expires_at=body["expires_at"],
-        )
-        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
+        is_dry_run = body["dry_run"]
+        with self.rehearsal(body):
+            row, secret = api_keys.rotate(
+                actor=self.principal,
+                key=api_keys.find_api_key(actor=self.principal, name=key),
+                overlap=timedelta(seconds=body["overlap_seconds"]),
+                name=body["name"],
+                expires_at=body["expires_at"],
+            )
+        return self._created(row, secret, is_dry_run=is_dry_run)
 
     @extend_schema(request=None, responses=s.RevokedKeySerializer)
     @action(detail=True, methods=["post"])
@@ -177,6 +182,11 @@ class KeyViewSet(ManagementViewSet):
         row.refresh_from_db(fields=["revoked_at"])
         remaining = remaining_access(row.principal.name, actor=self.principal)
         return Response(s.RevokedKeySerializer.represent(row, remaining=remaining))
+
+    def _created(self, row: ApiKey, secret: str, *, is_dry_run: bool) -> Response:
+        if is_dry_run:  # nobody gets the secret of a key that does not exist
+            row.prefix = secret = ""
+        return Response(s.NewKeySerializer.represent({"key": secret, "details": row}), status=201)
 
 
 class SignOnViewSet(ManagementViewSet):

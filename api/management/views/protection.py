@@ -25,7 +25,8 @@ class NamespaceProtectionViewSet(ManagementViewSet):
         Removing that of a namespace may require approval.
         """
         body = self.read_body(s.SetProtectionSerializer)
-        return Response(s.ProtectionSerializer.represent(self._write(**body)))
+        with self.rehearsal(body):
+            return Response(s.ProtectionSerializer.represent(self._write(**body)))
 
     def _read(self) -> Namespace | Table:
         rules = undrop.rules_of(actor=self.principal, namespace=self.identifier)

@@ -52,8 +52,9 @@ class TrashViewSet(ManagementViewSet):
         """Undrop a table, a view, or a namespace with everything dropped with it."""
         body = self.read_body(s.UndropSerializer)
         new = None if body["new"] is None else tuple(body["new"])
-        row = undrop.undrop(actor=self.principal, item=self._item, **{**body, "new": new})
-        return Response(s.UndroppedSerializer.represent(row))
+        with self.rehearsal(body):
+            row = undrop.undrop(actor=self.principal, item=self._item, **{**body, "new": new})
+            return Response(s.UndroppedSerializer.represent(row))
 
     @extend_schema(request=s.PurgeSerializer, responses={202: s.PurgeJobsSerializer})
     @action(detail=True, methods=["post"])

@@ -102,7 +102,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
         raise
     except CatalogError as error:
         COMMITS.labels("refused").inc()
-        if len(operations) == 1:
+        if len(operations) == 1 and not actor.progress.is_dry_run:
             operations[0].after_refusal(error, actor)
         raise
     except OperationalError as error:

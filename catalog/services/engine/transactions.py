@@ -1,8 +1,9 @@
-"""Describing and altering transactions."""
+"""Describing and altering transactions, and dry runs."""
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -288,3 +289,25 @@ def _of_jobs(actor: Principal, row: Transaction) -> dict[str, str]:
     if job.result is not None:
         properties["job_result"] = json.dumps(job.result)
     return {f"{RESERVED_PREFIX}{name}": value for name, value in properties.items()}
+
+
+# --- dry runs ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def rehearsal(actor: Principal, *, is_dry_run: bool) -> Iterator[None]:
+    """Roll back the changes of the block if ``is_dry_run``, otherwise do nothing.
+
+    The block has the results and the refusals of the real change, and no other transaction sees its
+    rows. Only for changes that do nothing outside the database, except in ``on_commit``.
+    """
+    if not is_dry_run:
+        yield
+        return
+    actor.progress.is_dry_run = True
+    try:
+        with db.atomic():
+            yield
+            db.set_rollback(True)
+    finally:
+        actor.progress.is_dry_run = actor.progress.committed = False

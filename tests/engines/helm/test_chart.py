@@ -165,12 +165,18 @@ def test_commands_are_those_of_the_compose_file() -> None:
     rendered = pods(render())
     pairs = {"web": "web", "beat": "beat", "worker": "jobs", "tasks": "tasks"}
     for service, component in pairs.items():
-        expected = services[service]["command"][2].replace("$$", "$")
-        command = rendered[f"monodon-{component}"]["containers"][0]["command"][2]
-        assert _without_concurrency(command) == _without_concurrency(expected)
+        expected = services[service]["command"]
+        command = rendered[f"monodon-{component}"]["containers"][0]["command"]
+        assert _program(command) == _program(expected)
 
 
-def _without_concurrency(command: str) -> list[str]:
-    """The words of a command, without the number of processes, which the chart always sets."""
-    text = re.sub(r"\$\{MONODON_WORKER_CONCURRENCY:[^}]*\}|--concurrency \d+", "", command)
+def _program(command: list[str]) -> list[str]:
+    """The program of a container with its options, without what a shell does before it.
+
+    The number of processes, which the chart always sets, is omitted.
+    """
+    if command[:2] != ["sh", "-c"]:
+        return command
+    text = command[2].rpartition("exec ")[2].replace("$$", "$")
+    text = re.sub(r"\$\{MONODON_WORKER_CONCURRENCY:[^}]*\}|--concurrency \d+", "", text)
     return text.split()
