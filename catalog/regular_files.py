@@ -141,17 +141,22 @@ def is_free_of_links(path: str) -> bool:
     return True
 
 
-def find_link(root: str) -> str | None:
-    """A symbolic link below a directory, relative to it; None if there is none.
+def find_irregular(root: str) -> str | None:
+    """A link, a pipe or a device below a directory, relative to it; None if there is none.
 
     The empty path if a link is on the path of the directory itself. Raises OSError for a directory
     that cannot be listed.
     """
-    return _find(root, lambda entry: entry.is_symlink())
+    return _find(
+        root,
+        lambda entry: (
+            not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+        ),
+    )
 
 
 def find_linked_directory(root: str) -> str | None:
-    """The same for a link that leads to a directory."""
+    """The same, for a link that leads to a directory only."""
     return _find(root, lambda entry: entry.is_symlink() and entry.is_dir())
 
 

@@ -72,8 +72,8 @@ class LocalStore(Store):
     def require_reachable(self, path: str) -> None:
         local_directories.require_reachable(path)
 
-    def find_link(self, directory: str) -> str | None:
-        return regular_files.find_link(directory)
+    def find_irregular(self, directory: str) -> str | None:
+        return regular_files.find_irregular(directory)
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)

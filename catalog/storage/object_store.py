@@ -324,7 +324,7 @@ class ObjectStore(Store):
         """Raise OSError if the bucket is missing or refuses its lists."""
         object_listing.has_objects(self._client, path)
 
-    def find_link(self, directory: str) -> str | None:
+    def find_irregular(self, directory: str) -> str | None:
         return None
 
     def resolve(self, path: str) -> str:

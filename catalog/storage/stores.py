@@ -225,8 +225,8 @@ class Store(ABC):
         """Raise OSError if the storage of a path is missing, so that nothing can be removed there."""
 
     @abstractmethod
-    def find_link(self, directory: str) -> str | None:
-        """A symbolic link below a directory, relative to it; None if there is none.
+    def find_irregular(self, directory: str) -> str | None:
+        """A symbolic link, a pipe or a device below a directory, relative to it; None if there is none.
 
         The empty path if a link is on the path of the directory itself. Raises OSError.
         """

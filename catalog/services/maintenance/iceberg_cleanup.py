@@ -137,7 +137,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
     require_exclusive_location(job.table, current.document)
     require_no_dependents(job)
     require_readable(job.table, current.document, job.kind)
-    _require_no_links(job.table, current.document)
+    _require_regular_files(job.table, current.document)
     age = max(policy["orphan_age"], _MIN_ORPHAN_AGE)
     procedure_result = run_procedure(
         job,
@@ -208,16 +208,16 @@ def _has_files(location: str) -> bool:
     return store.can_see(location)
 
 
-def _require_no_links(table: Table, document: Document) -> None:
-    """Raise Unsupported for symbolic links at the table's location.
+def _require_regular_files(table: Table, document: Document) -> None:
+    """Raise Unsupported for symbolic links, pipes and devices at the table's location.
 
-    Spark follows them when it lists the location, and its result would name files elsewhere.
+    Spark follows links when it lists the location, and its result would name files elsewhere.
     """
     for location in sorted({table.location, locations.iceberg_path(document["location"])}):
-        link = stores.store_of(location).find_link(location)
-        if link is not None:
+        path = stores.store_of(location).find_irregular(location)
+        if path is not None:
             raise Unsupported(
-                f"Orphans of '{table}' are not removed: '{link}' at its location is a symbolic link"
+                f"Orphans of '{table}' are not removed: '{path}' at its location is not a regular file"
             )
 
 

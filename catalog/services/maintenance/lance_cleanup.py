@@ -36,6 +36,7 @@ from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.refs import ref_files
 from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
@@ -59,9 +60,17 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping
     return _Cleaner(job, report, spark).run()
 
 
-def link_note(link: str) -> str:
-    """Note for a table with symbolic links: Lance would follow them and remove files elsewhere."""
-    return f"nothing removed: '{link}' in the table's directory is a symbolic link"
+def find_fault(table: Table) -> str:
+    """The path below a table's directory, and the fault, of a file that prevents a removal; or an empty string.
+
+    Lance would follow links and remove files elsewhere, wait for pipes, and end at tags and branches that it
+    cannot read.
+    """
+    path = stores.store_of(table.location).find_irregular(table.location)
+    if path is not None:
+        return f"'{path}' in the table's directory is not a regular file"
+    malformed = ref_files.find_malformed(table.location)
+    return f"'{malformed}' is not the file of a tag or branch" if malformed else ""
 
 
 def find_misplaced_manifest(table: Table) -> str:
@@ -169,9 +178,9 @@ class _Cleaner:
                 f"nothing removed: the manifest of version {misplaced} is not at its expected path"
             )
             return {"before": before, "after": before, "note": note}
-        link = self._store.find_link(self._table.location)
-        if link is not None:
-            return {"before": before, "after": before, "note": link_note(link)}
+        fault = find_fault(self._table)
+        if fault:
+            return {"before": before, "after": before, "note": f"nothing removed: {fault}"}
         self._referenced_files = lance_dependents.needed_files(self._table)
         removals = [removal for branch in self._branches() if (removal := self._choose(branch))]
         outcome: dict[str, Any] = {
@@ -283,9 +292,9 @@ class _Cleaner:
                 # A version that was committed after step 1 may need these files, and Lance does not
                 # see it.
                 raise _not_settled()
-            link = self._store.find_link(self._table.location)
-            if link is not None:
-                raise InvalidTableState(link_note(link))
+            fault = find_fault(self._table)
+            if fault:
+                raise InvalidTableState(f"Nothing was removed: {fault}")
             removed = self._remove_files(removal)
         except Exception:
             self._restore(branch, removal.visible)

@@ -175,9 +175,9 @@ def _reason_to_skip(table: Table) -> str:
     misplaced = lance_cleanup.find_misplaced_manifest(table)
     if misplaced:
         return f"the manifest of version {misplaced} is not at its expected path"
-    link = stores.store_of(table.location).find_link(table.location)
-    if link is not None:
-        return lance_cleanup.link_note(link).removeprefix("nothing removed: ")
+    fault = lance_cleanup.find_fault(table)
+    if fault:
+        return fault
     in_storage: dict[str, set[int]] = {}
     for branch in lance_retention.pages(lance_branches.list_branches, table.identifier):
         parent = branch.parent

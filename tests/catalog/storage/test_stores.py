@@ -366,7 +366,7 @@ def test_the_branches_of_a_table(storage, store, table, files):
 def test_what_depends_on_the_storage(store, table):
     assert store.can_see(table)
     store.require_reachable(table)
-    assert store.find_link(table) is None
+    assert store.find_irregular(table) is None
     assert store.resolve(f"{table}/data/1.bin") == f"{table}/data/1.bin"
     store.make_directory(f"{table}/made/deep")
     list(store.remove_empty_directories(f"{table}/made"))

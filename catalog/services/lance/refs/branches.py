@@ -32,7 +32,7 @@ from catalog.services.lance.refs.ref_files import (
     read_tag,
     ref_names,
     require_location,
-    require_no_link,
+    require_regular_files,
 )
 from catalog.storage import stores
 
@@ -99,7 +99,7 @@ def create_branch(
     """
     lance_refs.check_branch(name)
     with locked_refs(actor, table, from_branch, from_version) as source:
-        require_no_link(source, f"tree/{name}")
+        require_regular_files(source, f"tree/{name}")
         if _is_in_ledger(source, name):
             raise BranchAlreadyExists(table, name)
         if _is_in_storage(source.location, name):
@@ -140,7 +140,7 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
         raise InvalidInput("The main branch cannot be deleted")
     lance_naming.check_branch(name)
     with locked_refs(actor, table) as main:
-        require_no_link(main, f"tree/{name}")
+        require_regular_files(main, f"tree/{name}")
         has_files = _is_in_storage(main.location, name)
         if not has_files and not _is_in_ledger(main, name):
             raise BranchNotFound(table, name)

@@ -39,19 +39,36 @@ def locked_refs(
     snapshot = datasets.find_snapshot(
         actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
     )
-    require_no_link(snapshot, "_refs")
+    require_regular_files(snapshot, "_refs")
     with turns([snapshot.uuid]):
         yield snapshot
 
 
-def require_no_link(snapshot: Snapshot, directory: str) -> None:
-    """Refuse a directory with a symbolic link, which Lance would follow to read or remove files."""
-    link = stores.store_of(snapshot.location).find_link(f"{snapshot.location}/{directory}")
-    if link is not None:
+def require_regular_files(snapshot: Snapshot, directory: str) -> None:
+    """Refuse a directory with a link, which Lance would follow, or a pipe, for which it would wait."""
+    path = stores.store_of(snapshot.location).find_irregular(f"{snapshot.location}/{directory}")
+    if path is not None:
         raise InvalidTableState(
-            f"'{directory}/{link}' in the directory of table '{label(snapshot.table)}' is a symbolic"
-            " link, which is not followed"
+            f"'{directory}/{path}' in the directory of table '{label(snapshot.table)}' is not a regular"
+            " file"
         )
+
+
+def find_malformed(location: str) -> str | None:
+    """The path below a table's directory of a tag or branch that Lance cannot read; None if there is none."""
+    for directory, parse in (
+        (lance_refs.TAGS, lance_refs.parse_tag),
+        (lance_refs.BRANCHES, lance_refs.parse_branch),
+    ):
+        for file in stores.store_of(location).list_files(location, directory):
+            name = lance_refs.name_of(file.name)
+            if name is None:
+                continue  # Lance ignores it
+            is_canonical = lance_refs.file_name(name) == file.name
+            content = _read(location, directory, name) if is_canonical else None
+            if content is None or parse(content) is None:
+                return f"{directory}/{file.name}"
+    return None
 
 
 def require_location(actor: Principal, table: Identifier) -> str:
