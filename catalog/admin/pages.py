@@ -147,6 +147,18 @@ def _navigation(page: Page, key: str) -> dict[str, Sequence[tuple[str, str, bool
     }
 
 
+def _places(page: Page, key: str) -> list[tuple[str, str]]:
+    """The open tab, and its section, at the end of the path to a page."""
+    title = next((tab.title for tab in page.tabs if tab.key == key), None)
+    if title is None:
+        return []
+    group = next((group for group in page.groups if key in group.keys), None)
+    if group is None or group.title == title:
+        return [(title, "")]
+    first = next(name for name in group.keys if any(tab.key == name for tab in page.tabs))
+    return [(group.title, f"?tab={first}"), (title, "")]
+
+
 class SingleChoiceFilter(DropdownFilter):  # type: ignore[misc]
     """A filter with a single choice, ``value_text``; ``condition`` selects the rows."""
 
@@ -344,6 +356,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             "panels": panels,
             "chosen": chosen.key if chosen else None,
             "navigation": _navigation(page, request.GET.get("tab", "")),
+            "places": _places(page, request.GET.get("tab", "")),
             "actions_detail": self._get_actions_navigation(
                 self.offered_actions(row), allowed, str(row.pk)
             ),

@@ -121,9 +121,11 @@ def needs(request: HttpRequest) -> list[Need]:
         ]
     pending = []
     for rows, text, url, icon in candidates:
-        count = len(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
-        if count:
-            pending.append(Need(cells.bounded(count, _MOST), text, url, icon))
+        pks = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
+        if len(pks) == 1 and rows.model in {ApprovalRequest, Job, TrashItem}:
+            url = cells.page_url(rows.model(pk=pks[0]))
+        if pks:
+            pending.append(Need(cells.bounded(len(pks), _MOST), text, url, icon))
     return pending
 
 
