@@ -1,6 +1,6 @@
 """The path to a page: the catalog, the namespaces, the object, and the tab or form."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import Model
@@ -28,6 +28,19 @@ def path(original: Model, opts: Any, last: Sequence[Crumb] = ()) -> list[Crumb]:
         return [*_namespaces(original.table.namespace), (original.table.name, url), *last]
     name = str(opts.verbose_name_plural)
     return [(name[0].upper() + name[1:], cells.list_url(opts.model)), (str(original), url), *last]
+
+
+def of_tab(
+    titles: Mapping[str, str], groups: Sequence[tuple[str, Sequence[str]]], key: str
+) -> list[Crumb]:
+    """The open tab of a page, and its section, from the titles and groups of its tabs."""
+    if key not in titles:
+        return []
+    title, keys = next((group for group in groups if key in group[1]), ("", (key,)))
+    if title in {"", titles[key]}:
+        return [(titles[key], "")]
+    first = next(name for name in keys if name in titles)
+    return [(title, f"?tab={first}"), (titles[key], "")]
 
 
 def _namespaces(row: Namespace) -> list[Crumb]:

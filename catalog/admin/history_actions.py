@@ -23,7 +23,7 @@ from catalog.errors import InvalidInput
 from catalog.models import AuditEvent, Table, TableFormat, TableState, TableVersion
 from catalog.models.audit import Interface
 from catalog.privileges import Privilege
-from catalog.services.iceberg import snapshot_references
+from catalog.services.iceberg.refs import snapshot_refs
 from catalog.services.lance import metadata as lance_metadata
 from catalog.services.lance.refs import tags as lance_tags
 
@@ -130,7 +130,7 @@ def _roll_back(
     snapshot = _identifier(request, "snapshot")
 
     def call(_data: dict[str, Any]) -> HttpResponseBase:
-        snapshot_references.roll_back(
+        snapshot_refs.roll_back(
             actor=principal(), table=row.identifier, snapshot_id=_required(snapshot)
         )
         messages.success(request, f"Table '{row}' was rolled back to snapshot {snapshot}")
@@ -160,7 +160,7 @@ def tag(
     def call(data: dict[str, Any]) -> HttpResponseBase:
         name = data["name"]
         if is_iceberg:
-            snapshot_references.create_tag(
+            snapshot_refs.create_tag(
                 actor=principal(), table=row.identifier, tag=name, snapshot_id=_required(target)
             )
         else:

@@ -25,13 +25,14 @@ from catalog.models import Job, JobStatus, Principal, PrincipalKind
 from catalog.services.lance import data
 from catalog.services.maintenance import measurements
 from catalog.services.search import documents as search_documents
-from tests.factories import make_lance_table
+from tests.factories import make_iceberg_table, make_lance_table
 from tests.lineage import make_view
 ROWS = pa.table({"taskid": pa.array([1, 2], pa.int64())})
 for name in ("kept", "lost", "gone"):
     row = make_lance_table(("tasks", name), ROWS)
     data.insert(actor=SYSTEM, table=row.identifier, data=ROWS.to_reader())
-make_view(("tasks", "daily"), "SELECT * FROM tasks.kept")
+make_iceberg_table("tasks", "trips")
+make_view(("tasks", "daily"), "SELECT * FROM tasks.trips")
 make_view(("tasks", "weekly"), "SELECT * FROM tasks.daily")
 Job.objects.create(kind="compact", table=row, status=JobStatus.FAILED, error="The disk of the worker is full")
 Principal.objects.get_or_create(name="group:analysts", defaults={"kind": PrincipalKind.GROUP})
@@ -137,7 +138,7 @@ def test_compact_a_table_and_watch(ada: Page) -> None:
 
 
 def test_follow_lineage_over_two_steps(ada: Page) -> None:
-    search(ada, "tasks.kept", "tasks.kept")
+    search(ada, "tasks.trips", "tasks.trips")
     with few_clicks(ada):
         open_section(ada, "Data", "Lineage")
         ada.get_by_role("link", name="tasks.weekly, view, 2 steps downstream").click()

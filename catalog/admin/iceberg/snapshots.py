@@ -16,7 +16,7 @@ from catalog.formats.iceberg import describe
 from catalog.formats.iceberg.describe import Delta, Reference, Snapshot
 from catalog.formats.iceberg.reading import Document
 from catalog.models import Table
-from catalog.services.iceberg import snapshot_references
+from catalog.services.iceberg.refs import snapshot_refs
 
 _NAMES = 6  # references beside a snapshot
 _ENTRIES = 100  # of a snapshot's summary
@@ -34,9 +34,7 @@ def snapshots(request: HttpRequest, row: Table, document: Document) -> Panel:
     page = paginate(request, entries, describe.snapshot_key, "after")
     references = describe.references_by_snapshot(document)
     current = document.get("current-snapshot-id")
-    links = history_actions.snapshot_links(
-        request, row, set(snapshot_references.ancestors(document))
-    )
+    links = history_actions.snapshot_links(request, row, set(snapshot_refs.ancestors(document)))
     return Panel(
         columns=(
             "Snapshot",

@@ -12,7 +12,7 @@ from catalog.admin.pages import Panel
 from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.formats.lance.history import Change
 from catalog.models import Table, TableVersion
-from catalog.services.lance import history
+from catalog.services.lance.ledger import history
 from catalog.services.lance.refs.branches import BranchDetails
 from catalog.services.lance.refs.tags import Tag
 from catalog.storage import locations
@@ -167,8 +167,8 @@ def graph_panel(
     for branch in drawn.values():
         named |= Q(branch=branch.parent, version=branch.parent_version)
     also = rows.filter(named).values_list(*fields)[:MAX_COMMITS]
-    found = newest[0].union(*newest[1:], also)
-    ordered = sorted(set(found), key=lambda entry: (entry[2], entry[1]), reverse=True)
+    rows_drawn = newest[0].union(*newest[1:], also)
+    ordered = sorted(set(rows_drawn), key=lambda entry: (entry[2], entry[1]), reverse=True)
     shown = ordered[:MAX_COMMITS]
     if not shown:
         return Panel((), (), "The ledger has no versions.", title="Graph")

@@ -122,10 +122,10 @@ def needs(request: HttpRequest) -> list[Need]:
     pending = []
     for rows, text, url, icon in candidates:
         pks = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
-        if len(pks) == 1 and rows.model in {ApprovalRequest, Job, TrashItem}:
-            url = cells.page_url(rows.model(pk=pks[0]))
         if pks:
-            pending.append(Need(cells.bounded(len(pks), _MOST), text, url, icon))
+            is_single = len(pks) == 1 and rows.model is ApprovalRequest
+            target = cells.page_url(ApprovalRequest(pk=pks[0])) if is_single else url
+            pending.append(Need(cells.bounded(len(pks), _MOST), text, target, icon))
     return pending
 
 

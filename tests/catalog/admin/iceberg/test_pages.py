@@ -388,7 +388,7 @@ def test_a_view_has_no_buttons_for_data(browser):
 
 
 def test_lists_show_formats_and_kinds(browser):
-    make_table("prod", "Lance")
+    make_table("prod", "lance")
     table, view = make_full_table("prod", "events"), make_view("prod", "daily")
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
     assert (cards["Tables"].text, cards["Views"].text) == ("2", "1")
@@ -401,7 +401,7 @@ def test_lists_show_formats_and_kinds(browser):
     assert [line[:3] for line in rows(browser, namespace)] == [
         ["daily", "Iceberg", "view"],
         ["events", "Iceberg", "table"],
-        ["Lance", "Lance", "table"],
+        ["lance", "Lance", "table"],
     ]
 
 

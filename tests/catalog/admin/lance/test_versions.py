@@ -15,8 +15,8 @@ from catalog.admin.lance import versions
 from catalog.models import Table, TableVersion
 from catalog.models.audit import Interface
 from catalog.services.lance import data as lance_data
-from catalog.services.lance import datasets, history, metadata
-from catalog.services.lance.ledger import manifests
+from catalog.services.lance import datasets, metadata
+from catalog.services.lance.ledger import history, manifests
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
 from tests.catalog.admin.iceberg.test_pages import rows, url, words
