@@ -22,6 +22,7 @@ _TABLES = """
 import pyarrow as pa
 from catalog.access import SYSTEM
 from catalog.models import Job, JobStatus, Principal, PrincipalKind
+from catalog.services.iceberg import view_sources
 from catalog.services.lance import data
 from catalog.services.maintenance import measurements
 from catalog.services.search import documents as search_documents
@@ -36,6 +37,7 @@ make_view(("tasks", "daily"), "SELECT * FROM tasks.trips")
 make_view(("tasks", "weekly"), "SELECT * FROM tasks.daily")
 Job.objects.create(kind="compact", table=row, status=JobStatus.FAILED, error="The disk of the worker is full")
 Principal.objects.get_or_create(name="group:analysts", defaults={"kind": PrincipalKind.GROUP})
+view_sources.read_due()
 search_documents.update()
 measurements.measure_due()
 """
@@ -141,7 +143,9 @@ def test_follow_lineage_over_two_steps(ada: Page) -> None:
     search(ada, "tasks.trips", "tasks.trips")
     with few_clicks(ada):
         open_section(ada, "Data", "Lineage")
-        ada.get_by_role("link", name="tasks.weekly, view, 2 steps downstream").click()
+        graph = ada.get_by_role("group", name="Lineage, also listed below")
+        expect(graph.get_by_role("link")).to_have_count(3)
+        graph.get_by_role("link", name="tasks.weekly, view, 2 steps downstream").click()
         expect(ada.get_by_role("heading", level=1, name="tasks.weekly")).to_be_visible()
 
 
