@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
+from catalog.admin import breadcrumbs
 from catalog.errors import CatalogError
 
 
@@ -35,6 +36,10 @@ def render(
 ) -> HttpResponse:
     """A page with the sidebar and the header of the admin."""
     request.current_app = admin.site.name
+    original, opts = context.get("original"), context.get("opts")
+    if original is not None and opts is not None:
+        places = breadcrumbs.path(original, opts, context.get("places", ()))
+        context = context | {"places": places}
     shared = admin.site.each_context(request)
     return TemplateResponse(request, template, shared | context, status=status)
 
@@ -71,5 +76,6 @@ def ask(
         "back": back,
         "original": original,
         "opts": opts,
+        "places": [(submit, "")],
     }
     return render(request, "admin/catalog/form.html", context)

@@ -23,7 +23,7 @@ from unfold.enums import ActionVariant
 
 from catalog import access
 from catalog.access import Principal
-from catalog.admin import cells, contacts, form_pages
+from catalog.admin import breadcrumbs, cells, contacts, form_pages
 from catalog.admin.actor import actor, holds_somewhere, is_administrator
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
@@ -32,9 +32,9 @@ from catalog.privileges import Privilege
 def button(
     description: str, *, permission: str, icon: str, danger: bool = False
 ) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Make a method an action of a row's page, subject to ``has_<permission>_permission``.
+    """Make a method, which receives the row, an action of its page (``has_<permission>_permission``).
 
-    The method receives the row. A row that does not exist or is not visible is answered with 404.
+    A row that does not exist or is not visible is answered with 404.
     """
     variant = ActionVariant.DANGER if danger else ActionVariant.DEFAULT
 
@@ -55,12 +55,9 @@ def button(
 
 
 class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
-    """Pages without a total count. Their number is limited, because a large offset is slow.
+    """Pages without a total count. The templates know it by the name of its base."""
 
-    The class keeps the name of its base, by which the templates know not to show a count.
-    """
-
-    count = 10_000
+    count = 10_000  # limited, because a large offset is slow
 
 
 @dataclass(frozen=True)
@@ -214,8 +211,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     ) -> bool:
         """True if the user holds the privilege on the row of a page; for a list, on any row.
 
-        Administrators may do what a verb of Django's (``add``, ``change``) names: no privilege
-        stands for it.
+        Only administrators may do what a verb of Django's (``add``, ``change``) names.
         """
         privilege = Privilege.ALL if isinstance(needed, str) else needed
         principal = actor(request)
@@ -330,9 +326,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             return self.missing(request, object_id)
         page = self.page(request, row)
         panels = list(page.panels)
-        chosen = next((t for t in page.tabs if t.key == request.GET.get("tab")), None)
-        if chosen is None and page.tabs:
-            chosen = page.tabs[0]
+        named = (tab for tab in page.tabs if tab.key == request.GET.get("tab"))
+        chosen = next(iter((*named, *page.tabs)), None)
         if chosen is not None:
             built = chosen.build()
             panels += [built] if isinstance(built, Panel) else built
@@ -344,6 +339,11 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             "panels": panels,
             "chosen": chosen.key if chosen else None,
             "navigation": _navigation(page, request.GET.get("tab", "")),
+            "places": breadcrumbs.of_tab(
+                {tab.key: tab.title for tab in page.tabs},
+                [(group.title, group.keys) for group in page.groups],
+                request.GET.get("tab", ""),
+            ),
             "actions_detail": self._get_actions_navigation(
                 self.offered_actions(row), allowed, str(row.pk)
             ),

@@ -22,7 +22,7 @@ from catalog.admin.pages import Panel, ReadOnlyAdmin
 from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NotFound
 from catalog.identifiers import Identifier, label
-from catalog.models import Namespace, Table, Transaction
+from catalog.models import Namespace, Table, TableFormat, Transaction
 from catalog.services.audit import history
 
 _BRANCHES = 5  # shown for a table
@@ -214,7 +214,7 @@ def _table(row: past.TableState) -> tuple[object, ...]:
         versions.append(cells.muted(f"and {more}{'+' if row.has_more_branches else ''} branches"))
     return (
         _link(Table, row.id, label(row.identifier)),
-        row.format,
+        TableFormat(row.format).label,
         "materialized view" if row.is_materialized else row.kind,
         cells.lines(versions),
         cells.lines(cells.moment(branch.committed_at) for branch in branches),

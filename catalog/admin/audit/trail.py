@@ -256,7 +256,7 @@ def panel(
                 cells.link(row, row.action) if opens else row.action,
                 row.target if shown is None or row.target in shown else cells.NOTHING,
                 cells.who(row.actor),
-                cells.moment(row.at),
+                cells.when(row.at),
                 cells.mapping((hide or dict)(_without_names(row.after or row.before or {}, shown))),
             )
             for row in events[:PANEL_SIZE]

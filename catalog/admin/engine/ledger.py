@@ -1,15 +1,14 @@
 """Tabs of all tables and views, from the ledger: versions, transactions, audit events and jobs."""
 
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 
 from catalog.admin import cells, transaction_links
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import jobs
 from catalog.admin.pages import Panel, Tab
-from catalog.admin.paging import PANEL_SIZE, number, query, word
-from catalog.models import AuditEvent, Table, TableFormat, TableKind, TableVersion, Transaction
+from catalog.admin.paging import PANEL_SIZE, number, query
+from catalog.models import AuditEvent, Table, TableKind, TableVersion, Transaction
 from catalog.storage import locations
 
 _EVENTS = 100  # events scanned for a page of transactions
@@ -27,26 +26,28 @@ def tabs(request: HttpRequest, row: Table) -> tuple[Tab, ...]:
 
 
 def versions(request: HttpRequest, row: Table) -> Panel:
+    """The metadata files of an Iceberg table or view, newest first."""
     before = number(request, "before")
-    rows = TableVersion.objects.filter(table=row).on(word(request, "branch"))
+    rows = TableVersion.objects.filter(table=row).on("")
     if before is not None:
         rows = rows.filter(version__lt=before)
     entries = list(rows.select_related("transaction").order_by("-version")[: PANEL_SIZE + 1])
     inside = [locations.store_path(row.location, ""), f"{locations.iceberg_uri(row.location)}/"]
-    is_lance = row.format == TableFormat.LANCE
     return Panel(
         columns=(
             "Version",
             "Committed",
             "Actor",
-            "Manifest" if is_lance else "Metadata file",
+            "Metadata file",
             "Size",
             "Transaction",
         ),
         rows=[
             (
-                _version(request, version, is_lance=is_lance),
-                cells.moment(version.created_at),
+                version.version
+                if version.deleted_at is None
+                else cells.lines([version.version, cells.muted("deleted")]),
+                cells.when(version.created_at),
                 cells.who(version.transaction.actor if version.transaction else ""),
                 cells.code(_below(inside, version.manifest_path), version.manifest_path),
                 cells.size(version.manifest_size),
@@ -54,7 +55,7 @@ def versions(request: HttpRequest, row: Table) -> Panel:
             )
             for version in entries[:PANEL_SIZE]
         ],
-        empty="No versions on this branch." if is_lance else "No versions in the ledger.",
+        empty="No versions in the ledger.",
         first=query(request, before=None) if before is not None else None,
         following=(
             query(request, before=entries[PANEL_SIZE - 1].version)
@@ -62,20 +63,6 @@ def versions(request: HttpRequest, row: Table) -> Panel:
             else None
         ),
     )
-
-
-def _version(request: HttpRequest, version: TableVersion, *, is_lance: bool) -> SafeString:
-    if version.deleted_at is not None:
-        return cells.lines([version.version, cells.muted("deleted")])
-    if version.staged_path is not None:
-        return cells.lines([version.version, cells.muted("manifest not yet moved")])
-    if not is_lance:  # a version is a metadata file; the snapshots have rows
-        return cells.lines([version.version])
-    data, schema = (
-        cells.anchor(query(request, tab=tab, version=version.version, before=None), text)
-        for tab, text in (("preview", "Data"), ("schema", "Schema"))
-    )
-    return cells.spaced([version.version, data, cells.muted("·"), schema])
 
 
 def _below(directories: list[str], path: str) -> str:

@@ -130,7 +130,7 @@ def panel(
                 summary(row),
                 cells.badge(row.status),
                 cells.who(row.actor),
-                cells.moment(row.created_at),
+                cells.when(row.created_at),
             )
             for row in rows
         ],

@@ -8,19 +8,22 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from catalog.admin import cells
+from catalog.admin import cells, history_actions
+from catalog.admin.commit_graph import MAX_COMMITS, Commit, Mark, graph
 from catalog.admin.pages import Panel
 from catalog.admin.paging import paginate, query, word
 from catalog.formats.iceberg import describe
-from catalog.formats.iceberg.describe import Delta, Reference
+from catalog.formats.iceberg.describe import Delta, Reference, Snapshot
 from catalog.formats.iceberg.reading import Document
+from catalog.models import Table
+from catalog.services.iceberg.refs import snapshot_refs
 
 _NAMES = 6  # references beside a snapshot
 _ENTRIES = 100  # of a snapshot's summary
 _OPERATIONS = {"append": "success", "overwrite": "warning", "delete": "danger", "replace": "info"}
 
 
-def snapshots(request: HttpRequest, document: Document) -> Panel:
+def snapshots(request: HttpRequest, row: Table, document: Document) -> Panel:
     """Timeline of snapshots from the requested one, by default the newest."""
     entries = describe.snapshots(document)
     ids = {entry.get("snapshot-id") for entry in entries if type(entry.get("snapshot-id")) is int}
@@ -31,6 +34,7 @@ def snapshots(request: HttpRequest, document: Document) -> Panel:
     page = paginate(request, entries, describe.snapshot_key, "after")
     references = describe.references_by_snapshot(document)
     current = document.get("current-snapshot-id")
+    links = history_actions.snapshot_links(request, row, set(snapshot_refs.ancestors(document)))
     return Panel(
         columns=(
             "Snapshot",
@@ -42,7 +46,7 @@ def snapshots(request: HttpRequest, document: Document) -> Panel:
             "Parent",
         ),
         rows=[
-            _snapshot(request, entry, references, ids, is_current=_is(entry, str(current)))
+            _snapshot(request, entry, references, ids, links, is_current=_is(entry, str(current)))
             for entry in page.items
         ],
         empty="No snapshots. The first write of an engine, such as INSERT or PyIceberg's "
@@ -67,6 +71,7 @@ def _snapshot(
     entry: Document,
     references: dict[int | None, list[Reference]],
     ids: set[object],
+    links: Callable[[int], Sequence[object]],
     *,
     is_current: bool,
 ) -> Sequence[object]:
@@ -85,9 +90,9 @@ def _snapshot(
         )
     return (
         cells.lines(
-            [cells.exact(snapshot.id), cells.spaced([*marks, *_rows(request, snapshot.id)])]
+            [cells.exact(snapshot.id), cells.spaced([*marks, *_rows(request, snapshot, links)])]
         ),
-        cells.moment(snapshot.at),
+        cells.when(snapshot.at),
         (
             cells.badge(
                 cells.clipped(snapshot.operation, 40),
@@ -103,11 +108,18 @@ def _snapshot(
     )
 
 
-def _rows(request: HttpRequest, id_: int | None) -> Sequence[SafeString]:
-    """The link to the rows of a snapshot."""
-    if id_ is None:
+def _rows(
+    request: HttpRequest, snapshot: Snapshot, links: Callable[[int], Sequence[object]]
+) -> Sequence[object]:
+    """The links to the rows and the schema of a snapshot, and those that change references to it."""
+    if snapshot.id is None:
         return []
-    return [cells.anchor(query(request, tab="preview", snapshot=id_, after=None), "Data")]
+    data = query(request, tab="preview", snapshot=snapshot.id, after=None)
+    shown = [cells.anchor(data, "Data")]
+    if snapshot.schema_id is not None:
+        schema = query(request, tab="schema", schema=snapshot.schema_id, snapshot=None, after=None)
+        shown.append(cells.anchor(schema, "Schema"))
+    return [*shown, *links(snapshot.id)]
 
 
 def snapshot_link(request: HttpRequest, id_: int) -> SafeString:
@@ -142,7 +154,60 @@ def summary(entries: Mapping[str, Any]) -> SafeString:
     return cells.fold(title, format_html('<div class="m-pairs">{}</div>', cells.lines(lines)))
 
 
-def references(request: HttpRequest, document: Document) -> Panel:
+def references(request: HttpRequest, document: Document) -> list[Panel]:
+    """The graph of the newest snapshots, and the branches and tags."""
+    graphs = [_graph(request, document)] if describe.references(document) else []
+    return [*graphs, _references(request, document)]
+
+
+def _graph(request: HttpRequest, document: Document) -> Panel:
+    """The newest snapshots, and those of branches and tags."""
+    entries = [describe.snapshot(entry) for entry in describe.snapshots(document)]
+    by_id = {entry.id: entry for entry in entries if entry.id is not None}
+    marks = describe.references_by_snapshot(document)
+    named = [id_ for id_ in by_id if id_ in marks][: MAX_COMMITS // 2]
+    chosen = {*list(by_id)[: MAX_COMMITS - len(named)], *named}
+    commits = []
+    for id_, entry in by_id.items():
+        if id_ not in chosen:
+            continue
+        parent, is_adjacent = _drawn_parent(entry, by_id, chosen)
+        commits.append(
+            Commit(
+                key=id_,
+                parent=parent,
+                name=str(id_),
+                details=" · ".join(
+                    [
+                        *([cells.clipped(entry.operation, 40)] if entry.operation else ()),
+                        *([f"{entry.at:%Y-%m-%d %H:%M} UTC"] if entry.at else ()),
+                    ]
+                ),
+                url=query(request, tab="snapshots", snapshot=id_, after=None),
+                marks=[Mark(r.name, is_tag=r.type == "tag") for r in marks.get(id_, ())],
+                is_adjacent=is_adjacent,
+            )
+        )
+    if not commits:
+        return Panel((), (), "The metadata has no snapshots.", title="Graph")
+    return Panel((), (), "", title="Graph", lead=graph(commits))
+
+
+def _drawn_parent(
+    entry: Snapshot, by_id: dict[int, Snapshot], drawn: set[int]
+) -> tuple[int | None, bool]:
+    """The nearest ancestor in the graph, and whether it is the parent itself; otherwise the parent."""
+    visited: set[int] = set()
+    parent = entry.parent
+    while parent is not None and parent in by_id and parent not in visited:
+        if parent in drawn:
+            return parent, parent == entry.parent
+        visited.add(parent)
+        parent = by_id[parent].parent
+    return entry.parent, False
+
+
+def _references(request: HttpRequest, document: Document) -> Panel:
     page = paginate(
         request, describe.references(document), lambda reference: reference.name, "after"
     )

@@ -66,7 +66,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
         ],
         tabs=(
             Tab("schema", "Schema", lambda: schemas.schema_tab(request, document, current)),
-            Tab("snapshots", "Snapshots", lambda: snapshots.snapshots(request, document)),
+            Tab("snapshots", "Snapshots", lambda: snapshots.snapshots(request, row, document)),
             Tab("preview", "Data", lambda: iceberg_preview.tab(request, row)),
             Tab("profile", "Column profile", lambda: iceberg_preview.profile(request, row)),
             Tab("files", "Files", lambda: iceberg_files.tab(request, row, document)),
@@ -107,7 +107,10 @@ def _identity(row: Table, metadata: Metadata, uuid: str) -> list[tuple[str, obje
     version = lenient.integer(metadata.document.get("format-version"))
     facts: list[tuple[str, object]] = [
         ("Namespace", cells.link(row.namespace)),
-        ("Format", f"{row.format} {row.kind}, version {'?' if version is None else version}"),
+        (
+            "Format",
+            f"{row.get_format_display()} {row.kind}, version {'?' if version is None else version}",
+        ),
         ("State", cells.badge(row.state)),
     ]
     if metadata.fault:

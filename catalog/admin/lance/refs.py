@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.lance import versions
 from catalog.admin.pages import Panel
 from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError
@@ -25,6 +26,7 @@ def refs_tab(request: HttpRequest, row: Table) -> list[Panel]:
     if row.state != TableState.LIVE:
         return [Panel((), (), "Tags and branches require a table with data.")]
     return [
+        _panel_or_error("Graph", lambda: _graph(request, row)),
         _panel_or_error("Tags", lambda: _tags(request, row)),
         _panel_or_error("Branches", lambda: _branches(request, row)),
     ]
@@ -38,6 +40,13 @@ def _panel_or_error(title: str, build: Callable[[], Panel]) -> Panel:
         return Panel((), (), error.message, title=title)
     except Unreadable as error:
         return Panel((), (), f"{title} cannot be read: {error}", title=title)
+
+
+def _graph(request: HttpRequest, row: Table) -> Panel:
+    reader, name = actor(request), row.identifier
+    branches, _ = lance_branches.list_branches(actor=reader, table=name, limit=PANEL_SIZE)
+    tags, _ = lance_tags.list_tags(actor=reader, table=name, limit=PANEL_SIZE)
+    return versions.graph_panel(request, row, branches, tags)
 
 
 def _tags(request: HttpRequest, row: Table) -> Panel:

@@ -17,7 +17,7 @@ from catalog.admin.actor import actor
 from catalog.admin.engine import ledger
 from catalog.admin.lance import panels as lance_panels
 from catalog.admin.lance import preview as lance_preview
-from catalog.admin.lance import refs
+from catalog.admin.lance import refs, versions
 from catalog.admin.pages import Page, Panel, Tab
 from catalog.admin.paging import COUNT_LIMIT, count_up_to, number, query, word
 from catalog.admin.recovery import protection
@@ -90,7 +90,7 @@ def table_page(request: HttpRequest, row: Table) -> Page:
                 "Tags and branches",
                 lambda: refs.refs_tab(request, row),
             ),
-            Tab("versions", "Versions", lambda: ledger.versions(request, row)),
+            Tab("versions", "Versions", lambda: versions.versions(request, row)),
             *ledger.tabs(request, row),
         ),
         aside_template="admin/catalog/table_aside.html" if row.state == TableState.LIVE else "",
@@ -178,7 +178,7 @@ def _identity(row: Table, contents: Contents | None, fault: str) -> list[tuple[s
     storage = f", data storage version {contents.storage_version}" if contents else ""
     facts: list[tuple[str, object]] = [
         ("Namespace", cells.link(row.namespace)),
-        ("Format", f"{row.format} {row.kind}{storage}"),
+        ("Format", f"{row.get_format_display()} {row.kind}{storage}"),
         ("State", cells.badge(row.state)),
     ]
     if row.is_materialized:

@@ -18,7 +18,7 @@ from catalog.admin.pages import ReadOnlyAdmin
 from catalog.admin.paging import query, word
 from catalog.errors import CatalogError
 from catalog.identifiers import digest, label
-from catalog.models import Namespace, Table
+from catalog.models import Namespace, Table, TableFormat
 from catalog.services.search import search
 from catalog.services.search.matches import Match
 from catalog.services.search.search import Result
@@ -87,7 +87,9 @@ def named(principal: Principal, text: str) -> Iterable[SearchResult]:
     """The table, view or namespace with exactly this name, which may not be indexed yet."""
     name = digest(text.split("."))
     for table in Table.objects.present().filter(visible_tables(principal), digest=name):
-        yield SearchResult(text, f"{table.format} {table.kind}", cells.page_url(table), "table")
+        yield SearchResult(
+            text, f"{table.get_format_display()} {table.kind}", cells.page_url(table), "table"
+        )
     for row in Namespace.objects.live().filter(visible_namespaces(principal), digest=name):
         yield SearchResult(text, "namespace", cells.page_url(row), "account_tree")
 
@@ -132,7 +134,7 @@ def _shown(result: Result) -> dict[str, Any]:
 
 
 def _kind(result: Result) -> str:
-    return f"{result.format} {result.kind}" if result.format else result.kind
+    return f"{TableFormat(result.format).label} {result.kind}" if result.format else result.kind
 
 
 def _page(result: Result) -> str:

@@ -15,7 +15,7 @@ from catalog.admin.maintenance import health as maintenance_health
 from catalog.admin.maintenance import jobs
 from catalog.admin.site import activity, month, overview
 from catalog.admin.site.navigation import may_see
-from catalog.models import Job, JobStatus, Namespace, Table, TableHealth, Transaction
+from catalog.models import Job, JobStatus, Namespace, Table, TableFormat, TableHealth, Transaction
 from catalog.privileges import Privilege
 
 EXACT = 50_000
@@ -140,7 +140,7 @@ def counts() -> dict[str, Count]:
         if category == "namespaces":
             number = max(number - 1, 0)
         if scanned[relation] <= EXACT:
-            formats = tuple((n, f"{k:,}") for n, k in sorted(groups) if n and k)
+            formats = tuple((TableFormat(n).label, f"{k:,}") for n, k in sorted(groups) if n and k)
             result[category] = Count(number, f"{number:,}", formats if category == "tables" else ())
         elif category == "views":
             # The estimate of PostgreSQL counts tables and views together.

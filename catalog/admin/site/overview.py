@@ -121,9 +121,11 @@ def needs(request: HttpRequest) -> list[Need]:
         ]
     pending = []
     for rows, text, url, icon in candidates:
-        count = len(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
-        if count:
-            pending.append(Need(cells.bounded(count, _MOST), text, url, icon))
+        pks = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
+        if pks:
+            is_single = len(pks) == 1 and rows.model is ApprovalRequest
+            target = cells.page_url(ApprovalRequest(pk=pks[0])) if is_single else url
+            pending.append(Need(cells.bounded(len(pks), _MOST), text, target, icon))
     return pending
 
 

@@ -73,7 +73,7 @@ def _shown(table: Any) -> dict[str, Any]:
         "name": table.name,
         "url": cells.page_url(table),
         "icon": "table_eye" if is_view else _ICONS[table.format],
-        "title": f"{table.format} {table.kind}",
+        "title": f"{table.get_format_display()} {table.kind}",
         "is_protected": table.is_protected,
         "needs_work": table.score is not None and table.score < FAIR,
     }

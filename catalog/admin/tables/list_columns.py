@@ -153,7 +153,8 @@ class TableColumns:
 
     @admin.display(description="Kind")
     def kind_of(self, row: Table) -> SafeString | str:
-        name = row.format if row.kind == TableKind.TABLE else f"{row.format} {row.kind}"
+        name = row.get_format_display()
+        name = name if row.kind == TableKind.TABLE else f"{name} {row.kind}"
         if row.state == TableState.LIVE:
             return name
         return cells.spaced([name, cells.badge(row.state)])

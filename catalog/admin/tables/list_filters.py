@@ -1,5 +1,6 @@
 """The filters of the list of tables."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -22,7 +23,16 @@ BOUNDS = {"poor": (0, FAIR), "fair": (FAIR, GOOD), "good": (GOOD, 101)}
 
 def split(text: str) -> tuple[str, ...]:
     """The parts of a name that is written with dots or with the delimiter of the protocol."""
-    return tuple(text.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in text else "."))
+    if DEFAULT_DELIMITER not in text:
+        return tuple(text.split("."))
+    return tuple(text.removesuffix(DEFAULT_DELIMITER).split(DEFAULT_DELIMITER))
+
+
+def spell(path: Sequence[str]) -> str:
+    """A name of these parts such that ``split`` returns the parts, also if one of them has a dot."""
+    if not any("." in part for part in path):
+        return ".".join(path)
+    return DEFAULT_DELIMITER.join(path) + (DEFAULT_DELIMITER if len(path) == 1 else "")
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]

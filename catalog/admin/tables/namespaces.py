@@ -321,7 +321,7 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
         rows=[
             (
                 cells.link(table, table.name),
-                table.format,
+                table.get_format_display(),
                 table.kind,
                 cells.badge(table.state),
                 cells.code(table.location) if shows_location else cells.NOTHING,

@@ -33,7 +33,7 @@ GROUPS = (
 def header(row: Table, shown: ShownAnnotations | None) -> list[object]:
     """The format, kind, state, protection and owner of a table, and its labels if they are loaded."""
     items: list[object] = [
-        cells.badge(row.format, "info"),
+        cells.badge(row.get_format_display(), "info"),
         row.kind if row.kind == TableKind.VIEW else "",
         cells.badge(row.state) if row.state != TableState.LIVE else "",
         cells.badge("protected", "success") if row.is_protected else "",

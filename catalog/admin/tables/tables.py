@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 
 from catalog import access
 from catalog.access import Principal
-from catalog.admin import cells, contacts
+from catalog.admin import cells, contacts, history_actions
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.form_pages import sent
@@ -47,7 +47,7 @@ from catalog.admin.tables.list_filters import (
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
 from catalog.maintenance_actions import registered
-from catalog.models import Table, TableFormat, TableKind, TableState
+from catalog.models import Table, TableFormat, TableKind, TableState, TrashItem
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
@@ -117,6 +117,8 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             "grant",
             "policy",
             "protect",
+            "restore",
+            "tag",
             "repair",
             "rename",
             "deregister",
@@ -174,6 +176,9 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
 
     def has_rename_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.MANAGE, object_id)
+
+    def has_write_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        return self.may(request, Privilege.WRITE, object_id)
 
     def has_grant_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.GRANT, object_id)
@@ -262,6 +267,14 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             original=row,
         )
 
+    @button("Restore", permission="write", icon="history")
+    def restore(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return history_actions.restore(self, request, row, lambda: self.actor(request, row))
+
+    @button("Tag", permission="write", icon="sell")
+    def tag(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return history_actions.tag(self, request, row, lambda: self.actor(request, row))
+
     @button("Deregister", permission="drop", icon="link_off")
     def deregister(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         def call(_data: dict[str, Any]) -> HttpResponseBase:
@@ -289,7 +302,12 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             purge = data.get("purge", row.kind == TableKind.TABLE)
             _drop(self.actor(request, row), row, purge=purge)
             outcome = "; its data is removed when its retention ends" if purge else ""
-            messages.success(request, f"{row.kind.capitalize()} '{row}' was dropped{outcome}")
+            text = f"{row.kind.capitalize()} '{row}' was dropped{outcome}"
+            item = TrashItem.objects.filter(table=row).first()
+            if item is not None:
+                url = cells.page_url(item).removesuffix("change/") + "undrop/"
+                text = cells.spaced([f"{text}.", cells.anchor(url, "Undrop")])
+            messages.success(request, text)
             return HttpResponseRedirect(cells.page_url(row) + ("?tab=jobs" if purge else ""))
 
         return self.ask(
@@ -319,7 +337,7 @@ def _browsed(row: Table) -> Page:
     facts: list[tuple[str, object]] = [
         ("Name", cells.code(str(row))),
         ("Namespace", cells.link(row.namespace)),
-        ("Format", row.format),
+        ("Format", row.get_format_display()),
         ("Kind", row.kind),
         ("State", cells.badge(row.state)),
         ("Owner", row.owner or cells.NOTHING),

@@ -39,7 +39,7 @@ _INDICES, _INDEX_UUID, _INDEX_DETAILS, _INDEX_BASE, _INDEX_FILES = 1, 1, 6, 9, 1
 _UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
 _REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
 
-_CACHED = 32_768
+CACHED = 32_768
 """The most fragments of which something is cached."""
 
 _BLOB_TYPE = b"lance.blob.v2"
@@ -263,7 +263,7 @@ def _head(data: bytes, top: Sequence[Field]) -> Head:
 
 def _fragments_obstacle(data: bytes, fields: Sequence[Field], top: Sequence[Field]) -> str:
     # More fragments than the cache holds would only displace one another.
-    facts_of = _fragment_facts if len(top) < _CACHED else _fragment_facts.__wrapped__
+    facts_of = _fragment_facts if len(top) < CACHED else _fragment_facts.__wrapped__
     facts = [facts_of(content) for content in _fragments(data, top)]
     ids = [number for number, _ in facts]
     return features.fragments_obstacle(fields, ids, sum(has_row_ids for _, has_row_ids in facts))
@@ -286,7 +286,7 @@ def _fragments(data: bytes, top: Sequence[Field]) -> Iterator[bytes]:
             yield data[start:end]
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=CACHED)
 def _fragment_facts(data: bytes) -> tuple[int, bool]:
     """The id of a fragment, and whether it has stable row ids.
 
@@ -301,7 +301,7 @@ def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
     return (file for content in _fragments(data, top) for file in _files_of(content))
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=CACHED)
 def _files_of(data: bytes) -> tuple[File, ...]:
     return tuple(_read_fragment(data, wire.fields(data, 0, len(data))))
 

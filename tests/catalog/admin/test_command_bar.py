@@ -45,7 +45,7 @@ def titles(client: Client, text: str) -> list[tuple[str, str]]:
 def test_objects_and_columns(browser):
     table = Table.objects.get(name="Orders")
     link = f"/admin/catalog/table/{table.pk}/change/"
-    assert results(browser, "prod.Orders")[0] == (link, "prod.Orders", "iceberg table")
+    assert results(browser, "prod.Orders")[0] == (link, "prod.Orders", "Iceberg table")
     matches = results(browser, "column:name")
     assert (link, "prod.Orders") in [(url, title) for url, title, _ in matches]
     assert (f"{link}?tab=schema", "name", "column of prod.Orders") in matches

@@ -100,8 +100,8 @@ def pages() -> dict[str, int]:
     whole = Transaction.objects.get(status=TransactionStatus.FAILED)
     return {
         table: 11,
-        f"{table}?tab=versions&branch=b1": 7,
-        f"{table}?tab=refs": 10,
+        f"{table}?tab=versions&branch=b1": 8,
+        f"{table}?tab=refs": 14,
         f"{table}?tab=transactions": 7,
         f"{table}?tab=audit": 6,
         f"{table}?tab=jobs": 6,

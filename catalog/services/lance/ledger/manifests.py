@@ -182,17 +182,34 @@ def read(
 
     Raises as ``status`` does, and InvalidManifestPath for what is not that version's manifest.
     """
-    relative = file_of(table=table, location=location, manifest_path=manifest_path)
-    file = f"{location}/{relative}"
+    content, file_status = _content(table, location, manifest_path, version, _MAX_MANIFEST)
     try:
-        content, file_status = stores.store_of(file).read(file, _MAX_MANIFEST)
         contents = lance_manifest.read(content)
     except NotAManifest as error:
         raise InvalidManifestPath(manifest_path, f"is not a Lance manifest: {error}") from None
-    except OSError as error:
-        raise _refusal(error, table, manifest_path, version) from error
     _require_own(contents.head, manifest_path, version, branch)
     return contents, file_status
+
+
+def content(
+    *, table: Identifier, location: str, manifest_path: str, version: int, limit: int
+) -> bytes:
+    """The file of a version's manifest, of at most this many bytes.
+
+    Raises as ``status`` does, and InvalidManifestPath for a larger file.
+    """
+    return _content(table, location, manifest_path, version, min(limit, _MAX_MANIFEST))[0]
+
+
+def _content(
+    table: Identifier, location: str, manifest_path: str, version: int, limit: int
+) -> tuple[bytes, FileStatus]:
+    relative = file_of(table=table, location=location, manifest_path=manifest_path)
+    file = f"{location}/{relative}"
+    try:
+        return stores.store_of(file).read(file, limit)
+    except OSError as error:
+        raise _refusal(error, table, manifest_path, version) from error
 
 
 # --- manifests that clients removed -------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_the_page_of_a_table_shows_its_facts(browser):
     details = facts(browser, url(row))
     assert details | {"Created": "", "UUID in the catalog": ""} == {
         "Namespace": "prod",
-        "Format": "iceberg table, version 2",
+        "Format": "Iceberg table, version 2",
         "State": "live",
         "UUID": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
         "UUID in the catalog": "",
@@ -160,12 +160,16 @@ def test_an_older_schema_may_be_selected(browser):
 def test_snapshots_are_shown_in_order(browser):
     row = make_full_table("prod", "events")
     lines = rows(browser, url(row, "snapshots"))
+    ago = lines[0][1]
+    assert re.fullmatch(r"[0-9]+ years? ago", ago)
+    page = browser.get(url(row, "snapshots")).content.decode()
+    assert 'title="2023-11-14 22:13:23 UTC" data-local' in page
     assert lines == [
-        [f"{NEWEST} current main tag3 Data", "2023-11-14 22:13:23", "append", "+1,000", "+2", "+2.0 KB",
+        [f"{NEWEST} current main tag3 Data Schema Tag", ago, "append", "+1,000", "+2", "+2.0 KB",
          str(NEWEST - 1)],
-        [f"{NEWEST - 1} tag2 Data", "2023-11-14 22:13:22", "append", "+1,000", "+2", "+2.0 KB",
+        [f"{NEWEST - 1} tag2 Data Schema Roll back Tag", ago, "append", "+1,000", "+2", "+2.0 KB",
          str(NEWEST - 2)],
-        [f"{NEWEST - 2} tag1 Data", "2023-11-14 22:13:21", "append", "+1,000", "+2", "+2.0 KB",
+        [f"{NEWEST - 2} tag1 Data Schema Roll back Tag", ago, "append", "+1,000", "+2", "+2.0 KB",
          f"{NEWEST - 3} expired"],
     ]  # fmt: skip
     assert below(browser, url(row, "snapshots"))[0] == (
@@ -198,7 +202,7 @@ def test_ids_are_exact_and_can_be_copied(browser):
 
 def test_references_link_to_their_snapshots(browser):
     row = make_full_table("prod", "events")
-    lines = rows(browser, url(row, "refs"))
+    lines = rows(browser, url(row, "refs"), panel=1)
     assert lines == [
         ["main", "branch", str(NEWEST), "set by table properties"],
         ["tag1", "tag", str(NEWEST - 2), "the reference for 1 day"],
@@ -208,7 +212,10 @@ def test_references_link_to_their_snapshots(browser):
     page = browser.get(url(row, "refs")).content.decode()
     assert f"?tab=snapshots&amp;snapshot={NEWEST - 1}" in page
     led = rows(browser, url(row, "snapshots", snapshot=NEWEST - 1))
-    assert [line[0] for line in led] == [f"{NEWEST - 1} tag2 Data", f"{NEWEST - 2} tag1 Data"]
+    assert [line[0] for line in led] == [
+        f"{NEWEST - 1} tag2 Data Schema Roll back Tag",
+        f"{NEWEST - 2} tag1 Data Schema Roll back Tag",
+    ]
 
 
 def test_partition_specs_and_sort_orders_are_shown_as_expressions(browser):
@@ -327,7 +334,7 @@ def test_the_page_of_a_view_shows_its_facts(browser):
     details = facts(browser, url(row))
     assert details | {"Created": "", "UUID in the catalog": ""} == {
         "Namespace": "nyc",
-        "Format": "iceberg view, version 1",
+        "Format": "Iceberg view, version 1",
         "State": "live",
         "UUID": "fa6506c3-7681-40c8-86dc-e36561f83385",
         "UUID in the catalog": "",
@@ -385,16 +392,16 @@ def test_lists_show_formats_and_kinds(browser):
     table, view = make_full_table("prod", "events"), make_view("prod", "daily")
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
     assert (cards["Tables"].text, cards["Views"].text) == ("2", "1")
-    assert cards["Tables"].by_format == (("iceberg", "1"), ("lance", "1"))
+    assert cards["Tables"].by_format == (("Iceberg", "1"), ("Lance", "1"))
     listed = browser.get("/admin/catalog/table/?kind__exact=view&format__exact=iceberg")
     assert [row.pk for row in listed.context["cl"].result_list] == [view.pk]
     listed = browser.get("/admin/catalog/table/?kind__exact=table&format__exact=iceberg")
     assert [row.pk for row in listed.context["cl"].result_list] == [table.pk]
     namespace = f"/admin/catalog/namespace/{table.namespace_id}/change/"
     assert [line[:3] for line in rows(browser, namespace)] == [
-        ["daily", "iceberg", "view"],
-        ["events", "iceberg", "table"],
-        ["lance", "lance", "table"],
+        ["daily", "Iceberg", "view"],
+        ["events", "Iceberg", "table"],
+        ["lance", "Lance", "table"],
     ]
 
 
@@ -444,7 +451,7 @@ def test_pages_link_to_the_next_page(browser):
     assert [line[0].split()[0] for line in walk(browser, url(row, "snapshots"))] == ids
     led = walk(browser, url(row, "snapshots", snapshot=ids[10]))
     assert [line[0].split()[0] for line in led] == ids[10:]
-    assert len(walk(browser, url(row, "refs"))) == 61
+    assert len(walk(browser, url(row, "refs"), 1)) == 61
     assert len(walk(browser, url(row, "properties"))) == 62
     assert len(walk(browser, url(row, "metadata"))) == 61
     assert len(walk(browser, url(row, "layout"))) == 61

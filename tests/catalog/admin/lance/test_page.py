@@ -36,8 +36,8 @@ TABS = {
     "fragments": 5,
     "indexes": 5,
     "preview": 5,
-    "refs": 10,
-    "versions": 7,
+    "refs": 14,
+    "versions": 8,
     "transactions": 7,
     "audit": 6,
     "jobs": 6,
@@ -98,7 +98,7 @@ def test_the_page_of_a_table_shows_its_facts(browser, row):
         assert details.pop(some)
     assert details == {
         "Namespace": "prod",
-        "Format": "lance table, data storage version "
+        "Format": "Lance table, data storage version "
         + lance.dataset(row.location).data_storage_version,
         "State": "live",
         "UUID": str(row.uuid),
@@ -315,11 +315,11 @@ def test_tags_and_branches_are_listed(browser, row):
     TableVersion.objects.filter(table=row, branch="", version=1).update(
         deleted_at="2026-01-01T00:00:00Z"
     )
-    assert rows(browser, url(row, "refs")) == [
+    assert rows(browser, url(row, "refs"), panel=1) == [
         ["first", "main", "1 missing", ""],
         ["second", "dev", "2", "View"],
     ]
-    line = rows(browser, url(row, "refs"), panel=1)[0]
+    line = rows(browser, url(row, "refs"), panel=2)[0]
     assert line[:4] == ["dev", "2", "1", "main"]
     page = browser.get(url(row, "refs")).content.decode()
     assert 'href="?tab=versions&amp;branch=dev&amp;before=3"' in page
@@ -332,13 +332,13 @@ def test_tags_and_branches_are_paged(browser, row):
         lance_tags.create_tag(actor=SYSTEM, table=row.identifier, tag=f"t{n:02}", version=1)
         lance_branches.create_branch(actor=SYSTEM, table=row.identifier, name=f"b{n:02}")
     names = [f"{n:02}" for n in range(30)]
-    assert [line[0] for line in walk(browser, url(row, "refs"))] == [f"t{n}" for n in names]
-    assert [line[0] for line in walk(browser, url(row, "refs"), 1)] == [f"b{n}" for n in names]
+    assert [line[0] for line in walk(browser, url(row, "refs"), 1)] == [f"t{n}" for n in names]
+    assert [line[0] for line in walk(browser, url(row, "refs"), 2)] == [f"b{n}" for n in names]
 
 
 def test_a_table_without_tags_and_branches(browser, row):
-    assert empty_text(browser, url(row, "refs")).startswith("No tags.")
-    assert empty_text(browser, url(row, "refs"), panel=1).startswith("No branches other than main.")
+    assert empty_text(browser, url(row, "refs"), panel=1).startswith("No tags.")
+    assert empty_text(browser, url(row, "refs"), panel=2).startswith("No branches other than main.")
 
 
 # --- rows

@@ -48,11 +48,13 @@ def needs(browser: Client) -> dict[str, str]:
 
 
 def rows_behind(browser: Client, text: str) -> set[Model]:
-    """The rows of the list to which an open task links."""
+    """The rows of the list, or the row, to which an open task links."""
     needed = next(n for n in browser.get("/admin/").context["needs"] if n.text == text)
     assert f'href="{needed.url.replace("&", "&amp;")}"' in browser.get("/admin/").content.decode()
     answer = browser.get(needed.url)
     assert answer.status_code == 200
+    if "cl" not in answer.context:
+        return {answer.context["original"]}
     return set(answer.context["cl"].result_list)
 
 

@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM, On
 from catalog.admin.score_charts import FAIR, GOOD
+from catalog.admin.tables.list_filters import spell, split
 from catalog.admin.tables.tables import TableAdmin
 from catalog.models import (
     LabelAssignment,
@@ -353,3 +354,19 @@ def test_stale_terms_show_no_table_that_a_principal_may_not_browse(bob, size):
     assert sorted(row.name for row in answer.context["cl"].result_list) == ["users", "zz"]
     assert facets(answer)["Owner"].keys() == {"user:ada", "user:bob"}
     assert "Label" not in facets(answer)
+
+
+@pytest.mark.parametrize(
+    "path", [("prod",), ("eu", "sales"), ("a.b",), ("eu", "a.b"), ("a.b", "c.d", "e"), ("..",)]
+)
+def test_a_spelled_name_is_split_into_its_parts(path):
+    assert split(spell(path)) == path
+
+
+def test_the_filter_finds_tables_of_a_namespace_with_a_dot(browser):
+    make_root()
+    for number, path in enumerate([("a.b",), ("a", "b"), ("x", "a.b")]):
+        make_table(*path, f"t{number}")
+    for number, path in enumerate([("a.b",), ("a", "b"), ("x", "a.b")]):
+        answer = browser.get("/admin/catalog/table/", {"in": spell(path)})
+        assert [row.name for row in answer.context["cl"].result_list] == [f"t{number}"]
