@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from catalog.errors import Busy
 from catalog.identifiers import Identifier
@@ -39,15 +40,16 @@ class Admission:
         self._waiting: dict[uuid.UUID, int] = {}
         self._suspects: dict[uuid.UUID, None] = {}
         """The names whose last commit was slow, the oldest first."""
-        self._own = threading.local()
+        self._own: ContextVar[frozenset[uuid.UUID]] = ContextVar("entered", default=frozenset())
+        """The names that the request has entered. Lance's threads commit in the context of the request."""
 
     @contextmanager
     def enter(
         self, names: Collection[uuid.UUID], target: Callable[[], Identifier]
     ) -> Iterator[None]:
-        """Hold a place for these names; reentrant in a thread. Raises Busy, naming ``target``."""
+        """Hold a place for these names; reentrant in a context. Raises Busy, naming ``target``."""
         bounds = limits.requests
-        entered: set[uuid.UUID] = getattr(self._own, "names", set())
+        entered = self._own.get()
         new = [name for name in names if name not in entered] if entered else names
         if bounds is None or not new:
             yield
@@ -60,11 +62,11 @@ class Admission:
                 self._inside.setdefault(name, []).append(since)
             if self._waiting and not self._suspects.keys().isdisjoint(new):
                 self._changed.notify_all()  # this thread may take the place of a waiting one
-        self._own.names = entered.union(new)
+        token = self._own.set(entered.union(new))
         try:
             yield
         finally:
-            self._own.names = entered
+            self._own.reset(token)
             with self._changed:
                 is_slow = time.monotonic() >= since + _STALL_SECONDS
                 for name in new:

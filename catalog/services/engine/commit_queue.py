@@ -1,8 +1,8 @@
-"""The commit queue: commits to one Iceberg table run one after another, on one machine.
+"""The commit queue: commits to one table run one after another, on one machine.
 
-A commit is correct without a turn in the queue: it swaps the pointer only if the metadata that it
-read is still current. But of 8 writers that prepare a commit at once one succeeds, and 7 have written
-a file for nothing.
+Commits to Iceberg tables take turns, and small inserts into Lance tables in local files. A commit is correct
+without a turn: it succeeds only if the state that it read is still current. But of 8 writers that prepare
+a commit at once one succeeds, and 7 have written a file for nothing.
 
 Turns overlap. A commit prepares on the result of the one before it while that one is still running;
 it waits for that one to end before it swaps, and fails if that one fails.
@@ -13,7 +13,8 @@ it waits for that one to end before it swaps, and fails if that one fails.
 
 Between the threads of a process the queue is kept in memory. Between the processes of a machine a
 turn is a lock on a byte of a file; the system releases it when a process dies, and a process keeps it
-while turns overlap. Waiting in the database instead took two more statements, a quarter of a commit.
+while turns overlap, and for a while if its threads wait: the next turn of the same process finds the
+table in memory. Waiting in the database instead took two more statements, a quarter of a commit.
 Commits of other machines conflict at the swap.
 """
 
@@ -43,6 +44,8 @@ _IMPATIENT_SECONDS = 2.0
 # A process that holds a turn longer than this is considered stopped: the others proceed without it.
 _PASS_BY_SECONDS = 2.0
 _LOOK_SECONDS = 0.0002
+_KEEP_SECONDS = 0.1
+"""How long a process keeps a turn for its own waiting threads, at most."""
 # Without this, a process with waiting threads would never let another process have a turn.
 _STEP_BACK_EVERY = 16
 
@@ -60,22 +63,51 @@ class _Queue:
         self.latest: dict[uuid.UUID, Turn] = {}
         """The latest prepared turn of each table, while turns overlap."""
         self._guard = threading.Lock()
-        self._inside = 0
+        self._waiting = self._inside = 0
         self._count = 0
         self._is_held = False
+        self._held_since = 0.0
 
-    def enter(self) -> None:
-        """Acquire the turn among the processes; called with ``lock`` held."""
+    def wait(self) -> None:
+        """Acquire ``lock``, and then the turn among the processes. Raises Busy when either takes too long."""
+        with self._guard:
+            self._waiting += 1
+        try:
+            _acquire(self.lock)
+            try:
+                self._enter()
+            except BaseException:
+                self.lock.release()
+                raise
+        except BaseException:
+            with self._guard:
+                self._waiting -= 1
+                if not self._inside and not self._waiting:
+                    self._release()
+            raise
+
+    def _enter(self) -> None:
         self._count += 1
         if self._count % _STEP_BACK_EVERY == 0:
             if (last := self.last) is not None:
                 last.wait()  # after it, all turns have ended
+            with self._guard:
+                if not self._inside:
+                    self._release()
             time.sleep(2 * _LOOK_SECONDS)
         with self._guard:
             self._inside += 1
-            if self._inside > 1:
-                return
-        self._is_held = _take_in_time(self.number)
+            is_first = self._inside == 1 and not self._is_held
+        try:
+            if is_first:
+                self._is_held = _take_in_time(self.number)
+                self._held_since = time.monotonic()
+        except BaseException:
+            with self._guard:
+                self._inside -= 1
+            raise
+        with self._guard:
+            self._waiting -= 1
 
     def leave(self) -> None:
         with self._guard:
@@ -84,9 +116,13 @@ class _Queue:
                 return
             self.latest.clear()
             self.last = None
-            if self._is_held:
-                fcntl.lockf(_file(), fcntl.LOCK_UN, 1, self.number)
-                self._is_held = False
+            if not self._waiting or time.monotonic() - self._held_since > _KEEP_SECONDS:
+                self._release()
+
+    def _release(self) -> None:
+        if self._is_held:
+            fcntl.lockf(_file(), fcntl.LOCK_UN, 1, self.number)
+            self._is_held = False
 
 
 _QUEUES = tuple(_Queue(number) for number in range(256))
@@ -157,12 +193,7 @@ def turn(name: uuid.UUID) -> Iterator[Turn]:
 
 def _turn(name: uuid.UUID) -> Iterator[Turn]:
     queue = _queue(name)
-    _acquire(queue.lock)
-    try:
-        queue.enter()
-    except BaseException:
-        queue.lock.release()
-        raise
+    queue.wait()
     own = Turn(queue, name)
     try:
         yield own

@@ -34,6 +34,7 @@ from catalog.models import StagedFile
 from catalog.postgresql import outcomes
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import Commit
+from catalog.services.engine.commit_queue import turn
 from catalog.services.lance import data_operations, datasets, errors, open_versions
 from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import links as lance_links
@@ -42,7 +43,7 @@ from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger_namespace import LedgerNamespace
 from catalog.services.lance.open_versions import OpenVersion
 from catalog.services.storage import object_placement
-from catalog.storage import stores
+from catalog.storage import locations, stores
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,6 +52,8 @@ _REPETITIONS = 4
 _LONGEST_PAUSE = 0.5
 """Seconds before the last attempt, at most."""
 _LISTED_SETTINGS = 10
+_WAITED_SECONDS = 0.001
+"""After a turn that took longer to come, the newest version is probably another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def write(
     may_commit: Callable[[], None] | None = None,
     keep_open: bool = False,
     limited_since: Callable[[], float] | None = None,
+    first: Snapshot | None = None,
 ) -> Written[T]:
     """Run ``work`` on a dataset of the table's newest version; its commits go to the ledger.
 
@@ -99,16 +103,18 @@ def write(
     commit, a version of its own removes these settings first. After the timeout nothing is committed (ServiceUnavailable), nor if
     ``may_commit``, which is called before each commit, raises. ``keep_open`` states that ``work``
     leaves the dataset at the version that it created, so that the next write can reuse it, and
-    ``limited_since`` that a request gives the work up after a while (``time_limits.run``).
+    ``limited_since`` that a request gives the work up after a while (``time_limits.run``). ``first`` is the
+    newest version if the caller has just found it.
 
     Raises the errors of ``find_snapshot`` and of the engine, CommitConflict if concurrent changes
     persist, and the errors of the caller (``errors.refusal``).
     """
     deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
     for attempt in range(1, _ATTEMPTS + 1):
-        snapshot = datasets.find_snapshot(
+        snapshot = first or datasets.find_snapshot(
             actor=actor, table=table, branch=branch, version=version, action=Privilege.WRITE
         )
+        first = None
         if snapshot.is_materialized and not operation.suits_views:
             # The engine would refuse it too, but only after the files are written.
             raise version_operations.is_view(table)
@@ -151,6 +157,26 @@ def write(
             opened.keep(ledger, last)
         return _written(ledger, result, last)
     raise CommitConflict(f"Table '{label(table)}' was changed by others meanwhile")
+
+
+def write_in_turn(
+    *, actor: Principal, table: Identifier, branch: str = "", **arguments: Any
+) -> Written[Any]:
+    """Call ``write`` when it is the turn of this commit (``commit_queue``), so that it rarely conflicts.
+
+    For short work only, because others wait for it; in object stores, whose requests take longer, without a
+    turn. Raises Busy if the turn does not come in time.
+    """
+    snapshot = datasets.find_snapshot(
+        actor=actor, table=table, branch=branch, action=Privilege.WRITE
+    )
+    call = partial(write, actor=actor, table=table, branch=branch, **arguments)
+    if locations.is_object(snapshot.location):
+        return call(first=snapshot)
+    began = time.monotonic()
+    with turn(snapshot.uuid):
+        has_waited = time.monotonic() - began > _WAITED_SECONDS
+        return call(first=None if has_waited else snapshot)
 
 
 def _settings_to_remove(

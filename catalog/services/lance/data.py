@@ -133,8 +133,10 @@ def insert(
     if overwrite:
         lance_paths.check_names(data.schema)
     rows = _Counted(data)
+    # A stream may take long.
+    write = commits.write_in_turn if isinstance(data, pa.Table) else commits.write
     try:
-        return commits.write(
+        return write(
             actor=actor,
             table=table,
             branch=branch,

@@ -1,9 +1,12 @@
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Branch, Table, TableState, TableVersion, Transaction
+from catalog.services.engine import commit_queue
+from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import ledger_namespace
 from catalog.services.storage import profiles
 from tests.api.client import Lance, stream
@@ -189,7 +192,8 @@ def test_an_unreachable_database_at_the_commit(lance, monkeypatch):
 
 
 def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
-    """Execute another request when the first one is about to commit."""
+    """Execute another request, as another machine would, when the first one is about to commit."""
+    monkeypatch.setattr(lance_commits, "turn", lambda _: nullcontext())
     real = ledger_namespace.commit
 
     def after_a_rival(operations, *, actor):
@@ -198,6 +202,37 @@ def insert_meanwhile(monkeypatch, lance: Lance, path: str, raw: bytes) -> None:
         return real(operations, actor=actor)
 
     monkeypatch.setattr(ledger_namespace, "commit", after_a_rival)
+
+
+def test_an_insert_into_local_files_waits_for_its_turn(lance, monkeypatch):
+    table = Table.objects.get(name="t")
+    monkeypatch.setattr(commit_queue, "_WAIT_SECONDS", 0.05)
+    if "://" in table.location:
+        with commit_queue.turn(table.uuid):
+            assert lance.post(PATH, raw=stream(ROWS))["version"] == 2
+        return
+    with commit_queue.turn(table.uuid), unchanged():
+        refused = lance.call("POST", PATH, raw=stream(ROWS))
+    assert (refused.status_code, refused.json()["code"]) == (503, 17)
+    assert "Too many commits wait for this table" in refused.json()["error"]
+    assert lance.post(PATH, raw=stream(ROWS))["version"] == 2
+
+
+def test_an_insert_that_has_waited_continues_from_the_newest_version(lance, monkeypatch):
+    real = lance_commits.turn
+
+    @contextmanager
+    def after_others(name):
+        with monkeypatch.context() as patch:
+            patch.setattr(lance_commits, "turn", real)
+            assert lance.post(PATH, raw=stream(ROWS))["version"] == 2
+        with real(name):
+            yield
+
+    monkeypatch.setattr(lance_commits, "turn", after_others)
+    monkeypatch.setattr(lance_commits, "_WAITED_SECONDS", 0.0)
+    expected = 2 if "://" in Table.objects.get(name="t").location else 3
+    assert lance.post(PATH, raw=stream(ROWS))["version"] == expected
 
 
 def test_a_table_without_versions_in_the_ledger(lance):

@@ -113,6 +113,63 @@ def test_the_wait_for_a_turn_in_the_same_process_times_out(monkeypatch):
         pass
 
 
+def test_a_process_keeps_its_turn_for_a_waiting_thread(start, monkeypatch):
+    monkeypatch.setattr(commit_queue, "_KEEP_SECONDS", 60.0)
+    queue, results = commit_queue._queue(NAME), []
+    real, is_waiting, may_proceed = commit_queue._acquire, threading.Event(), threading.Event()
+
+    def acquire(lock: threading.Lock) -> None:
+        is_waiting.set()
+        assert may_proceed.wait(30)
+        real(lock)
+
+    def second() -> None:
+        with commit_queue.turn(NAME):
+            results.append(is_free())
+
+    with commit_queue.turn(NAME):
+        monkeypatch.setattr(commit_queue, "_acquire", acquire)
+        thread = start(second)
+        assert is_waiting.wait(30)
+    assert not is_free()
+    may_proceed.set()
+    thread.join(30)
+    assert (results, queue._waiting) == ([False], 0)
+    assert is_free()
+
+
+def test_a_process_releases_its_turn_when_the_waiting_thread_gives_up(start, monkeypatch):
+    monkeypatch.setattr(commit_queue, "_KEEP_SECONDS", 60.0)
+    is_waiting, may_proceed = threading.Event(), threading.Event()
+
+    def acquire(lock: threading.Lock) -> None:
+        is_waiting.set()
+        assert may_proceed.wait(30)
+        raise Busy("Too many commits wait for this table; try again")
+
+    def second() -> None:
+        with pytest.raises(Busy), commit_queue.turn(NAME):
+            raise AssertionError("it has a turn")
+
+    with commit_queue.turn(NAME):
+        monkeypatch.setattr(commit_queue, "_acquire", acquire)
+        thread = start(second)
+        assert is_waiting.wait(30)
+    assert not is_free()
+    may_proceed.set()
+    thread.join(30)
+    assert is_free()
+
+
+def test_a_process_does_not_keep_its_turn_for_long(start, monkeypatch):
+    monkeypatch.setattr(commit_queue, "_KEEP_SECONDS", 0.0)
+    queue = commit_queue._queue(NAME)
+    with commit_queue.turn(NAME):
+        monkeypatch.setattr(queue, "_waiting", 1)
+    assert is_free()
+    monkeypatch.setattr(queue, "_waiting", 0)
+
+
 # --- turns that overlap ------------------------------------------------------------------------
 
 

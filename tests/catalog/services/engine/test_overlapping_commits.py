@@ -49,8 +49,8 @@ def root(transactional_db, warehouse, monkeypatch) -> None:
 def occupied_turn(root) -> Iterator[None]:
     """Overlapping turns: the next commit is based on the result of the last one."""
     queue = commit_queue._queue(digest(T))
-    with queue.lock:
-        queue.enter()
+    queue.wait()
+    queue.lock.release()
     yield
     queue.leave()
 
