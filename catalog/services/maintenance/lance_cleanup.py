@@ -60,19 +60,6 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None = None) -> Mapping
     return _Cleaner(job, report, spark).run()
 
 
-def find_fault(table: Table) -> str:
-    """The path below a table's directory, and the fault, of a file that prevents a removal; or an empty string.
-
-    Lance would follow links and remove files elsewhere, wait for pipes, and end at tags and branches that it
-    cannot read.
-    """
-    path = stores.store_of(table.location).find_irregular(table.location)
-    if path is not None:
-        return f"'{path}' in the table's directory is not a regular file"
-    malformed = ref_files.find_malformed(table.location)
-    return f"'{malformed}' is not the file of a tag or branch" if malformed else ""
-
-
 def find_misplaced_manifest(table: Table) -> str:
     """A version whose manifest is not where Lance looks for it, or an empty string.
 
@@ -178,7 +165,7 @@ class _Cleaner:
                 f"nothing removed: the manifest of version {misplaced} is not at its expected path"
             )
             return {"before": before, "after": before, "note": note}
-        fault = find_fault(self._table)
+        fault = ref_files.find_fault(self._table.location)
         if fault:
             return {"before": before, "after": before, "note": f"nothing removed: {fault}"}
         self._referenced_files = lance_dependents.needed_files(self._table)
@@ -292,7 +279,7 @@ class _Cleaner:
                 # A version that was committed after step 1 may need these files, and Lance does not
                 # see it.
                 raise _not_settled()
-            fault = find_fault(self._table)
+            fault = ref_files.find_fault(self._table.location)
             if fault:
                 raise InvalidTableState(f"Nothing was removed: {fault}")
             removed = self._remove_files(removal)

@@ -32,6 +32,7 @@ from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import ref_files
 from catalog.services.maintenance import (
     lance_cleanup,
     lance_dependents,
@@ -175,7 +176,7 @@ def _reason_to_skip(table: Table) -> str:
     misplaced = lance_cleanup.find_misplaced_manifest(table)
     if misplaced:
         return f"the manifest of version {misplaced} is not at its expected path"
-    fault = lance_cleanup.find_fault(table)
+    fault = ref_files.find_fault(table.location)
     if fault:
         return fault
     in_storage: dict[str, set[int]] = {}

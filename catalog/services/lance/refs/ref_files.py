@@ -54,7 +54,20 @@ def require_regular_files(snapshot: Snapshot, directory: str) -> None:
         )
 
 
-def find_malformed(location: str) -> str | None:
+def find_fault(location: str) -> str:
+    """The path below a table's directory, and the fault, of a file that prevents a removal; or an empty string.
+
+    Lance would follow links and remove files elsewhere, wait for pipes, and end at tags and branches that it
+    cannot read.
+    """
+    path = stores.store_of(location).find_irregular(location)
+    if path is not None:
+        return f"'{path}' in the table's directory is not a regular file"
+    malformed = _find_malformed(location)
+    return f"'{malformed}' is not the file of a tag or branch" if malformed else ""
+
+
+def _find_malformed(location: str) -> str | None:
     """The path below a table's directory of a tag or branch that Lance cannot read; None if there is none."""
     for directory, parse in (
         (lance_refs.TAGS, lance_refs.parse_tag),
