@@ -44,6 +44,7 @@ _FORMS = {
     "cost": "health",
     "decide": "approval",
     "files": "data file",
+    "graph": "branch",
     "how": "search",
     "keep": "trash",
     "measure": "measurement",

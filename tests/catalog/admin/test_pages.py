@@ -214,7 +214,7 @@ def test_the_overview_counts_present_objects(browser):
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
     assert cards["Namespaces"].text == str(1 + 3 + 3 + 1)
     assert cards["Tables"].text == "3"
-    assert cards["Tables"].by_format == (("iceberg", "1"), ("lance", "2"))
+    assert cards["Tables"].by_format == (("Iceberg", "1"), ("Lance", "2"))
     assert cards["Versions"].text == "6"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import AuditEvent, JobStatus, Table, TableState
+from catalog.models import AuditEvent, JobStatus, Table, TableState, TrashItem
 from catalog.services.iceberg import tables as iceberg_tables
 from tests.catalog.admin.iceberg.iceberg_rows import make_view
 from tests.catalog.admin.test_actions import last_event, messages_of, url
@@ -17,6 +17,11 @@ def _no_broker(monkeypatch):
 
 def table(*identifier: str) -> Table:
     return Table.objects.get(pk=make_iceberg_table(*identifier).pk)
+
+
+def undrop_link(row: Table) -> str:
+    item = TrashItem.objects.get(table=row)
+    return f'<a class="m-link" href="{url(item, "undrop")}">Undrop</a>'
 
 
 def test_the_form_to_drop_a_table_offers_to_remove_its_data(browser):
@@ -35,7 +40,7 @@ def test_a_drop_keeps_the_data(browser):
     row.refresh_from_db()
     assert row.state == TableState.DROPPED
     assert not row.jobs.exists()
-    assert messages_of(answer) == ["Table 'prod.t' was dropped"]
+    assert messages_of(answer) == [f"Table &#x27;prod.t&#x27; was dropped. {undrop_link(row)}"]
     event = last_event()
     assert (event.action, event.target, event.actor) == ("table.drop", "prod.t", "user:ada")
     assert event.request_id == "press-1"
@@ -49,7 +54,8 @@ def test_a_drop_with_purge_starts_a_job(browser):
     assert row.state == TableState.DROPPED
     assert row.jobs.get().status == JobStatus.QUEUED
     assert messages_of(answer) == [
-        "Table 'prod.t' was dropped; its data is removed when its retention ends"
+        "Table &#x27;prod.t&#x27; was dropped; its data is removed when its retention ends. "
+        + undrop_link(row)
     ]
     assert browser.get(answer.headers["location"]).context["panels"][0].rows
 
