@@ -33,7 +33,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Seen:
     """Events of the watched files, in order: (path, event)."""
 
+    _handle: int
+    _paths: dict[int, str] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
+
+    def take(self) -> list[tuple[str, str]]:
+        """Remove the events up to now, and return them."""
+        self._update()
+        events, self.events = self.events, []
+        return events
+
+    def _update(self) -> None:
+        self.events.extend(_read(self._handle, self._paths))
 
 
 @contextmanager
@@ -42,19 +53,18 @@ def watched(*roots: str | Path) -> Iterator[Seen]:
 
     A directory that is listed or opened counts as well. The result is complete when the block ends.
     """
-    log = Seen()
     handle = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     assert handle >= 0, os.strerror(ctypes.get_errno())
-    paths: dict[int, str] = {}
+    seen = Seen(handle)
     try:
         for root in roots:
             for path in _below(str(root)):
                 number = _libc.inotify_add_watch(handle, os.fsencode(path), _ALL)
                 assert number >= 0, (path, os.strerror(ctypes.get_errno()))
-                paths[number] = path
-        list(_read(handle, paths))  # caused by the preceding walk
-        yield log
-        log.events.extend(_read(handle, paths))
+                seen._paths[number] = path
+        seen.take()  # caused by the preceding walk
+        yield seen
+        seen._update()
     finally:
         os.close(handle)
 

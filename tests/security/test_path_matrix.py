@@ -218,6 +218,10 @@ def problems(response: HttpResponse) -> Iterator[str]:
         yield "the answer contains a foreign row"
 
 
+def is_path(field: Field) -> bool:
+    return _PATH.search(".".join(field.names)) is not None
+
+
 def faults(interface: str, operation: str, settings: Any) -> list[str]:
     """Send an operation with each path in each of its fields, use what is accepted, and undo it.
 
@@ -232,16 +236,20 @@ def faults(interface: str, operation: str, settings: Any) -> list[str]:
     before = fingerprint()
     some = cycle(world.paths)
     lines = []
-    for field in fields(document(interface), operation):
-        is_path = _PATH.search(".".join(field.names)) is not None
-        for path in world.paths if is_path else islice(some, _OTHERS):
-            with watched(*world.canaries) as seen, transaction.atomic():
+    cases = [
+        (field, path)
+        for field in fields(document(interface), operation)
+        for path in (world.paths if is_path(field) else islice(some, _OTHERS))
+    ]
+    with watched(*world.canaries) as seen:
+        for field, path in cases:
+            with transaction.atomic():
                 response = protocol.send(sent(request, field, path))
                 answers = [response]
                 if fingerprint() != before:
                     answers += use()
                 transaction.set_rollback(True)
-            touched = {f"{event} of {file}" for file, event in seen.events}
+            touched = {f"{event} of {file}" for file, event in seen.take()}
             wrong = [problem for answer in answers for problem in problems(answer)]
             lines += [
                 f"{field} = {path}: {response.status_code}, {text}"
