@@ -36,10 +36,10 @@ must not take another job."""
 _output_lock = threading.Lock()
 
 
-def emit(event: str, **facts: Any) -> None:
+def emit(event: str, **fields: Any) -> None:
     """Write an event to standard output."""
     with _output_lock:
-        print(json.dumps({"event": event, **facts}), flush=True)
+        print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def end(status: int) -> None:

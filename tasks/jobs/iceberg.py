@@ -73,10 +73,10 @@ class Failed(Exception):
         self.kind = kind
 
 
-def emit(event: str, **facts: Any) -> None:
+def emit(event: str, **fields: Any) -> None:
     """Write an event to standard output."""
     with _output_lock:
-        print(json.dumps({"event": event, **facts}), flush=True)
+        print(json.dumps({"event": event, **fields}), flush=True)
 
 
 # --- the request ------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Procedures:
         expired = action.expireFiles()
         counts = dict.fromkeys(_EXPIRED.values(), 0)
         deleted: list[str] = []
-        spared: list[str] = []
+        kept: list[str] = []
         for batch in _batches(expired.toLocalIterator(), _DELETE_BATCH):
             own = []
             for path, kind in batch:
@@ -188,11 +188,11 @@ class Procedures:
                     name = _EXPIRED.get(kind, "deleted_other_files_count")
                     counts[name] = counts.get(name, 0) + 1
                 else:
-                    spared.append(path)
+                    kept.append(path)
             self._delete(own)
             _report_removed(own)
             deleted += own[: max(_MAX_LISTED - len(deleted), 0)]
-        return {**counts, "deleted_files": deleted, **_spared(spared)}
+        return {**counts, "deleted_files": deleted, **_kept_files(kept)}
 
     def remove_orphans(self) -> dict[str, Any]:
         """Remove orphan files of the table.
@@ -207,7 +207,7 @@ class Procedures:
             file for file in self._orphans(is_dry_run=True, **listing) if not self._is_kept(file)
         ]
         orphans = [file for file in listed if guard.is_own(file)]
-        spared_files_count = len(listed) - len(orphans)
+        kept_files_count = len(listed) - len(orphans)
         bytes_found = self._sizes(orphans[:_MAX_SIZED])
         listed_files_count = len(orphans)
         if not self._request["is_dry_run"] and orphans:
@@ -227,9 +227,9 @@ class Procedures:
             "orphan_bytes": bytes_found,
             "orphan_files": orphans[:_MAX_LISTED],
         }
-        if spared_files_count:
+        if kept_files_count:
             # Without their names: a link may lead to files that the table's owner may not list.
-            result["spared_files_count"] = spared_files_count
+            result["kept_files_count"] = kept_files_count
         return result
 
     def _guard(self) -> "Guard":
@@ -419,9 +419,9 @@ def _report_removed(paths: list[str]) -> None:
         emit("part", data={"removed": paths})
 
 
-def _spared(paths: list[str]) -> dict[str, Any]:
+def _kept_files(paths: list[str]) -> dict[str, Any]:
     """The part of a result that lists files which were kept because they do not belong to the table."""
-    return {"spared_files_count": len(paths), "spared_files": paths[:_MAX_LISTED]} if paths else {}
+    return {"kept_files_count": len(paths), "kept_files": paths[:_MAX_LISTED]} if paths else {}
 
 
 def _batches(rows: Any, size: int) -> Iterator[list[tuple[str, str]]]:

@@ -37,10 +37,10 @@ _EXPIRES_AT = "expires_at_millis"
 _output_lock = threading.Lock()
 
 
-def emit(event: str, **facts: Any) -> None:
+def emit(event: str, **fields: Any) -> None:
     """Write an event to standard output."""
     with _output_lock:
-        print(json.dumps({"event": event, **facts}), flush=True)
+        print(json.dumps({"event": event, **fields}), flush=True)
 
 
 # --- the request ------------------------------------------------------------------------------

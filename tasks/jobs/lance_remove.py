@@ -39,10 +39,10 @@ Entry = tuple[str, str, int]
 """Path relative to the table, kind, and size of a file."""
 
 
-def emit(event: str, **facts: Any) -> None:
+def emit(event: str, **fields: Any) -> None:
     """Write an event to standard output."""
     with _output_lock:
-        print(json.dumps({"event": event, **facts}), flush=True)
+        print(json.dumps({"event": event, **fields}), flush=True)
 
 
 # --- on executors ------------------------------------------------------------------------------

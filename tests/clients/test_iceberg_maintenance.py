@@ -580,9 +580,9 @@ def test_clean_up_keeps_files_of_other_tables(
 
     result = jobs.run(name, "clean_up", keep_for=0)
 
-    (spared,) = result["done"]["spared_files"]
-    assert local(spared).parent == data
-    assert result["done"]["spared_files_count"] == 1
+    (kept,) = result["done"]["kept_files"]
+    assert local(kept).parent == data
+    assert result["done"]["kept_files_count"] == 1
     assert result["planned"]["foreign_files"] == 1
     assert result["done"]["deleted_data_files_count"] == 0
     went = before.keys() - sizes(table).keys()

@@ -251,7 +251,7 @@ class _Cleaner:
         retained = len(versions) - len(unneeded)
         if retained:
             text = f"{retained} versions of {branch or 'main'} retained: other tables refer to their files"
-            jobs.log_event(self._job, text, data={"spared": retained})
+            jobs.log_event(self._job, text, data={"kept": retained})
             self._retained += retained
         return unneeded
 

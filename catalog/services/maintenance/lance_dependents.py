@@ -1,6 +1,6 @@
 """Files of a Lance table that other tables refer to: shallow clones do, by their base paths.
 
-Clean-up and the removal of orphans spare them. What a clone that never went through the catalog needs is
+Clean-up and the removal of orphans keep them. What a clone that never went through the catalog needs is
 unknown here.
 """
 

@@ -203,7 +203,7 @@ def _require_branch(table_pk: int, table: Identifier, branch: str) -> None:
 #
 # A committed row names both the staged file and the final one. Whoever meets it brings the file to
 # its final name: the writer right after its commit, or a reader. A periodic pass then clears the
-# staged name in bulk, which spares every commit a second write to the database. In an object store a
+# staged name in bulk, which saves each commit a second write to the database. In an object store a
 # look at a file takes longer than that write, so the writer clears the name at once there.
 
 

@@ -184,7 +184,7 @@ def test_the_sweep_removes_the_files_of_killed_commits(everywhere: Storage):
     assert not StagedFile.objects.exists()
 
 
-def test_the_sweep_spares_files_that_were_registered_since(everywhere: Storage):
+def test_the_sweep_keeps_files_that_were_registered_since(everywhere: Storage):
     created = make_iceberg_table(*T)
     file = metadata_files.draft(TableFiles(created), created.document, 1)
     leave(file)

@@ -117,7 +117,7 @@ def test_a_low_recall_leads_to_a_rebuild_which_improves_it():
     assert kinds() == [], "a rebuild would not change an index that was trained with all rows"
 
 
-def test_a_good_recall_spares_a_rebuild():
+def test_a_good_recall_prevents_a_rebuild():
     random = np.random.default_rng(3)
     make_lance_table(TABLE, table_of(random.random((300, DIMENSION))))
     index("IVF_FLAT", num_partitions=2)
