@@ -24,7 +24,7 @@ def choose(policy: _Values | Mapping[str, Any], size: int) -> tuple[str, str]:
 
 
 def choose_for_removal(
-    policy: _Values | Mapping[str, Any], files: int, *, is_object: bool = True
+    policy: _Values | Mapping[str, Any], files: int, *, is_object: bool
 ) -> tuple[str, str]:
     """``worker`` or ``spark`` for the removal of ``files`` files, and the reason.
 

@@ -143,6 +143,7 @@ class Statistics:
     min_rows: int | None = None
     """The least number of rows, if equality deletes make ``rows`` an upper bound; None if ``rows`` is
     exact."""
+    is_in_object_store: bool = False
 
     @property
     def dangling_deletes(self) -> int:

@@ -83,6 +83,17 @@ def test_large_lance_tables_and_all_iceberg_tables_use_spark():
     assert maintenance_actions.plan(replace(SMALL, format="iceberg"), ON)[0].is_for_spark
 
 
+@pytest.mark.parametrize(
+    "changes", [{"old_versions": 3, "removable_files": 100_001}, {"orphan_files": 100_001}]
+)
+def test_many_files_are_removed_by_spark_from_object_stores_only(changes):
+    removal = replace(WELL, **changes)
+    (local,) = maintenance_actions.plan(removal, ON)
+    assert not local.is_for_spark
+    (objects,) = maintenance_actions.plan(replace(removal, is_in_object_store=True), ON)
+    assert objects.is_for_spark
+
+
 def test_indexes_with_many_unindexed_rows_are_optimized():
     stale = replace(
         WELL, indexes=3, stale_indexes=(StaleIndex("a", 9_999), StaleIndex("b", 50_000))

@@ -39,6 +39,7 @@ from catalog.services.maintenance import (
 from catalog.services.maintenance.indexes import missing_indexes, recall
 from catalog.services.maintenance.plans import lance_removals
 from catalog.services.maintenance.plans.lance_removals import Removable
+from catalog.storage import locations
 
 
 def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
@@ -79,6 +80,7 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         rewrite_files=plan.files,
         rewrite_bytes=plan.bytes,
         rewritten_files=plan.new_files,
+        is_in_object_store=locations.is_object(table.location),
         versions=ledger.versions,
         old_versions=ledger.old_versions,
         removable_files=removable.files,

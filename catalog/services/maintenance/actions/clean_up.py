@@ -17,7 +17,8 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
         bytes_gone=s.removable_bytes,
         is_estimate=s.removable_is_estimate,
         is_for_spark=s.format == "iceberg"
-        or engines.choose_for_removal(policy, s.removable_files)[0] == "spark",
+        or engines.choose_for_removal(policy, s.removable_files, is_object=s.is_in_object_store)[0]
+        == "spark",
     )
 
 

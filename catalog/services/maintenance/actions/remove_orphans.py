@@ -23,7 +23,8 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
         bytes_gone=s.orphan_bytes,
         is_estimate=True,
         is_for_spark=s.format == "iceberg"
-        or engines.choose_for_removal(policy, s.orphan_files)[0] == "spark",
+        or engines.choose_for_removal(policy, s.orphan_files, is_object=s.is_in_object_store)[0]
+        == "spark",
     )
 
 
