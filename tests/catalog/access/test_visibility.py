@@ -132,3 +132,11 @@ def test_the_content_of_a_namespace_is_visible_to_principals_that_may_browse_it(
     assert contents(replace(everyone, within=b.pk)) == {"t3"}
     in_namespaces = Namespace.objects.filter(access.visible_contents(actor, ""))
     assert set(in_namespaces.values_list("name", flat=True)) == {"a"}
+
+
+def test_few_visible_tables_are_all_or_none(tables, actor):
+    visible = sorted(tables[name].pk for name in ("t1", "t2"))
+    assert access.few_visible_tables(actor, 3) == visible
+    assert access.few_visible_tables(actor, 2) == visible
+    assert access.few_visible_tables(actor, 1) is None
+    assert access.few_visible_tables(replace(actor, everywhere=READ_ONLY), 9) is None

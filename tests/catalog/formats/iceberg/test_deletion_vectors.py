@@ -39,6 +39,18 @@ def test_every_kind_of_container_is_read(is_optimized):
     assert read(blob(BitMap64().serialize())) == []
 
 
+def test_runs_are_read_in_more_than_eight_containers():
+    values = {
+        key * 65_536 + value
+        for key in range(20)
+        # Containers 0, 8, 9 and 19 have runs; the others have arrays.
+        for value in (range(100, 900) if key in {0, 8, 9, 19} else (1, 5, 70))
+    }
+    bitmap = BitMap64(values)
+    bitmap.run_optimize()
+    assert read(blob(bitmap.serialize())) == sorted(values)
+
+
 def test_a_small_vector_of_many_positions_is_refused():
     bitmap = BitMap()
     bitmap.add_range(0, 2**32)

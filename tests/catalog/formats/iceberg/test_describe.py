@@ -385,3 +385,10 @@ def test_5000_snapshots_are_sorted_in_one_pass():
     assert [describe.snapshot(snapshot).id for snapshot in snapshots[:3]] == [4999, 4998, 4997]
     assert len(describe.references_by_snapshot(document)) == 5000
     assert time.thread_time() - started < 2.5  # by comparing each with each it would be ten
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("", ""), ("abcd", "abcd"), ("abcde", "abcde"), ("abcdef", "abcd…")]
+)
+def test_long_texts_are_cut(text, expected):
+    assert describe_schemas.cut(text, 5) == expected

@@ -531,6 +531,8 @@ def test_the_document_cache_is_bounded_in_bytes():
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
     cache.put(names[4], document(25))  # replaces the previous one
     assert [cache.get(name) is not None for name in names[:5]] == [True, False, True, True, True]
+    cache.put(names[5], document(1))  # the limit is exceeded by one byte
+    assert [cache.get(name) is not None for name in names] == [False, False, True, True, True, True]
     cache.put(names[0], document(26))  # a larger one is not cached, nor is the one it replaces
     assert cache.get(names[0]) is None
     cache.clear()

@@ -70,6 +70,17 @@ def test_the_format_version_only_increases():
     )
 
 
+def test_a_snapshot_of_v1_has_no_sequence_number():
+    base = written(1, version=1)
+    with_number = add(2, 1, 1)
+    with_number["snapshot"]["sequence-number"] = 2
+    assert refused(base, with_number) == (
+        "updates[0].snapshot.sequence-number must be 0 in a v1 table"
+    )
+    with_number["snapshot"]["sequence-number"] = 0
+    assert len(apply(base, with_number)["snapshots"]) == 2
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_v1_becomes_a_later_version_with_its_snapshots(version):
     base = written(2, version=1)
