@@ -27,8 +27,8 @@ _PLAIN = (
 """Fields whose values the renderer writes as they are."""
 
 
-_EXAMPLES = orjson.loads((Path(__file__).parent / "examples.json").read_bytes())
-"""Examples of bodies, by the names of their serializers without the suffix."""
+EXAMPLES = orjson.loads((Path(__file__).parent / "examples.json").read_bytes())
+"""Examples of bodies, by the names of their serializers without the suffix, or of their formats."""
 
 
 class Serializer(serializers.Serializer[Any]):
@@ -43,7 +43,7 @@ class Serializer(serializers.Serializer[Any]):
     def __init_subclass__(cls) -> None:
         """Add the example of the class to the document."""
         super().__init_subclass__()
-        value = _EXAMPLES.get(cls.__name__.removesuffix("Serializer"))
+        value = EXAMPLES.get(cls.__name__.removesuffix("Serializer"))
         examples = [OpenApiExample("Example", value, status_codes=["200", "201", "202"])]
         extend_schema_serializer(examples=examples if value else [])(cls)
 

@@ -1,19 +1,28 @@
 """Searches and exports of the audit trail."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.management.serializers import events as s
+from api.management.serializers.base import EXAMPLES
 from api.management.viewsets import ManagementViewSet
 from catalog.services.audit import trail
+
+_EXPORTED = OpenApiExample(
+    "One line",
+    json.dumps(EXAMPLES["ExportedEvent"]),
+    response_only=True,
+    media_type=trail.FORMATS["jsonl"],
+)
 
 
 class AuditViewSet(ManagementViewSet):
@@ -36,7 +45,10 @@ class AuditViewSet(ManagementViewSet):
 
         return self.page(rows, s.AuditEventSerializer)
 
-    @extend_schema(responses={(200, media): OpenApiTypes.STR for media in trail.FORMATS.values()})
+    @extend_schema(
+        responses={(200, media): OpenApiTypes.STR for media in trail.FORMATS.values()},
+        examples=[_EXPORTED],
+    )
     @action(detail=False, methods=["get"])
     def export(self, request: Request) -> StreamingHttpResponse:
         """Export a search of the audit trail as a file, oldest events first.

@@ -2,11 +2,24 @@
 
 import pytest
 
+from api.management.serializers.base import EXAMPLES
 from catalog.models import LabelDefinition
-from tests.factories import make_root, unchanged
+from tests.factories import make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 DOCUMENT = {"version": 1, "labels": [{"key": "pii", "values": ["yes"], "applies_to": ["table"]}]}
+
+
+def test_the_example_in_the_documentation_is_applied_and_exported(management):
+    make_table("prod", "users")
+    management.put("governance", EXAMPLES["GovernanceDocument"])
+    exported = management.get("governance")
+    example = EXAMPLES["GovernanceState"]
+    (tester,) = [row for row in exported["principals"] if row["name"] == "tester"]
+    assert (
+        exported | {"principals": [row for row in exported["principals"] if row != tester]}
+        == example
+    )
 
 
 @pytest.mark.operation("GetGovernance")
