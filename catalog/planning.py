@@ -3,12 +3,16 @@
 Pure functions without database access. ``catalog.maintenance_actions.plan`` collects the proposals.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from catalog.policies import EffectivePolicy, Mode
 
+SIZE_CLASSES = tuple(4**power * 1024**2 for power in range(6))
+"""Bounds in bytes between the classes of data files by size: 1 MiB to 1 GiB."""
+LARGEST_PARTITIONS = 10
 _LARGEST = 2**63 - 1
 _GROWTH = 0.1
 """The share by which a table may grow or shrink before searches are measured again."""
@@ -86,6 +90,16 @@ def bounded(number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """The live data files of a partition."""
+
+    name: str
+    """As in paths of files, ``day=2013-01-31/origin=JFK``; empty for files without a partition."""
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """Figures of a table from cheap metadata. Its policy decides what is small or old."""
 
@@ -144,6 +158,12 @@ class Statistics:
     """The least number of rows, if equality deletes make ``rows`` an upper bound; None if ``rows`` is
     exact."""
     is_in_object_store: bool = False
+    file_sizes: tuple[int, ...] = ()
+    """Numbers of data files below each bound of ``SIZE_CLASSES``, and above the last one. Files of unknown
+    size are left out; of very large tables, so are those that were not read."""
+    partitions: int = 0
+    largest_partitions: tuple[PartitionSize, ...] = ()
+    """The partitions with the most bytes, at most ``LARGEST_PARTITIONS``."""
 
     @property
     def dangling_deletes(self) -> int:
@@ -173,7 +193,20 @@ class Statistics:
         searches = tuple(IndexSearch(**index) for index in document.get("index_searches") or ())
         missing = tuple(MissingIndex(**index) for index in document.get("missing_indexes") or ())
         indexes = {"built_indexes": built, "index_searches": searches, "missing_indexes": missing}
-        return cls(**{**values, "stale_indexes": stale, **indexes})
+        largest = document.get("largest_partitions") or ()
+        layout = {
+            "file_sizes": tuple(document.get("file_sizes") or ()),
+            "largest_partitions": tuple(PartitionSize(**partition) for partition in largest),
+        }
+        return cls(**{**values, "stale_indexes": stale, **indexes, **layout})
+
+
+def count_by_size(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Numbers of files by the classes of ``SIZE_CLASSES``; empty if there are no files."""
+    counts = [0] * (len(SIZE_CLASSES) + 1)
+    for size in sizes:
+        counts[bisect_right(SIZE_CLASSES, size)] += 1
+    return tuple(counts) if any(counts) else ()
 
 
 @dataclass(frozen=True, slots=True)

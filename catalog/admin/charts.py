@@ -45,6 +45,21 @@ def histogram(buckets: Sequence[int]) -> SafeString:
     return _svg("Tables by health", drawn, "0", "100", f"max: {max(buckets):,}")
 
 
+def classes(title: str, names: Sequence[str], counts: Sequence[int]) -> SafeString:
+    """Counts of classes in order, with the names of the first and the last one below."""
+    step = _WIDTH / len(counts)
+    drawn = format_html_join(
+        "",
+        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1">'
+        "<title>{}: {}</title></rect>",
+        (
+            (*_bar(index, step, count, max(counts)), name, f"{count:,}")
+            for index, (name, count) in enumerate(zip(names, counts, strict=True))
+        ),
+    )
+    return _svg(title, drawn, names[0], names[-1], f"max: {max(counts):,}")
+
+
 def distribution(title: str, counts: Sequence[int], left: str, right: str) -> SafeString:
     """Numbers of values in equal ranges between two values."""
     step = _WIDTH / len(counts)

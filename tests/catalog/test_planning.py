@@ -94,6 +94,13 @@ def test_many_files_are_removed_by_spark_from_object_stores_only(changes):
     assert objects.is_for_spark
 
 
+def test_files_are_counted_by_size():
+    mib = 1024**2
+    sizes = (0, mib - 1, mib, 4 * mib - 1, 4 * mib, 256 * mib, 1024 * mib, 5000 * mib)
+    assert planning.count_by_size(sizes) == (2, 2, 1, 0, 0, 1, 2)
+    assert planning.count_by_size(()) == ()
+
+
 def test_indexes_with_many_unindexed_rows_are_optimized():
     stale = replace(
         WELL, indexes=3, stale_indexes=(StaleIndex("a", 9_999), StaleIndex("b", 50_000))

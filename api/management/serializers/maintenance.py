@@ -13,6 +13,8 @@ from catalog.policies import TEXT_UNITS, EffectivePolicy, Rule, Unit
 from catalog.services.maintenance import health
 from catalog.services.maintenance.measurements import Measurement
 
+_OF_READERS = {"largest_partitions"}
+"""Figures with values of columns, which are for readers of a table only."""
 _NAMESPACE = "Only this namespace and everything below it; spelled as in a path."
 
 # --- policies --------------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ class HealthWithStatisticsSerializer(HealthSerializer):
     statistics = serializers.SerializerMethodField()
 
     def get_statistics(self, row: TableHealth) -> dict[str, Any]:
-        left_out = {"error", "costs"}
+        left_out = {"error", "costs", *_OF_READERS}
         return {name: value for name, value in row.statistics.items() if name not in left_out}
 
 
@@ -209,7 +211,8 @@ class PlanSerializer(Serializer):
         return [cost.as_json() for cost in measurement.costs]
 
     def get_statistics(self, measurement: Measurement) -> dict[str, Any]:
-        return measurement.statistics.as_json()
+        statistics = measurement.statistics.as_json()
+        return {name: value for name, value in statistics.items() if name not in _OF_READERS}
 
     @extend_schema_field(PlannedJobSerializer(many=True))
     def get_planned(self, measurement: Measurement) -> list[dict[str, Any]]:

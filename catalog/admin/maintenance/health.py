@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from catalog import maintenance_actions, read_costs
 from catalog.admin import cells, growth, score_charts
-from catalog.admin.maintenance import index_panels, jobs
+from catalog.admin.maintenance import index_panels, jobs, layout_panels
 from catalog.admin.maintenance import policies as maintenance_policies
 from catalog.admin.maintenance.actions import may_maintain, press_bar
 from catalog.admin.pages import Panel
@@ -127,6 +127,7 @@ def tab(request: HttpRequest, row: Table) -> list[Panel]:
         *([_plan(newest, holding)] if newest is not None and is_measured(newest) else []),
         *_suggested_order(request, row, newest),
         *([] if newest is None else index_panels.panels(newest)),
+        *(layout_panels.panels(request, row, newest) if newest and is_measured(newest) else []),
         *([_retention(row, holding)] if newest is not None and is_measured(newest) else []),
         _last_jobs(request, row),
         maintenance_policies.panel(holding, links, row.format),

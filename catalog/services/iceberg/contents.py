@@ -53,7 +53,7 @@ def partition_text(entry: Entry, document: Document) -> str:
         return PartitionSpec.model_validate(spec).partition_to_path(
             entry.file.partition, Schema.model_validate(schema)
         )
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError):
         # The partition column was dropped, or the metadata is invalid.
         return str(entry.file.partition) if len(entry.file.partition) else ""
 

@@ -1,5 +1,6 @@
 """Statistics of an Iceberg table, measured from its metadata and manifests."""
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +19,18 @@ from catalog.models import (
     IcebergMetadata,
     Table,
 )
-from catalog.planning import Statistics, has_many_equality_deletes, must_sort_all
+from catalog.planning import (
+    LARGEST_PARTITIONS,
+    PartitionSize,
+    Statistics,
+    bounded,
+    count_by_size,
+    has_many_equality_deletes,
+    must_sort_all,
+)
 from catalog.policies import EffectivePolicy
 from catalog.services.engine import database_clock
+from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import metadata_files, parallel_reads
 from catalog.services.iceberg.files import TableFileIO
 from catalog.services.maintenance.layouts import table_layouts
@@ -31,6 +41,7 @@ MAX_FILES = 200_000
 _MIN_INPUT_FILES = 5
 """Iceberg's default: rewrite a partition that has at least this many files."""
 _MAX_CACHED_TABLES = 256
+_MAX_PARTITION_NAME = 200  # characters
 
 _MAX_PLANNED_SNAPSHOTS = 500
 _MAX_PLANNED_FILES = 20_000
@@ -249,6 +260,9 @@ def _measure(
         dangling_position_deletes=deletes.dangling_position_files,
         dangling_equality_deletes=deletes.dangling_equality_files,
         dangling_vectors=deletes.dangling_vectors,
+        file_sizes=count_by_size(file.size for file in contents.files),
+        partitions=contents.partitions,
+        largest_partitions=contents.largest_partitions,
     )
 
 
@@ -263,6 +277,8 @@ class _Contents:
     times: float
     """Ratio of the whole table to the part that was read."""
     deletes: LiveDeletes
+    partitions: int = 0
+    largest_partitions: tuple[PartitionSize, ...] = ()
 
 
 def _read_manifests(
@@ -322,7 +338,31 @@ def _read_manifests(
         iceberg_maintenance.rewritten_delete_files(position_deletes, live, properties),
         1.0 if is_complete else max(total / len(entries), 1.0),
         deletes,
+        *_partitions(data, document),
     )
+
+
+def _partitions(data: Sequence[Entry], document: Document) -> tuple[int, tuple[PartitionSize, ...]]:
+    """The number of partitions with files, and the largest ones; none if no file has a partition."""
+    members: dict[tuple[Any, ...], list[Entry]] = {}
+    for entry in data:
+        members.setdefault((entry.spec_id, *_partition(entry)), []).append(entry)
+    sizes = {
+        key: sum(entry.file.file_size_in_bytes for entry in entries)
+        for key, entries in members.items()
+    }
+    largest = heapq.nlargest(LARGEST_PARTITIONS, sizes, key=sizes.__getitem__)
+    partitions = tuple(
+        PartitionSize(
+            iceberg_contents.partition_text(members[key][0], document)[:_MAX_PARTITION_NAME],
+            len(members[key]),
+            bounded(sizes[key]),
+        )
+        for key in largest
+    )
+    if not any(partition.name for partition in partitions):
+        return 0, ()
+    return len(members), partitions
 
 
 def _live_entries(io: TableFileIO, every: Sequence[ManifestFile]) -> Iterator[Entry]:

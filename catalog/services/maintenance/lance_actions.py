@@ -80,6 +80,7 @@ def measure(table: Table, policy: EffectivePolicy) -> Statistics | None:
         rewrite_files=plan.files,
         rewrite_bytes=plan.bytes,
         rewritten_files=plan.new_files,
+        file_sizes=planning.count_by_size(layout.sizes),
         is_in_object_store=locations.is_object(table.location),
         versions=ledger.versions,
         old_versions=ledger.old_versions,

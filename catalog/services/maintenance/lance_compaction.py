@@ -55,10 +55,12 @@ class Layout:
     small_files: int
     excluded: tuple[int, ...] = ()
     """Ids of fragments that are large enough, and have few enough deleted rows, to be left alone."""
+    sizes: tuple[int, ...] = ()
+    """Bytes of the fragments whose size is known."""
 
     def figures(self) -> dict[str, int]:
         values = asdict(self)
-        del values["excluded"]
+        del values["excluded"], values["sizes"]
         return values
 
 
@@ -96,19 +98,20 @@ def policy_values(job: Job) -> dict[str, Any]:
 def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:
     """Read a version's layout from its manifest alone."""
     small_below = policy["small_ratio"] * policy["target_rows"]
-    rows = deleted = files = size = small = 0
-    excluded = []
+    rows = deleted = files = small = 0
+    excluded, sizes = [], []
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
         deleted_here = _deleted_rows(metadata)
         live = metadata.physical_rows - deleted_here
         files, rows, deleted = files + 1, rows + live, deleted + deleted_here
-        size += sum(file.file_size_bytes or 0 for file in metadata.files)
+        sizes.append(sum(file.file_size_bytes or 0 for file in metadata.files))
         if live < small_below:
             small += 1
         elif deleted_here <= policy["deleted_ratio"] * metadata.physical_rows:
             excluded.append(metadata.id)
-    return Layout(dataset.version, rows, deleted, files, size, small, tuple(excluded))
+    known = tuple(filter(None, sizes))
+    return Layout(dataset.version, rows, deleted, files, sum(sizes), small, tuple(excluded), known)
 
 
 def plan(dataset: LanceDataset, layout: Layout, policy: Mapping[str, Any] | Any) -> Plan:

@@ -20,7 +20,7 @@ from catalog.models import (
     Table,
     TableHealth,
 )
-from catalog.planning import IndexSearch, MissingIndex, Statistics
+from catalog.planning import IndexSearch, MissingIndex, PartitionSize, Statistics
 from catalog.services.engine.commit import commit
 from catalog.services.lance.data import insert
 from catalog.services.lance.indexes import indexes as lance_indexes
@@ -260,6 +260,35 @@ def test_the_tab_shows_measured_searches_and_missing_indexes(browser):
     for title in ("Vector searches", "Indexes that queries lack"):
         assert title in page, title
     assert "queries lack indexes: BTREE on &#x27;country&#x27;" in page
+
+
+def test_the_tab_shows_the_sizes_of_files_and_partitions(sign_in):
+    row = make_live("a", "t")
+    largest = (PartitionSize("day=<b>1", 3, 9 * 1024**2), PartitionSize("", 1, 1024**2))
+    layout = {"file_sizes": (3, 30, 0, 0, 0, 0, 2), "partitions": 12, "largest_partitions": largest}
+    measured(row, statistics=figures(**layout))
+    reader = sign_in("read")
+    page = text(reader.get(tab(row)))
+    for fragment in (
+        *("File sizes", "Fragments by size", "1 MiB to 4 MiB: 30", "1 GiB or more", "max: 30"),
+        "Of 35 of 40 fragments",
+        *("Largest partitions", "day=&lt;b&gt;1", "9.0", "without partition", "2 of 12 partitions"),
+    ):
+        assert fragment in page, fragment
+    measured(row)
+    page = text(reader.get(tab(row)))
+    assert "File sizes" not in page
+    assert "Largest partitions" not in page
+
+
+def test_names_of_partitions_are_for_readers(sign_in):
+    row = make_live("a", "t")
+    largest = (PartitionSize("patient=7", 3, 9),)
+    measured(row, statistics=figures(file_sizes=(1,) * 7, partitions=1, largest_partitions=largest))
+    page = text(sign_in("browse").get(tab(row)))
+    assert "File sizes" in page
+    assert "patient" not in page
+    assert "Largest partitions" not in page
 
 
 def test_the_plan_follows_the_current_policy(browser):

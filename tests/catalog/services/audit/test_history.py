@@ -541,9 +541,9 @@ def test_a_transaction_id_identifies_a_moment():
         ).transaction_id
         for n in (1, 2, 3)
     ]
-    for number, transaction in enumerate(transactions, 1):
-        (branch,) = state_of(transaction, "ws", "t").branches
-        assert (branch.version, branch.transaction_id) == (number, transaction)
+    for number, moment in enumerate(transactions, 1):
+        (branch,) = state_of(moment, "ws", "t").branches
+        assert (branch.version, branch.transaction_id) == (number, moment)
         assert (branch.metadata_location, branch.actor) == (f"x/{number}.manifest", "system")
     _, tables = changes(transactions[0], transactions[2])
     (branch,) = tables[table.pk].branches

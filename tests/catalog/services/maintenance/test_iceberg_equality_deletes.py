@@ -89,6 +89,24 @@ def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
     assert iceberg_actions._options(measured, POLICY)["delete-file-threshold"] == "1"
 
 
+def test_files_are_counted_by_size_and_partition(warehouse):
+    measured = measure(register(upserted(warehouse / "t", BY_PART), warehouse / "t"))
+    assert measured.file_sizes == (7, 0, 0, 0, 0, 0, 0)
+    assert measured.partitions == 4
+    assert {(each.name, each.files) for each in measured.largest_partitions} == {
+        *(("part=0", 2), ("part=1", 2), ("part=2", 2), ("part=3", 1))
+    }
+    sizes = [each.bytes for each in measured.largest_partitions]
+    assert sizes == sorted(sizes, reverse=True)
+    assert Statistics.from_json(orjson.loads(orjson.dumps(measured.as_json()))) == measured
+
+
+def test_a_table_without_partitions_has_no_largest_ones(warehouse):
+    measured = measure(register(upserted(warehouse / "t"), warehouse / "t"))
+    assert (measured.partitions, measured.largest_partitions) == (0, ())
+    assert sum(measured.file_sizes) == 7
+
+
 def test_equality_deletes_apply_to_older_files_of_their_partition(warehouse):
     made = upserted(warehouse / "t", BY_PART)
     keys = rows(*range(10, 20), part=1)

@@ -104,6 +104,7 @@ def test_a_table_is_measured():
         2,
         data,
     )
+    assert measured.file_sizes == (measured.files, 0, 0, 0, 0, 0, 0)
     assert (measured.versions, measured.old_versions) == (4, 0)
     assert measured.metadata_bytes == sum(
         len(c) for name, c in files(row.location).items() if name.endswith(".manifest")
