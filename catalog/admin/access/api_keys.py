@@ -152,11 +152,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Expires")
     def expires(self, row: ApiKey) -> object:
-        return cells.moment(row.expires_at) if row.expires_at else "never"
+        return cells.when(row.expires_at) if row.expires_at else "never"
 
     @admin.display(description="Last used")
     def used(self, row: ApiKey) -> SafeString:
-        return cells.moment(row.last_used_at)
+        return cells.when(row.last_used_at)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.may(request, Privilege.ALL)
@@ -178,11 +178,11 @@ class ApiKeyAdmin(ReadOnlyAdmin):
                 ("Namespace", cells.link(row.namespace) if row.namespace else "everywhere"),
                 ("State", state(row)),
                 ("Replaced by", cells.link(row.replaced_by)),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
-                ("Expires", cells.moment(row.expires_at) if row.expires_at else "never"),
-                ("Revoked", cells.moment(row.revoked_at)),
-                ("Last used", cells.moment(row.last_used_at)),
+                ("Expires", cells.when(row.expires_at) if row.expires_at else "never"),
+                ("Revoked", cells.when(row.revoked_at)),
+                ("Last used", cells.when(row.last_used_at)),
             )
         )
 

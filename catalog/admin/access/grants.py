@@ -293,7 +293,7 @@ def _granted(request: HttpRequest, row: Namespace | Table) -> Panel:
                 cells.who(grant.principal.name),
                 _words(grant.privileges),
                 cells.who(grant.granted_by),
-                cells.moment(grant.granted_at),
+                cells.when(grant.granted_at),
                 cells.when(grant.expires_at) if grant.expires_at else "never",
                 _links(row, grant) if may_grant else "",
             )

@@ -125,7 +125,7 @@ class PrincipalAdmin(ReadOnlyAdmin):
                 ("User", cells.link(row.user)),
                 ("Issuer", cells.code(row.issuer)),
                 ("Subject", cells.code(labeled(row.subject))),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
             ),
             panels=[_members(row)]
@@ -302,8 +302,8 @@ def _keys(row: Principal) -> Panel:
                 cells.link(key),
                 cells.code(key.prefix + "…"),
                 api_keys.state(key),
-                cells.moment(key.expires_at) if key.expires_at else "never",
-                cells.moment(key.last_used_at),
+                cells.when(key.expires_at) if key.expires_at else "never",
+                cells.when(key.last_used_at),
             )
             for key in keys[:PANEL_SIZE]
         ],

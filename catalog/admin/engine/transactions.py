@@ -51,7 +51,7 @@ class TransactionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Time")
     def created(self, row: Transaction) -> SafeString:
-        return cells.moment(row.created_at)
+        return cells.when(row.created_at)
 
     def visibility(self, principal: Principal) -> Q:
         return transaction_links.visibility(principal)
@@ -83,7 +83,7 @@ class TransactionAdmin(ReadOnlyAdmin):
                 ("Status", cells.badge(row.status)),
                 ("Actor", row.actor or cells.NOTHING),
                 ("Request ID", cells.code(row.request_id)),
-                ("Time", cells.moment(row.created_at)),
+                ("Time", cells.when(row.created_at)),
                 ("Properties", cells.mapping(row.properties)),
             ),
             panels=(

@@ -148,7 +148,7 @@ class WebhookAdmin(ReadOnlyAdmin):
                 ("Namespace", self.where(row)),
                 ("State", _state(row)),
                 ("Position", cells.code(f"{row.xid}-{row.event}")),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
             ),
             tabs=(
@@ -307,9 +307,9 @@ def _delivery(delivery: WebhookDelivery) -> Sequence[object]:
     return (
         format_html("{}", delivery.type),
         cells.code(delivery.target),
-        cells.moment(delivery.event_at),
+        cells.when(delivery.event_at),
         cells.badge(status.label, _COLOURS[status]),
         f"{delivery.attempts:,}",
-        cells.moment(delivery.due_at) if is_waiting else cells.NOTHING,
+        cells.when(delivery.due_at) if is_waiting else cells.NOTHING,
         cells.expandable(delivery.answer),
     )

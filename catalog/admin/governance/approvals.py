@@ -171,11 +171,11 @@ class ApprovalAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Requested")
     def created(self, row: ApprovalRequest) -> SafeString:
-        return cells.moment(row.created_at)
+        return cells.when(row.created_at)
 
     @admin.display(description="Expires")
     def expires(self, row: ApprovalRequest) -> SafeString:
-        return cells.moment(row.expires_at)
+        return cells.when(row.expires_at)
 
     def offers_actions(self, row: ApprovalRequest) -> bool:
         return row.status == ApprovalStatus.PENDING and not row.is_expired
@@ -194,9 +194,9 @@ class ApprovalAdmin(ReadOnlyAdmin):
                 ("Decided by", cells.who(row.decided_by)),
                 ("Decision reason", row.decision_reason or cells.NOTHING),
                 ("Transaction", transaction_links.link(request, row.transaction)),
-                ("Requested", cells.moment(row.created_at)),
-                ("Expires", cells.moment(row.expires_at)),
-                ("Decided", cells.moment(row.decided_at)),
+                ("Requested", cells.when(row.created_at)),
+                ("Expires", cells.when(row.expires_at)),
+                ("Decided", cells.when(row.decided_at)),
             )
         )
 

@@ -134,7 +134,7 @@ class LabelAdmin(ReadOnlyAdmin):
                 ("Multiple values", "yes" if row.is_multiple else "no"),
                 ("Applies to", self.shown_places(row)),
                 ("Created by", cells.who(row.created_by)),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
             ),
             panels=[
                 Panel(
@@ -146,7 +146,7 @@ class LabelAdmin(ReadOnlyAdmin):
                             cells.code(assignment.column),
                             assignment.value or cells.NOTHING,
                             cells.who(assignment.set_by),
-                            cells.moment(assignment.set_at),
+                            cells.when(assignment.set_at),
                         )
                         for assignment in newest[:_SHOWN]
                     ],

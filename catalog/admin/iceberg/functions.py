@@ -79,7 +79,7 @@ class FunctionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Changed")
     def changed(self, row: Function) -> SafeString:
-        return cells.moment(row.updated_at)
+        return cells.when(row.updated_at)
 
     def visibility(self, principal: Principal) -> Q:
         return access.visible_contents(principal)
@@ -111,8 +111,8 @@ class FunctionAdmin(ReadOnlyAdmin):
                 ("Properties", cells.mapping(metadata.get("properties") or {})),
                 ("Owner", row.owner or cells.NOTHING),
                 ("UUID", cells.code(metadata.get("function-uuid"))),
-                ("Created", cells.moment(row.created_at)),
-                ("Changed", cells.moment(row.updated_at)),
+                ("Created", cells.when(row.created_at)),
+                ("Changed", cells.when(row.updated_at)),
             ),
             tabs=(
                 Tab("versions", "Versions", lambda: _versions(metadata)),
@@ -301,6 +301,6 @@ def _moment(milliseconds: int | None) -> object:
     if milliseconds is None:
         return cells.NOTHING
     try:
-        return cells.moment(datetime.fromtimestamp(milliseconds / 1000, UTC))
+        return cells.when(datetime.fromtimestamp(milliseconds / 1000, UTC))
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)

@@ -135,7 +135,7 @@ def _contents(request: HttpRequest, document: Document) -> list[tuple[str, objec
         return [("Current snapshot", current), ("Snapshots", f"{count:,}")]
     snapshot, totals = describe.snapshot(entry), describe.totals(entry)
     url = query(request, tab="snapshots", after=None)
-    current = cells.spaced([cells.exact(snapshot.id), cells.moment(snapshot.at)])
+    current = cells.spaced([cells.exact(snapshot.id), cells.when(snapshot.at)])
     files: object = cells.NOTHING if totals.files is None else f"{totals.files:,}"
     if totals.delete_files:
         files = f"{files}, and {totals.delete_files:,} delete files"
@@ -152,12 +152,12 @@ def _history(row: Table, updated: object = None) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [
         ("Owner", row.owner or cells.NOTHING),
         ("Protected", protection.badge(row)),
-        ("Created", cells.moment(row.created_at)),
+        ("Created", cells.when(row.created_at)),
     ]
     if updated is not None:
-        facts.append(("Last updated", cells.moment(lenient.moment(updated))))
+        facts.append(("Last updated", cells.when(lenient.moment(updated))))
     if row.dropped_at is not None:
-        facts.append(("Dropped", cells.moment(row.dropped_at)))
+        facts.append(("Dropped", cells.when(row.dropped_at)))
     return facts
 
 
@@ -179,7 +179,7 @@ def view_page(request: HttpRequest, row: Table) -> Page:
                 cells.clipped(".".join(current.default_namespace)) or cells.NOTHING,
             ),
             *_history(row),
-            ("Last changed", cells.moment(current.at)),
+            ("Last changed", cells.when(current.at)),
         ],
         tabs=(
             Tab("sql", "SQL", lambda: _sql(current)),
@@ -235,8 +235,8 @@ def _view_versions(request: HttpRequest, document: Document) -> Panel:
                         ),
                     ]
                 ),
-                cells.moment(version.at),
-                cells.moment(since.get(version.id)),
+                cells.when(version.at),
+                cells.when(since.get(version.id)),
                 _schema(request, version),
                 cells.clipped(".".join(version.default_namespace)) or cells.NOTHING,
             )

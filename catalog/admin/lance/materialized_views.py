@@ -104,7 +104,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Refreshed")
     def refreshed(self, row: MaterializedView) -> SafeString:
-        return cells.moment(row.refreshed_at)
+        return cells.when(row.refreshed_at)
 
     @admin.display(description="Error")
     def problem(self, row: MaterializedView) -> SafeString:
@@ -136,11 +136,11 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
                 ("Source version", _shown_version(row)),
                 ("Behind", lag(with_lag)),
                 ("Refresh", _refresh_mode(row)),
-                ("Refreshed", cells.moment(row.refreshed_at)),
-                ("Failed", cells.moment(row.failed_at)),
+                ("Refreshed", cells.when(row.refreshed_at)),
+                ("Failed", cells.when(row.failed_at)),
                 ("Error", cells.value(row.error)),
                 ("Owner", row.table.owner or cells.NOTHING),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
             ),
             tabs=(
                 Tab("jobs", "Refreshes", lambda: _jobs(request, row)),
@@ -197,7 +197,7 @@ def lag(row: Any) -> SafeString:
     if not row.behind:
         return cells.badge("up to date", "success")
     count = f"{row.behind:,} {'version' if row.behind == 1 else 'versions'}"
-    since = cells.spaced([cells.muted("since"), cells.moment(row.behind_since)])
+    since = cells.spaced([cells.muted("since"), cells.when(row.behind_since)])
     return cells.lines([cells.badge(count, "warning"), since])
 
 

@@ -270,5 +270,5 @@ def _index(index: IndexSummary) -> Sequence[object]:
         stale,
         cells.size(index.size_bytes),
         cells.NOTHING if index.segments is None else f"{index.segments:,}",
-        cells.moment(index.created_at),
+        cells.when(index.created_at),
     )

@@ -114,7 +114,7 @@ def _branch(request: HttpRequest, branch: BranchDetails, newest: int | None) -> 
         cells.NOTHING if newest is None else _version(request, newest, branch.name),
         _version(request, branch.parent_version, branch.parent),
         cells.clipped(branch.parent) or "main",
-        cells.moment(_moment(branch.create_at)),
+        cells.when(_moment(branch.create_at)),
         cells.NOTHING if newest is None else _view_link(request, None, branch.name),
     )
 

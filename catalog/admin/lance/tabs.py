@@ -207,7 +207,7 @@ def _ledger(row: Table) -> list[tuple[str, object]]:
     by = newest.transaction.actor if newest.transaction else ""
     versions = cells.bounded(newest.count, COUNT_LIMIT)
     return [
-        ("Newest version", cells.spaced([newest.version, cells.moment(newest.created_at)])),
+        ("Newest version", cells.spaced([newest.version, cells.when(newest.created_at)])),
         ("Last written by", cells.who(by)),
         ("Versions", cells.anchor("?tab=versions", versions)),
     ]
@@ -232,11 +232,11 @@ def _history(row: Table) -> list[tuple[str, object]]:
         ("Managed versioning", "yes" if row.managed_versioning else "no"),
         ("Owner", row.owner or cells.NOTHING),
         ("Protected", protection.badge(row)),
-        ("Created", cells.moment(row.created_at)),
-        ("Changed", cells.moment(row.updated_at)),
+        ("Created", cells.when(row.created_at)),
+        ("Changed", cells.when(row.updated_at)),
     ]
     if row.dropped_at is not None:
-        facts.append(("Dropped", cells.moment(row.dropped_at)))
+        facts.append(("Dropped", cells.when(row.dropped_at)))
     return facts
 
 

@@ -199,9 +199,9 @@ class EngineProfileAdmin(ReadOnlyAdmin):
                 ("State", _state(row)),
                 ("Used by", usage.describe() or cells.NOTHING),
                 ("Version", row.version),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
-                ("Updated", cells.moment(row.updated_at)),
+                ("Updated", cells.when(row.updated_at)),
             ),
             panels=(
                 jobs.panel(

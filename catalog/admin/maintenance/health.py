@@ -141,7 +141,7 @@ def _health(
     measured = [(point.measured_at, point.score) for point in series if is_measured(point)]
     lead: list[object] = [press_bar(request, row, policy)]
     if newest is not None:
-        when = cells.spaced([cells.muted("measured"), cells.moment(newest.measured_at)])
+        when = cells.spaced([cells.muted("measured"), cells.when(newest.measured_at)])
         lead.append(format_html('<p class="m-say">{} {}</p>', score(newest), when))
     if measured:
         lead.append(score_charts.scores(measured))

@@ -143,7 +143,7 @@ class JobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Created")
     def created(self, row: Job) -> SafeString:
-        return cells.moment(row.created_at)
+        return cells.when(row.created_at)
 
     @admin.display(description="Error")
     def problem(self, row: Job) -> SafeString:
@@ -197,10 +197,10 @@ class JobAdmin(ReadOnlyAdmin):
                 ("Summary", row.summary or cells.NOTHING),
                 ("Result", job_results.outcome(row)),
                 _problem(row),
-                ("Created", cells.moment(row.created_at)),
-                ("Started", cells.moment(row.started_at)),
-                ("Finished", cells.moment(row.finished_at)),
-                ("Lease until", cells.moment(row.lease_until)),
+                ("Created", cells.when(row.created_at)),
+                ("Started", cells.when(row.started_at)),
+                ("Finished", cells.when(row.finished_at)),
+                ("Lease until", cells.when(row.lease_until)),
             ),
             panels=job_results.panels(request, row),
         )
@@ -346,7 +346,7 @@ def panel(request: HttpRequest, rows: Iterable[Job], empty: str, *, title: str =
                 cells.link(row.table),
                 status(row),
                 progress(row),
-                cells.moment(row.created_at),
+                cells.when(row.created_at),
                 cells.code(row.error),
             )
             for row in access.limit_jobs(actor(request), list(rows))

@@ -169,7 +169,7 @@ class TableHealthAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Measured")
     def measured(self, row: TableHealth) -> SafeString:
-        return cells.moment(row.measured_at)
+        return cells.when(row.measured_at)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[TableHealth], search_term: str

@@ -47,7 +47,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Last run")
     def last_run(self, row: PeriodicTask) -> SafeString:
-        return cells.moment(row.last_run_at)
+        return cells.when(row.last_run_at)
 
     def has_administer_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         return self.may(request, Privilege.ALL)
@@ -65,7 +65,7 @@ class PeriodicTaskAdmin(ReadOnlyAdmin):
                 ("Schedule", _times(row)),
                 ("State", _state(row)),
                 ("Part of Monodon", "yes" if schedules.is_of_system(row) else "no"),
-                ("Last run", cells.moment(row.last_run_at)),
+                ("Last run", cells.when(row.last_run_at)),
                 ("Runs", f"{row.total_run_count:,}"),
             )
         )

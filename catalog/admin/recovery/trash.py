@@ -150,11 +150,11 @@ class TrashAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Dropped")
     def dropped(self, row: TrashItem) -> SafeString:
-        return cells.moment(row.dropped_at)
+        return cells.when(row.dropped_at)
 
     @admin.display(description="Purged at")
     def purged(self, row: TrashItem) -> SafeString:
-        return cells.moment(row.purge_at) if row.purge_at else cells.muted("kept")
+        return cells.when(row.purge_at) if row.purge_at else cells.muted("kept")
 
     @admin.display(description="Size")
     def size_cell(self, row: TrashItem) -> SafeString:
@@ -174,7 +174,7 @@ class TrashAdmin(ReadOnlyAdmin):
             ("Kind", row.kind),
             ("State", self.state_badge(row)),
             ("Dropped by", cells.who(row.dropped_by)),
-            ("Dropped", cells.moment(row.dropped_at)),
+            ("Dropped", cells.when(row.dropped_at)),
             ("Purged at", self.purged(row)),
             ("Job", cells.link(row.job)),
             ("Transaction", transaction_links.link(request, row.transaction)),

@@ -153,9 +153,9 @@ class StorageProfileAdmin(ReadOnlyAdmin):
                 ("Tables and views", f"{size.tables:,}"),
                 ("Size", cells.size(size.bytes)),
                 ("Version", row.version),
-                ("Created", cells.moment(row.created_at)),
+                ("Created", cells.when(row.created_at)),
                 ("Created by", cells.who(row.created_by)),
-                ("Updated", cells.moment(row.updated_at)),
+                ("Updated", cells.when(row.updated_at)),
             ),
             panels=(
                 *([results.live_panel(shown)] if shown is not None else []),
@@ -317,7 +317,7 @@ def _namespaces(row: StorageProfile) -> Panel:
         title="Bound namespaces",
         columns=("Namespace", "Owner", "Created"),
         rows=[
-            (cells.link(each), cells.who(each.owner), cells.moment(each.created_at))
+            (cells.link(each), cells.who(each.owner), cells.when(each.created_at))
             for each in bound[:_NAMESPACES]
         ],
         empty="No namespaces. Bind a namespace on its page, under Storage.",

@@ -88,7 +88,7 @@ def history(request: HttpRequest, profile: StorageProfile) -> Panel:
                 badge(row.status),
                 _counts(profile_tests.results(row)),
                 cells.who(row.requested_by),
-                cells.moment(row.created_at),
+                cells.when(row.created_at),
                 _lasted(row) or cells.NOTHING,
                 row.profile_version,
             )

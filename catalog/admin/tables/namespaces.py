@@ -133,8 +133,8 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "Properties",
                 cells.mapping(namespace_locations.visible_properties(actor(request), row)),
             ),
-            ("Created", cells.moment(row.created_at)),
-            ("Updated", cells.moment(row.updated_at)),
+            ("Created", cells.when(row.created_at)),
+            ("Updated", cells.when(row.updated_at)),
         ]
         is_overview = not word(request, "tab")
         if (
@@ -144,7 +144,7 @@ class NamespaceAdmin(ReadOnlyAdmin):
         ):
             facts.insert(4, ("Storage", namespace_storage.fact(request, row)))
         if row.dropped_at is not None:
-            facts.append(("Dropped", cells.moment(row.dropped_at)))
+            facts.append(("Dropped", cells.when(row.dropped_at)))
         page = Page(
             facts=facts,
             tabs=(
@@ -292,7 +292,7 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
                 cells.bounded(child.namespace_count, COUNT_LIMIT),
                 cells.bounded(child.table_count, COUNT_LIMIT),
                 cells.who(child.owner) if child.is_browsed else cells.NOTHING,
-                cells.moment(child.created_at) if child.is_browsed else cells.NOTHING,
+                cells.when(child.created_at) if child.is_browsed else cells.NOTHING,
             )
             for child in children[:PANEL_SIZE]
         ],
@@ -325,7 +325,7 @@ def _tables(request: HttpRequest, row: Namespace) -> Panel:
                 table.kind,
                 cells.badge(table.state),
                 cells.code(table.location) if shows_location else cells.NOTHING,
-                cells.moment(table.created_at),
+                cells.when(table.created_at),
             )
             for table in tables[:PANEL_SIZE]
         ],

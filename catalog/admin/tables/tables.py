@@ -341,7 +341,7 @@ def _browsed(row: Table) -> Page:
         ("Kind", row.kind),
         ("State", cells.badge(row.state)),
         ("Owner", row.owner or cells.NOTHING),
-        ("Created", cells.moment(row.created_at)),
+        ("Created", cells.when(row.created_at)),
         ("Access", cells.spaced([f"You may browse this {row.kind}, but not read it.", *request])),
     ]
     return Page(facts=facts)
