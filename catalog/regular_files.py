@@ -104,6 +104,18 @@ def read_range(path: str, start: int, length: int) -> bytes:
         os.close(handle)
 
 
+def open_file(path: str) -> tuple[int, int]:
+    """The size of a file, and a handle to read it, which the caller closes. Raises NotRegular and OSError."""
+    parent, _, name = path.rpartition("/")
+    with directory(parent) as above:
+        handle = _open(name, above)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise NotRegular(f"{path} is not a regular file")
+    return status.st_size, handle
+
+
 def status(path: str) -> Status:
     """The status of a regular file. Raises NotRegular and OSError; the file is not opened."""
     parent, _, name = path.rpartition("/")

@@ -60,6 +60,8 @@ MONODON_LANCE_SECONDS = number("MONODON_LANCE_SECONDS", 600, least=0)
 """Seconds for which a request waits for Lance to merge rows, or for the next rows of a large table; 0: no limit."""
 MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """Size of the cache of each process for open Lance tables, their metadata and their indexes."""
+MONODON_PREVIEW_MEMORY_BYTES = number("MONODON_PREVIEW_MEMORY_BYTES", 512 * 1024**2)
+"""Memory for decoding the files of an Iceberg table, of each of two previews that a web process computes at a time."""
 MONODON_INDEX_IN_REQUEST_ROWS = number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)
 """Maximum number of rows that a request indexes itself; for larger tables it starts a job. Rows of a
 BTREE: slower types count each row several times (``index_types``)."""
@@ -166,7 +168,6 @@ if MONODON_OIDC_CLI_CLIENT_ID and not (MONODON_OIDC_ISSUERS and MONODON_OIDC_AUD
     )
 
 # --- Django ------------------------------------------------------------------------------------
-
 
 SECRET_KEY = secret_key(MONODON_HOME)
 DEBUG = flag("MONODON_DEBUG")
@@ -298,7 +299,6 @@ AUTH_PASSWORD_VALIDATORS = [
 
 # --- database ----------------------------------------------------------------------------------
 
-
 DATABASES = {"default": database(database_url(MONODON_HOME))}
 MONODON_CONNECT_SECONDS = number("MONODON_CONNECT_SECONDS", 4, least=0)
 """Seconds for which a request retries a database that starts or recovers, before it is refused."""
@@ -308,7 +308,6 @@ MONODON_STATEMENT_SECONDS = number("MONODON_STATEMENT_SECONDS", 30)
 """Seconds for a statement of a request; statements of jobs and commands have no limit."""
 
 # --- Celery ------------------------------------------------------------------------------------
-
 
 REDIS_URL = redis_url(MONODON_HOME)
 CELERY_BROKER_URL = (
@@ -341,7 +340,6 @@ CELERY_TIMEZONE = TIME_ZONE
 CELERY_BEAT_SCHEDULE = schedule.SCHEDULE
 
 # --- Spark -------------------------------------------------------------------------------------
-
 
 MONODON_URL = own_url()
 SPARK_MASTER = os.environ.get("SPARK_MASTER", "").strip() or "local[2,4]"

@@ -33,6 +33,7 @@ from catalog.formats.rows.conditions import (
 from catalog.formats.rows.previews import (
     DEFAULT_ROWS,
     MOST_COLUMNS,
+    MOST_MEDIA,
     MOST_ROWS,
     Preview,
     Request,
@@ -40,7 +41,6 @@ from catalog.formats.rows.previews import (
 from catalog.formats.rows.selection import MAX_START, Order
 
 _OFFERED = 500  # columns to choose from
-_MOST_MEDIA = 4 * 1024**2  # bytes of images and recordings on a page
 _NONE = Preview((), ())
 _INPUTS: Mapping[Kind, str] = {Kind.DATE: "date"}
 """Types of input elements; others are texts, because browsers restrict or localize their values."""
@@ -276,7 +276,7 @@ def _url(request: HttpRequest, changes: Mapping[str, object]) -> str:
 
 
 def _rows(preview: Preview) -> list[list[SafeString | str]]:
-    budget = _MOST_MEDIA
+    budget = MOST_MEDIA
     rows: list[list[SafeString | str]] = []
     for values in preview.rows:
         row: list[SafeString | str] = []

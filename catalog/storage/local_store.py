@@ -25,6 +25,9 @@ class LocalStore(Store):
     def read_range(self, path: str, start: int, length: int) -> bytes:
         return regular_files.read_range(path, start, length)
 
+    def open(self, path: str) -> tuple[int, int | None]:
+        return regular_files.open_file(path)
+
     def status(self, path: str) -> FileStatus:
         return _status(regular_files.status(path))
 

@@ -110,6 +110,13 @@ class Store(ABC):
         """A part of a file; shorter if the file ends before. Raises NotRegular and OSError."""
 
     @abstractmethod
+    def open(self, path: str) -> tuple[int, int | None]:
+        """The size of a file, and a handle to read it, which the caller closes; None in object stores.
+
+        Raises NotRegular and OSError.
+        """
+
+    @abstractmethod
     def status(self, path: str) -> FileStatus:
         """The status of a file, which is not opened. Raises NotRegular and OSError."""
 

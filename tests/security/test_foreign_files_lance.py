@@ -1246,3 +1246,35 @@ def test_no_figures_of_hidden_files_stay_behind_a_refused_write(world, monkeypat
     assert answer.status_code == 400, answer.content
     assert list(Path(world.mine.location).rglob("*.manifest-*")) == []
     assert TableVersion.objects.filter(table=world.mine).latest("version").version == NEXT
+
+
+@pytest.mark.parametrize("scheme", ["V1", "V2"])
+@pytest.mark.parametrize("branch", ["", "dev"])
+def test_a_client_does_not_commit_references_that_others_put_into_the_version_before(
+    world, branch, scheme
+):
+    """An administrator's own client continues from a replaced manifest, and so keeps its base paths."""
+    admin = principal("admin")
+    Principal.objects.filter(pk=admin.pk).update(level="admin")
+    ApiKey.objects.create(name="admin", principal=admin, digest=credentials.key_digest("mnd_admin"))
+    versions = Path(f"{world.mine.location}/_versions")
+    for path in versions.glob("*.manifest"):
+        version = 2**64 - 1 - int(path.stem)
+        evil = attacks.clone_of(world.victims["hidden"], version, world.clones / str(version))
+        path.unlink()
+        name = f"{version}.manifest" if scheme == "V1" else f"{2**64 - 1 - version:020d}.manifest"
+        (versions / name).write_bytes(evil)
+    content = _clone("hidden")(world)
+    staged = world.stage(content)
+    body = _body(str(staged))
+    if branch:
+        content = attacks.with_field(content, [], attacks.text_field(20, branch))
+        directory = Path(f"{world.mine.location}/tree/{branch}/_versions")
+        directory.mkdir(parents=True)
+        staged = directory / staged.name
+        staged.write_bytes(content)
+        body = _body(str(staged)) | {"branch": branch}
+    answer = Lance("mnd_admin").call("POST", "/v1/table/mine$t/version/create", body)
+    assert answer.status_code == 400, answer.content
+    assert "does not belong to table 'mine.t'" in answer.json()["error"]
+    assert not FileReference.objects.exists()

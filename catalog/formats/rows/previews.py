@@ -1,7 +1,7 @@
 """Previews: what a page of rows asks for, and its rows with shortened values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ MOST_COLUMNS = 30
 """Default and maximum number of columns."""
 SECONDS = 5.0
 MOST_BYTES = 32 * 1024**2
+MOST_MEDIA = 4 * 1024**2
+"""Bytes of images and recordings on a page."""
 THREADS = 2
 """Previews of a format that a process computes at a time; others wait, and end with a message."""
 BUSY = "Nothing was read: other previews are running. Try again."
@@ -60,6 +62,19 @@ class Preview:
     """Why the preview ended before its row limit; empty if it did not."""
     has_more: bool = False
     """True if there are more rows after the page."""
+
+
+def without_excess_media(preview: Preview) -> Preview:
+    """The preview with the first images and recordings only, up to ``MOST_MEDIA`` bytes."""
+    budget = MOST_MEDIA
+    rows = []
+    for values in preview.rows:
+        row = []
+        for value in values:
+            budget -= len(value.media)
+            row.append(value if budget >= 0 else replace(value, media=b"", media_type=""))
+        rows.append(row)
+    return replace(preview, rows=rows)
 
 
 def select_columns(schema: pa.Schema, table: Identifier, names: Sequence[str]) -> list[pa.Field]:

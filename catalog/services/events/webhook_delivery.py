@@ -17,6 +17,7 @@ import secrets
 import socket
 import threading
 import time
+from concurrent.futures import Future
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -172,6 +173,8 @@ def _connect(parts: SplitResult, deadline: _Deadline) -> HTTPConnection:
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     addresses = _addresses(host, port)[:_MAX_ADDRESSES]
+    if deadline.is_over:
+        raise Refused(_TIMEOUT_MESSAGE)
     for address in addresses:
         connection = _connection(parts.scheme, host, address, port, deadline)
         try:
@@ -224,11 +227,37 @@ def _is_named(host: str) -> bool:
 
 def _addresses(host: str, port: int) -> list[str]:
     """Addresses of a host, all public unless MONODON_WEBHOOK_HOSTS has it. Raises Refused."""
-    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    addresses = _resolve(host, port)
     if not _is_named(host) and not all(map(_is_public, addresses)):
         raise Refused(f"{host} has an address that is not public")
     return addresses
+
+
+def _resolve(host: str, port: int) -> list[str]:
+    """Addresses of a host. Raises OSError, and Refused after ``_WHOLE_SECONDS``.
+
+    The name servers of the host, which may be the receiver's, decide how long a lookup takes, and it cannot be
+    interrupted. So a thread waits for it, until the resolver of the system gives up.
+    """
+    future: Future[list[str]] = Future()
+
+    def look_up() -> None:
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            future.set_exception(error)
+        else:
+            future.set_result(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
+
+    threading.Thread(target=look_up, name="webhook lookup", daemon=True).start()
+    try:
+        return future.result(_WHOLE_SECONDS)
+    except TimeoutError:
+        if future.done():  # the lookup itself raised it
+            raise
+        raise Refused(
+            f"TimeoutError: the lookup of {host} took longer than {_WHOLE_SECONDS:.0f} s"
+        ) from None
 
 
 def _is_public(text: str) -> bool:

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, TableVersion
+from catalog.services.lance.ledger import references
 from tests.api.client import Lance, stream
 from tests.factories import (
     files,
@@ -125,6 +128,29 @@ def test_versions_used_by_tags_and_branches_are_not_deleted(lance: Lance):
     lance.refused(409, 19, error, DELETE, between((2, 4)))
     assert lance.post(DELETE, between((3, 4)))["deleted_count"] == 1
     assert remaining_versions(lance) == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("files", "size"), [(101, 0), (3, 500_000)])
+def test_files_of_tags_are_read_up_to_a_limit(lance: Lance, warehouse, monkeypatch, files, size):
+    """They are read while the table is locked, and its clients may write any number of them."""
+    monkeypatch.setattr(references, "_MAX_FILES", 100)
+    monkeypatch.setattr(references, "_MAX_BYTES", 1_000_000)
+    row = make_lance_table(("ws", "t"))
+    for number in (4, 5):
+        rows = pa.table({"id": [number], "name": ["x"]})
+        lance.call("POST", "/v1/table/ws$t/insert", raw=stream(rows))
+    tags = Path(row.location) / "_refs" / "tags"
+    tags.mkdir(parents=True)
+    for number in range(files):
+        tags.joinpath(f"{number}.json").write_bytes(b" " * size)
+    error = (
+        "Table 'ws.t' has too many tags and branches in storage to delete versions:"
+        " more than 100 files or 1,000,000 bytes"
+    )
+    lance.refused(409, 19, error, DELETE, between((1, 2)))
+    assert remaining_versions(lance) == [1, 2, 3]
+    tags.joinpath("0.json").unlink()
+    assert lance.post(DELETE, between((1, 2)))["deleted_count"] == 1
 
 
 def test_audited_and_describable(lance: Lance, five):

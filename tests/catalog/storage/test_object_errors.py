@@ -37,6 +37,7 @@ OPERATIONS = {
     "read_ahead by size": lambda store: single(store.read_ahead([PATH], 10, {PATH: 10})),
     "sizes_ahead": lambda store: single(store.sizes_ahead([PATH])),
     "status": lambda store: store.status(PATH),
+    "open": lambda store: store.open(PATH),
     "size": lambda store: store.size(PATH),
     "write_new": lambda store: store.write_new(PATH, b"content"),
     "remove": lambda store: store.remove(PATH),
@@ -204,7 +205,15 @@ def test_texts_of_lance_without_a_status(text, expected):
 
 
 def test_a_missing_object_is_missing(store, answering):
-    for read in ("read", "read_ahead", "read_ahead by size", "read_end", "read_range", "status"):
+    for read in (
+        "read",
+        "read_ahead",
+        "read_ahead by size",
+        "read_end",
+        "read_range",
+        "open",
+        "status",
+    ):
         with pytest.raises(FileNotFoundError) as refused:
             OPERATIONS[read](store)
         assert refused.value.errno == errno.ENOENT

@@ -1,12 +1,15 @@
 """What every store promises, for local files and for objects."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from catalog.regular_files import TooLarge
+from catalog.regular_files import NotRegular, TooLarge
 from catalog.storage import stores
+from catalog.storage.local_store import LocalStore
+from catalog.storage.object_store import ObjectStore
 from catalog.storage.stores import Move, Store, StoredFile
 from tests.stores.fixtures import Storage
 
@@ -97,12 +100,38 @@ def test_a_part_of_a_file_is_read(storage, store, table, start, length):
     assert store.read_range(f"{table}/f", start, 0) == b""
 
 
+def test_a_local_file_is_opened(storage, store, table):
+    storage.write(f"{table}/f", content_of(100))
+    size, handle = store.open(f"{table}/f")
+    assert size == 100
+    if handle is None:  # an object store
+        assert isinstance(store, ObjectStore)
+        return
+    try:
+        assert os.pread(handle, 200, 0) == content_of(100)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.write(handle, b"x")
+    finally:
+        os.close(handle)
+
+
+def test_links_pipes_and_directories_are_not_opened(tmp_path):
+    tmp_path.joinpath("f").write_bytes(b"x")
+    tmp_path.joinpath("link").symlink_to("f")
+    tmp_path.joinpath("above").symlink_to(tmp_path, target_is_directory=True)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "above/f", "pipe", "."):
+        with pytest.raises(NotRegular):
+            LocalStore().open(f"{tmp_path}/{name}")
+
+
 def test_a_missing_file_is_missing(store, table):
     for read in (
         lambda path: store.read(path, 100),
         lambda path: store.read_end(path, lambda tail, size: 0, 100),
         lambda path: store.read_range(path, 0, 10),
         lambda path: store.read_range(path, 0, 0),
+        store.open,
         store.status,
     ):
         with pytest.raises(OSError, match=r".") as refused:

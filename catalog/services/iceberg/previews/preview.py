@@ -1,33 +1,27 @@
-"""Preview a page of rows of a snapshot of an Iceberg table.
+"""Preview a page of rows of a snapshot of an Iceberg table, or profile a column of it.
 
-The work is bounded for every table, filter and order. The first step scans only the columns of the conditions
-and of the order, in files that may have matching rows. The second step reads the rows of the page. The
-privilege READ, and the files, are checked each time.
+Files that may have matching rows are planned here, and the privilege READ and all files are checked each time.
+Data files are decoded in another process (``catalog.row_reader``).
 """
 
-import struct
 import threading
-import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pydantic import ValidationError
-from pyiceberg.exceptions import ResolveError
-from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from catalog.access import Principal
-from catalog.errors import CatalogError, InvalidInput, InvalidMetadata, TableNotFound
-from catalog.formats import arrow_values
-from catalog.formats.arrow_values import Shown
+from catalog.errors import InvalidInput, TableNotFound, Unsupported
+from catalog.formats.iceberg.manifests import Entry
 from catalog.formats.iceberg.reading import Document
+from catalog.formats.iceberg.rows.data_files import Layout
+from catalog.formats.iceberg.rows.row_scans import reading
 from catalog.formats.iceberg.scans import scans
 from catalog.formats.iceberg.scans.planning import Planner
 from catalog.formats.rows import profiles
@@ -39,35 +33,18 @@ from catalog.formats.rows.previews import (
     THREADS,
     Preview,
     Request,
-    late,
     select_columns,
 )
 from catalog.formats.rows.profiles import Profile
 from catalog.identifiers import Identifier
 from catalog.models import Table
+from catalog.row_reader import client
+from catalog.row_reader.messages import DataFileEntries, Job
 from catalog.services.iceberg import tables
 from catalog.services.iceberg.files import TableFileIO
-from catalog.services.iceberg.previews.data_files import DataFile, Layout
 from catalog.services.storage.table_files import TableFiles
+from catalog.storage import stores
 
-_BROKEN = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    TypeError,
-    ValueError,
-    ResolveError,
-    UnsupportedPyArrowTypeException,
-    pa.ArrowException,
-    struct.error,
-    zlib.error,
-)
-_FILE_SHIFT = 40
-"""The address of a row is the number of its file, shifted by these bits, plus its position in the file."""
 _slots = threading.BoundedSemaphore(THREADS)
 
 
@@ -96,7 +73,7 @@ def open_snapshot(
     loaded = tables.load_table(actor=actor, table=table.identifier)
     if loaded.pk != table.pk:  # the table was dropped and another one has its name
         raise TableNotFound(table.identifier)
-    with _reading("The metadata"):
+    with reading("The metadata"):
         document = loaded.document
         if ref:
             snapshot_id = _referenced(document, ref)
@@ -141,11 +118,10 @@ def preview(opened: OpenedSnapshot, request: Request) -> Preview:
     if not _slots.acquire(timeout=SECONDS):
         return Preview(names, [], BUSY)
     try:
-        scan = _PreviewScan(opened, selected, request)
-        rows = scan.run()
+        job = Job(opened.layout, selected, request, SECONDS, MOST_BYTES)
+        return client.preview(job, _SnapshotFiles(opened, request))
     finally:
         _slots.release()
-    return Preview(names, rows, scan.reason, scan.has_more)
 
 
 def profile(opened: OpenedSnapshot, column: str) -> Profile:
@@ -156,14 +132,13 @@ def profile(opened: OpenedSnapshot, column: str) -> Profile:
     (chosen,) = select_columns(opened.schema, opened.table, [column])
     if not profiles.has_profile(chosen):
         raise InvalidInput(f"Column '{column[:200]}' of type {chosen.type} has no profile")
-    profiler = profiles.Profiler(chosen)
     if opened.snapshot_id is None:
-        return profiler.profile()
+        return profiles.Profiler(chosen).profile()
     if not _slots.acquire(timeout=SECONDS):
-        return profiler.profile(BUSY)
+        return profiles.Profiler(chosen).profile(BUSY)
     try:
-        scan = _PreviewScan(opened, [chosen], Request())
-        return profiler.profile(scan.read_column(column, profiler))
+        job = Job(opened.layout, [chosen], None, SECONDS, MOST_BYTES)
+        return client.profile(job, _SnapshotFiles(opened, Request()))
     finally:
         _slots.release()
 
@@ -176,70 +151,45 @@ def _referenced(document: Document, ref: str) -> int:
     return int(entry["snapshot-id"])
 
 
-@contextmanager
-def _reading(subject: str) -> Iterator[None]:
-    try:
-        yield
-    except CatalogError:
-        raise
-    except (*_BROKEN, ValidationError) as error:
-        cause = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise InvalidMetadata(f"{subject} cannot be read: {cause[:500]}") from error
+class _SnapshotFiles:
+    """The files that may have matching rows. Each error is a CatalogError."""
 
+    def __init__(self, opened: OpenedSnapshot, request: Request) -> None:
+        self._opened, self._request = opened, request
+        self._planned = self._plan()
 
-@dataclass
-class _PreviewScan:
-    opened: OpenedSnapshot
-    columns: Sequence[pa.Field]
-    request: Request
-    reason: str = ""
-    has_more: bool = False
-    scanned_rows: int = 0
-    files: list[DataFile] = field(default_factory=list)
-    """The files so far, by their number."""
-    began: float = field(default_factory=time.monotonic)
+    def next_file(self) -> DataFileEntries | None:
+        with reading("The metadata"):
+            entries = next(self._planned, None)
+        if entries is not None:
+            data, deletes = entries
+            _require_parquet(data, deletes)
+            locations = [data.file.file_path, *(delete.file.file_path for delete in deletes)]
+            with reading(f"'{data.file.file_path}'"):
+                self._opened.files.require(locations)
+        return entries
 
-    def run(self) -> list[list[Shown]]:
-        addresses = self._find_plain() if self.request.is_plain else self._find()
-        return self._read(addresses)
+    def open(self, location: str) -> tuple[int, int | None]:
+        with reading(f"'{location}'"):
+            path = self._opened.files.real_path(location)
+            return stores.store_of(path).open(path)
 
-    def read_column(self, name: str, profiler: profiles.Profiler) -> str:
-        """Read a column of all rows; returns why it ended early, or an empty text."""
-        for _, file in self._data_files():
-            with _reading(f"'{file.location}'"):
-                for rows in file.scan([name]):
-                    if len(rows.positions):
-                        profiler.add(rows.columns[name])
-                    if self._is_late():
-                        return profiles.late(profiler.rows)
-        return profiles.late(profiler.rows) if self.reason else ""
+    def read(self, location: str, start: int, length: int) -> bytes:
+        with reading(f"'{location}'"):
+            path = self._opened.files.real_path(location)
+            return stores.store_of(path).read_range(path, start, length)
 
-    def _data_files(self) -> Iterator[tuple[int, DataFile]]:
-        """The files that may have matching rows, until it is too late."""
-        with _reading("The metadata"):
-            scan = scans.settle(self.opened.document, scans.read_request(self._scan_request()))
-            planner = Planner(scan, self.opened.files)
-            for group in planner.groups():
-                for entry, deletes in planner.files(group):
-                    if self._is_late():
-                        self.reason = self._too_long()
-                        return
-                    file = DataFile(
-                        self.opened.files,
-                        self.opened.layout,
-                        entry,
-                        deletes,
-                        ends_at=self.began + SECONDS,
-                    )
-                    file.require_readable()
-                    self.files.append(file)
-                    yield len(self.files) - 1, file
+    def _plan(self) -> Iterator[DataFileEntries]:
+        scan = scans.settle(self._opened.document, scans.read_request(self._scan_request()))
+        planner = Planner(scan, self._opened.files)
+        for group in planner.groups():
+            yield from planner.files(group)
 
     def _scan_request(self) -> Document:
         """The request of a scan; its filter skips files, and the conditions select the rows."""
         combined: Any = True
-        for condition in self.request.conditions:
-            if kind(self.opened.schema.field(condition.column).type) is Kind.OTHER:
+        for condition in self._request.conditions:
+            if kind(self._opened.schema.field(condition.column).type) is Kind.OTHER:
                 continue
             if (predicate := condition.iceberg_filter()) is not None:
                 combined = (
@@ -248,77 +198,24 @@ class _PreviewScan:
                     else {"type": "and", "left": combined, "right": predicate}
                 )
         return {
-            "snapshot-id": self.opened.snapshot_id,
-            "use-snapshot-schema": self.opened.has_own_schema,
+            "snapshot-id": self._opened.snapshot_id,
+            "use-snapshot-schema": self._opened.has_own_schema,
             "filter": combined,
         }
 
-    def _find_plain(self) -> list[int]:
-        """The addresses of a page of the rows in their stored order. No data is read."""
-        skipped, count = self.request.page_start, self.request.page_size + 1
-        addresses: list[int] = []
-        for number, file in self._data_files():
-            with _reading(f"'{file.location}'"):
-                positions, live = file.live_positions(skipped, count - len(addresses))
-            addresses += [(number << _FILE_SHIFT) + position for position in positions]
-            skipped = max(skipped - live, 0)
-            if len(addresses) >= count:
-                break
-        self.has_more = len(addresses) >= count
-        return addresses[: self.request.page_size]
 
-    def _find(self) -> list[int]:
-        """The addresses of the rows of the page, in order."""
-        selection = self.request.selection()
-        for number, file in self._data_files():
-            with _reading(f"'{file.location}'"):
-                for rows in file.scan(selection.columns):
-                    if len(rows.positions):
-                        addresses = pa.array(rows.positions + (number << _FILE_SHIFT))
-                        selection.add(rows.columns, addresses)
-                    self.scanned_rows += len(rows.positions)
-                    if selection.is_complete:
-                        break
-                    if self._is_late() or selection.is_too_large:
-                        self.reason = self._too_long()
-                        break
-            if selection.is_complete or self.reason:
-                break
-        page, self.has_more = selection.page()
-        return page
-
-    def _read(self, addresses: Sequence[int]) -> list[list[Shown]]:
-        """The rows at these addresses, until they are too many bytes or it is too late."""
-        by_file: dict[int, list[int]] = {}
-        for address in sorted(addresses):
-            position = address & ((1 << _FILE_SHIFT) - 1)
-            by_file.setdefault(address >> _FILE_SHIFT, []).append(position)
-        names = [column.name for column in self.columns]
-        values: dict[int, list[Shown]] = {}
-        size = 0
-        for number, positions in by_file.items():
-            file = self.files[number]
-            with _reading(f"'{file.location}'"):
-                for rows in file.take(names, positions):
-                    size += sum(array.nbytes for array in rows.columns.values())
-                    for index, position in enumerate(np.asarray(rows.positions).tolist()):
-                        values[(number << _FILE_SHIFT) + position] = [
-                            arrow_values.show(rows.columns[column.name][index], column)
-                            for column in self.columns
-                        ]
-                    if size > MOST_BYTES:
-                        self.reason = f"Stopped after {round(size / 1024**2)} MiB."
-                    elif self._is_late():
-                        self.reason = self.reason or self._too_long()
-                    else:
-                        continue
-                    break
-            if self.reason:
-                break
-        return [values[address] for address in addresses if address in values]
-
-    def _is_late(self) -> bool:
-        return time.monotonic() - self.began > SECONDS
-
-    def _too_long(self) -> str:
-        return late(SECONDS, self.scanned_rows, self.request.order)
+def _require_parquet(data: Entry, deletes: Sequence[Entry]) -> None:
+    """Raise Unsupported for a file whose rows cannot be shown."""
+    if data.file.file_format != FileFormat.PARQUET:
+        raise Unsupported("The rows are in files that are not Parquet; only engines read them")
+    if data.file.key_metadata is not None:
+        raise Unsupported("The data files are encrypted; only engines with the keys read them")
+    if any(delete.file.content == DataFileContent.EQUALITY_DELETES for delete in deletes):
+        raise Unsupported(
+            "The snapshot has equality deletes, which only engines apply; compact the table first"
+        )
+    if not {delete.file.file_format for delete in deletes} <= {
+        FileFormat.PARQUET,
+        FileFormat.PUFFIN,
+    }:
+        raise Unsupported("The delete files are not Parquet; only engines read them")

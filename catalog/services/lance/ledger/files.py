@@ -268,15 +268,24 @@ def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
             yield f"{directories[base]}/{path}"
 
 
-def require_bases(*, actor: Principal, table: Table, bases: Iterable[BasePath]) -> References:
+def require_bases(
+    *,
+    actor: Principal,
+    table: Table,
+    bases: Iterable[BasePath],
+    continued: Iterable[BasePath] = (),
+) -> References:
     """What the base paths of a new version refer to, if the actor may read it.
 
-    Raises ForeignFile.
+    References of the ``continued`` ones must be recorded already: somebody may have put these into the version
+    before, from which the actor's client continued. Raises ForeignFile.
     """
     paths = [path for base in bases for path in _representatives(table, base)]
     files = TableFiles(table)
     reader = _reader(actor)
     files.require_readable(reader, paths)
+    if before := [path for base in continued for path in _representatives(table, base)]:
+        require_recorded(table, files.references(before))
     references = files.references(paths)
     return references.only(access.readable_tables(reader, references.sources))
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 
@@ -40,10 +40,18 @@ class Look:
     """Its path in the table."""
     size: int
     head: Head
+    continued: tuple[BasePath, ...] = ()
+    """Base paths in the manifest of the version before, as it is in storage now, if this one has any."""
 
     def foreign_bases(self, location: str) -> tuple[BasePath, ...]:
         """The base paths that are not the table itself."""
         return tuple(base for base in self.head.base_paths if not is_location(base, location))
+
+    def continued_bases(self, location: str) -> tuple[BasePath, ...]:
+        """Those of them that the version before has as well."""
+        before = {(base.path, base.is_root) for base in self.continued}
+        bases = self.foreign_bases(location)
+        return tuple(base for base in bases if (base.path, base.is_root) in before)
 
 
 def is_location(base: BasePath, location: str) -> bool:
@@ -82,7 +90,27 @@ def look(
         raise InvalidManifestPath(
             path, f"is refused, as no client could write after it: {head.obstacle}"
         )
-    return Look(relative, status.size, head)
+    seen = Look(relative, status.size, head)
+    if not seen.foreign_bases(location):
+        return seen
+    return replace(seen, continued=_bases_before(location, version, branch))
+
+
+def _bases_before(location: str, version: int, branch: str) -> tuple[BasePath, ...]:
+    """The base paths of the manifests from which a writer of a version may have continued."""
+    before = [(branch, version - 1)] + ([("", version), ("", version - 1)] if branch else [])
+    bases: list[BasePath] = []
+    for name, number in before:
+        for scheme in lance_naming.NamingScheme if number > 0 else ():
+            file = f"{location}/{lance_naming.final_manifest_path(name, number, scheme)}"
+            try:
+                end, _ = stores.store_of(file).read_end(
+                    file, lance_manifest.message_start, _MAX_MANIFEST
+                )
+                bases += lance_manifest.read_head(end).base_paths
+            except (OSError, NotAManifest):
+                continue
+    return tuple(bases)
 
 
 def _read_end(

@@ -224,12 +224,12 @@ class CreateVersion(TableOperation):
 
     def _record_references(self, batch: Batch, row: Table, look: Look | None) -> None:
         """Record the tables to which the manifest's base paths lead. Raises ForeignFile."""
-        bases = () if look is None else look.foreign_bases(row.location)
-        if not bases:
+        if look is None or not (bases := look.foreign_bases(row.location)):
             return
         batch.require_locks()
-        references = files.require_bases(actor=batch.actor, table=row, bases=bases)
         batch.flush()
+        old = look.continued_bases(row.location)
+        references = files.require_bases(actor=batch.actor, table=row, bases=bases, continued=old)
         self.record(batch.actor, row, references)
 
     def _final_path(self, row: Table, look: Look) -> str | None:

@@ -20,11 +20,11 @@ from pyroaring import BitMap, BitMap64
 
 from catalog.access import SYSTEM, On
 from catalog.admin import row_previews
+from catalog.formats.iceberg.rows import data_files, row_scans
 from catalog.formats.rows import profiles
 from catalog.models import FileReference, Table
 from catalog.privileges import parse
 from catalog.services.access import grants
-from catalog.services.iceberg.previews import data_files
 from catalog.services.iceberg.previews import preview as iceberg_preview
 from catalog.services.lance import data as lance_data
 from catalog.services.lance import preview as lance_preview
@@ -32,10 +32,13 @@ from tests.catalog.admin.iceberg.test_pages import words
 from tests.catalog.formats.iceberg.scans.test_planning import SIMPLE
 from tests.catalog.formats.iceberg.test_deletion_vectors import blob, keyed
 from tests.catalog.formats.iceberg.written import EQUALITY, POSITION, Written
+from tests.catalog.row_reader import bombs
+from tests.catalog.row_reader.in_process import in_process
 from tests.catalog.services.iceberg.test_scans import register
 from tests.catalog.services.iceberg.writing import open_table
 from tests.factories import make_iceberg_table, make_lance_table
 
+__all__ = ["in_process"]
 EVIL = "<script>alert(1)</script>"
 NAMES = ["b", None, "a", "c", EVIL, "a'b", "%", "ab"]
 SCHEMA = pa.schema(
@@ -372,7 +375,7 @@ def test_deletes_of_other_files_and_without_a_file_do_not_apply(browser, deleted
         assert ids(browser, url(deleted, **query)) == [9]
 
 
-def test_the_rows_of_delete_files_are_limited(browser, deleted, monkeypatch):
+def test_the_rows_of_delete_files_are_limited(browser, deleted, in_process, monkeypatch):
     monkeypatch.setattr(data_files, "_MAX_DELETED_ROWS", 10)
     for query in ({}, {"sort": "id"}):
         panel = browser.get(url(deleted, **query)).context["panels"][-1]
@@ -380,7 +383,9 @@ def test_the_rows_of_delete_files_are_limited(browser, deleted, monkeypatch):
         assert not panel.rows
 
 
-def test_the_rows_of_all_delete_files_of_a_data_file_are_limited(browser, written, monkeypatch):
+def test_the_rows_of_all_delete_files_of_a_data_file_are_limited(
+    browser, written, in_process, monkeypatch
+):
     """A manifest of a few kilobytes may name a delete file thousands of times."""
     monkeypatch.setattr(data_files, "_MAX_DELETED_ROWS", 10)
     table = repeatedly_deleted(written, times=6)
@@ -390,7 +395,9 @@ def test_the_rows_of_all_delete_files_of_a_data_file_are_limited(browser, writte
         assert not panel.rows
 
 
-def test_reading_delete_files_takes_no_longer_than_a_preview(browser, written, monkeypatch):
+def test_reading_delete_files_takes_no_longer_than_a_preview(
+    browser, written, in_process, monkeypatch
+):
     table = repeatedly_deleted(written, times=6)
     clock = count(monotonic(), 3)
     monkeypatch.setattr(data_files, "monotonic", lambda: next(clock))
@@ -420,11 +427,11 @@ def repeatedly_deleted(made: Written, *, times: int) -> Table:
     return registered(made)
 
 
-def test_a_preview_of_deleted_rows_is_stopped(browser, deleted, monkeypatch):
+def test_a_preview_of_deleted_rows_is_stopped(browser, deleted, in_process, monkeypatch):
     monkeypatch.setattr(data_files, "_MAX_BATCH_ROWS", 1)
     checks = []
     monkeypatch.setattr(
-        iceberg_preview._PreviewScan,
+        row_scans.RowScan,
         "_is_late",
         lambda _: checks.append(None) or len(checks) > 3,
     )
@@ -465,7 +472,7 @@ def test_deletion_vectors_are_applied(browser, warehouse, db):
         assert not panel.rows
 
 
-def test_texts_that_are_stored_once_do_not_fill_the_memory(browser, written):
+def test_texts_that_are_stored_once_do_not_fill_the_memory(browser, written, in_process):
     pool = pa.system_memory_pool()
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40_000), ["x" * 10_000])
     fields = [
@@ -574,6 +581,29 @@ def test_a_broken_data_file_is_a_message(browser, written):
             assert not response.context["panels"][-1].rows
 
 
+def test_a_file_that_expands_to_gigabytes_is_a_message(browser, warehouse, db):
+    """Of the page, of every query and of a profile; other tables can be previewed meanwhile."""
+    numbers = {"type": "list", "element-id": 7, "element": "int", "element-required": False}
+    fields = [
+        {"id": 1, "name": "id", "required": False, "type": "long"},
+        {"id": 6, "name": "numbers", "required": False, "type": numbers},
+    ]
+    made = Written(warehouse / "w", {"type": "struct", "schema-id": 0, "fields": fields})
+    path = made.directory / "data" / "00001.parquet"
+    path.parent.mkdir()
+    bombs.write_parquet(path, numbers=6, element=7)
+    made.commit([made.file([{"id": 1}], metrics=False)])
+    table = registered(made)
+    for query in ({}, {"sort": "id"}, where(("numbers", "notnull", ""))):
+        response = browser.get(url(table, **query))
+        assert response.status_code == 200
+        panel = response.context["panels"][-1]
+        assert f"'file://{path}' needs too much memory to decode" in words(panel.lead)
+        assert "MONODON_PREVIEW_MEMORY_BYTES is 512 MiB" in words(panel.lead)
+        assert not panel.rows
+    assert ids(browser, url(table, column="id")) == [1]
+
+
 def test_a_data_file_with_columns_of_other_types_is_a_message(browser, written):
     write(written, 1, (1, "id", pa.int64(), [1]), (2, "day", pa.string(), ["x"]))
     written.commit([written.file([ROW | {"id": 1}])])
@@ -626,7 +656,7 @@ def test_images_recordings_and_vectors_are_drawn(browser, warehouse, db):
 
 
 def test_images_of_a_page_are_drawn_up_to_a_limit(browser, warehouse, db, monkeypatch):
-    monkeypatch.setattr(row_previews, "_MOST_MEDIA", 50)
+    monkeypatch.setattr(row_previews, "MOST_MEDIA", 50)
     png = b"\x89PNG\r\n\x1a\n" + bytes(20)
     make_lance_table(("x", "t"), pa.table({"picture": pa.array([png] * 3, pa.binary())}))
     panel = browser.get(url(Table.objects.get(name="t"))).context["panels"][-1]

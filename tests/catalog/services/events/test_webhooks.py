@@ -637,6 +637,25 @@ def test_names_resolving_to_private_addresses_are_refused(receiver, monkeypatch,
     assert delivery().status == DeliveryStatus.PENDING
 
 
+def test_a_slow_lookup_of_the_name_ends_in_time(receiver, monkeypatch):
+    """The receiver's name servers decide how long a lookup takes."""
+    going_on = threading.Event()
+
+    def hang(*_: object, **__: object) -> Any:
+        going_on.wait(60)
+        raise OSError("the lookup has ended")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr(webhook_delivery, "_WHOLE_SECONDS", 0.5)
+    put_at(receiver, "slow.example.com")
+    deliver()
+    going_on.set()
+    assert delivery().answer.startswith(
+        "Refused: TimeoutError: the lookup of slow.example.com took"
+    )
+    assert delivery().status == DeliveryStatus.PENDING
+
+
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "localhost"])
 def test_other_spellings_of_loopback_are_refused(receiver, host):
     put_at(receiver, host)

@@ -1,12 +1,12 @@
 """Read rows of the Parquet files of an Iceberg table, without the rows that delete files remove."""
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from io import RawIOBase
 from itertools import pairwise
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,6 @@ from pyiceberg.io.pyarrow import (
     _to_requested_schema,
     pyarrow_to_schema,
 )
-from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table.name_mapping import NameMapping
@@ -29,8 +28,6 @@ from catalog.errors import Unsupported
 from catalog.formats.iceberg import deletion_vectors
 from catalog.formats.iceberg.deletion_vectors import TooManyPositions
 from catalog.formats.iceberg.manifests import Entry
-from catalog.services.iceberg.files import TableFileIO
-from catalog.storage import stores
 
 _BATCH_BYTES = 4 * 1024**2
 _MAX_BATCH_ROWS = 65_536
@@ -46,6 +43,16 @@ _TOO_MANY_DELETES = (
 
 
 _Project = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class Files(Protocol):
+    """Opens files of a table, by the locations in its manifests."""
+
+    def open(self, location: str) -> RawIOBase:
+        """A seekable stream."""
+
+    def read_range(self, location: str, start: int, length: int) -> bytes:
+        """A part of a file; shorter if the file ends before."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +78,11 @@ class Rows:
 
 
 class DataFile:
-    """A data file of a snapshot, with the delete files that apply to it.
-
-    Opened through ``TableFileIO``, which refuses files that may not be read for the table.
-    """
+    """A Parquet file of a snapshot, with the delete files that apply to it."""
 
     def __init__(
         self,
-        files: TableFileIO,
+        files: Files,
         layout: Layout,
         entry: Entry,
         deletes: Sequence[Entry],
@@ -89,21 +93,6 @@ class DataFile:
         self._entry, self._deletes = entry, deletes
         self._ends_at = ends_at
         self.location: str = entry.file.file_path
-
-    def require_readable(self) -> None:
-        """Raise Unsupported for a file whose rows cannot be shown, and ForeignFile."""
-        if self._entry.file.file_format != FileFormat.PARQUET:
-            raise Unsupported("The rows are in files that are not Parquet; only engines read them")
-        if self._entry.file.key_metadata is not None:
-            raise Unsupported("The data files are encrypted; only engines with the keys read them")
-        if any(delete.file.content == DataFileContent.EQUALITY_DELETES for delete in self._deletes):
-            raise Unsupported(
-                "The snapshot has equality deletes, which only engines apply; compact the table first"
-            )
-        formats = {delete.file.file_format for delete in self._deletes}
-        if not formats <= {FileFormat.PARQUET, FileFormat.PUFFIN}:
-            raise Unsupported("The delete files are not Parquet; only engines read them")
-        self._files.require([self.location, *(delete.file.file_path for delete in self._deletes)])
 
     # -- deleted rows
 
@@ -129,8 +118,7 @@ class DataFile:
             raise ValueError("A deletion vector has no valid offset and size")
         if size > _MAX_VECTOR_BYTES:
             raise Unsupported(_TOO_MANY_DELETES)
-        path = self._files.real_path(delete.file.file_path)
-        blob = stores.store_of(path).read_range(path, start, size)
+        blob = self._files.read_range(delete.file.file_path, start, size)
         rows: int = self._entry.file.record_count
         try:
             positions = deletion_vectors.positions(blob, rows=rows, limit=_MAX_DELETED_ROWS)
@@ -253,7 +241,7 @@ class DataFile:
     ) -> pq.ParquetFile:
         """Open a file; ``encoded`` are the columns to read as dictionaries."""
         return pq.ParquetFile(
-            pa.PythonFile(_StoredFile(self._files.real_path(location)), mode="r"),
+            pa.PythonFile(self._files.open(location), mode="r"),
             metadata=metadata,
             read_dictionary=list(encoded),
             buffer_size=_BUFFER,
@@ -319,35 +307,3 @@ def _decoded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             for column in piece.columns
         ]
         yield pa.RecordBatch.from_arrays(columns, names=piece.schema.names)
-
-
-class _StoredFile(io.RawIOBase):
-    """A file that may be read, as a seekable stream that reads parts of it from its store."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._store = path, stores.store_of(path)
-        self._size = self._store.status(path).size
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(base + offset, 0)
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        remaining = max(self._size - self._position, 0)
-        length = remaining if size < 0 else min(size, remaining)
-        if not length:
-            return b""
-        content = self._store.read_range(self._path, self._position, length)
-        self._position += len(content)
-        return content

@@ -1,0 +1,1 @@
+"""The rows of a snapshot: decodes data files, which ``catalog.row_reader`` does in a process of its own."""
