@@ -1,5 +1,6 @@
 """The base of the operations of the dialect: names relative to the database, and refusals."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeVar
@@ -21,6 +22,7 @@ from catalog.errors import (
     InvalidInput,
     TableAlreadyExists,
     TagNotFound,
+    VersionNotFound,
 )
 from catalog.identifiers import Identifier
 
@@ -32,6 +34,7 @@ in one query from 0.2.0 on, structured full-text queries from 0.3.0, and paralle
 supported here, from 0.4.0."""
 _EXPECTED_CONFLICTS = (CommitConflict, BranchAlreadyExists)
 """Refused with 409: a conflict that may not recur, and one for which the clients expect it."""
+_TAGS = re.compile(r"/tags/(create|update)/?$")
 _NAMESPACES = f"{database_header.PATHS}namespace/"
 
 
@@ -110,6 +113,10 @@ class DatabaseOperation(LanceOperation):
         response = super().refuse(error)
         status = response.status_code
         is_conflict = status == HTTPStatus.CONFLICT and not isinstance(error, _EXPECTED_CONFLICTS)
-        if is_conflict or isinstance(error, (ColumnNotFound, TagNotFound)):
+        # The clients report a missing table also if it is the version of a new tag that is missing.
+        is_version_of_tag = isinstance(error, VersionNotFound) and _TAGS.search(
+            self.request.path_info
+        )
+        if is_conflict or is_version_of_tag or isinstance(error, (ColumnNotFound, TagNotFound)):
             response.status_code = HTTPStatus.BAD_REQUEST
         return response
