@@ -28,6 +28,7 @@ _OWN: dict[str, type[DatabaseOperation]] = {
     "table/{id}/version/list": refs.ListTableVersions,
     "table/{id}/create_index": indexes.CreateTableIndex,
     "table/{id}/add_columns": columns.AlterTableAddColumns,
+    "table/{id}/backfill_column": columns.AlterTableBackfillColumns,
 }
 """The operations that differ from those of the Lance protocol."""
 _FURTHER: dict[str, type[DatabaseOperation]] = {

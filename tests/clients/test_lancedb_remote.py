@@ -384,6 +384,10 @@ def test_versions_tags_and_restore(table: Table) -> None:
         table.tags.create("all", 2)
     with refused(HttpError, "has no tag 'none'"):
         table.tags.get_version("none")
+    with refused(HttpError, "has no version 9"):
+        table.tags.create("future", 9)
+    with refused(HttpError, "has no version 9"):
+        table.tags.update("all", 9)
     table.checkout("all")
     assert (table.count_rows(), len(names(table)), table.version) == (4, 4, 1)
     with refused(Exception, "fixed at version 1"):
@@ -449,9 +453,12 @@ def test_jobs(live: LiveServer, name: str, db: DBConnection, table: Table) -> No
         {"new_columns": [{"name": "twice", "computed": "id * 2"}]},
     )
     assert started[0] == 200
-    live.post(f"/v1/table/{name}$animals/backfill_column", {"column": "twice"})
+    started_job = table.refresh_column_async("twice")
+    result = started_job.wait()
+    assert (result.rows_assigned, result.rows_failed, result.rows_remaining) == (4, 0, 0)
+    assert (result.source_version, result.published_version) == (2, table.version)
     (job,) = [row for row in db.list_jobs() if row.table == "animals"]
-    db.open_job(job.job_id).wait()
+    assert job.job_id == started_job.id
     assert db.open_job(job.job_id).status() == "finished"
     assert [row["twice"] for row in table.search().to_list()] == [2, 4, 6, 8]
     with pytest.raises(Exception, match=r"not found|404"):

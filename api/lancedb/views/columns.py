@@ -1,9 +1,10 @@
-"""Columns: adding columns with or without values."""
+"""Columns: adding columns with or without values, and filling computed columns."""
 
 import pyarrow as pa
 from lance_namespace_urllib3_client import models as m
 
 from api.lance.arrow import ArrowOperation
+from api.lance.views import backfill as lance_backfill
 from api.lance.views import columns as lance
 from api.lancedb.operation import DatabaseOperation
 from catalog.access import Principal
@@ -11,6 +12,7 @@ from catalog.errors import InvalidInput
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import schemas
+from catalog.services.maintenance import job_control
 
 
 class AlterTableAddColumns(DatabaseOperation, ArrowOperation, lance.AlterTableAddColumns):
@@ -42,3 +44,17 @@ class AlterTableAddColumns(DatabaseOperation, ArrowOperation, lance.AlterTableAd
             branch=branch_name(self.query_values.get("branch")),
         )
         return m.AlterTableAddColumnsResponse(version=written.version)
+
+
+class AlterTableBackfillColumns(DatabaseOperation, lance_backfill.AlterTableBackfillColumns):
+    """Start a job that fills a computed column of a table.
+
+    The answer has the ``job_id`` that DescribeJob and CancelJob take.
+    """
+
+    def handle(
+        self, actor: Principal, body: m.AlterTableBackfillColumnsRequest, *, id: Identifier
+    ) -> m.AlterTableBackfillColumnsResponse:
+        answer = super().handle(actor, body, id=id)
+        job = job_control.find_job_of_transaction(actor=actor, transaction=answer.job_id)
+        return answer if job is None else m.AlterTableBackfillColumnsResponse(job_id=str(job.pk))

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 from api.lancedb.operation import DatabaseOperation
 from catalog.access import Principal
 from catalog.errors import JobNotFound
-from catalog.models import Job, JobStatus
+from catalog.models import Job, JobKind, JobStatus
 from catalog.services.maintenance import job_control
 
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -61,9 +61,23 @@ class _JobOperation(DatabaseOperation):
             "created_at_millis": int(row.created_at.timestamp() * 1000),
             "state": _STATES[JobStatus(row.status)],
             "job_state": _STATES[JobStatus(row.status)],
-            "result": row.result or None,
+            "result": _result(row),
             **({"failure": {"message": row.error}} if row.status == JobStatus.FAILED else {}),
         }
+
+
+def _result(row: Job) -> dict[str, Any] | None:
+    """The result of a job. Clients read the result of a backfill as RefreshColumnResult."""
+    result: dict[str, Any] = row.result or {}
+    if row.kind != JobKind.BACKFILL_COLUMN or "source_version" not in result:
+        return result or None
+    return {
+        **result,
+        "rows_assigned": result["rows"],
+        "rows_failed": 0,  # a row that cannot be evaluated fails the job
+        "rows_remaining": result["remaining_rows"],
+        "published_version": result.get("version"),
+    }
 
 
 class ListJobs(_JobOperation):

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.utils.safestring import SafeString
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
@@ -19,6 +21,7 @@ from catalog.admin.actor import actor
 from catalog.admin.form_pages import sent
 from catalog.admin.governance import annotations as governance_annotations
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab
+from catalog.admin.paging import word
 from catalog.errors import NamespaceNotFound, TableNotFound
 from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
 from catalog.services.governance import annotations
@@ -32,6 +35,8 @@ DESCRIBE_MENU: dict[str, Any] = {
 }
 """The menu of these forms on a page."""
 _INHERITED = ("", "Inherited")
+_NO_SENSITIVITY = ("", "As the table")
+_MAX_COLUMNS = 500  # with links, on a page
 
 
 class DescribeForm(forms.Form):
@@ -63,6 +68,19 @@ class DescribeForm(forms.Form):
             if url:
                 links.append(Link(title.strip() or url, url))
         return links
+
+
+class ColumnForm(forms.Form):
+    description = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text="Markdown. Empty for no description.",
+    )
+    sensitivity = forms.ChoiceField(
+        required=False,
+        choices=[_NO_SENSITIVITY, *Sensitivity.choices],
+        widget=UnfoldAdminSelectWidget(choices=[_NO_SENSITIVITY, *Sensitivity.choices]),
+    )
 
 
 class LabelForm(forms.Form):
@@ -145,10 +163,50 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
     )
 
 
+def describe_column(page: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpResponseBase:
+    """Show the form of description and sensitivity of the column in the URL, and save the changed values."""
+    path, back = word(request, "column"), _schema_url(row)
+    if not path:
+        messages.error(request, "Select a column on the tab Schema.")
+        return HttpResponseRedirect(back)
+    columns = annotations.annotations_of(row).columns
+    current = next((column for column in columns if column.path == path), None)
+    before = {
+        "description": current.description if current else "",
+        "sensitivity": current.sensitivity.value if current and current.sensitivity else "",
+    }
+
+    def call(data: dict[str, Any]) -> HttpResponseBase:
+        data["description"] = data["description"].replace("\r\n", "\n")
+        level = data["sensitivity"]
+        changes = ColumnChanges(
+            description=(
+                data["description"] if data["description"] != before["description"] else None
+            ),
+            sets_sensitivity=level != before["sensitivity"],
+            sensitivity=Sensitivity(level) if level else None,
+        )
+        _save(request, row, Changes(columns={path: changes}))
+        messages.success(request, "Saved.")
+        return HttpResponseRedirect(back)
+
+    return page.ask(
+        request,
+        title=f"Edit column '{path}' of '{row}'",
+        submit="Save",
+        form=ColumnForm(sent(request), initial=before),
+        call=call,
+        back=back,
+        original=row,
+    )
+
+
 def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
     """Show the form of labels, and set or remove a label of a namespace, table or column."""
     of_table = isinstance(row, Table)
-    form = (ColumnLabelForm if of_table else LabelForm)(sent(request))
+    path = word(request, "column") if of_table else ""
+    form = (ColumnLabelForm if of_table else LabelForm)(sent(request), initial={"column": path})
+    back = _schema_url(row) if path else cells.page_url(row)
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
         label_values = {data["label"]: data["values"]}
@@ -162,7 +220,7 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
         subject = f"column '{column}' of '{row}'" if column else f"'{row}'"
         verb = "set on" if data["values"] else "removed from"
         messages.success(request, f"Label '{data['label']}' was {verb} {subject}")
-        return HttpResponseRedirect(cells.page_url(row))
+        return HttpResponseRedirect(back)
 
     return page.ask(
         request,
@@ -173,8 +231,13 @@ def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> 
         submit="Save",
         form=form,
         call=call,
+        back=back,
         original=row,
     )
+
+
+def _schema_url(row: Namespace | Table) -> str:
+    return f"{cells.page_url(row)}?tab=schema"
 
 
 def _save(request: HttpRequest, row: Namespace | Table, changes: Changes) -> None:
@@ -209,19 +272,35 @@ def has_tab(page: Page, tab: str) -> bool:
     return any(tab == page_tab.key for page_tab in page.tabs)
 
 
-def with_annotations(page: Page, shown: governance_annotations.ShownAnnotations) -> Page:
-    """The page with annotations among its details, and those of columns below the schema."""
-    tabs = [_with_columns(tab, shown) if tab.key == "schema" else tab for tab in page.tabs]
+def with_annotations(
+    page: Page,
+    shown: governance_annotations.ShownAnnotations,
+    *,
+    edits: Table | None = None,
+) -> Page:
+    """The page with annotations among its details, and those of columns below the schema.
+
+    With the table whose annotations the user may edit, each column has links to the forms.
+    """
+    tabs = [_with_columns(tab, shown, edits) if tab.key == "schema" else tab for tab in page.tabs]
     return replace(page, facts=_insert_annotations(page.facts, shown), tabs=tabs)
 
 
-def _with_columns(tab: Tab, shown: governance_annotations.ShownAnnotations) -> Tab:
+def _with_columns(
+    tab: Tab, shown: governance_annotations.ShownAnnotations, edits: Table | None
+) -> Tab:
     """The schema tab with the annotations of columns below it."""
-    rows = [
-        line
-        for line, column in zip(shown.columns, shown.facts.columns, strict=True)
-        if column.description or column.labels or column.sensitivity
-    ]
+    columns = list(zip(shown.columns, shown.facts.columns, strict=True))
+    if edits is None:
+        rows = [
+            line
+            for line, column in columns
+            if column.description or column.labels or column.sensitivity
+        ]
+    else:
+        rows = [
+            (*line, _column_links(edits, column.path)) for line, column in columns[:_MAX_COLUMNS]
+        ]
     if not rows:
         return tab
 
@@ -231,10 +310,25 @@ def _with_columns(tab: Tab, shown: governance_annotations.ShownAnnotations) -> T
             *([built] if isinstance(built, Panel) else built),
             Panel(
                 title="Column annotations",
-                columns=("Column", "Type", "Description", "Labels", "Sensitivity"),
+                columns=(*_COLUMNS, *(("Edit",) if edits else ())),
                 rows=rows,
                 empty="",
+                note=f"The first {_MAX_COLUMNS:,} of {len(columns):,} columns."
+                if edits and len(columns) > _MAX_COLUMNS
+                else "",
             ),
         ]
 
     return Tab(tab.key, tab.title, build)
+
+
+_COLUMNS = ("Column", "Type", "Description", "Labels", "Sensitivity")
+
+
+def _column_links(row: Table, path: str) -> SafeString:
+    base = cells.page_url(row).removesuffix("change/")
+    column = urlencode({"column": path})
+    return cells.spaced(
+        cells.anchor(f"{base}{action}/?{column}", text)
+        for action, text in (("describe_column", "Description"), ("label", "Labels"))
+    )

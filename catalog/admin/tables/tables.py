@@ -114,6 +114,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
         return [
             maintenance_actions.menu(registered()),
             DESCRIBE_MENU,
+            "describe_column",
             "grant",
             "policy",
             "protect",
@@ -221,7 +222,9 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
         page = replace(page, header=table_header.header(row, annotations))
         if tab != "schema" and row.kind == TableKind.TABLE and reads:
             page = replace(page, tiles=table_header.tiles(row))
-        return annotation_actions.with_annotations(page, annotations)
+        edits = tab == "schema" and row.state != TableState.DROPPED
+        edits = edits and access.holds(actor(request), Privilege.MANAGE, row)
+        return annotation_actions.with_annotations(page, annotations, edits=row if edits else None)
 
     # -- actions
 
@@ -232,6 +235,10 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
     @button("Description and owner", permission="rename", icon="edit_note")
     def describe(self, request: HttpRequest, row: Table) -> HttpResponseBase:
         return annotation_actions.describe(self, request, row)
+
+    @button("Column", permission="rename", icon="view_column")
+    def describe_column(self, request: HttpRequest, row: Table) -> HttpResponseBase:
+        return annotation_actions.describe_column(self, request, row)
 
     @button("Labels", permission="rename", icon="label")
     def label(self, request: HttpRequest, row: Table) -> HttpResponseBase:

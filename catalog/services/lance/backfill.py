@@ -69,6 +69,8 @@ class _Round:
     """Number of the last scanned fragment."""
     scanned_rows: int
     """Rows of the scanned fragments."""
+    remaining_rows: int
+    """Rows of the fragments that later commits scan."""
     rows: int
     fragments: int
 
@@ -102,6 +104,11 @@ def fill(job: Job, report: Report) -> Mapping[str, Any]:
     """Run the job of a backfill; its result is saved after each commit."""
     actor, backfill = jobs.principal(job), Backfill(**job.parameters)
     state = {"rows": 0, "fragments": 0, "last_fragment": -1, "seen": 0, **(job.result or {})}
+    if "source_version" not in state:
+        table = jobs.identify(job)
+        newest = datasets.read(actor=actor, table=table, branch=backfill.branch)
+        source = _source(actor, table, backfill) or newest
+        state |= {"source_version": source.version, "remaining_rows": 0}
     while backfill.num_frags is None or state["fragments"] < backfill.num_frags:
         table = jobs.identify(job)
         written = commits.write(
@@ -121,6 +128,7 @@ def fill(job: Job, report: Report) -> Mapping[str, Any]:
             "fragments": state["fragments"] + progress.fragments,
             "last_fragment": progress.last,
             "seen": state["seen"] + progress.scanned_rows,
+            "remaining_rows": progress.remaining_rows,
         }
         if written.transaction_id is not None:
             state |= {"version": written.version, "transaction_id": written.transaction_id}
@@ -169,7 +177,13 @@ class _Filler:
         self.report(begun + scanned_rows, total)
         if changed:
             LanceDataset.commit(dataset, _operation(changed), read_version=dataset.version)
-        return _Round(last=last, scanned_rows=scanned_rows, rows=rows, fragments=len(changed))
+        return _Round(
+            last=last,
+            scanned_rows=scanned_rows,
+            remaining_rows=total - begun - scanned_rows,
+            rows=rows,
+            fragments=len(changed),
+        )
 
     def _most(self) -> int:
         """Return the number of fragments of this commit."""

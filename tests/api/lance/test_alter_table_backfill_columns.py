@@ -94,6 +94,8 @@ def test_a_job_fills_the_column(lance, table):
     assert job.result == {
         "rows": 6,
         "fragments": 3,
+        "remaining_rows": 0,
+        "source_version": 4,
         "version": 5,
         "transaction_id": str(event.transaction_id),
     }
@@ -110,7 +112,8 @@ def test_where(lance, table):
 
 def test_nothing_to_fill_makes_no_version(lance, table):
     job = run(lance.post(PATH, {"column": "twice", "where": "id > 99"}, status=202)["job_id"])
-    assert (job.status, job.result) == ("succeeded", {"rows": 0, "fragments": 0})
+    unchanged_table = {"rows": 0, "fragments": 0, "remaining_rows": 0, "source_version": 4}
+    assert (job.status, job.result) == ("succeeded", unchanged_table)
     assert table.versions.count() == 4
 
 

@@ -1,6 +1,7 @@
 """Forms for annotations of namespaces and tables, and actions on many tables."""
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -13,7 +14,9 @@ from catalog.services.access import grants
 from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations
 from catalog.services.recovery import undrop
+from catalog.services.search import documents
 from catalog.services.tables.table_operations import DropTable
+from tests.catalog.admin.iceberg.test_pages import words
 from tests.factories import make_iceberg_table, make_root, make_table, make_version, unchanged
 
 LIST = "/admin/catalog/table/"
@@ -253,3 +256,68 @@ def test_a_view_and_its_source_link_to_each_other_and_to_the_query(browser):
     commit([DropTable(table=source.identifier)], actor=SYSTEM)
     (line,) = materialized_views(browser, view).rows
     assert "dropped" in line[1]
+
+
+def columns_of(browser, address: str) -> dict[str, list[str]]:
+    """The annotations of columns on the schema tab, as text."""
+    panels = browser.get(address).context["panels"]
+    (panel,) = [panel for panel in panels if panel.title == "Column annotations"]
+    lines = [[words(cell) for cell in line] for line in panel.rows]
+    return {name: values for name, *values in lines}
+
+
+def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
+    row = make_iceberg_table("prod", "t")
+    documents.update()
+    address = f"/admin/catalog/table/{row.pk}/change/?tab=schema"
+    form = f"/admin/catalog/table/{row.pk}/describe_column/?column=id"
+    content = text(browser.get(address))
+    assert f'href="{form}"' in content
+    assert f'href="/admin/catalog/table/{row.pk}/label/?column=id"' in content
+    assert "Edit column 'id' of 'prod.t'" in text(browser.get(form))
+
+    answer = browser.post(form, {"description": "The **key**", "sensitivity": "internal"})
+    assert answer.headers["location"] == address
+    browser.post(
+        f"/admin/catalog/table/{row.pk}/label/?column=id",
+        {"label": "pii", "values": "no", "column": "id"},
+    )
+    assert columns_of(browser, address) == {
+        "id": ["long", "The key", "pii=no", "internal", "Description Labels"],
+        "name": ["string", "–", "–", "–", "Description Labels"],
+    }
+    event = AuditEvent.objects.get(action="description.set")
+    assert (event.actor, event.target) == ("user:ada", "prod.t")
+
+    before = AuditEvent.objects.count()
+    browser.post(form, {"description": "The **key**", "sensitivity": "internal"})
+    assert AuditEvent.objects.count() == before  # nothing has changed
+
+    reader = sign_in("read")
+    content = text(reader.get(address))
+    assert "pii=no" in content
+    assert "describe_column" not in content
+    with unchanged():
+        assert reader.get(form).status_code == 403
+        assert reader.post(form, {"description": "x"}).status_code == 403
+
+
+def test_an_unknown_column_is_a_message(browser):
+    row = make_iceberg_table("prod", "t")
+    address = f"/admin/catalog/table/{row.pk}/describe_column/"
+    with unchanged():
+        for column in ("nothing", "<b>"):
+            url = f"{address}?{urlencode({'column': column})}"
+            assert "does not exist" in text(browser.post(url, {"description": "x"}))
+        for query in ("", "?column=", "?column=%00"):
+            answer = browser.post(address + query, {"description": "x"}, follow=True)
+            assert "Select a column" in text(answer)
+
+
+def test_a_column_of_a_dropped_table_cannot_be_edited(browser):
+    row = make_iceberg_table("prod", "t")
+    Table.objects.filter(pk=row.pk).update(state=TableState.DROPPED)
+    address = f"/admin/catalog/table/{row.pk}"
+    assert "describe_column" not in text(browser.get(f"{address}/change/?tab=schema"))
+    with unchanged():
+        browser.post(f"{address}/describe_column/?column=id", {"description": "x"})
