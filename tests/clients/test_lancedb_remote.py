@@ -430,13 +430,46 @@ def test_what_is_not_supported(db: DBConnection, table: Table) -> None:
         db.list_secrets,
         table.prewarm_data,
         lambda: db.create_view("view", "SELECT 1"),
+        lambda: db.describe_view("view"),
+        lambda: db.drop_view("view"),
+        lambda: db.drop_view_async("view"),
+        lambda: db.drop_materialized_view("view"),
+        lambda: db.drop_materialized_view_async("view"),
+        lambda: db.create_secret("secret", "x"),
+        lambda: db.alter_secret("secret", "x"),
+        lambda: db.describe_secret("secret"),
+        lambda: db.drop_secret("secret"),
+        lambda: db.get_function("f", version="1"),
+        lambda: db.drop_function("f", version="1"),
+        lambda: db.pause_job("1"),
+        lambda: db.resume_job("1"),
         lambda: table.branches.diff("dev"),
+        table.checkpoint_lsm,
+        table.compact_lsm,
+        table.flush_lsm,
+        table.function_errors,
+        table.get_lsm_stats,
+        table.get_lsm_write_spec,
+        table.unset_lsm_write_spec,
     ):
         with pytest.raises(
             (HttpError, RuntimeError, AttributeError), match=r"not supported|no attr"
         ):
             call()
-    for call in (table.to_arrow, table.to_pandas, db.drop_all_tables):
+    with pytest.raises(
+        RuntimeError, match="SQL error"
+    ):  # another port, which the server does not have
+        db.execute_query("SELECT 1")
+    for call in (
+        *(table.to_arrow, table.to_pandas, table.to_polars, table.to_lance, db.drop_all_tables),
+        *(table.uses_v2_manifest_paths, table.migrate_v2_manifest_paths),
+        lambda: db.table_exists("animals"),
+        lambda: db.namespace_exists(["other"]),
+        lambda: table.set_unenforced_primary_key("id"),
+        lambda: table.refresh_column("id"),
+        lambda: table.fetch_blobs("name", [0]),
+        lambda: table.fetch_blob_files("name", [0]),
+    ):
         with pytest.raises(NotImplementedError):
             call()
     with warnings.catch_warnings():
@@ -445,6 +478,43 @@ def test_what_is_not_supported(db: DBConnection, table: Table) -> None:
         table.compact_files()
         table.cleanup_old_versions()
     assert (table.version, table.count_rows()) == (1, 4)
+
+
+def test_methods_that_send_no_request(db: DBConnection, table: Table) -> None:
+    assert (table.blob_columns(), table.current_branch(), table.embedding_functions) == (
+        [],
+        None,
+        {},
+    )
+    table.close_lsm_writers()
+    assert db.cancel_job("999999") is False
+    with pytest.raises(ValueError, match="Table 'view' was not found"):
+        db.open_materialized_view("view")
+    assert '"db_url": "db://' in db.serialize()
+
+
+def test_the_older_names_of_index_methods(table: Table) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table.create_scalar_index("id")
+        table.create_fts_index("name")
+    assert {index.index_type for index in table.list_indices()} == {"BTree", "FTS"}
+
+
+def test_every_method_of_the_client_is_called_here(db: DBConnection, table: Table) -> None:
+    """A method of a new release of the client belongs to one of the tests."""
+    source = Path(__file__).read_text(encoding="utf-8")
+    # Variants of methods that are called here, and methods whose requests are refused like theirs.
+    others = (
+        "close create_function create_function_async create_materialized_view"
+        " create_materialized_view_async describe_query drop_function_async execute_query_async"
+        " fetch_blob_ranges set_lsm_write_spec"
+    )
+    methods = {name for of in (db, table) for name in dir(type(of)) if not name.startswith("_")}
+    missing = {
+        name for name in methods - {*others.split()} if not re.search(rf"\.{name}\b", source)
+    }
+    assert missing == set()
 
 
 def test_jobs(live: LiveServer, name: str, db: DBConnection, table: Table) -> None:
