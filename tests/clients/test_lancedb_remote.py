@@ -190,6 +190,7 @@ def test_types(db: DBConnection) -> None:
                         *(pa.date32(), pa.time64("us"), pa.timestamp("us", "UTC")),
                         *(pa.timestamp("ns"), pa.duration("s"), pa.decimal128(10, 2)),
                         *(pa.binary(16), pa.list_(pa.list_(pa.float64(), 64))),
+                        *(pa.dictionary(pa.int32(), pa.string()), pa.decimal256(50, 2)),
                         pa.struct([("x", pa.int8()), ("y", pa.list_(pa.string()))]),
                     ]
                 )
@@ -198,6 +199,9 @@ def test_types(db: DBConnection) -> None:
         ]
     )
     assert db.create_table("t", schema=schema).schema == schema
+    maps = pa.schema([("c", pa.map_(pa.string(), pa.int32()))])
+    with pytest.raises(RuntimeError, match="Unsupported type"):  # the client has no form for maps
+        _ = db.create_table("maps", schema=maps).schema
 
 
 # --- rows --------------------------------------------------------------------------------------
