@@ -205,7 +205,9 @@ def _picture(buckets: Sequence[Bucket]) -> SafeString:
             for bucket in buckets
         ),
     )
-    return format_html('<div class="m-bars" role="img" aria-label="Fragments by rows">{}</div>', bars)
+    return format_html(
+        '<div class="m-bars" role="img" aria-label="Fragments by rows">{}</div>', bars
+    )
 
 
 def _range(bucket: Bucket) -> str:
