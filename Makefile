@@ -44,7 +44,7 @@ stores: install-dev ## start an S3 store on this machine, to try object storage 
 
 test: install-dev ## run all tests (PYTEST="-k name" chooses)
 	@$(PY) -m tests.stores.components || echo "The tests of object stores run with moto alone."
-	@exec $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadgroup $(PYTEST)
+	@exec $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadgroup --max-worker-restart=0 $(PYTEST)
 
 check: lint test ## the gate: formatter, linter, imports, types, migrations, compose file, tests
 

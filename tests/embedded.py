@@ -23,7 +23,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     _keep_bytecode()
     if "PYTEST_XDIST_WORKER" in os.environ or {"-h", "--help", "-V", "--version"} & set(args):
         return
-    _write_to_memory()
     if home := os.environ.get("MONODON_TEST_HOME"):  # of sessions that share their settings
         root = Path(home)
     else:
@@ -62,29 +61,6 @@ def _keep_bytecode() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
-
-def _write_to_memory() -> None:
-    """Create temporary files in memory where there is enough, unless TMPDIR is set.
-
-    The product flushes every file that it writes. On disks, tests wait for a sixth of their time.
-    """
-    memory = Path("/dev/shm")
-    if "TMPDIR" in os.environ or not os.access(memory, os.W_OK):
-        return
-    system = os.statvfs(memory)
-    allows_programs = not system.f_flag & os.ST_NOEXEC
-    if allows_programs and min(system.f_bavail * system.f_frsize, _available_memory()) >= _MEMORY:
-        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
-
-
-def _available_memory() -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    (available,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return int(available) * 1024
-
-
-_MEMORY = 12 << 30
-"""Bytes. A run of all tests writes at most about 3 GB at a time, and its processes use 5 GB."""
 
 # Settings of the tests.
 _TEST_SETTINGS = {
