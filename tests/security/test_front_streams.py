@@ -38,6 +38,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
             writer.write_table(table, max_chunksize=5000)
         body = sink.getvalue().to_pybytes()
         created = send_whole(server, "POST", "/v1/table/ws$t/create", body, ARROW)
+        del table, sink, body
         assert created.status == 200, created.content
         yield server
 

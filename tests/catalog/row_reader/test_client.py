@@ -149,6 +149,7 @@ def test_a_column_is_profiled_in_another_process(small):
     assert profile.highest.text == "3"
 
 
+@pytest.mark.xdist_group("bomb")  # the file takes seconds and gigabytes to write
 @pytest.mark.parametrize("request_", [Request(), Request(order=Order("id")), None])
 def test_a_file_that_expands_is_refused_and_takes_no_memory_here(bomb, small, request_):
     columns = _COLUMNS if request_ else _COLUMNS[1:]
@@ -163,6 +164,7 @@ def test_a_file_that_expands_is_refused_and_takes_no_memory_here(bomb, small, re
     assert len(texts(small)) == 3  # and nothing else is affected
 
 
+@pytest.mark.xdist_group("bomb")
 def test_the_memory_is_a_setting(bomb, settings):
     settings.MONODON_PREVIEW_MEMORY_BYTES = 16 * _GIBIBYTE
     columns = _COLUMNS[:1]  # without the large column

@@ -581,6 +581,7 @@ def test_a_broken_data_file_is_a_message(browser, written):
             assert not response.context["panels"][-1].rows
 
 
+@pytest.mark.xdist_group("bomb")  # not beside other tests that need gigabytes
 def test_a_file_that_expands_to_gigabytes_is_a_message(browser, warehouse, db):
     """Of the page, of every query and of a profile; other tables can be previewed meanwhile."""
     numbers = {"type": "list", "element-id": 7, "element": "int", "element-required": False}
