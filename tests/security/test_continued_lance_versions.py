@@ -15,7 +15,7 @@ from lance.dataset import DatasetBasePath
 from catalog.access import credentials
 from catalog.formats.lance import history
 from catalog.formats.lance import manifest as lance_manifest
-from catalog.models import ApiKey, FileReference, Principal
+from catalog.models import ApiKey, FileReference, Principal, Table
 from catalog.services.lance.ledger import versions as lance_versions
 from tests.access.protocols import KEY, principal
 from tests.api.client import Lance
@@ -135,3 +135,18 @@ def test_the_base_paths_that_a_transaction_brings_in(world: World, tmp_path: Pat
     ]
     assert added == [{source.name}, {"base"}, set()]
     assert history.added_bases(_real(world)) == ()
+
+
+def test_an_administrator_copies_no_rows_that_others_put_into_a_version(world: World, admin: Lance):
+    """The copy is in a namespace whose principals may not read the hidden table."""
+    evil = attacks.clone_of(world.victims["hidden"], NEXT - 1, world.clones / "evil")
+    _manifest(Path(world.mine.location), NEXT - 1).write_bytes(evil)
+    answer = admin.client.post(
+        "/v1/table/copy/clone",
+        {"source_location": world.mine.location},
+        content_type="application/json",
+        headers={"x-api-key": "mnd_admin", "x-lancedb-database": "mine"},
+    )
+    assert answer.status_code == 400, answer.content
+    assert b"does not belong to table 'mine.t'" in answer.content
+    assert not Table.objects.named(("mine", "copy")).exists()
