@@ -16,6 +16,8 @@ from catalog.access import credentials
 from catalog.formats.lance import history
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.models import ApiKey, FileReference, Principal, Table
+from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import versions as lance_versions
 from tests.access.protocols import KEY, principal
 from tests.api.client import Lance
@@ -141,6 +143,8 @@ def test_an_administrator_copies_no_rows_that_others_put_into_a_version(world: W
     """The copy is in a namespace whose principals may not read the hidden table."""
     evil = attacks.clone_of(world.victims["hidden"], NEXT - 1, world.clones / "evil")
     _manifest(Path(world.mine.location), NEXT - 1).write_bytes(evil)
+    lance_datasets.clear_caches()
+    lance_files._checked.clear()
     answer = admin.client.post(
         "/v1/table/copy/clone",
         {"source_location": world.mine.location},
