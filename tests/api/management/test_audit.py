@@ -158,9 +158,9 @@ def test_the_manager_of_a_table_sees_no_names_of_hidden_namespaces(
     export = manager.call("GET", "audit/export?table=mine$t&format=jsonl")
     assert b"secret" not in json.dumps(page).encode() + export.getvalue()
     for criterion in ("target=secret", "target=secret.plan"):
-        found = manager.get(f"audit?table=mine$t&{criterion}")
+        page = manager.get(f"audit?table=mine$t&{criterion}")
         exported = manager.call("GET", f"audit/export?table=mine$t&format=jsonl&{criterion}")
-        assert (found["events"], exported.getvalue()) == ([], b""), criterion
+        assert (page["events"], exported.getvalue()) == ([], b""), criterion
     everything = management.get("audit?table=mine$t&target=secret.plan")["events"]
     assert everything[-1]["target"] == "secret.plan"
 
