@@ -25,6 +25,7 @@ UNDERSTOOD = (
     '"filter": SQL, "limit": n, "version": n}, of which only "source" must be there, or '
     '"SELECT * | expression [AS name], ... FROM namespace.table [WHERE filter] [LIMIT n]".'
 )
+_MAX_CHARACTERS = 100_000
 _KEYS = {"source", "columns", "filter", "limit", "version"}
 _TOKEN = re.compile(
     r"""
@@ -86,6 +87,8 @@ class ViewQuery:
 def parse(text: str) -> ViewQuery:
     """Parse a source query in either form. Raises InvalidInput, whose detail names both forms."""
     try:
+        if len(text) > _MAX_CHARACTERS:
+            raise InvalidInput(f"it has more than {_MAX_CHARACTERS:,} characters")
         is_json = text.lstrip().startswith("{")
         query = from_json(orjson.loads(text)) if is_json else _from_sql(text)
         if "\x00" in text + query.to_sql():

@@ -90,6 +90,17 @@ def base_path(path: str, number: int = 0, *, is_root: bool = True) -> bytes:
     return bytes_field(18, content)
 
 
+def with_added_base(manifest: bytes, path: str) -> bytes:
+    """The manifest with a base path that its own transaction brings in, as a client's ``add_bases`` writes it."""
+    added = base_path(path)
+    start = lance_manifest.message_start(manifest[-16:], len(manifest))
+    message = without_field(23)(manifest[start + 4 : -16]) + added + number_field(23, start)
+    base = lance_wire.fields(added, 0, len(added))[0]
+    transaction = bytes_field(114, bytes_field(1, added[base[2] : base[3]]))
+    section = len(transaction).to_bytes(4, "little") + transaction
+    return _file(manifest[:start] + section, message, manifest[-16:])
+
+
 def with_auto_cleanup(manifest: bytes, **settings: str) -> bytes:
     """The manifest with settings of Lance's automatic clean-up, by default to keep nothing."""
     settings = {"interval": "1", "older_than": "0s"} | settings

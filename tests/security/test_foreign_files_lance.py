@@ -915,7 +915,7 @@ def test_a_table_that_needs_its_source_no_longer_stays_readable_without_it(world
     hidden = world.victims["hidden"]
     requester = Principal.objects.get(name="who")
     grant = requester.grants.create(mask=closure(Privilege.READ).value, namespace=hidden.namespace)
-    manifest = attacks.with_field(_real(world), [], attacks.base_path(hidden.location))
+    manifest = attacks.with_added_base(_real(world), hidden.location)
     staged = world.stage(manifest)
     Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
     grant.delete()
@@ -1264,7 +1264,7 @@ def test_a_client_does_not_commit_references_that_others_put_into_the_version_be
         path.unlink()
         name = f"{version}.manifest" if scheme == "V1" else f"{2**64 - 1 - version:020d}.manifest"
         (versions / name).write_bytes(evil)
-    content = _clone("hidden")(world)
+    content = attacks.edited(_clone("hidden")(world), [], attacks.without_field(23))  # of a clone
     staged = world.stage(content)
     body = _body(str(staged))
     if branch:

@@ -1,6 +1,6 @@
 """Audit events: changes and refused requests. They are read-only."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,16 +35,13 @@ from catalog.admin.paging import PANEL_SIZE, number, query, word
 from catalog.errors import CatalogError
 from catalog.models import AuditEvent, Table, Transaction
 from catalog.models.audit import AuditSeal, Outcome
-from catalog.privileges import Privilege
 from catalog.services.audit import trail as audit_trail
-from catalog.services.audit.names import visible_names
+from catalog.services.audit.names import visible_in, without_names
 
 SEARCHED = 100_000
 """Number of the newest events that a search without an index scans."""
 _DEEPEST = 4  # levels of JSON that are compared key by key
 _LONGEST_NAME = 120
-_NAMES = ("name", "source")
-"""Keys of the names of tables in events of a table: its own, and the source of a materialized view."""
 
 
 @admin.register(AuditEvent)
@@ -245,10 +242,7 @@ def panel(
         rows = rows.filter(pk__lt=before)
     events = list(rows.order_by("-pk")[: PANEL_SIZE + 1])
     opens = is_administrator(request)
-    shown = None
-    if table is not None and not actor(request).holds_everywhere(Privilege.BROWSE):
-        names = {name for row in events for name in _names(row)}
-        shown = visible_names(actor(request), names) | {str(table)}
+    shown = None if table is None else visible_in(actor(request), events, str(table))
     return Panel(
         columns=("Action", "Target", "Actor", "Time", "Changes"),
         rows=[
@@ -257,7 +251,7 @@ def panel(
                 row.target if shown is None or row.target in shown else cells.NOTHING,
                 cells.who(row.actor),
                 cells.when(row.at),
-                cells.mapping((hide or dict)(_without_names(row.after or row.before or {}, shown))),
+                cells.mapping((hide or dict)(without_names(row.after or row.before or {}, shown))),
             )
             for row in events[:PANEL_SIZE]
         ],
@@ -267,21 +261,6 @@ def panel(
             query(request, before=events[PANEL_SIZE - 1].pk) if len(events) > PANEL_SIZE else None
         ),
     )
-
-
-def _names(row: AuditEvent) -> set[str]:
-    """The names of tables in an event."""
-    values = [(facts or {}).get(key) for facts in (row.before, row.after) for key in _NAMES]
-    return {row.target, *(value for value in values if isinstance(value, str))}
-
-
-def _without_names(facts: Mapping[str, Any], shown: Collection[str] | None) -> dict[str, Any]:
-    """The values of an event without the names that are not among the shown ones; None: all are."""
-    return {
-        key: value
-        for key, value in facts.items()
-        if shown is None or key not in _NAMES or value in shown
-    }
 
 
 def _changes(row: AuditEvent) -> Panel:

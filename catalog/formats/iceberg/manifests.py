@@ -164,13 +164,17 @@ def paths_in_list(content: bytes, limit: int) -> list[tuple[str, int | None]]:
     return [(path, added) for path, added in rows if isinstance(path, str)]
 
 
-def paths_in_manifest(content: bytes) -> Iterator[str]:
-    """The live files that a manifest names. Raises InvalidMetadata if it is not a manifest."""
+def paths_in_manifest(content: bytes) -> Iterator[tuple[str, bool]]:
+    """The live files that a manifest names, and whether it adds them rather than takes them over.
+
+    Raises InvalidMetadata if it is not a manifest.
+    """
     try:
         for status, path, referenced in avro.read_fields(content, _ENTRY_FIELDS):
             if status == ManifestEntryStatus.DELETED.value:
                 continue
-            yield from (file for file in (path, referenced) if isinstance(file, str))
+            is_added = status == ManifestEntryStatus.ADDED.value
+            yield from ((file, is_added) for file in (path, referenced) if isinstance(file, str))
     except BROKEN as error:
         raise InvalidMetadata("The manifest is torn, or none at all") from error
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from catalog.formats.lance import manifest, wire
-from catalog.formats.lance.manifest import NotAManifest
+from catalog.formats.lance.manifest import BasePath, NotAManifest
 from catalog.formats.lance.wire import Field, MalformedMessage
 
 _LENGTH_BYTES = 4
 # message Manifest
 _FRAGMENTS, _TRANSACTION_SECTION = 2, 23
+# messages Transaction, Overwrite, Clone, UpdateBases
+_OVERWRITE, _CLONE, _UPDATE_BASES = 102, 113, 114
+_INITIAL_BASES, _BRANCH_NAME, _NEW_BASES = 5, 5, 1
 # message DataFragment
 _FRAGMENT_ID, _FILES, _DELETION_FILE, _PHYSICAL_ROWS = 1, 2, 3, 4
 # messages DataFile, DeletionFile
@@ -87,7 +90,7 @@ def read(data: bytes) -> VersionContents:
     try:
         top = wire.fields(data, begin, end, {_FRAGMENTS, _TRANSACTION_SECTION})
         fragments = [
-            _fragment(data[first:last])
+            wire.cached(_fragment, data[first:last])
             for number, kind, first, last in top
             if number == _FRAGMENTS and kind == wire.BYTES
         ]
@@ -135,7 +138,7 @@ def _files(contents: VersionContents) -> set[str]:
     return {path for fragment in contents.fragments.values() for path in fragment.files}
 
 
-@lru_cache(maxsize=manifest.CACHED)  # a version shares most fragments with the previous one
+@lru_cache(maxsize=wire.CACHED)  # a version shares most fragments with the previous one
 def _fragment(data: bytes) -> Fragment:
     fields = wire.fields(data, 0, len(data))
     deletion = wire.message(data, fields, _DELETION_FILE) or []
@@ -149,14 +152,46 @@ def _fragment(data: bytes) -> Fragment:
     )
 
 
+def added_bases(data: bytes) -> tuple[BasePath, ...]:
+    """The base paths that the transaction in a manifest file brings in. Raises NotAManifest.
+
+    Other operations take over those of the version from which they continue. A clone as a new table has those
+    of its source.
+    """
+    start = manifest.message_start(data[-manifest.FOOTER_BYTES :], len(data))
+    begin, end = start + _LENGTH_BYTES, len(data) - manifest.FOOTER_BYTES
+    try:
+        transaction = _transaction(data, wire.fields(data, begin, end, {_TRANSACTION_SECTION}))
+        clone = wire.message(data, transaction, _CLONE)
+        if clone is not None and not wire.text(data, clone, _BRANCH_NAME):
+            return manifest.read_head(data[start:]).base_paths
+        added = [
+            base
+            for operation, bases in (
+                (_OVERWRITE, _INITIAL_BASES),
+                (_UPDATE_BASES, _NEW_BASES),
+            )
+            for message in wire.messages(data, transaction, operation)
+            for base in wire.messages(data, message, bases)
+        ]
+        return tuple(manifest.read_base(data, base) for base in added)
+    except MalformedMessage as error:
+        raise NotAManifest(f"its message is malformed: {error}") from None
+
+
 def _operation(data: bytes, top: Sequence[Field]) -> str:
     """The operation of the transaction that the file contains; older files name another file instead."""
+    numbers = {number for number, *_ in _transaction(data, top)} & OPERATIONS.keys()
+    return OPERATIONS[numbers.pop()] if len(numbers) == 1 else ""
+
+
+def _transaction(data: bytes, top: Sequence[Field]) -> list[Field]:
+    """The fields of the transaction that the file contains; none if it names another file instead."""
     position = wire.number(top, _TRANSACTION_SECTION)
     if position is None:
-        return ""
+        return []
     begin = position + _LENGTH_BYTES
     end = begin + int.from_bytes(data[position:begin], "little")
     if end > len(data):
         raise MalformedMessage("the transaction ends outside the file")
-    numbers = {number for number, *_ in wire.fields(data, begin, end)} & OPERATIONS.keys()
-    return OPERATIONS[numbers.pop()] if len(numbers) == 1 else ""
+    return wire.fields(data, begin, end)

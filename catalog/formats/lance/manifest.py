@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from catalog.formats.lance import features, wire
+from catalog.formats.lance.naming import is_plain_path
 from catalog.formats.lance.wire import Field, MalformedMessage
 
 FOOTER_BYTES = 16
@@ -39,12 +40,9 @@ _INDICES, _INDEX_UUID, _INDEX_DETAILS, _INDEX_BASE, _INDEX_FILES = 1, 1, 6, 9, 1
 _UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
 _REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
 
-CACHED = 32_768
-"""The most fragments of which something is cached."""
+_MAX_BASES, _MAX_FILES = 1000, 2_000_000
 
 _BLOB_TYPE = b"lance.blob.v2"
-_ENCODED = frozenset('%\\{}^`[]"<>~#|*?')
-"""The printable ASCII characters that Lance's object store encodes in the names of files."""
 _DATA_ENDING = ".lance"
 """Blobs of a data file lie in the directory of its name without the ending."""
 
@@ -152,7 +150,7 @@ def read(data: bytes) -> Contents:
     try:
         top = _top(data, start)
         head = _head(data, top)
-        of_fragments = tuple(_fragment_files(data, top))
+        of_fragments = tuple(wire.limited(_fragment_files(data, top), _MAX_FILES, "files"))
         of_indexes, directories = _index_files(data, top)
         files = (*of_fragments, *of_indexes, *_transaction(data, top))
     except MalformedMessage as error:
@@ -255,7 +253,7 @@ def _head(data: bytes, top: Sequence[Field]) -> Head:
     return Head(
         wire.number(fields, _VERSION) or 0,
         "" if branch == "main" else branch,
-        tuple(_base(data, base) for base in wire.messages(data, fields, _BASE_PATHS)),
+        tuple(wire.limited(_bases(data, fields), _MAX_BASES, "base paths")),
         features.obstacle(fields) or _fragments_obstacle(data, fields, top),
         features.auto_cleanup(data, fields),
     )
@@ -263,13 +261,21 @@ def _head(data: bytes, top: Sequence[Field]) -> Head:
 
 def _fragments_obstacle(data: bytes, fields: Sequence[Field], top: Sequence[Field]) -> str:
     # More fragments than the cache holds would only displace one another.
-    facts_of = _fragment_facts if len(top) < CACHED else _fragment_facts.__wrapped__
-    facts = [facts_of(content) for content in _fragments(data, top)]
+    has_room = len(top) < wire.CACHED
+    facts = [
+        wire.cached(_fragment_facts, content, has_room=has_room)
+        for content in _fragments(data, top)
+    ]
     ids = [number for number, _ in facts]
     return features.fragments_obstacle(fields, ids, sum(has_row_ids for _, has_row_ids in facts))
 
 
-def _base(data: bytes, base: Sequence[Field]) -> BasePath:
+def _bases(data: bytes, message: Sequence[Field]) -> Iterator[BasePath]:
+    return (read_base(data, base) for base in wire.messages(data, message, _BASE_PATHS))
+
+
+def read_base(data: bytes, base: Sequence[Field]) -> BasePath:
+    """The base path in the fields of its message. Raises MalformedMessage."""
     return BasePath(
         wire.number(base, _BASE_ID, bits=32) or 0,
         wire.text(data, base, _BASE_PATH) or "",
@@ -286,7 +292,7 @@ def _fragments(data: bytes, top: Sequence[Field]) -> Iterator[bytes]:
             yield data[start:end]
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=wire.CACHED)
 def _fragment_facts(data: bytes) -> tuple[int, bool]:
     """The id of a fragment, and whether it has stable row ids.
 
@@ -298,10 +304,11 @@ def _fragment_facts(data: bytes) -> tuple[int, bool]:
 
 
 def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
-    return (file for content in _fragments(data, top) for file in _files_of(content))
+    contents = _fragments(data, top)
+    return (file for content in contents for file in wire.cached(_files_of, content))
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=wire.CACHED)
 def _files_of(data: bytes) -> tuple[File, ...]:
     return tuple(_read_fragment(data, wire.fields(data, 0, len(data))))
 
@@ -349,10 +356,8 @@ def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[Fi
         raw = wire.content(data, identity or [], _UUID_BYTES) or b""
         if len(raw) != 16:
             raise MalformedMessage("an index has no UUID")
-        directory, base = (
-            f"_indices/{uuid.UUID(bytes=raw)}",
-            wire.number(index, _INDEX_BASE, bits=32),
-        )
+        base = wire.number(index, _INDEX_BASE, bits=32)
+        directory = f"_indices/{uuid.UUID(bytes=raw)}"
         directories.append(File(directory, base))
         names = [
             wire.text(data, file, _INDEX_FILE_PATH) or ""
@@ -360,6 +365,8 @@ def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[Fi
         ]
         names += _reuse_file(data, index)
         files += [_file(f"{directory}/{name}", base) for name in names]
+        if len(files) > _MAX_FILES:
+            raise MalformedMessage(f"its indexes have more than {_MAX_FILES:,} files")
     return files, directories
 
 
@@ -382,19 +389,6 @@ def _transaction(data: bytes, top: Sequence[Field]) -> Iterator[File]:
 
 
 def _file(path: str, base_id: int | None) -> File:
-    if not _is_plain(path):
+    if not is_plain_path(path):
         raise NotAManifest(f"it names the file {path[:200]!r}, which is not a plain path")
     return File(path, base_id)
-
-
-def _is_plain(path: str) -> bool:
-    """True if a path stays below its directory, and every reader opens the same file for it.
-
-    Lance percent-encodes some characters: for ``a~b`` it opens ``a%7Eb``.
-    """
-    return (
-        path.isascii()
-        and path.isprintable()
-        and _ENCODED.isdisjoint(path)
-        and all(segment not in {"", ".", ".."} for segment in path.split("/"))
-    )

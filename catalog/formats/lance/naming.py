@@ -27,6 +27,8 @@ COMPUTED_INPUTS_KEY = f"{COMPUTED}.inputs"
 """A JSON list of the paths that the expression reads."""
 _MAX_BRANCH_LENGTH = 255
 _UINT64_MAX = 2**64 - 1
+_ENCODED = frozenset('%\\{}^`[]"<>~#|*?')
+"""The printable ASCII characters that Lance's object store encodes in the names of files."""
 _MANIFEST = re.compile(r"(?P<number>[0-9]{1,20})\.manifest")
 _OWN_DIRECTORIES = frozenset({"data", "_deletions", "_indices", "_transactions", "_refs"})
 
@@ -105,6 +107,19 @@ def versions_directory(branch: str) -> str:
 def final_manifest_path(branch: str, version: int, scheme: NamingScheme) -> str:
     """The path of a version's manifest, relative to the table."""
     return f"{versions_directory(branch)}/{manifest_name(version, scheme)}"
+
+
+def is_plain_path(path: str) -> bool:
+    """True if a path stays below its directory, and every reader opens the same file for it.
+
+    Lance percent-encodes some characters: for ``a~b`` it opens ``a%7Eb``.
+    """
+    return (
+        path.isascii()
+        and path.isprintable()
+        and _ENCODED.isdisjoint(path)
+        and all(segment not in {"", ".", ".."} for segment in path.split("/"))
+    )
 
 
 def may_be_staged(path: str) -> bool:

@@ -76,6 +76,7 @@ def _nested(expression: str) -> int:
             is_name = before[:1].isalpha() or before[:1] in {"_", "`", '"'}
             is_call = is_name and before not in _BEFORE_A_CONDITION
             levels.append(_Level(is_costly=lexeme == "[" or is_call))
+            sql_growth.require_depth(len(levels))
         elif lexeme in ")]":
             if len(levels) > 1:
                 close()
@@ -97,6 +98,7 @@ def _check_chains(expression: str) -> None:
         lexeme = match[0]
         if lexeme in "([":
             outer.append((chain, longest))
+            sql_growth.require_depth(len(outer))
             around += chain
             chain = longest = 0
         elif lexeme in ")]":

@@ -12,6 +12,9 @@ from catalog.errors import InvalidInput
 
 MAX_GROWTH = 1000
 """The maximum factor by which the calls of an expression may enlarge a value, together."""
+MAX_DEPTH = 300
+"""The maximum number of brackets in brackets: each takes memory here, and more of it in Lance."""
+_MAX_ARGUMENTS = 1000
 _COUNTED = frozenset(
     {"repeat", "lpad", "rpad", "array_repeat", "list_repeat", "array_resize", "list_resize"}
 )
@@ -24,9 +27,8 @@ _REPLACING = frozenset(
 )
 """Functions that insert an argument at many places."""
 _CAST = "arrow_cast"
-_GROWING = re.compile(
-    rf"(?<!\w)(?:{'|'.join([*_COUNTED, *_RANGES, *_REPLACING, _CAST])})(?!\w)", re.IGNORECASE
-)
+_NAMES = frozenset({*_COUNTED, *_RANGES, *_REPLACING, _CAST})
+_GROWING = re.compile(rf"(?<!\w)(?:{'|'.join(_NAMES)})(?!\w)", re.IGNORECASE)
 _AMBIGUOUS = re.compile(r"--|/\*|\$|\b[eE]'")
 """Comments, and texts with escapes or other quotes, in which brackets and quotes have no meaning."""
 _TOKEN = re.compile(r"""'[^']*'|`[^`]*`|"[^"]*"|\d[\w.]*|\w+|\S""")
@@ -38,7 +40,20 @@ class _Call:
 
     name: str = ""
     arguments: list[list[str]] = field(default_factory=lambda: [[]])
+    """Of the functions with limits only: a list in another bracket may have millions of values."""
     literal_size: int = 0
+
+    def add(self, lexeme: str) -> None:
+        if self.name not in _NAMES:
+            return
+        if lexeme == ",":
+            self.arguments.append([])
+        else:
+            self.arguments[-1].append(lexeme)
+        if len(self.arguments) > _MAX_ARGUMENTS or len(self.arguments[-1]) > _MAX_ARGUMENTS:
+            raise InvalidInput(
+                f"'{self.name}' has more than {_MAX_ARGUMENTS} arguments or operators"
+            )
 
 
 def check(expression: str) -> None:
@@ -55,21 +70,26 @@ def check(expression: str) -> None:
         lexeme = match[0]
         if lexeme in "([":
             calls.append(_Call(before.strip("`").lower() if lexeme == "(" else ""))
+            require_depth(len(calls))
         elif lexeme in ")]" and len(calls) > 1:
             call = calls.pop()
             growth *= _factor(call)
-            calls[-1].arguments[-1].append("()")
+            calls[-1].add("()")
             calls[-1].literal_size += call.literal_size
-        elif lexeme == ",":
-            calls[-1].arguments.append([])
         else:
-            calls[-1].arguments[-1].append(lexeme)
+            calls[-1].add(lexeme)
             calls[-1].literal_size += len(lexeme) - 2 if lexeme[0] == "'" else 0
         before = lexeme
     if growth > MAX_GROWTH:
         raise InvalidInput(
             f"The functions of an expression may enlarge values at most {MAX_GROWTH} times"
         )
+
+
+def require_depth(depth: int) -> None:
+    """Raises InvalidInput for too many brackets in brackets."""
+    if depth > MAX_DEPTH:
+        raise InvalidInput(f"An expression has more than {MAX_DEPTH} brackets in brackets")
 
 
 def _factor(call: _Call) -> int:

@@ -4,12 +4,21 @@ It is as strict as Lance's own reader, and stricter where lenient readers may di
 refused, and so is a second occurrence of a singular field.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from functools import _lru_cache_wrapper
+from typing import TypeVar
 
+T = TypeVar("T")
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 _UINT64 = 2**64 - 1
 _MAX_NUMBER = 2**29
+MAX_FIELDS = 1_000_000
+"""The most fields of a message: each takes some hundred bytes of memory here, but may have two bytes in a file."""
+
+CACHED = 32_768
+"""The most messages of which a function caches something (``cached``)."""
+_CACHED_BYTES = 1024
 
 Field = tuple[int, int, int, int]
 """Field number, wire type, and either the value of a varint and 0, or the start and end of the
@@ -20,7 +29,9 @@ class MalformedMessage(ValueError):
     """The bytes are not a valid message."""
 
 
-def fields(data: bytes, start: int, end: int, only: Container[int] | None = None) -> list[Field]:
+def fields(  # noqa: C901, PLR0912 -- the loop over all fields of a manifest, without calls
+    data: bytes, start: int, end: int, only: Container[int] | None = None
+) -> list[Field]:
     """The fields of the message between two positions, in order; only some numbers if given.
 
     Raises MalformedMessage.
@@ -28,7 +39,9 @@ def fields(data: bytes, start: int, end: int, only: Container[int] | None = None
     result: list[Field] = []
     at = start
     try:
-        while at < end:
+        for _ in range(MAX_FIELDS):
+            if at >= end:
+                break
             tag = data[at]
             at += 1
             if tag > 127:
@@ -57,6 +70,8 @@ def fields(data: bytes, start: int, end: int, only: Container[int] | None = None
                 result.append((number, wire, first, second))
     except IndexError:
         raise MalformedMessage("it ends within a field") from None
+    if at < end:
+        raise MalformedMessage(f"it has more than {MAX_FIELDS:,} fields")
     if at != end:
         raise MalformedMessage("a field ends outside its message")
     return result
@@ -116,15 +131,29 @@ def content(data: bytes, message: Sequence[Field], field: int) -> bytes | None:
     return None if occurrence is None else data[occurrence[2] : occurrence[3]]
 
 
-def messages(data: bytes, message: Sequence[Field], field: int) -> list[list[Field]]:
-    """The messages of a repeated field. Raises MalformedMessage."""
-    result = []
+def messages(data: bytes, message: Sequence[Field], field: int) -> Iterator[list[Field]]:
+    """The messages of a repeated field, one after another. Raises MalformedMessage."""
     for field_number, wire, start, end in message:
         if field_number == field:
             if wire != BYTES:
                 raise MalformedMessage(f"field {field} has wire type {wire}")
-            result.append(fields(data, start, end))
-    return result
+            yield fields(data, start, end)
+
+
+def cached(function: "_lru_cache_wrapper[T]", data: bytes, *, has_room: bool = True) -> T:
+    """The value of a cached function of a message. Large messages, without limit in files, are not cached."""
+    if has_room and len(data) <= _CACHED_BYTES:
+        return function(data)
+    value: T = function.__wrapped__(data)
+    return value
+
+
+def limited(values: Iterable[T], limit: int, title: str) -> Iterator[T]:
+    """The values. Raises MalformedMessage if there are more than the limit."""
+    for number, value in enumerate(values):
+        if number == limit:
+            raise MalformedMessage(f"it has more than {limit:,} {title}")
+        yield value
 
 
 def message(data: bytes, outer: Sequence[Field], field: int) -> list[Field] | None:

@@ -8,7 +8,7 @@ search is complete when there is no next page.
 import csv
 import io
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -19,9 +19,10 @@ from django.db.models import Max, Min, Q, QuerySet
 from catalog import access
 from catalog.access import Principal
 from catalog.errors import InvalidInput
-from catalog.identifiers import Identifier, digest
+from catalog.identifiers import Identifier, digest, label
 from catalog.models import AuditEvent, Table
 from catalog.privileges import Privilege
+from catalog.services.audit.names import hide_names, visible_names
 from catalog.services.engine import audit_records
 
 PAGE_SIZE = 100
@@ -104,8 +105,8 @@ class Search:
         others = (self.target, self.action, self.interface, self.key, self.request_id, self.text)
         return not any(others) and not (self.actor and self.outcome)
 
-    def rows(self) -> QuerySet[AuditEvent]:
-        """The matching events, unordered."""
+    def rows(self, names: Collection[str] | None = None) -> QuerySet[AuditEvent]:
+        """The matching events, unordered. Only ``names`` match the criteria for targets; None: all names."""
         rows = AuditEvent.objects.all()
         exact = ("table_uuid", "actor", "action", "interface", "outcome", "key", "request_id")
         values: dict[str, Any] = {name: getattr(self, name) for name in exact}
@@ -114,12 +115,14 @@ class Search:
         if self.table is not None:
             uuids = Table.objects.filter(digest=digest(self.table)).values_list("uuid", flat=True)
             rows = rows.filter(table_uuid__in=list(uuids))
+        is_shown = Q() if names is None else Q(target__in=names)
         if self.target is not None:
-            rows = rows.filter(Q(target=self.target) | Q(target__startswith=f"{self.target}."))
+            is_target = Q(target=self.target) | Q(target__startswith=f"{self.target}.")
+            rows = rows.filter(is_target, is_shown)
         if self.text is not None:
             columns = {"actor": self.text, "key": self.text, "request_id": self.text}
             is_equal = Q(*columns.items(), _connector=Q.OR)
-            rows = rows.filter(Q(target__icontains=self.text) | is_equal)
+            rows = rows.filter(Q(target__icontains=self.text) & is_shown | is_equal)
         if self.since is not None:
             rows = rows.filter(at__gte=self.since)
         return rows if self.until is None else rows.filter(at__lt=self.until)
@@ -138,13 +141,13 @@ def list_events(
 ) -> EventPage:
     """A page of the trail; it may have a next page even if it holds fewer events than the limit.
 
-    The actor must hold MANAGE on the catalog, or on the table in the search. Raises InvalidInput,
-    PermissionDenied, TableNotFound.
+    The actor must hold MANAGE on the catalog, or on the table in the search, of which it does not see names
+    in namespaces that it may not browse. Raises InvalidInput, PermissionDenied, TableNotFound.
     """
     _require(actor, search)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     before = _number(page_token) if page_token else None
-    rows = search.rows()
+    rows = search.rows(_shown_targets(actor, search))
     floor = 0
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -153,6 +156,8 @@ def list_events(
         floor = max(newest - SEARCHED, 0)
         rows = rows.filter(pk__gte=floor)
     page = list(rows.order_by("-pk")[: size + 1])
+    if search.table is not None:
+        hide_names(actor, page, label(search.table))
     if len(page) > size:
         return EventPage(page[:size], str(page[size - 1].pk))
     # No event is older than the oldest one that a retention left.
@@ -177,7 +182,7 @@ def export(*, actor: Principal, search: Search, format: str) -> Iterator[bytes]:
         "audit",
         after={"format": format, "search": search.criteria or "all"},
     )
-    batches = _batches(search, ends["low"] or 0, ends["top"] or 0)
+    batches = _batches(actor, search, ends["low"] or 0, ends["top"] or 0)
     return _as_csv(batches) if format == "csv" else _as_json_lines(batches)
 
 
@@ -192,13 +197,25 @@ def _number(token: str) -> int:
     return int(token)
 
 
-def _batches(search: Search, low: int, top: int) -> Iterator[list[AuditEvent]]:
-    rows = search.rows().order_by("pk")
+def _shown_targets(actor: Principal, search: Search) -> set[str] | None:
+    """The targets that the search may reveal; None: all. Two statements at most."""
+    if search.table is None or not (search.target or search.text):
+        return None
+    if actor.holds_everywhere(Privilege.BROWSE):
+        return None
+    targets = Search(table=search.table).rows().values_list("target", flat=True).distinct()
+    return visible_names(actor, targets) | {label(search.table)}
+
+
+def _batches(actor: Principal, search: Search, low: int, top: int) -> Iterator[list[AuditEvent]]:
+    rows = search.rows(_shown_targets(actor, search)).order_by("pk")
     low -= 1
     while low < top:
         high = top if search.has_index else min(low + SEARCHED, top)
         batch = list(rows.filter(pk__gt=low, pk__lte=high)[:_BATCH])
         low = batch[-1].pk if len(batch) == _BATCH else high
+        if search.table is not None:
+            hide_names(actor, batch, label(search.table))
         if batch:
             yield batch
 

@@ -11,7 +11,6 @@ server does not reach. They are checked before anything is planned, measured or 
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -28,7 +27,7 @@ from catalog.maintenance_actions import IcebergFiles
 from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import manifest_cache, parallel_reads
 from catalog.services.iceberg.manifest_cache import ManifestIdentity
-from catalog.services.storage import namespace_locations, object_placement
+from catalog.services.storage import namespace_locations, object_placement, recorded_references
 from catalog.services.storage.file_owners import Belonging, Holder, References
 from catalog.services.storage.table_files import NOBODY, TableFiles
 from catalog.storage import locations as storage_locations
@@ -93,6 +92,8 @@ def _check(
     is_whole: bool = False,
 ) -> References:
     """``is_whole``: the snapshots' older manifests came in before no commit that looked at them."""
+    is_new = is_whole or not files.table.pk
+    new_snapshots = {s["snapshot-id"] for s in snapshots}
     lists = {s["manifest-list"]: s["snapshot-id"] for s in snapshots if s.get("manifest-list")}
     added = {
         path: s["snapshot-id"]
@@ -100,7 +101,7 @@ def _check(
         if not s.get("manifest-list")
         for path in s.get("manifests") or ()
     }
-    listed = set(added)
+    listed, continued = set(added), set[str]()
     real, references = files.check(actor, {*named, *lists, *listed})
     unread = set(islice(lists.values(), max(len(lists) - _MAX_LISTS, 0)))
     newest = dict(islice(reversed(lists.items()), _MAX_LISTS))
@@ -112,22 +113,57 @@ def _check(
             unread.add(snapshot_id)
         for path, added_by in manifests_in_list or ():
             listed.add(path)
+            if not is_new and added_by not in new_snapshots:
+                continued.add(path)
             if is_whole or added_by is None or added_by == snapshot_id:
                 added.setdefault(path, snapshot_id)
-    real_listed, references_listed = files.check(actor, listed)
-    real |= real_listed
-    data: set[str] = set()
+    for paths in (listed - continued, continued):
+        real_listed, references_listed = files.check(actor, paths)
+        real |= real_listed
+        references |= references_listed
+    # Those of the continued manifests: others may have put them into a list since its commit.
+    recorded_references.require_recorded(files.table, references_listed)
+    picked = set() if is_new else {s["snapshot-id"] for s in snapshots if is_cherry_picked(s)}
+    continued |= {path for path, snapshot_id in added.items() if snapshot_id in picked}
+    references |= _data_references(files, real, added, continued, is_new=is_new)
+    references |= References(unread=frozenset(unread))
+    if references.sources:
+        references = references.only(access.readable_tables(actor, references.sources))
+    return references
+
+
+def _data_references(
+    files: TableFiles,
+    real: Mapping[str, str],
+    added: Mapping[str, int],
+    continued: Collection[str],
+    *,
+    is_new: bool,
+) -> References:
+    """What the files in manifests refer to. ``added`` are the manifests with their snapshots.
+
+    Writers take over the files of older manifests, which others may have replaced since their commits: all
+    files of the ``continued`` manifests, and those that a manifest does not add, unless the table ``is_new``.
+    """
+    data: dict[str, bool] = {}
+    unread: set[int] = set()
     contents = parallel_reads.contents([real[path] for path in added], _MAX_MANIFEST_BYTES)
-    for number, snapshot_id in enumerate(added.values()):
+    for number, (path, snapshot_id) in enumerate(added.items()):
         remaining = _MAX_ENTRIES - max(len(data), number)
         entries = _entries(next(contents), remaining) if remaining > 0 else None
-        data.update(entries or ())
+        for file, is_added in entries or ():
+            is_own = is_new or (is_added and path not in continued)
+            data[file] = is_own or data.get(file, False)
         if entries is None or len(entries) >= remaining:
             unread.add(snapshot_id)
-    references |= references_listed | files.references(data)
-    if references.foreign:
-        references = references.only(access.readable_tables(actor, references.sources))
-    return replace(references, unread=frozenset(unread))
+    references = files.references(file for file, is_own in data.items() if is_own)
+    taken_over = files.references(file for file, is_own in data.items() if not is_own)
+    return references | taken_over.as_continued() | References(unread=frozenset(unread))
+
+
+def is_cherry_picked(snapshot: Mapping[str, Any]) -> bool:
+    """True if a snapshot repeats the changes of another one, whose manifests others may have replaced."""
+    return "source-snapshot-id" in (snapshot.get("summary") or {})
 
 
 def _listed(content: bytes | OSError, limit: int) -> list[tuple[str, int | None]] | None:
@@ -143,7 +179,7 @@ def _listed(content: bytes | OSError, limit: int) -> list[tuple[str, int | None]
         return []
 
 
-def _entries(content: bytes | OSError, limit: int) -> list[str] | None:
+def _entries(content: bytes | OSError, limit: int) -> list[tuple[str, bool]] | None:
     """The same for the first files in a manifest."""
     if isinstance(content, OSError):
         return None
@@ -326,11 +362,16 @@ def _require_snapshots(
         manifest_paths.update(dict.fromkeys(manifest.manifest_path for manifest in listed))
     if with_data:
         for files in data_files(reader, list(manifest_paths)):
-            reader.require(files)
+            reader.require(path for path, _ in files)
 
 
-def data_files(reader: TableFileIO, locations: Sequence[str]) -> Iterator[Iterator[str]]:
-    """The files that each of several manifests names. Raises ForeignFile, InvalidMetadata."""
+def data_files(
+    reader: TableFileIO, locations: Sequence[str]
+) -> Iterator[Iterator[tuple[str, bool]]]:
+    """The files that each of several manifests names, and whether it adds them.
+
+    Raises ForeignFile, InvalidMetadata.
+    """
     contents = reader.contents(locations)
     for location in locations:
         try:

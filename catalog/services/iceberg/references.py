@@ -13,6 +13,7 @@ tables that it may read, whose files it could refer to anyway, and from no other
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from django.db import transaction
@@ -27,7 +28,7 @@ from catalog.models import IcebergMetadata, Table, UnreadSnapshot
 from catalog.regular_files import NotRegular
 from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
-from catalog.services.iceberg.files import TableFileIO, data_files
+from catalog.services.iceberg.files import TableFileIO, data_files, is_cherry_picked
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import References
 from catalog.services.storage.table_files import TableFiles
@@ -117,35 +118,54 @@ class _Cache:
     def __init__(self, renew: Renew, ends_at: float) -> None:
         self.renew = renew
         self._ends_at = ends_at
-        self._references: OrderedDict[str, References] = OrderedDict()
+        self._references: OrderedDict[str, _InManifest] = OrderedDict()
 
     @property
     def is_over(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def get(self, path: str) -> References | None:
+    def get(self, path: str) -> "_InManifest | None":
         return self._references.get(path)
 
-    def read(self, path: str, reader: TableFileIO, location: str) -> tuple[References, int]:
+    def read(self, path: str, reader: TableFileIO, location: str) -> tuple["_InManifest", int]:
         """The references in a manifest, and the number of files that it names.
 
         They are the same for every table, except that a table does not refer to itself. A manifest
         that is torn, or may not be read, names nothing: nobody reads the table by it.
         """
-        references = References()
+        added = taken_over = References()
         number = 0
         for batch in _batches(reader, location):
             self.renew()
             number += len(batch)
-            references |= TableFiles.of_nobody(reader.files.table.identifier).references(batch)
-        if len(references.free) + len(references.foreign) <= _MAX_REMEMBERED:
+            files = TableFiles.of_nobody(reader.files.table.identifier)
+            added |= files.references(path for path, is_added in batch if is_added)
+            taken_over |= files.references(path for path, is_added in batch if not is_added)
+        references = _InManifest(added, taken_over)
+        both = added | taken_over
+        if len(both.free) + len(both.foreign) <= _MAX_REMEMBERED:
             self._references[path] = references
             if len(self._references) > _MAX_REMEMBERED:
                 self._references.popitem(last=False)
         return references, number
 
 
-def _batches(reader: TableFileIO, location: str) -> Iterator[list[str]]:
+@dataclass(frozen=True, slots=True)
+class _InManifest:
+    """What the files refer to that a manifest adds, and those that it takes over from older ones."""
+
+    added: References
+    taken_over: References
+
+    def in_snapshot(self, *, is_whole: bool, is_own: bool) -> References:
+        """As references of a snapshot. ``is_own``: the snapshot's writer chose the files that are added."""
+        if is_whole:
+            return self.added | self.taken_over
+        added = self.added if is_own else self.added.as_continued()
+        return added | self.taken_over.as_continued()
+
+
+def _batches(reader: TableFileIO, location: str) -> Iterator[list[tuple[str, bool]]]:
     try:
         files = next(data_files(reader, [location]))
         while batch := list(islice(files, _AT_ONCE)):
@@ -186,12 +206,13 @@ class _Reading:
         references = reader.files.references([*listed, *paths])
         position = min(row.manifests_read, len(paths))
         leading = list(listed)
-        for path in paths[position:]:
+        for path, is_own in list(paths.items())[position:]:
             in_manifest = self._references(reader, path)
             if in_manifest is None:
                 break
-            references |= in_manifest
-            if in_manifest.foreign:
+            in_snapshot = in_manifest.in_snapshot(is_whole=row.is_whole, is_own=is_own)
+            references |= in_snapshot
+            if in_snapshot.foreign:
                 leading.append(path)
             position += 1
         references = references.only(references.sources - {row.table_id})
@@ -203,12 +224,12 @@ class _Reading:
         else:
             row.delete()
 
-    def _references(self, reader: TableFileIO, path: str) -> References | None:
+    def _references(self, reader: TableFileIO, path: str) -> _InManifest | None:
         """The references in a manifest; None if the limits do not permit to read it."""
         try:
             real = reader.real_path(path)
         except ForeignFile:
-            return References()
+            return _InManifest(References(), References())
         cached = self._cache.get(real)
         if cached is not None:
             return cached
@@ -218,25 +239,29 @@ class _Reading:
         self._files_read += max(number, 1)
         return references
 
-    def _paths(self, row: UnreadSnapshot, reader: TableFileIO) -> tuple[list[str], list[str]]:
-        """The manifest list of a snapshot, if there is one, and the manifests that it brought in."""
+    def _paths(self, row: UnreadSnapshot, reader: TableFileIO) -> tuple[list[str], dict[str, bool]]:
+        """The manifest list of a snapshot, if there is one, and the manifests that it brought in.
+
+        Each manifest with whether the writer of the snapshot chose the files that the manifest adds.
+        """
         snapshot = self._snapshots_of(row).get(row.snapshot_id)
         if snapshot is None:  # it was removed meanwhile
-            return [], []
+            return [], {}
+        is_own = not is_cherry_picked(snapshot)
         location = snapshot.get("manifest-list")
         self._manifests_listed += 1
         if not location:
-            return [], list(snapshot.get("manifests") or ())
+            return [], dict.fromkeys(snapshot.get("manifests") or (), is_own)
         try:
             listed = manifests.read_list(reader, location)
         except (InvalidMetadata, ForeignFile):
-            return [location], []
+            return [location], {}
         self._manifests_listed += len(listed)
-        return [location], [
-            manifest.manifest_path
+        return [location], {
+            manifest.manifest_path: is_own and manifest.added_snapshot_id is not None
             for manifest in listed
             if row.is_whole or manifest.added_snapshot_id in {None, row.snapshot_id}
-        ]
+        }
 
     def _snapshots_of(self, row: UnreadSnapshot) -> dict[int, Document]:
         if self._table_id != row.table_id:
@@ -296,9 +321,8 @@ def _record(
             table_id=row.table_id,
             references=references.only(shared),
         )
-        file_references.record_dependence(
-            actor=committer,
-            table_id=row.table_id,
-            foreign=references.only(sources - shared).foreign,
-            is_as_committed=is_as_committed,
-        )
+        unshared = references.only(sources - shared)
+        for foreign, opens in ((unshared.foreign, is_as_committed), (unshared.continued, False)):
+            file_references.record_dependence(
+                actor=committer, table_id=row.table_id, foreign=foreign, is_as_committed=opens
+            )

@@ -23,6 +23,7 @@ from catalog.privileges import Privilege
 from catalog.services.lance import commits, data_operations, datasets, describe, time_limits
 from catalog.services.lance.commits import NewDataset, Written
 from catalog.services.lance.errors import refusing
+from catalog.services.lance.ledger import files as lance_files
 from catalog.services.tables import table_operations, tables
 from catalog.storage import locations
 
@@ -108,7 +109,10 @@ def clone_table(
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     source = _find_source(actor, location)
     branch, version = describe.resolve(actor=actor, table=source, version=version, tag=tag)
-    dataset = datasets.read(actor=actor, table=source, version=version, branch=branch)
+    snapshot = datasets.find_snapshot(actor=actor, table=source, version=version, branch=branch)
+    dataset = datasets.open_dataset(snapshot)
+    # The readers of the new table may not read what others have put into this version.
+    lance_files.require_committed(snapshot, datasets.check(snapshot))
     with refusing(source):
         if _size(dataset) > settings.MONODON_MAX_DATA_BYTES:
             raise DataTooLarge(settings.MONODON_MAX_DATA_BYTES)

@@ -18,6 +18,7 @@ from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files
 from catalog.services.lance.ledger.manifests import Look
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
+from catalog.services.storage import recorded_references
 from catalog.services.storage.file_owners import References
 from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables
 from catalog.storage import locations
@@ -84,7 +85,7 @@ class WriteVersion(CreateVersion):
 
         Lance continues from versions that others commit meanwhile, whose manifests they may replace.
         """
-        files.require_recorded(row, references)
+        recorded_references.require_recorded(row, references)
         files.record_references(actor, row, references.only(()))
 
     def _look(self, location: str) -> Look | None:

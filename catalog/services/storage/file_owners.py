@@ -45,23 +45,39 @@ class References:
     """The directories of files that belong to no table; another table may get these directories."""
     unread: frozenset[int] = frozenset()
     """Snapshots of an Iceberg table of which not every manifest was read."""
+    continued: frozenset[tuple[int, str]] = frozenset()
+    """As ``foreign``, of files that were taken over from older manifests, which others may have replaced.
+    They keep their files, and open none."""
 
     def __or__(self, other: Self) -> Self:
         return type(self)(
-            self.foreign | other.foreign, self.free | other.free, self.unread | other.unread
+            self.foreign | other.foreign,
+            self.free | other.free,
+            self.unread | other.unread,
+            self.continued | other.continued,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.foreign or self.free or self.unread)
+        return bool(self.foreign or self.free or self.unread or self.continued)
 
     @property
     def sources(self) -> frozenset[int]:
         """The other tables to which files belong."""
-        return frozenset(source for source, _ in self.foreign)
+        return frozenset(source for source, _ in self.foreign | self.continued)
 
     def only(self, sources: Collection[int]) -> Self:
         """These references, of those to other tables only those to ``sources``."""
-        return replace(self, foreign=frozenset(pair for pair in self.foreign if pair[0] in sources))
+        return replace(
+            self,
+            foreign=frozenset(pair for pair in self.foreign if pair[0] in sources),
+            continued=frozenset(pair for pair in self.continued if pair[0] in sources),
+        )
+
+    def as_continued(self) -> Self:
+        """The same references, taken over from older manifests."""
+        return replace(
+            self, foreign=frozenset(), free=frozenset(), continued=self.foreign | self.continued
+        )
 
 
 class Holder(Protocol):

@@ -64,6 +64,9 @@ def record(
     ``actor`` may read the sources. ``is_whole``: of its unread snapshots, all manifests are unread.
     """
     record_references(actor=actor, table_id=table_id, foreign=references.foreign)
+    record_dependence(
+        actor=actor, table_id=table_id, foreign=references.continued, is_as_committed=False
+    )
     record_free(actor=actor, table_id=table_id, directories=references.free)
     _record_unread(actor=actor, table_id=table_id, snapshots=references.unread, is_whole=is_whole)
 
@@ -123,30 +126,6 @@ def record_dependence(
         ],
         ignore_conflicts=True,
     )
-
-
-def unrecorded(table_id: int, references: References) -> list[str]:
-    """The directories of other tables to which a table has no recorded reference. One statement, or none."""
-    if not references.foreign:
-        return []
-    rows = FileReference.objects.filter(table_id=table_id, source_id__in=references.sources)
-    recorded = dict(rows.values_list("source_id", "directories"))
-    return sorted(
-        directory
-        for source, directory in references.foreign
-        if source not in recorded or not is_within(directory, recorded[source])
-    )
-
-
-def recorded_directories(table_id: int) -> list[str]:
-    """The directories of other tables, and of no table, to which a table ever had a reference. Two statements."""
-    references = FileReference.objects.filter(table_id=table_id)
-    free = FreeDirectory.objects.filter(table_id=table_id).values_list("path", flat=True)
-    return [
-        directory
-        for directories, location in references.values_list("directories", "source__location")
-        for directory in ([location] if directories is None else directories)
-    ] + list(free)
 
 
 def is_within(path: str, directories: Collection[str] | None) -> bool:

@@ -8,12 +8,16 @@ import uuid
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import AuditEvent, PrincipalLevel
+from catalog.models import AuditEvent, Namespace, PrincipalLevel
+from catalog.privileges import Privilege
 from catalog.services.access import api_keys
 from catalog.services.audit import refusals
 from catalog.services.audit import trail as audit_trail
+from catalog.services.engine.commit import commit
+from catalog.services.tables.table_operations import RenameTable
+from tests.access.protocols import give
 from tests.api.management.client import Management
-from tests.factories import make_lance_table, make_root, make_table, unchanged
+from tests.factories import make_lance_table, make_namespace, make_root, make_table, unchanged
 
 CANARY = "c4n4ry-9d1e"
 
@@ -129,6 +133,36 @@ def test_readers_may_not_read_or_export_the_trail(reader: Management, warehouse)
     for path in ("audit", "audit/export", "audit?table=ws$t", "audit/export?table=ws$t"):
         reader.refused(403, "permission-denied", "'reader' may not manage", f"GET {path}")
     assert not AuditEvent.objects.filter(action="audit.export").exists()
+
+
+@pytest.mark.operation("ListAudit")
+@pytest.mark.operation("ExportAudit")
+def test_the_manager_of_a_table_sees_no_names_of_hidden_namespaces(
+    management: Management, warehouse
+):
+    make_root()
+    make_namespace("secret")
+    make_table("secret", "plan")
+    make_namespace("mine")
+    commit([RenameTable(table=("secret", "plan"), new=("mine", "t"))], actor=SYSTEM)
+    row, key = api_keys.create_api_key(actor=SYSTEM, name="who", level=PrincipalLevel.GRANTED)
+    give(row.principal, Privilege.ALL, Namespace.objects.get(name="mine"))
+    manager = Management(key)
+    page = manager.get("audit?table=mine$t")
+    rename = next(event for event in page["events"] if event["action"] == "table.rename")
+    assert (rename["target"], rename["before"], rename["after"]) == (
+        "mine.t",
+        {},
+        {"name": "mine.t"},
+    )
+    export = manager.call("GET", "audit/export?table=mine$t&format=jsonl")
+    assert b"secret" not in json.dumps(page).encode() + export.getvalue()
+    for criterion in ("target=secret", "target=secret.plan"):
+        page = manager.get(f"audit?table=mine$t&{criterion}")
+        exported = manager.call("GET", f"audit/export?table=mine$t&format=jsonl&{criterion}")
+        assert (page["events"], exported.getvalue()) == ([], b""), criterion
+    everything = management.get("audit?table=mine$t&target=secret.plan")["events"]
+    assert everything[-1]["target"] == "secret.plan"
 
 
 # --- events of refused requests ------------------------------------------------------------------

@@ -88,6 +88,8 @@ def test_supported_queries_are_parsed(text, expected):
         ("SELECT (id FROM t", "parentheses do not match"),
         ("SELECT 'a FROM t", "a quote without an end at position 7"),
         ("SELECT id FROM t WHERE n = '\x00'", "NUL"),
+        ("SELECT " + "+" * 100_000 + " AS a FROM w.t", "more than 100,000 characters"),
+        ('{"source": ["t"], "filter": "' + "1" * 100_000 + '"}', "more than 100,000 characters"),
         ("{", "cannot be read"),
         ('{"source": "t"}', "'source' is not a list"),
         ('{"source": [1]}', "'source' is not a list"),

@@ -17,11 +17,11 @@ from catalog.errors import ForeignFile, InvalidManifestPath, ManifestNotFound, S
 from catalog.formats.lance import manifest as manifest_format
 from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
-from catalog.models import FreeDirectory, TableFormat
+from catalog.models import TableFormat
 from catalog.privileges import NOTHING
 from catalog.services.lance.ledger import links, manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_owners import References
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
@@ -219,7 +219,7 @@ def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
         files.require_readable(reader, paths)
     except ForeignFile:
         # Not by the rights of the version's committer: others may have changed its files since.
-        _record_implied(snapshot.pk, files.references(paths))
+        recorded_references.record_implied(snapshot.pk, files.references(paths))
         files.require_readable(reader, paths)
 
 
@@ -231,27 +231,7 @@ def require_committed(snapshot: Snapshot, paths: Collection[str]) -> None:
     if not paths:
         return
     table = Holder(snapshot.pk, snapshot.location, snapshot.table)
-    require_recorded(table, TableFiles(table).references(paths))
-
-
-def require_recorded(table: Table, references: References) -> None:
-    """The same for what a version refers to."""
-    missing = file_references.unrecorded(table.pk, references)
-    if missing:
-        _record_implied(table.pk, references)
-        missing = file_references.unrecorded(table.pk, references)
-    if missing:
-        raise ForeignFile(missing[0], table.identifier)
-
-
-def _record_implied(table_id: int, references: References) -> None:
-    """Record the references that follow from committed ones: to what has become another table's since."""
-    is_claimed = FreeDirectory.objects.filter(table_id=table_id).exists()
-    for source in models.Table.objects.filter(pk__in=references.sources):
-        if is_claimed:
-            file_references.record_claimed(source)
-        else:
-            file_references.record_successor(source)
+    recorded_references.require_recorded(table, TableFiles(table).references(paths))
 
 
 def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
@@ -269,23 +249,19 @@ def absolute_paths(contents: Contents, root: str) -> Iterator[str]:
 
 
 def require_bases(
-    *,
-    actor: Principal,
-    table: Table,
-    bases: Iterable[BasePath],
-    continued: Iterable[BasePath] = (),
+    actor: Principal, table: Table, bases: Iterable[BasePath], continued: Iterable[BasePath] = ()
 ) -> References:
     """What the base paths of a new version refer to, if the actor may read it.
 
     References of the ``continued`` ones must be recorded already: somebody may have put these into the version
-    before, from which the actor's client continued. Raises ForeignFile.
+    from which the actor's client continued. Raises ForeignFile.
     """
     paths = [path for base in bases for path in _representatives(table, base)]
     files = TableFiles(table)
     reader = _reader(actor)
     files.require_readable(reader, paths)
     if before := [path for base in continued for path in _representatives(table, base)]:
-        require_recorded(table, files.references(before))
+        recorded_references.require_recorded(table, files.references(before))
     references = files.references(paths)
     return references.only(access.readable_tables(reader, references.sources))
 
@@ -360,7 +336,7 @@ def _uncommitted(snapshot: Snapshot, contents: Contents) -> list[str]:
     ]
     if not paths:
         return []
-    recorded = file_references.recorded_directories(snapshot.pk)
+    recorded = recorded_references.recorded_directories(snapshot.pk)
     # Objects are never links, and the profile of their store may be gone.
     real = (p if locations.is_object(p) else stores.store_of(p).resolve(p) for p in paths)
     return [path for path in real if not locations.is_below_any(path, recorded)]

@@ -21,6 +21,7 @@ from catalog.errors import (
     ManifestNotFound,
     ServiceUnavailable,
 )
+from catalog.formats.lance import history as lance_history
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
@@ -40,18 +41,18 @@ class Look:
     """Its path in the table."""
     size: int
     head: Head
-    continued: tuple[BasePath, ...] = ()
-    """Base paths in the manifest of the version before, as it is in storage now, if this one has any."""
+    added: tuple[BasePath, ...] = ()
+    """The base paths that its own transaction brings in; read only if it has foreign ones."""
 
     def foreign_bases(self, location: str) -> tuple[BasePath, ...]:
         """The base paths that are not the table itself."""
         return tuple(base for base in self.head.base_paths if not is_location(base, location))
 
     def continued_bases(self, location: str) -> tuple[BasePath, ...]:
-        """Those of them that the version before has as well."""
-        before = {(base.path, base.is_root) for base in self.continued}
+        """Those of them that its writer took over from another version."""
+        added = {(base.path, base.is_root) for base in self.added}
         bases = self.foreign_bases(location)
-        return tuple(base for base in bases if (base.path, base.is_root) in before)
+        return tuple(base for base in bases if (base.path, base.is_root) not in added)
 
 
 def is_location(base: BasePath, location: str) -> bool:
@@ -93,24 +94,21 @@ def look(
     seen = Look(relative, status.size, head)
     if not seen.foreign_bases(location):
         return seen
-    return replace(seen, continued=_bases_before(location, version, branch))
+    return replace(seen, added=_added_bases(table, location, path, relative, version))
 
 
-def _bases_before(location: str, version: int, branch: str) -> tuple[BasePath, ...]:
-    """The base paths of the manifests from which a writer of a version may have continued."""
-    before = [(branch, version - 1)] + ([("", version), ("", version - 1)] if branch else [])
-    bases: list[BasePath] = []
-    for name, number in before:
-        for scheme in lance_naming.NamingScheme if number > 0 else ():
-            file = f"{location}/{lance_naming.final_manifest_path(name, number, scheme)}"
-            try:
-                end, _ = stores.store_of(file).read_end(
-                    file, lance_manifest.message_start, _MAX_MANIFEST
-                )
-                bases += lance_manifest.read_head(end).base_paths
-            except (OSError, NotAManifest):
-                continue
-    return tuple(bases)
+def _added_bases(
+    table: Identifier, location: str, path: str, relative: str, version: int
+) -> tuple[BasePath, ...]:
+    """The base paths that a manifest's transaction brings in."""
+    file = f"{location}/{relative}"
+    try:
+        content, _ = stores.store_of(file).read(file, _MAX_MANIFEST)
+        return lance_history.added_bases(content)
+    except NotAManifest as error:
+        raise InvalidManifestPath(path, f"is not a Lance manifest: {error}") from None
+    except OSError as error:
+        raise _refusal(error, table, path, version) from error
 
 
 def _read_end(

@@ -136,7 +136,7 @@ class RegisterTable(NewTableOperation):
         if not self.bases:
             return
         batch.flush()
-        references = files.require_bases(actor=batch.actor, table=row, bases=self.bases)
+        references = files.require_bases(batch.actor, row, self.bases)
         files.record_references(batch.actor, row, references)
 
     def apply(self, batch: Batch) -> Table:

@@ -85,7 +85,8 @@ def test_the_live_files_of_a_manifest_and_those_that_they_reference(table):
         plain.file_path,
     ]
     written = content(manifest.manifest_path)
-    assert list(manifests.paths_in_manifest(written)) == expected
+    are_added = [False, False, True, True, True]
+    assert list(manifests.paths_in_manifest(written)) == list(zip(expected, are_added, strict=True))
     entries = manifests.read(IO, manifest)
     assert list(manifests.paths_of(entries)) == expected
     assert [entry.sequence_number for entry in entries] == [2, 4, 4]

@@ -24,6 +24,7 @@ from catalog.formats.lance import sql as lance_sql
         "s = '" + "+ " * 5_000 + "'",
         "(" * 40 + "id > 1" + ")" * 40 + " " * 1_000,
         "(" * 40 + "id > 1" + ")" * 40,
+        "(" * 299 + "id > 1" + ")" * 299,
         "(" * 40 + "id = 1" + " OR id = 2)" * 40,
         "(" * 20 + "id" + "+1)" * 20 + " > 1",
         " AND ".join(["lower(s) = 'a(b'"] * 40),
@@ -72,6 +73,8 @@ def test_long_lists_and_chains_are_accepted(expression):
         "/* ' */" + "position(" * 14 + "/* ' */",
         "cast/**/(" * 22,
         "s = $$'$$ OR " + "position(" * 14 + "$$'$$",
+        "(" * 301 + "id" + ")" * 301 + " > 1",
+        "repeat(s, 1)" + "[" * 301,
     ],
 )
 def test_too_deep_expressions_are_refused(expression):
