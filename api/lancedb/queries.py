@@ -3,31 +3,34 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.errors import InvalidInput, Unsupported
+from catalog.errors import InvalidInput
 
 _ALL = 2**63 - 1
 """What the clients send as ``k`` for all rows."""
+_NO_ROWS = "false"
+"""A filter that no row matches."""
 _LANCE_COLUMNS = {"column_names", "column_aliases"}
 _LANCE_FORMS = {"string_query", "structured_query"}
 
 
 def translate(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a query in the form of the Lance protocol. Raises Unsupported.
+    """Return a query in the form of the Lance protocol. Raises InvalidInput.
 
     A query that already has that form stays as it is. Values of a wrong type stay, and are refused later.
     """
-    if body.get("order_by"):
-        raise Unsupported(
-            "A query with order_by is not supported", detail="Sort the result in the client."
-        )
     query = dict(body)
     if query.get("k") is None:
         query["k"] = _ALL
+    elif query["k"] == 0:  # in the Lance protocol, the default
+        if body.get("vector"):
+            raise InvalidInput("A search by vector needs a limit of at least one")
+        query |= {"k": 1, "offset": None, "filter": _NO_ROWS}
     query["vector"] = _vector(body.get("vector"))
     query["columns"] = _columns(body.get("columns"))
     query["full_text_query"] = _full_text(body.get("full_text_query"))
-    if query.get("maximum_nprobes") == 0:  # no maximum
-        query["maximum_nprobes"] = None
+    for bound in ("minimum_nprobes", "maximum_nprobes"):
+        if query.get(bound) == 0:  # no bound
+            query[bound] = None
     return query
 
 

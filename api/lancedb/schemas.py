@@ -39,6 +39,20 @@ QUERY: Schema = {
         **dict.fromkeys(("minimum_nprobes", "maximum_nprobes"), _COUNT),
         **dict.fromkeys(("lower_bound", "upper_bound"), _BOUND),
         "search_effort": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "order_by": {
+            "description": "The columns to sort the results by; the results of a search are its nearest rows.",
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "properties": {
+                    "column_name": {"type": "string"},
+                    "ascending": {"type": "boolean", "default": True},
+                    "nulls_first": {"type": "boolean", "default": False},
+                },
+                "required": ["column_name"],
+            },
+            "maxItems": 16,
+        },
         "approx_mode": {"enum": ["fast", "normal", "accurate", None]},
     },
 }

@@ -22,6 +22,7 @@ _OWN: dict[str, type[DatabaseOperation]] = {
     "table/{id}/query": queries.QueryTable,
     "table/{id}/explain_plan": queries.ExplainTableQueryPlan,
     "table/{id}/analyze_plan": queries.AnalyzeTableQueryPlan,
+    "table/{id}/merge_insert": data.MergeInsertIntoTable,
     "table/{id}/update": data.UpdateTable,
     "table/{id}/delete": data.DeleteFromTable,
     "table/{id}/tags/list": refs.ListTableTags,

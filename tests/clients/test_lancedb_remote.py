@@ -286,8 +286,10 @@ def test_searching(table: Table) -> None:
     assert "LanceRead" in table.search([3.2, 0.0]).explain_plan(verbose=True)
     assert "elapsed" in table.search([3.2, 0.0]).analyze_plan()
     assert table.search([3.2, 0.0]).output_schema().names[-1] == "_distance"
-    with refused(HttpError, "order_by is not supported"):
-        table.search().order_by([{"column_name": "id", "ascending": False}]).to_list()
+    descending = [{"column_name": "id", "ascending": False}]
+    assert ids(table.search().order_by(descending).limit(2)) == [4, 3]
+    with refused(HttpError, "order_by is not supported in a query with several vectors"):
+        table.search([[3.2, 0.0], [1.1, 0.0]]).order_by(descending).to_list()
     with refused(HttpError, "3 dimensions, and column 'vector' has 2"):
         table.search([1.0, 2.0, 3.0]).to_list()
 

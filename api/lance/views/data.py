@@ -23,6 +23,7 @@ from catalog.errors import InvalidInput, OutcomeUnknown
 from catalog.formats.lance.naming import branch_name
 from catalog.identifiers import Identifier
 from catalog.services.lance import data as lance_data
+from catalog.services.lance.commits import Written
 
 _STRINGS = TypeAdapter(dict[str, str])
 _TIMEOUT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
@@ -173,16 +174,21 @@ class MergeInsertIntoTable(OnceOperation, ArrowOperation):
     )
     changes = True
 
-    def handle(
-        self, actor: Principal, body: lance_data.Data, *, id: Identifier
-    ) -> m.MergeInsertIntoTableResponse:
-        written = lance_data.merge_insert(
+    def merge(
+        self, actor: Principal, body: lance_data.Data, table: Identifier
+    ) -> Written[dict[str, int]]:
+        return lance_data.merge_insert(
             actor=actor,
-            table=id,
+            table=table,
             data=body,
             clauses=self._clauses(),
             branch=branch_name(self.query_values.get("branch")),
         )
+
+    def handle(
+        self, actor: Principal, body: lance_data.Data, *, id: Identifier
+    ) -> m.MergeInsertIntoTableResponse:
+        written = self.merge(actor, body, id)
         counts = written.result
         return m.MergeInsertIntoTableResponse(
             transaction_id=written.transaction_id,

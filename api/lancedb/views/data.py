@@ -1,4 +1,4 @@
-"""Data: updating and deleting rows."""
+"""Data: merging, updating and deleting rows."""
 
 from lance_namespace_urllib3_client import models as m
 
@@ -10,6 +10,32 @@ from catalog.identifiers import Identifier
 from catalog.services.lance import data as lance_data
 
 _COUNT = {"type": "integer", "format": "int64", "minimum": 0}
+_MERGED = ("num_updated_rows", "num_inserted_rows", "num_deleted_rows")
+
+
+class MergeInsertIntoTable(DatabaseOperation, lance.MergeInsertIntoTable):
+    """Update, insert and delete rows by comparing them with an Arrow IPC stream.
+
+    The answer also has the number of attempts and of written rows.
+    """
+
+    response_model = None  # type: ignore[assignment]
+    response_schema = {
+        "type": "object",
+        "properties": dict.fromkeys((*_MERGED, "num_attempts", "num_rows", "version"), _COUNT),
+    }
+
+    def handle(  # type: ignore[override]
+        self, actor: Principal, body: lance_data.Data, *, id: Identifier
+    ) -> dict[str, int]:
+        written = self.merge(actor, body, id)
+        counts = {name: written.result[name] for name in _MERGED}
+        return {
+            **counts,
+            "num_rows": counts["num_updated_rows"] + counts["num_inserted_rows"],
+            "num_attempts": written.attempts,
+            "version": written.version,
+        }
 
 
 class UpdateTable(DatabaseOperation, lance.UpdateTable):

@@ -8,7 +8,7 @@ from lance_namespace_urllib3_client import models as m
 from api.lance.views import queries as lance
 from api.lancedb import queries, schemas
 from api.lancedb.operation import DatabaseOperation
-from catalog.services.lance.scanners import SearchOptions
+from catalog.services.lance.scans.scanners import SearchOptions
 
 
 class SearchRequest(SearchOptions, m.QueryTableRequest):

@@ -51,10 +51,15 @@ def split(path: str) -> tuple[str, ...]:
 
 def join(names: Iterable[str]) -> str:
     """The path of these names, with backticks where Lance needs them."""
-    return ".".join(name if _PLAIN.fullmatch(name) else _quoted(name) for name in names)
+    return ".".join(name if _PLAIN.fullmatch(name) else quoted(name) for name in names)
 
 
-def _quoted(name: str) -> str:
+def quoted_path(path: str) -> str:
+    """The path in SQL, where unquoted names lose their case. Raises InvalidInput."""
+    return ".".join(map(quoted, split(path)))
+
+
+def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 

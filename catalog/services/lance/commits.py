@@ -67,6 +67,8 @@ class Written(Generic[T]):
     transaction_id: str | None
     """None if the write changed nothing."""
     commit: Commit | None = None
+    attempts: int = 1
+    """How often the work ran; it runs again if a concurrent change prevents a rebase."""
 
     @property
     def operation_result(self) -> Any:
@@ -155,7 +157,7 @@ def write(
             raise _missing_files(snapshot, actor) or error from error
         if keep_open:
             opened.keep(ledger, last)
-        return _written(ledger, result, last)
+        return replace(_written(ledger, result, last), attempts=attempt)
     raise CommitConflict(f"Table '{label(table)}' was changed by others meanwhile")
 
 

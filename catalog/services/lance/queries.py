@@ -19,23 +19,26 @@ from lance.dataset import LanceDataset, LanceScanner
 from lance_namespace_urllib3_client import models as m
 
 from catalog.access import Principal
-from catalog.errors import ColumnNotFound, ContradictoryInput, InvalidInput
-from catalog.formats.lance import paths as lance_paths
+from catalog.errors import ContradictoryInput, InvalidInput
 from catalog.formats.lance import sql as lance_sql
-from catalog.identifiers import Identifier, label
-from catalog.services.lance import datasets, query_columns, scanners, time_limits
+from catalog.identifiers import Identifier
+from catalog.services.lance import datasets, time_limits
 from catalog.services.lance import full_text as lance_full_text
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
 from catalog.services.lance.ledger.snapshots import Snapshot
+from catalog.services.lance.scans import query_columns, scanners, sorted_rows
+from catalog.services.lance.scans.scanners import Ordering
+from catalog.services.lance.scans.vector_columns import (
+    find_column,
+    find_vector_column,
+)
 from catalog.services.tables import usage
 
 Query = m.QueryTableRequest | m.AnalyzeTableQueryPlanRequest
 
 DEFAULT_K = 10
 """Number of results of a vector search whose k is 0."""
-DEFAULT_VECTOR_COLUMN = "vector"
-"""Column to search if the table has several vector columns and the query names none."""
 MAX_SEARCH_BYTES = 256 << 20
 """Maximum size of the results of a search, which Lance ranks in memory."""
 _RESULT_BYTES = 64  # size of a result without its vector: distance or score, and row id
@@ -68,6 +71,8 @@ def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
     occur while rows are read, such as a division by zero, are raised by the batches.
     """
     plan = _plan(actor, snapshot, query)
+    if orderings := scanners.orderings(query):
+        return _sorted(actor, snapshot, query, plan, orderings)
     with plan.refusing():
         reader = plan.scanner.to_reader()
     query_columns.count(actor, snapshot, query, plan.searched_column)
@@ -107,16 +112,20 @@ def explain(
     is_verbose: bool = False,
 ) -> str:
     """Return the plan of a query without reading data. Raises the errors of ``query``."""
-    plan = _plan(actor, find(actor=actor, table=table, query=query, branch=branch), query)
+    snapshot = find(actor=actor, table=table, query=query, branch=branch)
+    title, plan = _described(actor, snapshot, query)
     with plan.refusing():
-        return str(plan.scanner.explain_plan(is_verbose))
+        return title + str(plan.scanner.explain_plan(is_verbose))
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
     """Run a query and return its plan with measured costs. Raises the errors of ``query``."""
-    plan = _plan(actor, find(actor=actor, table=table, query=query, branch=branch), query)
+    snapshot = find(actor=actor, table=table, query=query, branch=branch)
+    title, plan = _described(actor, snapshot, query)
     with plan.refusing():
-        return str(time_limits.read(plan.dataset, plan.principal, plan.scanner.analyze_plan))
+        return title + str(
+            time_limits.read(plan.dataset, plan.principal, plan.scanner.analyze_plan)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +212,7 @@ def _vector_plan(
     options: dict[str, Any],
 ) -> _Plan:
     schema = dataset.schema
-    column, kind = _vector_column(table, schema, query.vector_column)
+    column, kind = find_vector_column(table, schema, query.vector_column)
     of_many = not pa.types.is_fixed_size_list(kind)  # each row has several vectors
     dimensions = (kind.value_type if of_many else kind).list_size
     for vector in vectors:
@@ -239,6 +248,43 @@ def _vector_plan(
     return _Plan(table, actor.name, dataset, options, scanner, skipped, column)
 
 
+def _described(actor: Principal, snapshot: Snapshot, query: Query) -> tuple[str, _Plan]:
+    """The plan to describe, and the line above it."""
+    plan = _plan(actor, snapshot, query)
+    if orderings := scanners.orderings(query):
+        keys = sorted_rows.keys_of(query, orderings, plan.dataset.schema)
+        return sorted_rows.title(orderings), _plan(actor, snapshot, keys)
+    return "", plan
+
+
+def _sorted(
+    actor: Principal, snapshot: Snapshot, query: Query, plan: _Plan, orderings: list[Ordering]
+) -> Rows:
+    with plan.refusing():
+        schema = plan.scanner.projected_schema
+    keys_query = sorted_rows.keys_of(query, orderings, plan.dataset.schema)
+    keys_plan = _plan(actor, snapshot, keys_query)
+    limit = min(query.k, _MAX_ROWS) or None
+    offset = min(query.offset or 0, _MAX_ROWS)
+    with keys_plan.refusing():
+        keys = sorted_rows.sort(
+            dataset=plan.dataset,
+            principal=actor.name,
+            keys=keys_plan.scanner.to_reader(),
+            orderings=orderings,
+            limit=limit and limit + offset,
+        )
+    query_columns.count(actor, snapshot, query, plan.searched_column)
+    batches = sorted_rows.read(
+        dataset=plan.dataset,
+        principal=actor.name,
+        keys=keys.slice(offset, limit),
+        schema=schema,
+        columns=query.columns,
+    )
+    return Rows(schema, batches)
+
+
 def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:
     """Return the query vectors for Lance. Clients send an empty vector for none."""
     if requested.single_vector and requested.multi_vector:
@@ -254,65 +300,6 @@ def _vector(numbers: list[float | int]) -> pa.Array:
     if not isfinite(sum(values)):  # finite if all are: they have 32 bits, and their sum has 64
         raise InvalidInput("A query vector holds what is not a finite number of 32 bits")
     return pa.Array.from_buffers(pa.float32(), len(values), [None, pa.py_buffer(values)])
-
-
-def _vector_column(
-    table: Identifier, schema: pa.Schema, path: str | None
-) -> tuple[str, pa.DataType]:
-    """Return the path and the type of the column to search."""
-    if path:
-        field = _require_column(table, schema, path)
-        kind = _storage(field.type)
-        if not _is_vector(kind):
-            raise InvalidInput(f"Column '{path}' holds no vectors; it is of type {field.type}")
-        return path, kind
-    candidates = dict(_vector_fields(schema))
-    if len(candidates) == 1:
-        return candidates.popitem()
-    if DEFAULT_VECTOR_COLUMN in candidates:
-        return DEFAULT_VECTOR_COLUMN, candidates[DEFAULT_VECTOR_COLUMN]
-    if not candidates:
-        raise InvalidInput(f"Table '{label(table)}' has no column of vectors")
-    raise InvalidInput(
-        f"Table '{label(table)}' has several columns of vectors; name one as vector_column: "
-        + ", ".join(sorted(candidates))
-    )
-
-
-def _require_column(table: Identifier, schema: pa.Schema, path: str) -> pa.Field:
-    field = lance_paths.find(schema, lance_paths.split(path))
-    if field is None:
-        raise ColumnNotFound(table, f"Column '{path}' does not exist")
-    return field
-
-
-def _vector_fields(fields: Any, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, pa.DataType]]:
-    for field in fields:
-        kind = _storage(field.type)
-        if _is_vector(kind):
-            yield lance_paths.join((*outer, field.name)), kind
-        elif pa.types.is_struct(kind):
-            yield from _vector_fields(
-                (kind.field(index) for index in range(kind.num_fields)), (*outer, field.name)
-            )
-
-
-def _is_vector(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind):
-        kind = kind.value_type
-    if not pa.types.is_fixed_size_list(kind):
-        return False
-    of = _storage(kind.value_type)
-    return bool(
-        pa.types.is_floating(of)
-        or pa.types.is_uint8(of)
-        or pa.types.is_int8(of)
-        or pa.types.is_fixed_size_binary(of)  # bfloat16
-    )
-
-
-def _storage(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _columns(
@@ -337,10 +324,10 @@ def _columns(
     for name in requested.column_names:
         # Lance's own columns, such as _rowid, begin with an underscore.
         if name not in known_names and name != "*" and not name.startswith("_"):
-            _require_column(table, schema, name)
+            find_column(table, schema, name)
     twice = [name for name, times in Counter(requested.column_names).items() if times > 1]
     if twice:
-        raise InvalidInput(f"Column '{twice[0]}' is asked for twice")
+        raise InvalidInput(f"Column '{twice[0]}' is requested twice")
     more = [] if result is None or result in requested.column_names else [result]
     return [*requested.column_names, *more]
 

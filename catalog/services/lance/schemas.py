@@ -188,12 +188,18 @@ def add_null_columns(
     """Add columns without values in one version. The fields' metadata is dropped, since it could declare a
     computed column.
 
-    Raises InvalidInput for names that exist or are invalid.
+    Raises InvalidInput for names that exist or are invalid, and for a field that may not be null.
     """
     check_map("The columns", schema.names)
     if not schema.names:
         raise InvalidInput("There is nothing to add: the schema has no fields")
     lance_paths.check_names(schema)
+    for field in schema:
+        if not field.nullable:
+            raise InvalidInput(
+                f"Column '{field.name}' may not be null, but has no values",
+                detail="Add a nullable column, or one with an SQL expression.",
+            )
     added = pa.schema([pa.field(field.name, field.type) for field in schema])
 
     def work(dataset: LanceDataset) -> None:

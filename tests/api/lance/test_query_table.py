@@ -556,7 +556,7 @@ def test_a_read_only_key_suffices(reader, table):
         ({"filter": "text = $$x$$", "vector": {}}, "placeholder"),
         ({"filter": "id in (select 1)"}, "not supported SQL"),
         ({"filter": "id" + "+id" * 3000 + " > 1"}, "more than 300 operators"),
-        ({"columns": {"column_names": ["id", "id"]}}, "'id' is asked for twice"),
+        ({"columns": {"column_names": ["id", "id"]}}, "'id' is requested twice"),
         ({"columns": {"column_names": [""]}}, "column_names"),
         ({"columns": {"column_names": ["id"], "column_aliases": {"a": "id"}}}, "not both"),
         ({"columns": {"column_aliases": {"a": "id +"}}}, "Expression is not valid"),

@@ -3,7 +3,7 @@
 import pytest
 
 from api.lancedb.queries import translate
-from catalog.errors import InvalidInput, Unsupported
+from catalog.errors import InvalidInput
 
 ALL = 2**63 - 1
 
@@ -50,7 +50,8 @@ def test_numbers():
         "columns": None,
         "full_text_query": None,
     }
-    assert translate({"k": 0})["k"] == 0
+    assert translate({"minimum_nprobes": 0})["minimum_nprobes"] is None
+    assert translate({"k": 0, "filter": "id = 1"})["filter"] == "false"  # no rows
 
 
 MATCH = {"match": {"terms": "seal", "column": "name"}}
@@ -98,8 +99,8 @@ def test_full_text_queries(sent, expected):
 
 
 def test_refusals():
-    with pytest.raises(Unsupported):
-        translate({"order_by": [{"column_name": "id"}]})
+    with pytest.raises(InvalidInput, match="at least one"):
+        translate({"vector": [1.0], "k": 0})
     for boosts in ([1.0], "much"):
         query = {"multi_match": {**SENT["multi_match"], "boost": boosts}}
         with pytest.raises(InvalidInput):

@@ -123,7 +123,7 @@ def plan_index(
     if scalar_only and kind.is_vector:
         raise InvalidInput(f"{kind.name} is no scalar index; use CreateTableIndex for it")
     column, lance_field = _column(table, dataset, index.column, kind)
-    name = _name(table, existing, index.name, column, kind)
+    name = _name(table, existing, index.name, column, kind, replaces=replaces)
     cost = dataset.count_rows() * kind.cost
     if not kind.is_vector:
         options = _text_options(index) if kind.name == "INVERTED" else {}
@@ -177,7 +177,7 @@ def rehearse(dataset: LanceDataset, plan: Plan) -> LanceDataset:
         options.pop("target_partition_size", None)
     sample = dataset.scanner(
         columns=[column],
-        filter=f"{quoted_path(plan.column)} IS NOT NULL" if kind.is_vector else None,
+        filter=f"{lance_paths.quoted_path(plan.column)} IS NOT NULL" if kind.is_vector else None,
         limit=2 ** options.get("num_bits", 8) if kind.is_product else _REHEARSED_ROWS,
     ).to_table()
     rehearsal = lance.write_dataset(sample, f"memory://{uuid.uuid4()}")
@@ -221,10 +221,13 @@ def _name(
     requested: str | None,
     column: str,
     kind: Kind,
+    *,
+    replaces: bool,
 ) -> str:
     """Return the requested name, or by default ``<column>_idx`` as in Lance.
 
-    If an index of another type has that name, a number is appended: ``<column>_idx_2``.
+    If an index of another type has that name, a number is appended: ``<column>_idx_2``. An index that may be
+    replaced keeps its name; one of vectors also replaces one of another type.
     """
     if requested:
         if len(requested) > _LONGEST_NAME:
@@ -233,17 +236,26 @@ def _name(
             raise InvalidInput("An index's name has no control characters")
         if requested.startswith(OWN_PREFIX):
             raise InvalidInput(f"Names that begin with '{OWN_PREFIX}' belong to Lance")
-        if any(fold((name,)) == fold((requested,)) for name in existing):
+        if not replaces and any(fold((name,)) == fold((requested,)) for name in existing):
             raise IndexAlreadyExists(table, requested)
         return requested
     base = name = f"{column}_idx"
     number = 1
     while name in existing:
-        if existing[name] == (kind.name, (column,)):
+        type_name, columns = existing[name]
+        if replaces and columns == (column,) and _is_replaced(type_name, kind):
+            return name
+        if not replaces and existing[name] == (kind.name, (column,)):
             raise IndexAlreadyExists(table, name)
         number += 1
         name = f"{base}_{number}"
     return name
+
+
+def _is_replaced(type_name: str, kind: Kind) -> bool:
+    existing = find_kind(type_name)
+    is_vector = existing is not None and existing.is_vector
+    return type_name == kind.name or (is_vector and kind.is_vector)
 
 
 def _text_options(index: NewIndex) -> dict[str, Any]:
@@ -362,15 +374,13 @@ def require_vectors(
     if kind.is_product:
         needed = max(needed, 2 ** options.get("num_bits", 8))
     sample = dataset.scanner(
-        columns=[], filter=f"{quoted_path(column)} IS NOT NULL", limit=needed, with_row_id=True
+        columns=[],
+        filter=f"{lance_paths.quoted_path(column)} IS NOT NULL",
+        limit=needed,
+        with_row_id=True,
     ).to_table()
     if sample.num_rows < needed:
         raise InvalidInput(
             f"Column '{column}' has {sample.num_rows} vectors, and this {kind.name} needs "
             f"{needed} to train with"
         )
-
-
-def quoted_path(path: str) -> str:
-    """Return a canonical path in SQL, where unquoted names lose their case."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in lance_paths.split(path))

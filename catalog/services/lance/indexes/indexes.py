@@ -85,13 +85,14 @@ def create_index(
     """Build an index on a column of the newest version; return the transaction's id.
 
     If the build would take too long for a request, a job runs it and the transaction follows the
-    job. With ``replace`` the new index replaces the index of the same name. Raises IndexAlreadyExists, ColumnNotFound, and InvalidInput for a type that does not fit
-    the column, a parameter out of range or too few rows to train with.
+    job. With ``replace`` the new index replaces the index of the same name, by default that of the same type
+    on the column. Raises IndexAlreadyExists, ColumnNotFound, and InvalidInput for a type that does not fit the
+    column, a parameter out of range or too few rows to train with.
     """
     access.require(actor, Privilege.WRITE, On.table(table))
     dataset = datasets.read(actor=actor, table=table, branch=branch)
     with refusing(table):
-        existing = [] if replace else [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
+        existing = [*index_summaries(dataset), *_in_jobs(table, branch, rows=0)]
         plan = index_plans.plan_index(
             table,
             dataset,

@@ -16,17 +16,17 @@ import pyarrow as pa
 from lance.dataset import LanceDataset
 
 from catalog.errors import CatalogError, InvalidInput
+from catalog.formats.lance.paths import quoted_path
 from catalog.identifiers import label
 from catalog.models import Job, JobEvent, JobStatus, Table
 from catalog.planning import IndexSearch
 from catalog.services.engine import jobs
 from catalog.services.engine.jobs import Report
 from catalog.services.lance import datasets as lance_datasets
-from catalog.services.lance import scanners
 from catalog.services.lance.errors import refusing
-from catalog.services.lance.indexes.index_plans import quoted_path
 from catalog.services.lance.indexes.index_types import find_kind
 from catalog.services.lance.indexes.indexes import IndexSummary, index_summaries
+from catalog.services.lance.scans import scanners
 from catalog.services.maintenance import lance_rebuilds
 
 _QUERIES = 30

@@ -3,7 +3,15 @@
 from typing import Annotated, Any, Literal, Self
 
 from lance.dataset import LanceDataset, LanceScanner, ScannerBuilder
-from pydantic import BaseModel, Field, StrictFloat, StrictInt
+from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+
+class Ordering(BaseModel):
+    """A column to sort the results by."""
+
+    column_name: Annotated[StrictStr, Field(min_length=1)]
+    ascending: StrictBool = True
+    nulls_first: StrictBool = False
 
 
 class SearchOptions(BaseModel):
@@ -13,6 +21,8 @@ class SearchOptions(BaseModel):
     """The share of partitions to search, from the minimum to the maximum; it replaces ``nprobes``."""
     approx_mode: Literal["fast", "normal", "accurate"] | None = None
     """Faster or more accurate distances, in indexes of type IVF_RQ."""
+    order_by: Annotated[list[Ordering], Field(max_length=16)] | None = None
+    """Columns to sort the results by."""
 
 
 class _Options(dict[str, Any]):
@@ -31,6 +41,11 @@ def more_options(query: Any) -> dict[str, Any]:
     if not isinstance(query, SearchOptions):
         return {}
     return query.model_dump(include={"search_effort", "approx_mode"}, exclude_none=True)
+
+
+def orderings(query: Any) -> list[Ordering]:
+    """Return the columns to sort the results of a query by."""
+    return (query.order_by or []) if isinstance(query, SearchOptions) else []
 
 
 def nearest(dataset: LanceDataset, search: dict[str, Any], options: dict[str, Any]) -> LanceScanner:
