@@ -1,6 +1,6 @@
 """Compaction: how fast it is in the worker and on Spark, and whether the plan's promise is kept.
 
-Each round makes a table of many small files anew and compacts it by a job, as the worker would. Tables
+Each round creates a table of many small files and compacts it by a job, as the worker would. Tables
 of Lance have a vector of 64 numbers in each row, and one row in twenty is deleted. ``pylance`` is the
 compaction of Lance itself, in a process without the catalog: the best that a job in the worker could do.
 """

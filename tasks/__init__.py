@@ -1,4 +1,4 @@
-"""Celery: what runs later and what runs by the clock."""
+"""Celery tasks: background work and scheduled work."""
 
 from tasks.celery import app as celery_app
 

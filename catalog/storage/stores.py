@@ -155,7 +155,7 @@ class Store(ABC):
     def write_new(self, path: str, content: bytes) -> None:
         """Write a file durably that must not exist, and the directories above it.
 
-        Raises FileExistsError, and OSError: then the file may exist all the same.
+        Raises FileExistsError, and OSError, after which the file may exist.
         """
 
     @abstractmethod

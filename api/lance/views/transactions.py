@@ -26,7 +26,7 @@ class TransactionOperation(LanceOperation):
     """An operation on a transaction, by the id of a commit or by table and version."""
 
     def identify(self, text: str) -> Identifier:
-        # The delimiter may be a character of a commit's id, which is one name all the same.
+        # The id of a commit is one name, even if it contains the delimiter.
         return (text,) if _TRANSACTION_ID.fullmatch(text) else super().identify(text)
 
 

@@ -202,7 +202,7 @@ class StorageImpactSerializer(Serializer):
     """What a change of a storage profile would mean."""
 
     is_possible = serializers.BooleanField()
-    needs_confirmation = serializers.BooleanField(help_text="Whether it needs `confirm`.")
+    needs_confirmation = serializers.BooleanField(help_text="True if the change needs `confirm`.")
     changes = serializers.SerializerMethodField(
         help_text="The changed fields, each with its values before and after. Of a key, only its id."
     )

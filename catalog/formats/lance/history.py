@@ -128,7 +128,7 @@ def change(before: VersionContents | None, after: VersionContents) -> Change:
 
 
 def _is_same(old: Fragment, new: Fragment, operation: str) -> bool:
-    """True if the fragment has the same rows apart from deletions. An overwrite numbers fragments anew."""
+    """True if the fragment has the same rows apart from deletions. An overwrite numbers fragments from the beginning."""
     if old.physical_rows != new.physical_rows:
         return False
     return operation != "Overwrite" or not old.files.isdisjoint(new.files)

@@ -36,7 +36,7 @@ from catalog.identifiers import Identifier
 from catalog.services.lance.contents import reading
 from catalog.services.lance.errors import refusing
 
-_AT_ONCE = 1_000_000  # rows scanned between two checks of the clock
+_AT_ONCE = 1_000_000  # rows scanned between two checks of the time limit
 _BUFFER = 64 * 1024**2
 _LONGEST_FILTER = 1000
 _PROFILE_SECONDS = 2 * profiles.SECONDS

@@ -2,8 +2,8 @@
 
 Only administrators set them. Nevertheless a URL must not lead to the service that gives machines of a
 cloud their credentials, nor be readable in two ways. Loopback and private addresses are allowed, because
-stores run beside the server and in private networks. Host names are not resolved here: whoever may
-change a profile could change a name's address later as well.
+stores run beside the server and in private networks. Host names are not resolved here: an
+administrator, who may change a profile, could also change the address of a name later.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Whose a file is, and what a table refers to outside of its own directories. See ``table_files``."""
+"""Owners of files, and the references of a table to files outside its directories. See ``table_files``."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -10,37 +10,37 @@ from catalog.models import TableFormat
 
 
 class Belonging(Enum):
-    """To whom a file belongs, as a table sees it."""
+    """The relation of a file to a given table."""
 
     OWN = "own"
-    """To this table alone."""
+    """The file belongs to this table alone."""
     OTHER = "other"
-    """To another table, present or dropped, or to several tables."""
+    """It belongs to another table, present or dropped, or to several tables."""
     FREE = "free"
-    """To no table, but it lies in one of MONODON_ALLOWED_ROOTS."""
+    """It belongs to no table, but lies in one of MONODON_ALLOWED_ROOTS."""
     OUTSIDE = "outside"
-    """Where no table's files may lie; or it is no regular file."""
+    """It lies where no table may have files, or is not a regular file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOwner:
-    """Whose a file is. ``path`` is where it really lies; None where nobody may look."""
+    """The owner of a file. ``path`` is its real path, or None if no table may have files there."""
 
     belonging: Belonging
     table_ids: frozenset[int] = frozenset()
-    """The tables that hold the file, when it is another table's."""
+    """The tables that hold the file, if it belongs to others."""
     path: str | None = None
     is_unclaimed: bool = False
-    """True if it lies in the warehouse, or in a root of a storage profile, outside all tables. Only a
-    registration reads it."""
+    """True if the file lies in the warehouse, or in a root of a storage profile, outside all tables.
+    Only a registration reads such files."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What a table refers to outside its own directories."""
+    """References of a table to files outside its directories."""
 
     foreign: frozenset[tuple[int, str]] = frozenset()
-    """Files of other tables: each table, and a directory with such files."""
+    """Pairs of another table and a directory with files of that table."""
     free: frozenset[str] = frozenset()
     """The directories of files that belong to no table; another table may get these directories."""
     unread: frozenset[int] = frozenset()
@@ -66,7 +66,7 @@ class References:
         return frozenset(source for source, _ in self.foreign | self.continued)
 
     def only(self, sources: Collection[int]) -> Self:
-        """These references, of those to other tables only those to ``sources``."""
+        """The same without references to tables that are not in ``sources``."""
         return replace(
             self,
             foreign=frozenset(pair for pair in self.foreign if pair[0] in sources),
@@ -81,7 +81,7 @@ class References:
 
 
 class Holder(Protocol):
-    """A table, as far as its files are concerned: a row, or a loaded table."""
+    """What ``table_files`` needs to know of a table: a row, or a loaded table."""
 
     @property
     def pk(self) -> int: ...

@@ -40,7 +40,7 @@ _COMMIT_TIME = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Dependents:
-    """The tables that refer to files of a table, as somebody may see them."""
+    """The tables that refer to files of a table, as a principal may see them."""
 
     visible: tuple[Identifier, ...] = ()
     """The first of those that they may browse."""
@@ -275,7 +275,7 @@ def record_successor(table: Table) -> None:
 
 
 def was_free_before(tables: Collection[int]) -> dict[int, datetime]:
-    """For tables with directories in the other allowed roots, the time before which these may have been free.
+    """For tables with directories in the other allowed roots, the time before which these directories may have been free.
 
     Directories in the warehouse and in object stores were no table's either, but nobody could read
     files there.

@@ -1,10 +1,11 @@
-"""Directories outside an Iceberg table's location in which its files may lie, and who may have them.
+"""Directories outside an Iceberg table's location in which the table may have files.
 
-They would go with another table's directory: so no table may name a path at or inside another
-table's location, not even of a dropped one whose files are still there, and no Lance table, whose directory is removed when it is dropped, may lie at or
-around such a path. An Iceberg table may lie at, in or around a path of another one, or name the same
-path, only on behalf of who may manage that one: the deepest directory around a file decides whose the
-file is (``table_files``), so it would take the other's files, or make them nobody's own.
+- No table may name a path at or inside the location of another table, because the files there are
+  removed together with that table. The same applies to a dropped table whose files still exist.
+- No Lance table may lie at or around such a path, because a drop removes its whole directory.
+- An Iceberg table may lie at, inside or around a path of another Iceberg table, or name the same
+  path, only if the actor may manage that table. The deepest directory around a file decides which
+  table the file belongs to (``table_files``), so the new table would take over the other's files.
 """
 
 import contextlib
@@ -36,7 +37,9 @@ def named(properties: Mapping[str, str]) -> frozenset[str]:
     paths = set()
     for name in PATH_PROPERTIES:
         if name in properties:
-            with contextlib.suppress(InvalidLocation):  # it was served once, and is not any more
+            with contextlib.suppress(
+                InvalidLocation
+            ):  # The path may come from a root that is no longer configured.
                 paths.add(locations.iceberg_path(properties[name]))
     return frozenset(paths)
 
@@ -91,10 +94,11 @@ def require_unheld(
 
 
 def enter_unheld(actor: Principal, table: Table, directory: str) -> None:
-    """Enter the directory from which a table was registered, unless it is not for this table alone.
+    """Enter the directory from which a table was registered, if this table alone may use it.
 
-    It may be another table's, or hold whole namespaces: a root, or the location of a namespace. Or it is in
-    the location of a namespace where the actor may create nothing.
+    Nothing is entered for a directory of another table, for one that contains namespaces (a root, or
+    the location of a namespace), and for one in the location of a namespace in which the actor may not
+    create tables.
     """
     if _holds_namespaces(directory) or not namespace_locations.may_use(actor, directory):
         return
@@ -134,7 +138,7 @@ def _of_others(pk: int) -> QuerySet[IcebergPath]:
 
 
 def require_outside(actor: Principal, table: Table) -> None:
-    """Refuse a table that comes back with files at or inside another's location. Raises LocationTaken."""
+    """Refuse to restore a table with files at or inside another table's location. Raises LocationTaken."""
     paths = _outside(table, table.paths.values_list("path", flat=True))
     require_outside_locations(actor, table.pk, paths)
 
@@ -142,8 +146,8 @@ def require_outside(actor: Principal, table: Table) -> None:
 def require_outside_locations(actor: Principal, pk: int, paths: Collection[str]) -> None:
     """Refuse paths at or inside the location of another table than ``pk``. Raises LocationTaken.
 
-    A dropped table counts until its files are removed. If they are kept, those who may manage it may
-    name its directories.
+    A dropped table counts until its files are removed. If its files are kept, principals that may
+    manage the table may name its directories.
     """
     above = {directory for path in paths for directory in (path, *locations.parents(path))}
     jobs = Job.objects.filter(table=OuterRef("pk"))
@@ -161,7 +165,7 @@ def require_outside_locations(actor: Principal, pk: int, paths: Collection[str])
 
 
 def enter(table: Table, paths: Collection[str]) -> None:
-    """Enter directories in which a table has files, whoever else has some there."""
+    """Enter directories in which a table has files. Other tables may have files there too."""
     IcebergPath.objects.bulk_create(
         [IcebergPath(table=table, path=path) for path in sorted(_outside(table, paths))],
         ignore_conflicts=True,

@@ -2,7 +2,7 @@
 
 A location that meets no table, no path of an Iceberg table and no namespace is free for everybody. Most
 are, and a few statements show it for all of a batch. The exact location of a table that the batch itself
-has deregistered is free too: the actor may manage that table. The others are checked one by one.
+has deregistered is free too: the actor may manage that table. Other locations are checked one by one.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from catalog.services.storage import namespace_locations
 from catalog.services.storage.namespace_locations import any_of
 from catalog.storage import locations
 
-# What lies below a directory begins with it and a slash; '0' follows '/' in the order of the index.
+# A path below a directory begins with it and a slash; '0' follows '/' in the order of the index.
 _AROUND = """
     SELECT requested.location FROM unnest(%s::text[]) AS requested (location)
     WHERE EXISTS (

@@ -31,14 +31,13 @@ def claim(
 ) -> str:
     """The canonical path of a namespace's new location, inside the commit that sets it.
 
-    ``within`` is the namespace itself, or of a new one its parent: in an object store the location
-    must be where tables of that may be (``object_placement``). None: the namespace comes back from the
-    trash to the location that it had, for which this was checked before.
+    ``within`` is the namespace itself, or the parent of a new namespace. In an object store, the
+    location must be one that tables of ``within`` may have (``object_placement``). It is None for a
+    namespace that is restored from the trash, whose location was checked when it was set.
 
-    A location may not be inside a table. What it holds of others, tables, directories of tables and
-    namespaces, must be the actor's to manage; inside another namespace's location the actor must
-    hold CREATE there. ``namespace`` is the primary key of one that exists: what is in it is its
-    own. Raises InvalidLocation, LocationTaken.
+    A location may not be inside a table. The actor must hold MANAGE on all tables and namespaces that
+    lie in it, and CREATE on a namespace whose location contains it. ``namespace`` is the primary key
+    of an existing namespace, whose own content is not checked. Raises InvalidLocation, LocationTaken.
     """
     path = locations.iceberg_path(location)
     locks.lock_locations()
@@ -92,7 +91,7 @@ def _require_no_namespaces(actor: Principal, path: str, namespace: int | None) -
 
 
 def _require_manage(actor: Principal, path: str, namespaces: _Keys, namespace: int | None) -> None:
-    """Refuse what is in namespaces that are not in this one, unless the actor manages them."""
+    """Refuse content of namespaces outside this one, unless the actor manages these namespaces."""
     others = Namespace.objects.filter(pk__in=namespaces)
     if namespace is not None:
         others = others.exclude(ancestors__contains=[namespace])

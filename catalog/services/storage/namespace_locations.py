@@ -1,10 +1,10 @@
-"""Locations of namespaces: the default place of their tables, and whose place a path is.
+"""Locations of namespaces: where new tables are placed, and which namespace a path belongs to.
 
-A namespace lies where its property ``location`` says. Without one it has a directory of its own,
-named after its UUID, below the location of the nearest of itself and its ancestors that has the
-property or is bound to a storage profile, whose first root counts then; else in the warehouse. A
-place belongs to the innermost namespace whose location holds it. ``object_placement`` decides who may
-choose a location in an object store.
+The property ``location`` sets the location of a namespace. A namespace without this property has a
+directory of its own, named after its UUID. It lies below the location of the nearest ancestor (or the
+namespace itself) that has the property or is bound to a storage profile; of a profile, the first root
+counts. If there is no such ancestor, it lies in the warehouse. A path belongs to the innermost namespace
+whose location contains it. ``object_placement`` decides who may choose a location in an object store.
 """
 
 import re
@@ -28,7 +28,7 @@ _UUID = re.compile(r"-([0-9a-f]{32})$")
 _NAME_LENGTH = 60
 
 
-# --- where a namespace lies --------------------------------------------------------------------
+# --- locations ---------------------------------------------------------------------------------
 
 
 def line(namespace: Identifier) -> list[Namespace]:
@@ -50,7 +50,7 @@ def location_of(rows: Sequence[Namespace]) -> str:
 
 
 def explicit_location_of(rows: Sequence[Namespace]) -> str | None:
-    """The same, if its property or that of an ancestor says where; None: nothing says it."""
+    """The location that a property or a profile of the namespace or an ancestor sets, or None."""
     row = rows[-1]
     own = row.properties.get(PROPERTY)
     if own:
@@ -65,7 +65,7 @@ def bound_to_profile(rows: Sequence[Namespace]) -> Namespace | None:
 
 
 def _base(row: Namespace) -> str | None:
-    """Where the default locations at and below a namespace begin, if it says so itself."""
+    """The directory that the namespace itself sets for default locations below it, or None."""
     if row.location:
         return row.location
     if row.storage_profile_id is None:
@@ -75,14 +75,15 @@ def _base(row: Namespace) -> str | None:
 
 
 def _default(row: Namespace, base: str | None) -> str:
-    """A directory that no other namespace ever had, canonical."""
+    """The canonical path of a directory that no other namespace has ever had."""
     base = base or locations.allowed_roots()[0]
     return f"{base}/{slug(row.path, _NAME_LENGTH)}-{row.uuid.hex}" if row.path else base
 
 
 def describe(actor: Principal, namespace: Identifier) -> tuple[Namespace, dict[str, str]]:
-    """A namespace and its properties, with its location for who may read it. Raises
-    NamespaceNotFound.
+    """A namespace and its properties, with its location if the actor has READ.
+
+    Raises NamespaceNotFound.
     """
     access.require(actor, Privilege.BROWSE, On.namespace(namespace))
     rows = line(namespace)
@@ -110,7 +111,7 @@ def without_location(properties: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in properties.items() if name != PROPERTY}
 
 
-# --- whose place a path is ---------------------------------------------------------------------
+# --- owners of paths ---------------------------------------------------------------------------
 
 
 def holding(path: str, *, apart_from: int | None = None) -> list[tuple[str, Namespace]]:

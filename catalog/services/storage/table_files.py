@@ -1,12 +1,12 @@
-"""The table that a file belongs to, and the operations on the file that follow from it.
+"""The table that a file belongs to, and the operations that are permitted on the file.
 
 A file belongs to the table that holds the deepest directory around it: the table's location, or one
 of the paths that an Iceberg table entered (``IcebergPath``). It belongs to no single table if several
-hold that directory. Paths are resolved first: ``..`` and other schemes are refused, links of local file
-systems are followed. Of a path in an object store, only the canonical spelling names a file: keys are
-compared literally, and nothing is opened to compare them.
+hold that directory. Paths are resolved first: ``..`` and other schemes are refused, and links in local
+file systems are followed. A path in an object store must have the canonical spelling, because keys are
+compared literally and nothing is opened to compare them.
 
-    classify          whose each file is
+    classify          the owner of each file
     require_readable  before a file is opened, planned or handed out for a table
     may_change        before a file is deleted, moved or rewritten for a table
     require_new       before a file is created for a table
@@ -76,7 +76,7 @@ class TableFiles:
         self._table = table
         self._is_lance = table.format == TableFormat.LANCE
         self._own = tuple({table.location, *also})
-        # Not entered yet: dropped tables may still be there, and the commit looks who else is.
+        # Not entered yet: dropped tables may still have files there, and the commit checks the others.
         self._future = self._own if not table.pk else tuple(also)
         self._inside = tuple(directory.rstrip("/") + "/" for directory in self._own)
         self._real: dict[str, str | None] = {}
@@ -88,7 +88,7 @@ class TableFiles:
 
     @classmethod
     def of_nobody(cls, identifier: Identifier) -> Self:
-        """For a table of which nothing is known yet: no file is its own."""
+        """For a table whose location is not known yet: no file belongs to it."""
         return cls(FutureTable(identifier, "/."))  # no canonical path is, or begins with, that
 
     @property
@@ -103,11 +103,11 @@ class TableFiles:
         return self._classify(paths)
 
     def require_readable(self, actor: Principal, paths: Iterable[str]) -> dict[str, str]:
-        """Where each file really lies, if all may be read for this table on behalf of ``actor``.
+        """The real path of each file, if all may be read for this table on behalf of ``actor``.
 
-        Files of another table may be read by those who may read every table that holds them. Others
-        may read files in the directories to which somebody who may read that table has recorded a
-        reference. Raises ForeignFile. Nothing is opened.
+        Principals that may read every table that holds a file may read the file. Other principals may
+        read files in directories with a reference that was recorded by a principal that may read that
+        table. Raises ForeignFile. Nothing is opened.
         """
         return self.check(actor, paths)[0]
 
@@ -162,7 +162,7 @@ class TableFiles:
             raise self.refusal(text, "written")
 
     def own_paths(self, paths: Iterable[str]) -> dict[str, str]:
-        """Those of the files that may be changed, with where they really lie."""
+        """The real paths of those files that may be changed."""
         return {
             text: owner.path
             for text, owner in self.classify(paths).items()
@@ -187,7 +187,7 @@ class TableFiles:
         return {source: references[source].directories for source in valid}
 
     def references(self, paths: Iterable[str]) -> References:
-        """What these files make the table refer to. See ``file_references``."""
+        """The references of the table that these files cause. See ``file_references``."""
         others = [path for path in paths if self._path_if_simple(path) is None]
         return self._references(self._classify(others).values()) if others else References()
 
@@ -207,8 +207,8 @@ class TableFiles:
     def prefixes(self) -> tuple[list[str], list[str]]:
         """The directories that this table holds, and those that others hold at or inside them.
 
-        For a process that decides without the database: of the files below the former and not below
-        the latter this table alone is the owner. Of equal or deeper directories the latter win.
+        For a process that decides without the database: a file belongs to this table alone if the
+        deepest of these directories around it is one of the former.
         """
         self._load_deeper()
         deeper = self._deeper or {}
@@ -221,7 +221,7 @@ class TableFiles:
     # -- owners
 
     def _path_if_simple(self, text: str) -> str | None:
-        """The real path of a file below the table's own location; None: it takes a closer look."""
+        """The real path of a file below the table's own location; None if this needs the full check."""
         directory, _, name = text.rpartition("/")
         inside = self._simple.get(directory)
         if inside is None:
@@ -256,7 +256,7 @@ class TableFiles:
         ancestors = {
             parent
             for directory in unknown
-            # Tables do not lie inside one another; ``_deeper`` has what does all the same.
+            # Tables do not lie inside one another; ``_deeper`` has the exceptions.
             if not f"{directory}/".startswith(self._inside)
             for parent in (directory, *locations.parents(directory))
         }
@@ -305,7 +305,7 @@ class TableFiles:
     # -- paths
 
     def _resolve(self, text: Any) -> str | None:
-        """Where a file really lies; None if it is none that a table may have."""
+        """The real path of a file; None if no table may have such a file."""
         if not isinstance(text, str) or len(text) >= _MAX_TEXT or text.count("/") > _MAX_LEVELS:
             return None
         spellings = self._spellings(text)
@@ -326,7 +326,7 @@ class TableFiles:
         return target if target != path and _is_regular_or_missing(target) else None
 
     def _spellings(self, text: str) -> set[str]:
-        """The paths that a reader may understand: they must all be the same file."""
+        """The paths that readers derive from the text; all must name the same file."""
         if not self._is_lance:
             return {text}
         path = locations.lance_path(text)
@@ -337,7 +337,7 @@ class TableFiles:
         return {path}
 
     def _real_directory(self, directory: str) -> str | None:
-        """A directory without links; None if it is spelled in a way that no table's path is."""
+        """The real path of a directory; None for a spelling that no table's path has."""
         if directory not in self._real:
             path = locations.literal_directory(directory)
             if path is not None and not locations.is_object(path):
@@ -351,7 +351,7 @@ def _dropped_around(
 ) -> set[int]:
     """The dropped tables whose files are kept at or around a path that another table has.
 
-    They hold what lies there as well: the path may be older than the refusal of such paths.
+    They hold the files there too: the path may be older than the rule that refuses such paths.
     """
     owners = {claim.table_id for claim in winners(held)}
     if any(claim.is_location and claim.table_id in owners for claim in held):

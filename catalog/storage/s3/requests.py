@@ -94,9 +94,9 @@ _S3_HEADERS = re.compile(
     r"|checksum-[a-z0-9-]+|sdk-checksum-algorithm|copy-source(?:-range)?|meta-[a-z0-9-]+"
     r"|server-side-encryption(?:-aws-kms-key-id|-bucket-key-enabled)?|storage-class)"
 )
-"""What may be said in headers of S3. Owners, grants, redirects, legal holds and tags may not."""
+"""Headers of S3 that may be signed. Owners, grants, redirects, legal holds and tags may not."""
 _REPLACED = frozenset({"authorization", "x-amz-date", "x-amz-security-token", "host"})
-"""What the signature sets anew."""
+"""Headers that the signature replaces."""
 
 
 def read(

@@ -199,8 +199,8 @@ def _require_unused(snapshot: Snapshot, branch: str) -> None:
         # A client enters the first version before it writes the file of the branch.
         raise CommitConflict(
             f"{subject} cannot be deleted yet: branch '{min(unknown)}' may have begun there",
-            detail=f"The file that tells what '{min(unknown)}' began with is missing. "
-            "Either it is just being made, or it is to be deleted first.",
+            detail=f"The file that states where '{min(unknown)}' began is missing. Either a client is creating"
+            " the branch, and you can try again; or delete the branch first.",
         )
 
 
