@@ -4,11 +4,11 @@ It is as strict as Lance's own reader, and stricter where lenient readers may di
 refused, and so is a second occurrence of a singular field.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from functools import _lru_cache_wrapper
-from typing import TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 _UINT64 = 2**64 - 1
@@ -23,6 +23,14 @@ _CACHED_BYTES = 1024
 Field = tuple[int, int, int, int]
 """Field number, wire type, and either the value of a varint and 0, or the start and end of the
 content."""
+
+
+class Cached(Protocol[T_co]):
+    """A function of the bytes of a message, decorated with ``functools.lru_cache``."""
+
+    @property
+    def __wrapped__(self) -> Callable[[bytes], T_co]: ...
+    def __call__(self, data: bytes, /) -> T_co: ...
 
 
 class MalformedMessage(ValueError):
@@ -140,12 +148,11 @@ def messages(data: bytes, message: Sequence[Field], field: int) -> Iterator[list
             yield fields(data, start, end)
 
 
-def cached(function: "_lru_cache_wrapper[T]", data: bytes, *, has_room: bool = True) -> T:
+def cached(function: Cached[T], data: bytes, *, has_room: bool = True) -> T:
     """The value of a cached function of a message. Large messages, without limit in files, are not cached."""
     if has_room and len(data) <= _CACHED_BYTES:
         return function(data)
-    value: T = function.__wrapped__(data)
-    return value
+    return function.__wrapped__(data)
 
 
 def limited(values: Iterable[T], limit: int, title: str) -> Iterator[T]:
