@@ -13,6 +13,7 @@ from benchmarks import (
     compare,
     data,
     iceberg,
+    iceberg_other,
     lancedb_remote,
     lists,
     maintenance,
@@ -48,7 +49,16 @@ def main() -> int:
     )
     parser.add_argument("--only", help="operations to measure, such as describe,exists")
     parser.add_argument("--directory", type=Path, help="where the temporary home goes (/var/tmp)")
+    parser.add_argument(
+        "--against", metavar="URL", help="iceberg: another catalog to measure, without /v1"
+    )
+    parser.add_argument("--token", default="", help="the bearer token for that catalog")
+    parser.add_argument(
+        "--pids", default="", help="the processes of that catalog on this machine, such as 12,34"
+    )
     arguments = parser.parse_args()
+    if arguments.against and arguments.set != "iceberg":
+        parser.error("--against is for the set iceberg")
     all_operations: Mapping[str, object] = {
         "data": data.OPERATIONS,
         "iceberg": iceberg.OPERATIONS,
@@ -83,7 +93,12 @@ def main() -> int:
             outcome = data.measure(plan, arguments.directory)
             return show(outcome, "data", data.OPERATIONS, data.goals(outcome))
         if arguments.set == "iceberg":
-            outcome = iceberg.measure(plan, arguments.directory)
+            other = arguments.against and iceberg_other.Address(
+                arguments.against.rstrip("/"),
+                arguments.token,
+                [int(pid) for pid in arguments.pids.split(",") if pid],
+            )
+            outcome = iceberg.measure(plan, arguments.directory, other or None)
             return show(outcome, "iceberg", iceberg.OPERATIONS, iceberg.goals(outcome))
         outcome = compare.compare(plan, arguments.directory)
         return show(outcome, "compare", compare.OPERATIONS, report.goals(outcome))

@@ -113,7 +113,7 @@ def take_turns(
     suits: Callable[[str, int], bool] = lambda operation, connections: True,
 ) -> None:
     """Compare the sides. ``suits`` is true if an operation is measured with that many connections."""
-    with processes.ForeignLoad() as foreign:
+    with processes.ForeignLoad([pid for side in sides for pid in side.roots()]) as foreign:
         outcome.samples = _samples(sides, outcome.plan, suits)
     outcome.foreign_share = foreign.share
 

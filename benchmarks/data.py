@@ -67,7 +67,7 @@ class DataServer(Side):
     def serves(self, operation: str) -> bool:
         return True
 
-    def _roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         return self._pids
 
     def _run(self, operation: str, connections: int, seconds: int) -> Run:

@@ -8,16 +8,27 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks import iceberg_load, iceberg_naive, processes, wrk
+from benchmarks import iceberg_load, iceberg_naive, iceberg_other, processes, wrk
 from benchmarks.compare import Outcome, Plan, report_progress, take_turns
 from benchmarks.errors import BadAnswers
-from benchmarks.iceberg_load import LARGE, MANY, ONE, SMALL, THOUSAND, Client, Tables
+from benchmarks.iceberg_load import (
+    COMMIT,
+    CREATE,
+    LARGE,
+    MANY,
+    ONE,
+    SMALL,
+    THOUSAND,
+    Client,
+    Tables,
+)
 from benchmarks.report import GOAL_CONNECTIONS, Goal
 from benchmarks.sides import NUMBERS_PER_RUN, PostgreSQL, Side
 from benchmarks.stack import running
 from benchmarks.wrk import Run
 
 OPERATIONS = {
+    "config": "configuration",
     "load": "load table, 20 KB",
     "load-1m": "load table, 1 MB, gzip",
     "load-1m-plain": "load table, 1 MB, plain",
@@ -40,20 +51,6 @@ _READ = {
     "exists": SMALL,
 }
 _COMMITTED = {"commit": MANY, "commit-one": ONE, "commit-1000": THOUSAND}
-_COMMIT = json.dumps(
-    {"requirements": [], "updates": [{"action": "set-properties", "updates": {"turn": "@"}}]}
-)
-
-
-_CREATE = json.dumps(
-    {
-        "name": "n@",
-        "schema": {
-            "type": "struct",
-            "fields": [{"id": 1, "name": "id", "required": True, "type": "long"}],
-        },
-    }
-)
 
 
 class Monodon(Side):
@@ -83,12 +80,13 @@ class Monodon(Side):
                 operation,
                 [f"{method}\t{p}\t{encoding}\t{t}\t" for p, t in zip(paths, tags, strict=True)],
             )
+        self._write("config", ["GET\t/v1/config\tgzip\t\t"])
         self._write("list", [f"GET\t/v1/namespaces/{SMALL.namespace}/tables\tgzip\t\t"])
         self._write("namespace", [f"HEAD\t/v1/namespaces/{SMALL.namespace}\tgzip\t\t"])
-        self._write("create", [f"POST\t/v1/namespaces/{NEW}/tables\tgzip\t\t{_CREATE}"])
+        self._write("create", [f"POST\t/v1/namespaces/{NEW}/tables\tgzip\t\t{CREATE}"])
         client.call("POST", "/v1/namespaces", {"namespace": [NEW]})
         for operation, tables in _COMMITTED.items():
-            self._write(operation, [f"POST\t{path}\tgzip\t\t{_COMMIT}" for path in tables.paths()])
+            self._write(operation, [f"POST\t{path}\tgzip\t\t{COMMIT}" for path in tables.paths()])
 
     def _write(self, operation: str, lines: list[str]) -> None:
         random.Random(operation).shuffle(lines)
@@ -111,7 +109,7 @@ class Monodon(Side):
             requests=self._directory / operation,
         )
 
-    def _roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         return self._pids
 
 
@@ -147,7 +145,10 @@ def _check(client: Client) -> None:
         raise BadAnswers(f"{len(listed['identifiers'])} tables are listed")
 
 
-def measure(plan: Plan, directory: Path | None) -> Outcome:
+def measure(
+    plan: Plan, directory: Path | None, against: iceberg_other.Address | None = None
+) -> Outcome:
+    """Measure the operations. ``against``: another catalog, which takes turns too."""
     wrk.require()
     began = time.monotonic()
     with running(directory) as stack:
@@ -155,7 +156,7 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
         report_progress("migrations")
         stack.bootstrap(url)
         web, port = stack.start_web(url)
-        client = Client(port)
+        client = iceberg_load.own_client(port)
         report_progress("load")
         sizes = iceberg_load.seed(client, stack.warehouse)
         naive, naive_port = stack.start_web(url, wsgi="benchmarks.iceberg_naive:application")
@@ -168,6 +169,9 @@ def measure(plan: Plan, directory: Path | None) -> Outcome:
             Naive(naive_port, requests, naive.pid, stack.postgres_pid),
             Plain(stack, url, "simple"),
         ]
+        if against is not None:
+            report_progress(f"load of {against.url}")
+            sides.append(iceberg_other.prepared(against, requests / "other"))
         outcome = Outcome(plan, {}, [], _described(sizes))
         report_progress("warming up")
         for operation in plan.operations:

@@ -6,6 +6,7 @@ import random
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPResponse
@@ -43,20 +44,34 @@ THOUSAND = Tables("thousand", count=64, snapshots=1_000)
 ALL = (SMALL, LARGE, MANY, ONE, THOUSAND)
 
 
+COMMIT = json.dumps(
+    {"requirements": [], "updates": [{"action": "set-properties", "updates": {"turn": "@"}}]}
+)
+CREATE = json.dumps(
+    {
+        "name": "n@",
+        "schema": {
+            "type": "struct",
+            "fields": [{"id": 1, "name": "id", "required": True, "type": "long"}],
+        },
+    }
+)
+
+
 class Client:
     """The few requests that are not measured."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, address: str, credentials: Mapping[str, str]) -> None:
+        self._address, self._credentials = address, credentials
 
     def call(
         self, method: str, path: str, body: object = None, **headers: str
     ) -> tuple[HTTPResponse | urllib.error.HTTPError, bytes]:
         """The answer, and its content unpacked; none in a 304. Raises BadAnswers for a refusal."""
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}{path}",
+            f"{self._address}{path}",
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "x-api-key": API_KEY, **headers},
+            headers={"Content-Type": "application/json", **self._credentials, **headers},
             method=method,
         )
         try:
@@ -69,6 +84,11 @@ class Client:
         if answer.headers.get("Content-Encoding") == "gzip":
             content = gzip.decompress(content)
         return answer, content
+
+
+def own_client(port: int) -> Client:
+    """A client of a server that the benchmark has started."""
+    return Client(f"http://127.0.0.1:{port}", {"x-api-key": API_KEY})
 
 
 def seed(client: Client, warehouse: Path) -> dict[str, int]:

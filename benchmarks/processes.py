@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -40,28 +40,32 @@ def idle_seconds() -> float:
 
 
 class ForeignLoad:
-    """The share of the processors' time that other programs take while it is entered."""
+    """The share of the processors' time that other programs take while it is entered.
 
-    def __init__(self) -> None:
+    ``measured``: processes that do not belong to the benchmark, but are measured by it.
+    """
+
+    def __init__(self, measured: Sequence[int] = ()) -> None:
+        self._own = [os.getpid(), *measured]
         self.share = 0.0
         """From 0 to 1; known after the end."""
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        self._foreign = _foreign_seconds()
+        self._foreign = _foreign_seconds(self._own)
         return self
 
     def __exit__(self, *error: object) -> None:
         available = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        self.share = max(0.0, _foreign_seconds() - self._foreign) / available
+        self.share = max(0.0, _foreign_seconds(self._own) - self._foreign) / available
 
 
-def _foreign_seconds() -> float:
-    """CPU time so far of all programs but this one and those that it started."""
+def _foreign_seconds(own: list[int]) -> float:
+    """CPU time so far of all programs but these trees."""
     # The line of all processors: its name, user, nice, system, idle …
     fields = Path("/proc/stat").read_text().split(maxsplit=5)
     busy = sum(int(value) for value in fields[1:4]) / _TICKS
-    return busy - cpu_seconds([os.getpid()])
+    return busy - cpu_seconds(own)
 
 
 def resident_megabytes(root: int) -> list[float]:

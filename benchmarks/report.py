@@ -20,6 +20,7 @@ SIDES = {
     "monodon": "Monodon",
     "reference": "RestAdapter",
     "naive": "parse and render",
+    "other": "other catalog",
     "pgbench-simple": "pgbench",
     "pgbench-prepared": "pgbench -M prepared",
 }
@@ -27,6 +28,7 @@ COLOURS = {
     "monodon": "#0f766e",
     "reference": "#b45309",
     "naive": "#b45309",
+    "other": "#7c3aed",
     "pgbench-simple": "#94a3b8",
     "pgbench-prepared": "#64748b",
 }
@@ -89,7 +91,9 @@ def table(outcome: Outcome) -> str:
                         f"{median('cpu_us'):,.0f}",
                         "" if side == "monodon" or ratio is None else f"{ratio:.2f}",
                         ""
-                        if ratio is None or side == "monodon"
+                        if ratio is None
+                        or side == "monodon"
+                        or not median("cpu_us")  # of another machine
                         else f"{median('cpu_us') / own_cpu:.2f}",
                     ]
                 )

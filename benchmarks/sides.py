@@ -69,11 +69,11 @@ class Side(ABC):
     def _run(self, operation: str, connections: int, seconds: int) -> Run: ...
 
     @abstractmethod
-    def _roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         """The processes whose time counts, each with its descendants."""
 
     def measure(self, operation: str, *, connections: int, seconds: int) -> Sample:
-        roots = self._roots()
+        roots = self.roots()
         before = processes.cpu_seconds(roots)
         try:
             run = self._run(operation, connections, seconds)
@@ -195,7 +195,7 @@ class Monodon(_Server):
     def serves(self, operation: str) -> bool:
         return True
 
-    def _roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         return [self._web, self._database]
 
 
@@ -234,7 +234,7 @@ class Reference(_Server):
     def serves(self, operation: str) -> bool:
         return operation in {"describe", "exists", "list", "latest", "create"}
 
-    def _roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         return [self._pid]
 
 
@@ -268,5 +268,5 @@ class PostgreSQL(Side):
     def _script(self, operation: str) -> str:
         return "create" if operation == "record" else "select"
 
-    def _roots(self) -> list[int]:
+    def roots(self) -> list[int]:
         return [self._stack.postgres_pid]

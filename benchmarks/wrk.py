@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from benchmarks.errors import BadAnswers, ToolMissing
 from benchmarks.stack import API_KEY
@@ -33,7 +34,9 @@ def require() -> None:
 def run(
     script: str,
     *,
-    port: int,
+    port: int = 0,
+    address: str = "",
+    credentials: str = f"x-api-key: {API_KEY}",
     connections: int,
     seconds: int,
     namespaces: int,
@@ -43,10 +46,16 @@ def run(
     requests: Path | None = None,
     threads: int = 1,
 ) -> Run:
-    """Raises BadAnswers unless every answer was a success."""
+    """Load the server at an address, by default a port on this machine.
+
+    ``credentials`` is the header with them. Raises BadAnswers unless every answer was a success.
+    """
+    address = address or f"http://127.0.0.1:{port}"
     environment = os.environ | {
         "BENCH_COMMON": str(SCRIPTS / "common.lua"),
         "BENCH_KEY": API_KEY,
+        "BENCH_HOST": urlsplit(address).netloc,
+        "BENCH_CREDENTIALS": credentials,
         "BENCH_NAMESPACES": str(namespaces),
         "BENCH_TABLES": str(tables),
         "BENCH_SEED": str(seed),
@@ -57,7 +66,7 @@ def run(
         [
             *("wrk", "--threads", str(threads), "--connections", str(connections)),
             *("--duration", f"{seconds}s", "--timeout", "10s"),
-            *("--script", str(SCRIPTS / f"{script}.lua"), f"http://127.0.0.1:{port}"),
+            *("--script", str(SCRIPTS / f"{script}.lua"), address),
         ],
         capture_output=True,
         text=True,

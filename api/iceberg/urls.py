@@ -133,12 +133,14 @@ config.GetConfig.endpoints = [
 
 
 def find(path: str) -> tuple[_View, tuple[()], dict[str, str]] | None:
-    """The view and the arguments of frequent paths: a namespace, its tables, and one of its tables.
+    """The view and the arguments of frequent paths: the configuration, a namespace, its tables, one of them.
 
     The result is that of the patterns, without a search through them. None: use the patterns.
     """
     if not path.startswith("/v1/"):
         return None
+    if path == "/v1/config":
+        return _VIEWS["config"], (), {}
     prefix, _, remainder = path[4:].partition("/")
     arguments: dict[str, str] = {}
     if prefix != "namespaces":

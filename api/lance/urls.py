@@ -6,7 +6,7 @@ come before shorter ones, and the pattern of ``id`` is greedy. A trailing slash 
 
 from collections.abc import Callable
 
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, re_path
 
 from api.lance.operation import LanceOperation
@@ -45,7 +45,7 @@ class Routes:
         for name in ("id", "index_name"):
             # Any character: the identifier refuses a line break, not the router.
             pattern = pattern.replace(f"{{{name}}}", rf"(?P<{name}>[\s\S]+)")
-        view = operation.as_view()
+        view = _direct_view(operation)
         kind, middle, ending = template.partition("/{id}/")
         if middle and "{" not in ending:
             self._by_ending[kind, ending] = view
@@ -71,6 +71,16 @@ class Routes:
             if identifier and view is not None:
                 return view, (), {"id": identifier}
         return None
+
+
+def _direct_view(operation: type[LanceOperation]) -> _View:
+    """A view as REST framework's, without its two wrappers, which do nothing for an operation."""
+
+    def view(request: HttpRequest, **path: str) -> HttpResponse:
+        return operation().dispatch(request, **path)
+
+    vars(view).update(vars(operation.as_view()))  # the OpenAPI document reads its attributes
+    return view
 
 
 _routes = Routes()

@@ -2,7 +2,8 @@
 -- last two may be empty. @ in a body becomes a number that no request had before, so that every commit changes something.
 dofile(os.getenv("BENCH_COMMON"))
 
-local headers = "Host: 127.0.0.1\r\nx-api-key: " .. os.getenv("BENCH_KEY") .. "\r\n"
+local headers = "Host: " .. os.getenv("BENCH_HOST") .. "\r\n"
+if os.getenv("BENCH_CREDENTIALS") ~= "" then headers = headers .. os.getenv("BENCH_CREDENTIALS") .. "\r\n" end
 local before, after = {}, {}
 for line in io.lines(os.getenv("BENCH_REQUESTS")) do
   local method, path, encoding, etag, body = line:match("^([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)\t(.*)$")

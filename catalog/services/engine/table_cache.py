@@ -101,6 +101,8 @@ class CachedDocument:
     document: dict[str, Any]
     size: int
     """The size of the document as JSON, in bytes."""
+    table: Any = None
+    """The table as the commit left it."""
 
 
 class DocumentCache:

@@ -234,5 +234,15 @@ def cache_metadata(step: Step) -> None:
     """Cache the committed metadata for the next commit of this process."""
     file = step.file
     if file is not None:
-        document = table_cache.CachedDocument(file.etag, file.answer, file.document, file.size)
+        document = table_cache.CachedDocument(
+            file.etag, file.answer, file.document, file.size, step.result
+        )
         table_cache.documents.put(digest(step.result.identifier), document)
+
+
+def cached_table(table: Identifier) -> LoadedTable | None:
+    """The table as this process last committed it, which may be out of date."""
+    document = table_cache.documents.get(digest(table))
+    loaded_table: LoadedTable | None = None if document is None else document.table
+    # A table that a commit created has no key there.
+    return loaded_table if loaded_table is not None and loaded_table.pk else None

@@ -34,6 +34,7 @@ from catalog.services.iceberg.changes import (
     Step,
     TableChange,
     cache_metadata,
+    cached_table,
     loaded,
     now_ms,
     prepare_step,
@@ -284,16 +285,18 @@ def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
     """
     name = digest(change.table)
     with turn(name) as own:
-        step = None
+        step, stage = None, metadata_files.staged
         if own.latest is not None:
-            step = _prepare_on_uncommitted(actor, change, own.latest)
+            step = _prepare_on_unchecked(actor, change, own.latest)
         if step is None:
             own.settle()
-            step = prepare_steps(actor, [change])[0]
+            step, stage = _stage_on_cached(actor, change), metadata_files.written
+        if step is None:
+            step, stage = prepare_steps(actor, [change])[0], metadata_files.staged
         if step.operation is None or step.file is None:
             return step.result
         own.prepared(step.result if step.result.pk else None)
-        with metadata_files.staged([step.file]):
+        with stage([step.file]):
             if not own.is_next():
                 raise BaseChanged(TableKind.TABLE, change.table)
             commit([step.operation], actor=actor)
@@ -301,10 +304,21 @@ def _commit_one(actor: Principal, change: TableChange) -> LoadedTable:
     return step.result
 
 
-def _prepare_on_uncommitted(
-    actor: Principal, change: TableChange, base: LoadedTable
-) -> Step | None:
-    """The step, if it takes effect only when ``base`` becomes current; otherwise None."""
+def _stage_on_cached(actor: Principal, change: TableChange) -> Step | None:
+    """The step on the result of this process's last commit to the table; its file is staged.
+
+    The statement that stages the file checks that this result is still current, so that nothing is read
+    before. None if it is not, or if the step takes no effect.
+    """
+    base = cached_table(change.table)
+    step = None if base is None else _prepare_on_unchecked(actor, change, base)
+    if base is None or step is None or step.file is None:
+        return None
+    return step if metadata_files.stage_on(step.file, base.pk, change.table, base.etag) else None
+
+
+def _prepare_on_unchecked(actor: Principal, change: TableChange, base: LoadedTable) -> Step | None:
+    """The step, if it takes effect only where ``base`` is or becomes current; otherwise None."""
     try:
         step = prepare_step(actor, change, base)
     except CatalogError:

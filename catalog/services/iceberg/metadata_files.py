@@ -240,6 +240,28 @@ def stage_in_warehouse(file: MetadataFile, table: Identifier, namespace: Namespa
     return outcomes.repeated(stage)
 
 
+_STAGE_ON = f"""
+    {_UNFLUSHED.format(_STAGE_ONE)}
+    CROSS JOIN catalog_table t JOIN catalog_icebergmetadata m ON m.table_id = t.id
+    WHERE t.id = %s::bigint AND t.digest = %s AND t.state <> 'dropped' AND m.etag = %s
+"""
+
+
+def stage_on(file: MetadataFile, pk: int, table: Identifier, etag: str) -> bool:
+    """Record the next metadata file of a table as staged, if the metadata with this ETag is current.
+
+    False, and nothing is recorded, if it is not, or the table is no longer the row of this key.
+    """
+    values: list[Any] = [file.path, pk, digest(table), etag]
+
+    def stage() -> bool:
+        cursor = hot_cursor()
+        cursor.execute(_STAGE_ON + _UNLESS_STAGED, values)
+        return bool(cursor.rowcount)
+
+    return outcomes.repeated(stage)
+
+
 def _write(files: Sequence[MetadataFile]) -> None:
     for file in files:
         try:

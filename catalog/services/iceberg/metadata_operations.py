@@ -15,6 +15,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
+from catalog.services.engine.prepared.new_rows import new_row
 from catalog.services.engine.statements import NewVersion, Swap
 from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
@@ -101,8 +102,9 @@ class CreateFromMetadata(NewTableOperation):
             claim_location(batch, self.location, format=self.format)
         row = self.add_table(batch, self.location, TableState.LIVE)
         batch.add(
-            IcebergMetadata(
-                table=row,
+            new_row(
+                IcebergMetadata,
+                {"table": row},
                 metadata_location=self.file.location,
                 sequence=self.file.sequence,
                 answer=self.file.answer,

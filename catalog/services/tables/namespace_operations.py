@@ -25,6 +25,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
+from catalog.services.engine.prepared.new_rows import new_row
 from catalog.services.storage import namespace_claims
 from catalog.services.storage.namespace_locations import PROPERTY as _LOCATION
 from catalog.services.tables import trash
@@ -85,11 +86,12 @@ class CreateNamespace(Operation):
             drop_subtree(batch, existing)
         if parent._state.adding:  # created by this batch, which inserts all namespaces together
             batch.flush()
-        row = Namespace(
+        row = new_row(
+            Namespace,
+            {"parent": parent},
             location=_claim(batch, self.properties, within=parent.identifier),
             path=list(self.namespace),
             digest=digest(self.namespace),
-            parent=parent,
             name=self.namespace[-1],
             properties=dict(self.properties),
             owner=batch.actor.name,

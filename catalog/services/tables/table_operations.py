@@ -34,6 +34,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
+from catalog.services.engine.prepared.new_rows import new_row
 from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
 from catalog.services.storage.location_checks import LocationChecks
 from catalog.services.tables import trash
@@ -94,8 +95,9 @@ class NewTableOperation(TableOperation):
     ) -> Table:
         namespace = batch.namespace(self.table[:-1])
         object_placement.require_usable_in(batch, namespace, location)
-        row = Table(
-            namespace=namespace,
+        row = new_row(
+            Table,
+            {"namespace": namespace},
             name=self.table[-1],
             digest=digest(self.table),
             format=self.format,
@@ -259,9 +261,8 @@ def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> Non
 
 
 _MARK_DROPPED = """
-    UPDATE catalog_table
-    SET state = 'dropped', dropped_at = statement_timestamp(), updated_at = statement_timestamp()
-    WHERE id = ANY(string_to_array(%s, ',')::bigint[])
+    UPDATE catalog_table SET state = 'dropped',
+        dropped_at = statement_timestamp(), updated_at = statement_timestamp() WHERE id = {}
 """
 
 
@@ -281,7 +282,9 @@ def _drop(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:
         batch.add(item)
     if any(row.is_materialized for row in rows):
         MaterializedView.objects.filter(table__in=[row.pk for row in rows]).delete()
-    hot_cursor().execute(_MARK_DROPPED, [",".join(str(row.pk) for row in rows)])
+    # For a list of unknown length PostgreSQL would plan each execution.
+    keys = "%s::bigint" if len(rows) == 1 else "ANY(string_to_array(%s, ',')::bigint[])"
+    hot_cursor().execute(_MARK_DROPPED.format(keys), [",".join(str(row.pk) for row in rows)])
 
 
 def replace_table(batch: Batch, row: Table) -> None:

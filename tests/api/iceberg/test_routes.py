@@ -42,6 +42,7 @@ def test_every_path_resolves_to_its_decoded_names(template: str):
 
 def test_hot_routes_are_resolved_quickly():
     for path in (
+        "config",
         "namespaces/a",
         "p/namespaces/a\x1fb",
         "namespaces/a/tables",

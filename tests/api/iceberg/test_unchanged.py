@@ -6,6 +6,8 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from django.http import HttpRequest, HttpResponse
+from django.urls import get_script_prefix
 from prometheus_client import REGISTRY
 
 from api.iceberg import unchanged
@@ -142,3 +144,23 @@ def test_a_304_over_http(iceberg: Iceberg, application, monkeypatch):
     ]
     assert answers[0][1]["ETag"] == answers[1][1]["ETag"] == etag
     assert b'"metadata-location"' in whole
+
+
+def test_paths_below_a_mount_do_not_outlast_its_requests(
+    iceberg: Iceberg, application, monkeypatch
+):
+    monkeypatch.setattr("config.wsgi.close_old_connections", lambda: None)
+    monkeypatch.setattr(application, "_sets_prefix", False, raising=False)
+    seen: list[str] = []
+    real = application._middleware_chain
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        seen.append(get_script_prefix())
+        return real(request)
+
+    monkeypatch.setattr(application, "_middleware_chain", middleware)
+    make_iceberg_table("ns", "t")
+    for mount in ("", "/catalog", ""):
+        answer = application.answer(environ(iceberg, '"old"', SCRIPT_NAME=mount))
+        assert answer.status == 200
+    assert seen == ["/", "/catalog/", "/"]

@@ -65,9 +65,10 @@ def new_table(
     requested_properties = {} if properties is None else strings_by_name(properties, "properties")
     version = _format_version(requested_properties)
     requested_schema = schemas.plain(as_object(schema, "schema"))
-    schemas.check_version(schemas.index(requested_schema, "schema"), version, "schema")
+    requested_columns = schemas.index(requested_schema, "schema")
+    schemas.check_version(requested_columns, version, "schema")
     fresh, moved = schemas.fresh(schemas.completed(requested_schema))
-    columns = schemas.index(fresh, "schema")
+    columns = schemas.renumbered(requested_columns, moved) or schemas.index(fresh, "schema")
 
     requested_spec = (
         None

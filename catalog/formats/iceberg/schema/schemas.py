@@ -257,6 +257,24 @@ def fresh(schema: Document) -> tuple[Document, dict[int, int]]:
     return {"type": "struct", **renewed}, moved
 
 
+def renumbered(columns: Columns, moved: dict[int, int]) -> Columns | None:
+    """The columns of a schema after ``fresh``; None if some are nested: their types have new ids too."""
+    if not all(isinstance(column.type, str) for column in columns.values()):
+        return None
+    return {
+        moved[id_]: Column(
+            id=moved[id_],
+            name=column.name,
+            type=column.type,
+            required=column.required,
+            below_structs_only=True,
+            below_required_only=True,
+            initial_default=column.initial_default,
+        )
+        for id_, column in columns.items()
+    }
+
+
 def _fresh_type(type_: Any, numbers: Iterator[int], moved: dict[int, int]) -> Any:
     if isinstance(type_, str):
         return type_

@@ -18,6 +18,8 @@ from catalog.postgresql.cursors import hot_cursor
 from catalog.services.engine.statements import fields_of
 
 _M = TypeVar("_M", bound=models.Model)
+_MOST_SEPARATE = 2
+"""A statement has a parameter for each of this many digests, such as the names of a renamed table."""
 
 
 def select_tables_for_update(digests: Collection[uuid.UUID]) -> list[Table]:
@@ -42,10 +44,10 @@ def _read_tables(digests: Collection[uuid.UUID], *, lock: bool) -> list[Table]:
     return rows
 
 
-@lru_cache(maxsize=4)
-def _tables_text(*, is_single: bool, lock: bool) -> str:
-    """The SQL that Django compiles for the query; its parameter is the digest, or the digests."""
-    rows = Table.objects.present().filter(_has_digest(Table, is_single=is_single))
+@lru_cache(maxsize=8)
+def _tables_text(*, count: int, lock: bool) -> str:
+    """The SQL that Django compiles for the query."""
+    rows = Table.objects.present().filter(_has_digest(Table, count=count))
     rows = rows.annotate(database_now=Now()).order_by("pk")
     if lock:
         rows = rows.select_for_update(of=("self",), no_key=True)
@@ -53,9 +55,9 @@ def _tables_text(*, is_single: bool, lock: bool) -> str:
 
 
 def _with_state(rows: models.QuerySet[Table]) -> str:
-    """The SQL of a query of tables that are not dropped, with one parameter."""
+    """The SQL of a query of tables that are not dropped, without the parameter of their state."""
     text, parameters = rows.query.get_compiler(connection=connection).as_sql()
-    if list(parameters) != [TableState.DROPPED, ""]:
+    if parameters[0] != TableState.DROPPED or any(parameters[1:]):
         raise AssertionError(f"unexpected parameters {parameters}")
     # The state is a literal: only then can a prepared plan use the partial index on tables that are
     # not dropped. Otherwise PostgreSQL would plan each execution, which takes four times as long as
@@ -101,9 +103,9 @@ def _read_namespaces(digests: Collection[uuid.UUID], *, lock: bool) -> list[Name
     return rows
 
 
-@lru_cache(maxsize=4)
-def _namespaces_text(*, is_single: bool, lock: bool) -> str:
-    rows = Namespace.objects.live().filter(_has_digest(Namespace, is_single=is_single))
+@lru_cache(maxsize=8)
+def _namespaces_text(*, count: int, lock: bool) -> str:
+    rows = Namespace.objects.live().filter(_has_digest(Namespace, count=count))
     rows = rows.with_object_storage().annotate(database_now=Now()).order_by("pk")
     if lock:
         rows = rows.select_for_update(of=("self",), no_key=True)
@@ -142,9 +144,9 @@ def _namespace_text() -> str:
     )
 
 
-@lru_cache(maxsize=2)
-def _profiles_text(*, is_single: bool) -> str:
-    rows = Namespace.objects.live().filter(_has_digest(Namespace, is_single=is_single))
+@lru_cache(maxsize=4)
+def _profiles_text(*, count: int) -> str:
+    rows = Namespace.objects.live().filter(_has_digest(Namespace, count=count))
     rows = rows.select_related("storage_profile").defer("storage_profile__secret")
     return str(rows.query.get_compiler(connection=connection).as_sql()[0])
 
@@ -158,19 +160,26 @@ def _select(
     text: Callable[..., str], digests: Collection[uuid.UUID], **options: bool
 ) -> list[tuple[Any, ...]]:
     cursor = hot_cursor()
+    values = [str(digest) for digest in digests]
     # For a list of unknown length PostgreSQL would plan each execution again. As text, because
     # psycopg takes 30 µs to build an array.
-    cursor.execute(
-        text(is_single=len(digests) == 1, **options), [",".join(str(digest) for digest in digests)]
-    )
+    if len(values) <= _MOST_SEPARATE and values:
+        cursor.execute(text(count=len(values), **options), values)
+    else:
+        cursor.execute(text(count=0, **options), [",".join(values)])
     rows: list[tuple[Any, ...]] = cursor.fetchall()
     return rows
 
 
-def _has_digest(model: type[models.Model], *, is_single: bool) -> RawSQL:
-    values = "%s::uuid" if is_single else "ANY(string_to_array(%s, ',')::uuid[])"
-    condition = f'"{model._meta.db_table}"."digest" = {values}'
-    return RawSQL(condition, [""], output_field=models.BooleanField())  # noqa: S611 -- no input
+def _has_digest(model: type[models.Model], *, count: int) -> RawSQL:
+    """The condition that a row has one of ``count`` digests, or of any number if that is 0.
+
+    Its parameters are the digests, or a text that lists them.
+    """
+    separate = ", ".join(["%s::uuid"] * count)
+    values = f"IN ({separate})" if count else "= ANY(string_to_array(%s, ',')::uuid[])"
+    condition = f'"{model._meta.db_table}"."digest" {values}'
+    return RawSQL(condition, [""] * (count or 1), output_field=models.BooleanField())  # noqa: S611 -- no input
 
 
 def _instance(model: type[_M], values: Sequence[Any]) -> _M:

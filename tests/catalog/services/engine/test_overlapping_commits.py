@@ -1,5 +1,6 @@
 """A commit is prepared on the result of the previous one, which may fail."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -483,8 +484,7 @@ def test_own_commits_are_not_parsed_again(warehouse, parsed):
     make_iceberg_table(*T)
     commit_to(T, {"a": "1"})
     assert len(parsed) == 1
-    read, _, _ = statements(lambda: commit_to(T, {"b": "1"}))
-    assert load().etag not in read
+    assert len(statements(lambda: commit_to(T, {"b": "1"}))) == 2
     assert len(parsed) == 1
     again = commit_to(T, {"b": "1"})  # a no-op with a complete answer
     assert (again.sequence, again.answer) == (2, load().answer)
@@ -503,6 +503,68 @@ def test_commits_of_another_process_are_read(warehouse, parsed):
     assert properties() == {"a": "1", "b": "1", "c": "1"}
     assert TableVersion.objects.count() == 4  # every attempt succeeded
     agrees(warehouse)
+
+
+def test_a_refusal_rests_on_current_metadata_only(warehouse):
+    first = make_iceberg_table(*T)
+    old = commit_to(T, {"a": "1"})
+    commit_elsewhere(T, {"b": "1"})
+    snapshot = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}
+    with pytest.raises(RequirementFailed):
+        commit_to(T, {"c": "1"}, snapshot)
+    # Would change nothing on the outdated metadata, and does on the current.
+    commit_elsewhere(T, {"a": "2"})
+    assert commit_to(T, {"a": "1"}).sequence == 4
+    assert properties() == {"a": "1", "b": "1"}
+    assert commit_to(T, {"d": "1"}, same_table(first)).sequence == 5
+    assert old.sequence == 1
+    agrees(warehouse)
+
+
+def test_nothing_is_written_for_a_table_that_lost_its_name(warehouse):
+    lost = make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    documents = table_cache.documents._documents.copy()
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    shutil.rmtree(lost.location)
+    new = make_iceberg_table(*T)
+    table_cache.documents._documents.update(documents)  # as in a process that has not seen the drop
+    assert commit_to(T, {"b": "1"}).location == new.location
+    assert properties() == {"b": "1"}
+    assert not Path(lost.location).exists()
+    assert not StagedFile.objects.exists()
+
+
+def test_a_dropped_table_gets_no_file(warehouse):
+    lost = make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    documents = table_cache.documents._documents.copy()
+    iceberg_tables.drop_table(actor=SYSTEM, table=T)
+    shutil.rmtree(lost.location)
+    table_cache.documents._documents.update(documents)
+    with pytest.raises(TableNotFound):
+        commit_to(T, {"b": "1"})
+    assert not Path(lost.location).exists()
+    assert not StagedFile.objects.exists()
+
+
+def test_a_commit_whose_staging_was_lost_is_repeated(warehouse, monkeypatch):
+    make_iceberg_table(*T)
+    commit_to(T, {"a": "1"})
+    real, calls = metadata_files.outcomes.repeated, 0
+
+    def lose_first_answer(work: Callable[[], Any]) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            work()
+        return real(work)
+
+    monkeypatch.setattr(metadata_files.outcomes, "repeated", lose_first_answer)
+    assert commit_to(T, {"b": "1"}).sequence == 2
+    assert calls == 2  # the second file was staged after the table was read
+    assert properties() == {"a": "1", "b": "1"}
+    assert StagedFile.objects.count() == 1  # of the file that was not written; the sweep deletes it
 
 
 def test_a_transaction_uses_and_fills_the_cache(warehouse, parsed):
