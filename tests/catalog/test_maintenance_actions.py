@@ -61,7 +61,6 @@ def _count(job: Job, report: jobs.Report) -> Mapping[str, Any]:
 ACTION = MaintenanceAction(
     key="count_rows",
     title="Count rows",
-    label="count the rows",
     help="Counts the rows of the table.",
     icon="calculate",
     group="Counting",

@@ -20,8 +20,9 @@ from unfold.widgets import (
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.filters import SingleChoiceFilter
 from catalog.admin.form_pages import sent
-from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button
+from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services.access import api_keys, key_rules

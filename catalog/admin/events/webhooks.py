@@ -18,8 +18,9 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.filters import SingleChoiceFilter
 from catalog.admin.form_pages import sent
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, SingleChoiceFilter, Tab, button
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse

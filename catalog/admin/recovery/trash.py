@@ -17,8 +17,9 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 from catalog import access
 from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
+from catalog.admin.filters import SingleChoiceFilter
 from catalog.admin.form_pages import sent
-from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button
+from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.admin.recovery.protection import ReasonForm
 from catalog.errors import CatalogError
 from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse

@@ -21,7 +21,7 @@ from catalog.admin import cells, contacts, history_actions
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.form_pages import sent
-from catalog.admin.governance import annotation_actions, impact
+from catalog.admin.governance import annotated_pages, annotation_actions, impact
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.iceberg import tabs as iceberg_tabs
@@ -215,7 +215,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             page = lance_tabs.table_page(request, row)
         page = replace(page, tabs=(*page.tabs, *shared), groups=table_header.GROUPS)
         tab = word(request, "tab")
-        if tab != "schema" and annotation_actions.has_tab(page, tab):
+        if tab != "schema" and annotated_pages.has_tab(page, tab):
             # This tab shows neither details nor schema.
             return replace(page, header=table_header.header(row, None))
         annotations = for_page(row)
@@ -224,7 +224,9 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             page = replace(page, tiles=table_header.tiles(row))
         edits = tab == "schema" and row.state != TableState.DROPPED
         edits = edits and access.holds(actor(request), Privilege.MANAGE, row)
-        return annotation_actions.with_annotations(page, annotations, edits=row if edits else None)
+        return annotated_pages.with_annotations(
+            request, page, annotations, edits=row if edits else None
+        )
 
     # -- actions
 
