@@ -23,7 +23,7 @@ from catalog.admin.actor import actor
 from catalog.admin.maintenance import actions, job_results
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.errors import InvalidInput
-from catalog.identifiers import DEFAULT_DELIMITER, digest
+from catalog.identifiers import lookup
 from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus, job_kinds
 from catalog.privileges import Privilege
 from catalog.services.engine.transactions import SetStatus, alter_transaction
@@ -83,8 +83,7 @@ class TableFilter(TextFilter):  # type: ignore[misc]
         chosen = (self.value() or "").strip()
         if not chosen:
             return queryset
-        parts = chosen.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in chosen else ".")
-        return queryset.filter(table__digest=digest(tuple(parts)))
+        return queryset.filter(table__digest=lookup(chosen))
 
 
 @admin.register(Job)

@@ -42,10 +42,9 @@ from catalog.admin.tables.list_filters import (
     NamespaceFilter,
     OwnerFilter,
     StateFilter,
-    split,
 )
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
-from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
+from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, lookup, spelled, typed
 from catalog.maintenance_actions import registered
 from catalog.models import Table, TableFormat, TableKind, TableState, TrashItem
 from catalog.privileges import Privilege
@@ -58,14 +57,14 @@ from catalog.services.tables.table_operations import DeregisterTable, DropTable,
 class RenameForm(forms.Form):
     namespace = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
-        help_text=f"Names from the root, joined by {DEFAULT_DELIMITER}. "
-        f"A single {DEFAULT_DELIMITER} is the root.",
+        help_text=f'Such as prod.sales. Put quotes around a name with a dot: prod."a.b". '
+        f"{DEFAULT_DELIMITER} is the root.",
     )
     name = forms.CharField(widget=UnfoldAdminTextInputWidget())
 
     def clean_namespace(self) -> tuple[str, ...]:
         try:
-            return parse(self.cleaned_data["namespace"])
+            return typed(self.cleaned_data["namespace"])
         except CatalogError as error:
             raise forms.ValidationError(str(error)) from error
 
@@ -136,11 +135,9 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             return queryset.filter(location__startswith=term.removeprefix("file://")), False
         if table_uuid := cells.as_uuid(term):
             return queryset.filter(uuid=table_uuid), False
-        parts = split(term)
-        if len(parts) > 1:
-            exact = queryset.filter(digest=digest(parts))
-            if exact.exists():
-                return exact, False
+        exact = queryset.filter(digest=lookup(term))
+        if any(mark in term for mark in ".$") and exact.exists():
+            return exact, False
         list_terms.set_searched_name(request, term)
         return queryset.filter(name__icontains=term), False
 
@@ -263,7 +260,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             return HttpResponseRedirect(cells.page_url(row))
 
         initial = {
-            "namespace": DEFAULT_DELIMITER.join(row.namespace.path) or DEFAULT_DELIMITER,
+            "namespace": spelled(row.namespace.path),
             "name": row.name,
         }
         return self.ask(

@@ -74,9 +74,7 @@ def _table(text: str) -> uuid.UUID:
         return uuid.UUID(text)
     except ValueError:
         pass
-    delimiter = identifiers.DEFAULT_DELIMITER
-    path = tuple(text.split(delimiter if delimiter in text else "."))
-    row = Table.objects.named(path).first()
+    row = Table.objects.filter(digest=identifiers.lookup(text)).first()
     if row is None:
         raise CommandError(f"Table '{text}' does not exist; give the UUID of a dropped table")
     return row.uuid

@@ -74,4 +74,4 @@ class Command(BaseCommand):
 
 
 def _identifier(text: str | None) -> identifiers.Identifier | None:
-    return None if text is None else identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+    return None if text is None else identifiers.typed(text)

@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     def _export(self, options: dict[str, Any]) -> None:
         text = options["namespace"]
-        namespace = identifiers.parse(text, identifiers.DEFAULT_DELIMITER) if text else ()
+        namespace = identifiers.typed(text) if text else ()
         written = yaml_files.write(document_export.export(actor=COMMAND, namespace=namespace))
         if options["output"]:
             Path(options["output"]).write_text(written, encoding="utf-8")

@@ -241,7 +241,7 @@ class Command(BaseCommand):
 
 
 def _identifier(text: str) -> Identifier:
-    return identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+    return identifiers.typed(text)
 
 
 def _positive(text: str) -> int:

@@ -28,7 +28,7 @@ class Command(BaseCommand):
         try:
             repair = lance_repair.repair(
                 actor=COMMAND,
-                table=identifiers.parse(options["table"], identifiers.DEFAULT_DELIMITER),
+                table=identifiers.typed(options["table"]),
                 is_dry_run=options["dry_run"],
             )
         except CatalogError as refused:

@@ -72,4 +72,4 @@ class Command(BaseCommand):
 
 
 def _identifier(text: str) -> Identifier:
-    return identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+    return identifiers.typed(text)
