@@ -14,7 +14,8 @@ SCRIPT = Path(__file__).parents[2] / ".ci" / "phrases.py"
 @pytest.fixture
 def phrases(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = spec_from_file_location("phrases", SCRIPT)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -81,7 +81,6 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     context["changes"] = overview.changes(request)
     if context.get("sees_nothing"):
         context["contacts"] = contacts.administrators()
-        return context
     context["health"] = overview.health_summary(request)
     context["growth"] = growth.growth(request)
     if sees_all:
