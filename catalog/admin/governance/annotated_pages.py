@@ -45,7 +45,7 @@ def _details(
     of_page: Sequence[tuple[str, object]], shown: ShownAnnotations
 ) -> list[tuple[str, object]]:
     """Details of a page with the annotations after the first detail."""
-    lines = dict(shown.lines)
+    lines = {name: value or cells.NOTHING for name, value in shown.lines}
     if shown.description:
         lines = {"Description": cells.prose(shown.description)} | lines
     others = [(name, value) for name, value in of_page if name not in lines]
