@@ -70,7 +70,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     ]
     list_select_related = False
     search_fields = ["target", "actor", "request_id"]
-    search_help_text = "Table name such as nyc.flights, UUID, actor, API key or request ID"
+    search_help_text = "Table, UUID, actor, API key or request ID"
     ordering = ["-pk"]
     list_before_template = "admin/catalog/audit_lead.html"
 

@@ -98,7 +98,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
     list_before_template = "admin/catalog/table_list.html"
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
-    search_help_text = "Name, full name such as nyc.flights, or location"
+    search_help_text = "Name such as nyc.flights, or location"
     empty_text = "No tables or views. Clients create them; the overview shows an example."
     ordering = ["-pk"]
     page_related = ["namespace"]

@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--at", required=True, help=_TIME)
         parser.add_argument(
-            "--namespace", default="", help="only this namespace and below: a.b, or a.b$c"
+            "--namespace", default="", help="only this namespace and below, such as prod.sales"
         )
         parser.add_argument("--diff-to", help=f"the second moment of a comparison: {_TIME}")
         parser.add_argument("--json", action="store_true", help="write one JSON object per line")

@@ -34,7 +34,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--scope", action="append", help="a privilege that the key may use; repeatable"
         )
-        parser.add_argument("--namespace", help="use the key only in this namespace and below: a$b")
+        parser.add_argument(
+            "--namespace", help="use the key only in this namespace and below, such as prod.sales"
+        )
         lifetime = parser.add_mutually_exclusive_group()
         lifetime.add_argument(
             "--days",

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
         export = actions.add_parser("export", help="write the present state")
-        export.add_argument("--namespace", help="only this namespace and below: prod$sales")
+        export.add_argument("--namespace", help="only this namespace and below, such as prod.sales")
         export.add_argument("--output", help="a file; by default standard output")
         diff = actions.add_parser(
             "diff", help="show the changes of applying a file; exit status 1 if there are any"
