@@ -315,7 +315,7 @@ def test_annotations_of_columns_outside_the_schema_stay_visible(browser):
         table=row.identifier,
         changes=Changes(columns={"id": ColumnChanges(description="The key")}),
     )
-    Facts.objects.filter(table=row, column="id").update(column="former")
+    Facts.objects.filter(table_id=row.pk, column="id").update(column="former")
     panels = browser.get(f"/admin/catalog/table/{row.pk}/change/?tab=schema").context["panels"]
     (panel,) = [panel for panel in panels if panel.title == "Annotations of other columns"]
     assert [words(cell) for cell in panel.rows[0]][:3] == ["former", "not in the schema", "The key"]
