@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import lists, report
 from benchmarks.compare import report_progress
-from benchmarks.errors import BadAnswers
+from benchmarks.errors import BadAnswers, BenchmarkError
 from benchmarks.lists import Size
 from benchmarks.stack import running
 from tests.browser import chromium
@@ -55,7 +55,8 @@ class Visits:
 
 def measure(size: Size, directory: Path | None) -> bool:
     """Fill a catalog and visit its pages; whether each reaches both goals."""
-    chromium.require()
+    if reason := chromium.missing():
+        raise BenchmarkError(reason)
     with running(directory) as stack:
         stack.bootstrap(stack.postgres.url)
         lists.prepare(stack)
