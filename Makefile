@@ -53,6 +53,7 @@ lint: install-dev ## the static part of the gate
 	$(PY) -m ruff check .
 	.venv/bin/lint-imports
 	$(PY) .ci/names.py
+	$(PY) .ci/phrases.py
 	$(DEPTRY) $(PACKAGES) --requirements-files requirements.txt
 	$(DEPTRY) . --requirements-files requirements-dev.txt
 	$(PY) -m mypy catalog api tasks server monodon

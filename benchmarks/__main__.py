@@ -1,4 +1,4 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|lists|batches|objects|lancedb|budget|counts]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|search|lists|paint|batches|objects|lancedb|budget|counts]`."""
 
 import argparse
 import dataclasses
@@ -18,6 +18,7 @@ from benchmarks import (
     lists,
     maintenance,
     object_stores,
+    paint,
     report,
     scale,
     search,
@@ -29,6 +30,7 @@ MODULES: dict[str, Any] = {
     "maintenance": maintenance,
     "search": search,
     "lists": lists,
+    "paint": paint,
     "batches": batches,
     "objects": object_stores,
     "lancedb": lancedb_remote,

@@ -248,7 +248,7 @@ class Figures:
 def measured(chosen: Sequence[Case], requests: int) -> list[Figures]:
     from django.db import connection
 
-    clients = {name: _client(name) for name in PRINCIPALS}
+    clients = {name: client_of(name) for name in PRINCIPALS}
     for client in clients.values():
         for _ in range(5):  # imports, templates, caches and plans
             client.get(LIST)
@@ -284,7 +284,7 @@ def measured(chosen: Sequence[Case], requests: int) -> list[Figures]:
     return results
 
 
-def _client(name: str) -> Any:
+def client_of(name: str) -> Any:
     """A browser that is signed in as a principal."""
     from django.contrib.auth import get_user_model
     from django.test import Client

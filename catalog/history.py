@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from catalog.errors import InvalidInput
-from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
+from catalog.identifiers import Identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +149,6 @@ def parse_moment(text: str) -> datetime | uuid.UUID:
         raise InvalidInput(
             f"Moment {text!r} is neither a time such as 2027-01-31T12:00:00Z nor a transaction's id"
         ) from None
-
-
-def parse_namespace(text: str) -> Identifier:
-    """Parse a namespace as people write it: names separated by dots, or by ``$`` if names have dots.
-
-    ``a.b`` is b in a, and ``a.b$`` is a name with a dot. An empty text is the whole catalog. Raises
-    InvalidIdentifier.
-    """
-    if not text:
-        return ()
-    if DEFAULT_DELIMITER in text:
-        return parse(text.removesuffix(DEFAULT_DELIMITER) or text, DEFAULT_DELIMITER)
-    return parse(text, ".")
 
 
 def compare_namespaces(

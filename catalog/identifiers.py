@@ -31,6 +31,8 @@ _INVISIBLE = re.compile(
     "[\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\U000e0000-\U000e007f]"
 )
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+_SPECIAL = re.compile(r"""["$.]|^\s|\s$""")
 _MAX_CACHED_LENGTH = 500  # characters
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -77,6 +79,51 @@ def parse(text: str, delimiter: str = DEFAULT_DELIMITER) -> Identifier:
     return check(text.split(delimiter))
 
 
+def typed(text: str) -> Identifier:
+    """The identifier in a text that a person has typed, in the form of ``monodon.client.names``.
+
+    Names are separated by dots, or by ``$`` if the text has one, and double quotes protect both:
+    ``prod.users``, ``prod$users``, ``prod."a.b"``. A single name with a dot may also end with ``$``:
+    ``a.b$``. An empty text, ``.`` and ``$`` are the root. Raises InvalidIdentifier.
+    """
+    text = text.strip()
+    if text in {"", ".", DEFAULT_DELIMITER}:
+        return ()
+    chunks = _QUOTED.split(text)  # every second one was quoted
+    if any('"' in chunk for chunk in chunks[::2]):
+        raise InvalidIdentifier(f"A quote of '{text[:MAX_NAME_LENGTH]}' is not closed")
+    separator = DEFAULT_DELIMITER if any(DEFAULT_DELIMITER in c for c in chunks[::2]) else "."
+    parts = [""]
+    for index, chunk in enumerate(chunks):
+        if index % 2:
+            parts[-1] += chunk.replace('""', '"')
+        else:
+            first, *more = chunk.split(separator)
+            parts[-1] += first
+            parts += more
+    if separator == DEFAULT_DELIMITER and not parts[-1]:
+        parts.pop()
+    return check(parts)
+
+
+def lookup(text: str) -> uuid.UUID:
+    """The database key of a typed name. A text that is not a name has a key that no row has."""
+    try:
+        return digest(typed(text))
+    except InvalidIdentifier:
+        return uuid.UUID(int=0)
+
+
+def spelled(identifier: Sequence[str]) -> str:
+    """The identifier such that ``typed`` reads it."""
+    if not identifier:
+        return DEFAULT_DELIMITER
+    return ".".join(
+        '"' + name.replace('"', '""') + '"' if _SPECIAL.search(name) else name
+        for name in identifier
+    )
+
+
 def fold(identifier: Sequence[str]) -> str:
     """The normal form in which identifiers are compared.
 
@@ -119,6 +166,9 @@ __all__ = [
     "digest",
     "fold",
     "label",
+    "lookup",
     "parse",
     "slug",
+    "spelled",
+    "typed",
 ]

@@ -93,9 +93,7 @@ class MaintenanceAction:
     key: str
     """Name in the API, on the command line and in the database, such as ``clean_up``."""
     title: str
-    """Text of buttons, such as "Clean up"."""
-    label: str
-    """Text of jobs, such as "remove old versions"."""
+    """Its name for people, in buttons and in lists of jobs, such as "Clean up"."""
     help: str
     """One or more sentences for the user who starts a job."""
     icon: str
@@ -159,9 +157,7 @@ def unregister(action: MaintenanceAction) -> None:
 
 
 def _defects(action: MaintenanceAction) -> list[str]:
-    texts = {
-        name: getattr(action, name) for name in ("key", "title", "label", "help", "icon", "group")
-    }
+    texts = {name: getattr(action, name) for name in ("key", "title", "help", "icon", "group")}
     texts |= {f"help for {fmt}": work.help for fmt, work in action.implementations.items()}
     texts |= {f"help of rule '{rule.name}'": rule.help for rule in action.rules}
     defects = [f"{name} is empty" for name, text in texts.items() if not text.strip()]

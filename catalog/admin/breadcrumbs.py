@@ -26,8 +26,13 @@ def path(original: Model, opts: Any, last: Sequence[Crumb] = ()) -> list[Crumb]:
         return [*_namespaces(original.namespace), (original.name, url), *last]
     if isinstance(original, MaterializedView):
         return [*_namespaces(original.table.namespace), (original.table.name, url), *last]
+    return [list_of(opts), (str(original), url), *last]
+
+
+def list_of(opts: Any) -> Crumb:
+    """The list of a model."""
     name = str(opts.verbose_name_plural)
-    return [(name[0].upper() + name[1:], cells.list_url(opts.model)), (str(original), url), *last]
+    return (name[0].upper() + name[1:], cells.list_url(opts.model))
 
 
 def of_tab(

@@ -223,6 +223,16 @@ def spaced(items: Iterable[object]) -> SafeString:
     return format_html_join(" ", "{}", ((item,) for item in items))
 
 
+def actions(links: Iterable[object]) -> SafeString:
+    """Links of a row, with space between them."""
+    return format_html('<span class="m-actions">{}</span>', spaced(links))
+
+
+def sides(left: object, right: object) -> SafeString:
+    """Two contents of a line, apart from each other."""
+    return format_html('<div class="m-sides">{}<div>{}</div></div>', left, right)
+
+
 def lines(items: Iterable[object]) -> SafeString:
     return format_html_join("", "<div>{}</div>", ((item,) for item in items)) or NOTHING
 

@@ -187,7 +187,7 @@ def _bar(index: int, step: float, count: int, most: int) -> tuple[str, str, str,
 
 def _svg(title: str, drawn: SafeString, left: str, right: str, top: str) -> SafeString:
     return format_html(
-        '<svg class="m-chart" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+        '<svg class="m-chart m-chart-small" viewBox="0 0 {} {}" role="img" aria-label="{}">'
         '<line class="m-grid-line" x1="0" x2="{}" y1="{}" y2="{}"></line>{}'
         '<text x="0" y="{}">{}</text><text x="{}" y="{}" text-anchor="end">{}</text>'
         '<text x="{}" y="10" text-anchor="end">{}</text></svg>',

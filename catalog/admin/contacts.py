@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 from django.db.models import Q
 from django.urls import reverse
 
-from catalog.identifiers import DEFAULT_DELIMITER
+from catalog.identifiers import spelled
 from catalog.models import Namespace, Principal, PrincipalKind, PrincipalLevel, Table
 
 _NAMED = 3
@@ -30,6 +30,5 @@ def of(target: Namespace | Table) -> list[str]:
 def request_url(target: Namespace | Table) -> str:
     """The form that requests access to a namespace or table."""
     kind = "table" if isinstance(target, Table) else "namespace"
-    has_dots = any("." in name for name in target.identifier)
-    name = (DEFAULT_DELIMITER if has_dots else ".").join(target.identifier)
-    return f"{reverse('my-access-request')}?{urlencode({'on': name or '.', 'kind': kind})}"
+    name = spelled(target.identifier)
+    return f"{reverse('my-access-request')}?{urlencode({'on': name, 'kind': kind})}"

@@ -37,9 +37,14 @@ def render(
     """A page with the sidebar and the header of the admin."""
     request.current_app = admin.site.name
     original, opts = context.get("original"), context.get("opts")
-    if original is not None and opts is not None:
-        places = breadcrumbs.path(original, opts, context.get("places", ()))
-        context = context | {"places": places}
+    last = context.get("places", ())
+    if opts is None:
+        places = []  # the header shows the title
+    elif original is None:
+        places = [breadcrumbs.list_of(opts), *last] if last else []
+    else:
+        places = breadcrumbs.path(original, opts, last)
+    context = context | {"places": places}
     shared = admin.site.each_context(request)
     return TemplateResponse(request, template, shared | context, status=status)
 

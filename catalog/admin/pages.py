@@ -16,15 +16,15 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 from django.views.generic import RedirectView
-from unfold import decorators, paginator
+from unfold import decorators
 from unfold.admin import ModelAdmin
-from unfold.contrib.filters.admin import DropdownFilter
 from unfold.enums import ActionVariant
 
 from catalog import access
 from catalog.access import Principal
 from catalog.admin import breadcrumbs, cells, contacts, form_pages
 from catalog.admin.actor import actor, holds_somewhere, is_administrator
+from catalog.admin.paging import InfinitePaginator
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
 
@@ -54,12 +54,6 @@ def button(
     return decorate
 
 
-class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
-    """Pages without a total count. The templates know it by the name of its base."""
-
-    count = 10_000  # limited, because a large offset is slow
-
-
 @dataclass(frozen=True)
 class Panel:
     """A table on a page."""
@@ -79,6 +73,10 @@ class Panel:
     """For each row, the content below it, as wide as the table."""
     lead: object = ""
     """Content above the table, such as a chart or a form."""
+    keys: Sequence[str] = ()
+    """For each row, what it is about, such as the path of a column; empty if nobody needs it."""
+    is_folded: bool = False
+    """True if the table is hidden until the user opens it."""
 
     @property
     def lines(self) -> Sequence[tuple[Sequence[object], object]]:
@@ -128,6 +126,11 @@ class Page:
     """Groups of tabs; empty: the tabs are not grouped."""
     options: dict[str, object] = field(default_factory=dict)
 
+    @property
+    def details(self) -> Sequence[tuple[str, object]]:
+        """The facts that have a value."""
+        return [fact for fact in self.facts if fact[1] is not cells.NOTHING]
+
 
 def _navigation(page: Page, key: str) -> dict[str, Sequence[tuple[str, str, bool]]]:
     """The tabs of a page, and the sections of the open tab: key, title and whether it is open."""
@@ -142,21 +145,6 @@ def _navigation(page: Page, key: str) -> dict[str, Sequence[tuple[str, str, bool
         "tabs": [(names[0], title, key in names) for title, names in groups if names],
         "sections": [(name, titles[name], name == key) for name in opened] if opened[1:] else [],
     }
-
-
-class SingleChoiceFilter(DropdownFilter):  # type: ignore[misc]
-    """A filter with a single choice, ``value_text``; ``condition`` selects the rows."""
-
-    value_text: tuple[str, str]
-
-    def condition(self) -> Q:
-        raise NotImplementedError
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        return [self.value_text]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(self.condition()) if self.value() == self.value_text[0] else queryset
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]

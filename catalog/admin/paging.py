@@ -8,12 +8,19 @@ from urllib.parse import urlencode
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Func, IntegerField, QuerySet
 from django.http import HttpRequest
+from unfold import paginator
 
 T = TypeVar("T")
 
 PANEL_SIZE = 25
 COUNT_LIMIT = 1000
 """Limit of the counts beside a name: a namespace may hold a million tables."""
+
+
+class InfinitePaginator(paginator.InfinitePaginator):  # type: ignore[misc]
+    """Pages without a total count. The templates know it by the name of its base."""
+
+    count = 10_000  # limited, because a large offset is slow
 
 
 @dataclass(frozen=True)

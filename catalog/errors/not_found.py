@@ -144,8 +144,9 @@ class StorageTestNotFound(NotFound):
 
 
 class PrincipalNotFound(NotFound):
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Principal '{name}' does not exist")
+    def __init__(self, name: str, similar: str = "") -> None:
+        remedy = f"; did you mean '{similar}'?" if similar else ""
+        super().__init__(f"Principal '{name}' does not exist{remedy}")
         self.name = name
 
 

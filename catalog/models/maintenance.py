@@ -15,15 +15,15 @@ from catalog.models.transactions import Transaction
 class JobKind(models.TextChoices):
     """The kinds of jobs that are not maintenance. The others are ``catalog.maintenance_actions``."""
 
-    PURGE_TABLE = "purge_table", "remove the data of a dropped table"
-    BUILD_INDEX = "build_index", "build an index"
-    BACKFILL_COLUMN = "backfill_column", "backfill a computed column"
-    REFRESH_VIEW = "refresh_view", "refresh a materialized view"
+    PURGE_TABLE = "purge_table", "Purge table"
+    BUILD_INDEX = "build_index", "Build index"
+    BACKFILL_COLUMN = "backfill_column", "Backfill column"
+    REFRESH_VIEW = "refresh_view", "Refresh view"
 
 
 def job_kinds() -> dict[str, str]:
-    """All kinds of jobs, each with its label."""
-    actions = {action.key: action.label for action in maintenance_actions.registered()}
+    """All kinds of jobs, each with its name for people."""
+    actions = {action.key: action.title for action in maintenance_actions.registered()}
     return {str(kind): str(kind.label) for kind in JobKind} | actions
 
 
@@ -155,11 +155,11 @@ class Job(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.pk}"
+        return f"Job {self.pk}: {self.label}"
 
     @property
     def label(self) -> str:
-        """The kind in words; a kind of another release by its name."""
+        """The name of the kind for people; of a kind of another release, the kind itself."""
         return job_kinds().get(self.kind, self.kind)
 
     @property

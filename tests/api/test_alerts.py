@@ -138,7 +138,7 @@ def disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def seal_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """``test_metrics`` has a real lag; events cannot be made older."""
-    monkeypatch.setattr(chain, "lag_seconds", lambda: 601.0)
+    monkeypatch.setattr(chain, "lag_seconds", lambda: 61.0)
 
 
 def webhook_late(_: pytest.MonkeyPatch) -> None:

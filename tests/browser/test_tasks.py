@@ -182,7 +182,7 @@ def search_pages(page: Page, name: str) -> None:
 def test_approve_a_purge(ada: Page, sign_in: SignIn) -> None:
     ada.goto("/admin/catalog/namespace/")
     ada.locator("#content").get_by_role("link", name="tasks", exact=True).click()
-    press(ada, "Retention and approvals")
+    choose(ada, "More", "Retention and approvals")
     ada.get_by_text("Require approval for purg").click()
     submit(ada, "Save")
     says(ada, "were saved")

@@ -1,10 +1,13 @@
 import random
 import string
+import uuid
 
 import pytest
 
 from catalog import identifiers
 from catalog.errors import InvalidIdentifier
+from monodon.client import names as client_names
+from monodon.client.errors import InvalidName
 
 ALPHABET = (
     string.ascii_letters + string.digits + " +/.%$&?#='\"\\-_" + "größe東京🦭" + "\u00a0\u200d"
@@ -146,3 +149,55 @@ def test_long_identifiers_are_not_cached():
         long = ("x" * 255, "y" * 255, str(number))
         assert identifiers.digest(long) == identifiers.digest(list(long))
     assert identifiers._cached_digest.cache_info().currsize == size
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    {
+        "": (),
+        " . ": (),
+        "$": (),
+        "prod": ("prod",),
+        "prod.users": ("prod", "users"),
+        " prod$users ": ("prod", "users"),
+        "a.b$c": ("a.b", "c"),
+        "a.b$": ("a.b",),
+        'prod."a.b"': ("prod", "a.b"),
+        '"a$b".c': ("a$b", "c"),
+        '"say ""hi""".x': ('say "hi"', "x"),
+        '"a.b"$c.d': ("a.b", "c.d"),
+        'pre"a.b"post': ("prea.bpost",),
+    }.items(),
+)
+def test_typed_names_are_read(text, name):
+    assert identifiers.typed(text) == name
+    assert identifiers.lookup(text) == identifiers.digest(name)
+
+
+@pytest.mark.parametrize("text", ["a..b", ".a", 'a."b', '"', "a$$b", "$a", "a\x00b", '""'])
+def test_texts_that_are_not_names_match_no_row(text):
+    with pytest.raises(InvalidIdentifier):
+        identifiers.typed(text)
+    assert identifiers.lookup(text) == uuid.UUID(int=0)
+
+
+def test_names_are_typed_as_on_the_command_line():
+    dice = random.Random(7)
+    for _ in range(2000):
+        name = tuple(
+            "".join(dice.choices('ab.$"', k=dice.randint(1, 5))) for _ in range(dice.randint(1, 3))
+        )
+        assert identifiers.typed(identifiers.spelled(name)) == name
+        assert client_names.parse(client_names.display(name)) == identifiers.typed(
+            client_names.display(name)
+        )
+        text = ".".join(name)
+        try:
+            expected = client_names.parse(text)
+        except InvalidName:
+            continue
+        assert identifiers.typed(text) == expected, text
+
+
+def test_spaces_at_the_ends_of_names_are_quoted():
+    assert identifiers.typed(identifiers.spelled((" a", "b "))) == (" a", "b ")

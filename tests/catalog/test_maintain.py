@@ -227,7 +227,8 @@ def test_invalid_runs_are_refused():
     assert "Lance format do not support 'rewrite_manifests'" in error(
         "run", "ws$t", "rewrite_manifests"
     )
-    assert "name must not be empty" in error("run", "ws$", "compact")
+    assert error("run", "ws$", "compact") == "Table 'ws' does not exist"
+    assert "name must not be empty" in error("run", "ws$$t", "compact")
     assert error("plan", "ws$no") == "Table 'ws.no' does not exist"
     assert "declared" in error("plan", "ws$empty")
     assert error("status", "99") == "Job '99' does not exist"

@@ -61,7 +61,6 @@ def _count(job: Job, report: jobs.Report) -> Mapping[str, Any]:
 ACTION = MaintenanceAction(
     key="count_rows",
     title="Count rows",
-    label="count the rows",
     help="Counts the rows of the table.",
     icon="calculate",
     group="Counting",
@@ -255,10 +254,10 @@ def test_the_admin_starts_and_shows_the_action(action, table, browser):
     assert AuditEvent.objects.get(action="maintenance.start").after["kind"] == "count_rows"
     job_runner.run_job(job.pk)
     content = browser.get(f"/admin/catalog/job/{job.pk}/change/").content.decode()
-    assert "count the rows" in content
+    assert "Count rows" in content
     assert "Dry run: 3 rows counted" in content
     jobs_page = browser.get("/admin/catalog/job/?kind__exact=count_rows").content.decode()
-    assert f"Job {job.pk}: count the rows (dry run)" in jobs_page
+    assert f"Job {job.pk}: Count rows (dry run)" in jobs_page
     form = {"action": "count_rows_now", "_selected_action": [table.pk]}
     browser.post("/admin/catalog/table/", form)
     assert Job.objects.filter(kind="count_rows", is_dry_run=False).count() == 1
@@ -287,7 +286,7 @@ def test_a_job_of_a_removed_action_fails_and_remains_readable(table, browser, ma
     job_runner.run_job(job.pk)
     answer = management.get(f"jobs/{job.pk}")
     assert (answer["kind"], answer["status"]) == ("count_rows", "failed")
-    assert answer["message"] == "This worker cannot count_rows"
+    assert answer["message"] == "This worker runs no jobs of the kind 'count_rows'"
     assert "count_rows" in browser.get(f"/admin/catalog/job/{job.pk}/change/").content.decode()
     with unchanged():
         refused = management.call("POST", "tables/ws$t/maintenance", {"kind": "count_rows"})
@@ -312,7 +311,7 @@ def test_the_actions_of_the_release_are_registered():
     assert len({action.order for action in maintenance_actions.registered()}) == 10
 
 
-@pytest.mark.parametrize("field", ["title", "label", "help", "icon", "group"])
+@pytest.mark.parametrize("field", ["title", "help", "icon", "group"])
 @pytest.mark.parametrize("key", maintenance_actions.keys())
 def test_every_action_has_texts(key: str, field: str):
     text = getattr(maintenance_actions.require(key), field)
@@ -333,7 +332,6 @@ def test_every_action_has_a_group_of_rules_with_texts(key: str):
     [
         ({"title": " "}, "title is empty"),
         ({"help": ""}, "help is empty"),
-        ({"label": ""}, "label is empty"),
         ({"icon": ""}, "icon is empty"),
         ({"group": ""}, "group is empty"),
         ({"key": "compact"}, "the key is taken"),

@@ -20,8 +20,10 @@ from unfold.widgets import (
 from catalog.access import Principal
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.filters import SingleChoiceFilter
 from catalog.admin.form_pages import sent
-from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button
+from catalog.admin.pages import Page, ReadOnlyAdmin, button
+from catalog.identifiers import typed
 from catalog.models import ApiKey, PrincipalLevel
 from catalog.privileges import SINGLE, Privilege, words
 from catalog.services.access import api_keys, key_rules
@@ -262,7 +264,7 @@ def _create(actor: Principal, data: dict[str, Any]) -> tuple[ApiKey, str]:
         principal=data["principal"].strip() or None,
         level=PrincipalLevel(data["access"] or PrincipalLevel.GRANTED),
         scopes=data["scopes"] or None,
-        namespace=tuple(data["namespace"].split(".")) if data["namespace"] else None,
+        namespace=typed(data["namespace"]) if data["namespace"] else None,
         expires_at=data["expires"],
         never_expires=data["never_expires"],
     )

@@ -26,7 +26,7 @@ from catalog.admin.actor import actor
 from catalog.admin.form_pages import sent
 from catalog.admin.pages import Panel
 from catalog.admin.paging import PANEL_SIZE, word
-from catalog.identifiers import DEFAULT_DELIMITER, Identifier
+from catalog.identifiers import typed
 from catalog.models import ApiKey, ApprovalRequest, Grant, Namespace, Table
 from catalog.models import Principal as PrincipalRow
 from catalog.privileges import Privilege, essence
@@ -46,14 +46,6 @@ def _select(choices: list[tuple[str, str]], **options: Any) -> forms.ChoiceField
     return forms.ChoiceField(
         choices=choices, widget=UnfoldAdminSelectWidget(choices=choices), **options
     )
-
-
-def split(text: str) -> Identifier:
-    """The parts of a name that is written with dots or with the delimiter of the protocol."""
-    text = text.strip()
-    if text in {"", DEFAULT_DELIMITER, "."}:
-        return ()
-    return tuple(text.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in text else "."))
 
 
 class KeyForm(forms.Form):
@@ -294,7 +286,7 @@ def _create_key(request: HttpRequest) -> HttpResponseBase:
             principal=principal.name,
             name=data["name"],
             scopes=essence(role.privileges) if role else None,
-            namespace=split(data["namespace"]) if data["namespace"] else None,
+            namespace=typed(data["namespace"]) if data["namespace"] else None,
             expires_at=timezone.now() + timedelta(days=int(data["days"])),
         )
         return _show(request, row, key)
@@ -366,7 +358,7 @@ def _show(request: HttpRequest, row: ApiKey, key: str) -> HttpResponse:
 
 def _request(request: HttpRequest) -> HttpResponseBase:
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        name = split(data["on"])
+        name = typed(data["on"])
         role = roles.find_role(data["role"])
         row = access_requests.request_access(
             actor=actor(request),

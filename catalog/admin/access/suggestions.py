@@ -1,5 +1,7 @@
 """Suggestions for fields in which users type names of principals, namespaces or tables."""
 
+import contextlib
+
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
@@ -10,7 +12,8 @@ from django.urls import URLPattern, path
 from catalog import access
 from catalog.admin.actor import actor
 from catalog.admin.paging import word
-from catalog.identifiers import digest
+from catalog.errors import InvalidIdentifier
+from catalog.identifiers import digest, spelled, typed
 from catalog.models import Namespace, Principal, PrincipalKind, Table
 from catalog.privileges import Privilege
 from catalog.writing_systems import describe
@@ -59,8 +62,11 @@ def _principals(text: str, only_groups: bool) -> list[str]:
 
 def _split(text: str) -> tuple[tuple[str, ...], str]:
     """The namespace that is already typed, and the beginning of the next name."""
-    *path, start = text.replace("$", ".").split(".")
-    return tuple(path), start
+    for ending in ("x", 'x"'):  # a quote may be open
+        with contextlib.suppress(InvalidIdentifier):
+            *path, start = typed(text + ending)
+            return tuple(path), start[:-1]
+    return (), text
 
 
 def _namespaces(request: HttpRequest, text: str) -> list[str]:
@@ -68,7 +74,10 @@ def _namespaces(request: HttpRequest, text: str) -> list[str]:
     rows = Namespace.objects.live().filter(
         access.visible_namespaces(actor(request)), parent__digest=digest(above)
     )
-    return [str(row) for row in rows.filter(name__startswith=start).order_by("name")[:_MOST]]
+    return [
+        spelled(row.identifier)
+        for row in rows.filter(name__startswith=start).order_by("name")[:_MOST]
+    ]
 
 
 def _tables(request: HttpRequest, text: str) -> list[str]:
@@ -77,4 +86,4 @@ def _tables(request: HttpRequest, text: str) -> list[str]:
         access.visible_tables(actor(request)), namespace__digest=digest(above)
     )
     rows = rows.filter(name__startswith=start).select_related("namespace")
-    return [str(row) for row in rows.order_by("name")[:_MOST]]
+    return [spelled(row.identifier) for row in rows.order_by("name")[:_MOST]]

@@ -18,7 +18,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from catalog.admin.actor import AdministratorsOnly, actor
 from catalog.admin.form_pages import refuse
-from catalog.admin.pages import InfinitePaginator
+from catalog.admin.paging import InfinitePaginator
 from catalog.errors import CatalogError
 from catalog.services.access import users
 

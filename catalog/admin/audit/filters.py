@@ -1,5 +1,6 @@
 """The filters of the audit trail. Each declares its parameter, and ``search`` reads them all."""
 
+import contextlib
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -10,6 +11,8 @@ from unfold.contrib.filters.admin import DropdownFilter, RangeDateFilter, TextFi
 
 from catalog.admin import cells
 from catalog.admin.paging import word
+from catalog.errors import InvalidIdentifier
+from catalog.identifiers import typed
 from catalog.models import AuditEvent, Table
 from catalog.models.audit import Interface, Outcome
 from catalog.services.audit.trail import Search
@@ -132,5 +135,8 @@ def _searched(term: str) -> dict[str, Any]:
     if uuid_ is not None:
         return {"transaction_id" if uuid_.version == 7 else "table_uuid": uuid_}
     # The name of a table selects all of its events, however old.
-    name = tuple(term.split("."))
-    return {"table": name} if Table.objects.named(name).exists() else {"text": term}
+    with contextlib.suppress(InvalidIdentifier):
+        name = typed(term)
+        if Table.objects.named(name).exists():
+            return {"table": name}
+    return {"text": term}

@@ -21,7 +21,7 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import Panel, ReadOnlyAdmin
 from catalog.admin.paging import PANEL_SIZE, query, word
 from catalog.errors import CatalogError, NotFound
-from catalog.identifiers import Identifier, label
+from catalog.identifiers import Identifier, label, typed
 from catalog.models import Namespace, Table, TableFormat, Transaction
 from catalog.services.audit import history
 
@@ -99,7 +99,7 @@ def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
 
 
 def _results(request: HttpRequest, principal: Principal, parameters: _Parameters) -> dict[str, Any]:
-    where = past.parse_namespace(parameters.namespace)
+    where = typed(parameters.namespace)
     moment = past.parse_moment(parameters.at)
     if parameters.to:
         return _changes(request, principal, parameters, where, moment)

@@ -70,7 +70,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     ]
     list_select_related = False
     search_fields = ["target", "actor", "request_id"]
-    search_help_text = "Table name such as nyc.flights, UUID, actor, API key or request ID"
+    search_help_text = "Table, UUID, actor, API key or request ID"
     ordering = ["-pk"]
     list_before_template = "admin/catalog/audit_lead.html"
 
@@ -80,11 +80,11 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Time")
     def moment(self, row: AuditEvent) -> SafeString:
-        return cells.moment(row.at)
+        return cells.when(row.at)
 
     @admin.display(description="Request ID")
     def request_cell(self, row: AuditEvent) -> SafeString:
-        return cells.code(row.request_id)
+        return cells.code(row.request_id[:8], row.request_id)
 
     @admin.display(description="Interface")
     def interface(self, row: AuditEvent) -> SafeString:

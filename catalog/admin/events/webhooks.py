@@ -18,11 +18,12 @@ from unfold.widgets import (
 
 from catalog.admin import cells
 from catalog.admin.actor import actor
+from catalog.admin.filters import SingleChoiceFilter
 from catalog.admin.form_pages import sent
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, SingleChoiceFilter, Tab, button
+from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import PANEL_SIZE, number, query
 from catalog.errors import CatalogError
-from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
+from catalog.identifiers import Identifier, typed
 from catalog.models import DeliveryStatus, Webhook, WebhookDelivery
 from catalog.privileges import Privilege
 from catalog.services.events import webhooks
@@ -61,8 +62,8 @@ class CreateForm(WebhookForm):
     namespace = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(),
-        help_text="Namespace whose events are sent, with everything below it: names from the root, "
-        f"joined by {DEFAULT_DELIMITER}. Default: all namespaces.",
+        help_text="Namespace whose events are sent, with everything below it, such as nyc.weather. "
+        "Default: all namespaces.",
     )
     field_order = ["name", "url", "types", "namespace"]
 
@@ -71,7 +72,7 @@ class CreateForm(WebhookForm):
         if not text:
             return ()
         try:
-            return parse(text)
+            return typed(text)
         except CatalogError as error:
             raise forms.ValidationError(str(error)) from error
 

@@ -1,15 +1,11 @@
 """Forms for the annotations of a namespace or table: owner, description, sensitivity, links and labels."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
-from django.utils.safestring import SafeString
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
@@ -19,8 +15,7 @@ from unfold.widgets import (
 from catalog.admin import cells
 from catalog.admin.actor import actor
 from catalog.admin.form_pages import sent
-from catalog.admin.governance import annotations as governance_annotations
-from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab
+from catalog.admin.pages import ReadOnlyAdmin
 from catalog.admin.paging import word
 from catalog.errors import NamespaceNotFound, TableNotFound
 from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
@@ -36,7 +31,8 @@ DESCRIBE_MENU: dict[str, Any] = {
 """The menu of these forms on a page."""
 _INHERITED = ("", "Inherited")
 _NO_SENSITIVITY = ("", "As the table")
-_MAX_COLUMNS = 500  # with links, on a page
+COLUMN_LEVELS = [_NO_SENSITIVITY, *Sensitivity.choices]
+"""The choices of the sensitivity of a column."""
 
 
 class DescribeForm(forms.Form):
@@ -78,8 +74,8 @@ class ColumnForm(forms.Form):
     )
     sensitivity = forms.ChoiceField(
         required=False,
-        choices=[_NO_SENSITIVITY, *Sensitivity.choices],
-        widget=UnfoldAdminSelectWidget(choices=[_NO_SENSITIVITY, *Sensitivity.choices]),
+        choices=COLUMN_LEVELS,
+        widget=UnfoldAdminSelectWidget(choices=COLUMN_LEVELS),
     )
 
 
@@ -251,84 +247,3 @@ def _save(request: HttpRequest, row: Namespace | Table, changes: Changes) -> Non
         if row.dropped_at is not None:
             raise NamespaceNotFound(row.identifier)
         annotations.annotate_namespace(actor=principal, namespace=row.identifier, changes=changes)
-
-
-# --- annotations on a page ---------------------------------------------------------------------
-
-
-def _insert_annotations(
-    of_page: Sequence[tuple[str, object]], shown: governance_annotations.ShownAnnotations
-) -> list[tuple[str, object]]:
-    """Details of a page with the annotations after the first detail."""
-    lines = {name: value or cells.NOTHING for name, value in shown.lines}
-    if shown.description:
-        lines = {"Description": cells.prose(shown.description)} | lines
-    others = [(name, value) for name, value in of_page if name not in lines]
-    return [*others[:1], *lines.items(), *others[1:]]
-
-
-def has_tab(page: Page, tab: str) -> bool:
-    """True if the page has this tab. For any other value, the page shows its details."""
-    return any(tab == page_tab.key for page_tab in page.tabs)
-
-
-def with_annotations(
-    page: Page,
-    shown: governance_annotations.ShownAnnotations,
-    *,
-    edits: Table | None = None,
-) -> Page:
-    """The page with annotations among its details, and those of columns below the schema.
-
-    With the table whose annotations the user may edit, each column has links to the forms.
-    """
-    tabs = [_with_columns(tab, shown, edits) if tab.key == "schema" else tab for tab in page.tabs]
-    return replace(page, facts=_insert_annotations(page.facts, shown), tabs=tabs)
-
-
-def _with_columns(
-    tab: Tab, shown: governance_annotations.ShownAnnotations, edits: Table | None
-) -> Tab:
-    """The schema tab with the annotations of columns below it."""
-    columns = list(zip(shown.columns, shown.facts.columns, strict=True))
-    if edits is None:
-        rows = [
-            line
-            for line, column in columns
-            if column.description or column.labels or column.sensitivity
-        ]
-    else:
-        rows = [
-            (*line, _column_links(edits, column.path)) for line, column in columns[:_MAX_COLUMNS]
-        ]
-    if not rows:
-        return tab
-
-    def build() -> list[Panel]:
-        built = tab.build()
-        return [
-            *([built] if isinstance(built, Panel) else built),
-            Panel(
-                title="Column annotations",
-                columns=(*_COLUMNS, *(("Edit",) if edits else ())),
-                rows=rows,
-                empty="",
-                note=f"The first {_MAX_COLUMNS:,} of {len(columns):,} columns."
-                if edits and len(columns) > _MAX_COLUMNS
-                else "",
-            ),
-        ]
-
-    return Tab(tab.key, tab.title, build)
-
-
-_COLUMNS = ("Column", "Type", "Description", "Labels", "Sensitivity")
-
-
-def _column_links(row: Table, path: str) -> SafeString:
-    base = cells.page_url(row).removesuffix("change/")
-    column = urlencode({"column": path})
-    return cells.spaced(
-        cells.anchor(f"{base}{action}/?{column}", text)
-        for action, text in (("describe_column", "Description"), ("label", "Labels"))
-    )

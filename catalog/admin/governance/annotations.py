@@ -119,6 +119,8 @@ def sensitivity(level: Sensitivity | None) -> SafeString:
 
 
 def _sensitivity_of(facts: Annotations) -> SafeString:
+    if facts.sensitivity is None and facts.highest_sensitivity is None:
+        return cells.NOTHING
     parts: list[object] = [sensitivity(facts.sensitivity)]
     if facts.sensitivity is not None and facts.said_sensitivity is None:
         parts.append(cells.muted(f"inherited from {facts.sensitivity_source}"))

@@ -42,7 +42,7 @@ def _of_files(principal: Principal, rows: Sequence[Table], others: int = 0) -> s
     """
     dependents = file_references.dependents_of(principal, [row.pk for row in rows], _MAX_DEPENDENTS)
     sentences = [
-        f" Other tables refer to files of '{row}': {dependents[row.pk]}."
+        f"\n\nOther tables refer to files of '{row}': {dependents[row.pk]}."
         for row in rows
         if row.pk in dependents
     ]
@@ -80,7 +80,7 @@ def _of_views(principal: Principal, rows: Sequence[Table], within: Namespace | N
     if others > 0:
         plus = "" if graph.is_complete else "at least "
         listed += f", and {plus}{others:,} more"
-    return f" Dependent views: {listed}. {_CONSEQUENCE}"
+    return f"\n\nDependent views: {listed}. {_CONSEQUENCE}"
 
 
 def _of_views_in(principal: Principal, namespace: Namespace) -> str:

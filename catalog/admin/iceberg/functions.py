@@ -21,7 +21,7 @@ from catalog.admin.form_pages import sent
 from catalog.admin.iceberg.function_forms import AddForm, ChangeForm
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.formats.iceberg import functions as format_
-from catalog.identifiers import digest, label
+from catalog.identifiers import label, lookup, typed
 from catalog.models import AuditEvent, Function, Namespace
 from catalog.privileges import Privilege
 from catalog.services.iceberg import functions
@@ -36,7 +36,7 @@ class NamespaceFilter(TextFilter):  # type: ignore[misc]
         chosen = _word(self.value())
         if not chosen:
             return queryset
-        return queryset.filter(namespace__digest=digest(chosen.split(".")))
+        return queryset.filter(namespace__digest=lookup(chosen))
 
 
 class OwnerFilter(TextFilter):  # type: ignore[misc]
@@ -127,7 +127,7 @@ class FunctionAdmin(ReadOnlyAdmin):
         def create(data: dict[str, Any]) -> HttpResponseBase:
             row = functions.create_function(
                 actor=actor(request),
-                function=(*data["namespace"].split("."), data["name"]),
+                function=(*typed(data["namespace"]), data["name"]),
                 content=_content(data),
             )
             messages.success(request, f"Function '{label(_identifier(row))}' was created")

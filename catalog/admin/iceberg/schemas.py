@@ -37,8 +37,9 @@ def _fields(
     schema_label = "?" if chosen is None else chosen
     return Panel(
         title=f"Schema {schema_label} (current)" if chosen == current else f"Schema {schema_label}",
-        columns=("ID", "Field", "Type", "Required", "Default", "Description"),
+        columns=("ID", "Field", "Type", "Required", "Default", "Comment"),
         rows=[_field(field) for field in page_fields[:_FIELDS]],
+        keys=[field.path for field in page_fields[:_FIELDS]],
         empty="The metadata has no schema with this ID, or the schema has no fields.",
         first=query(request, field=None) if start else None,
         following=query(request, field=start + _FIELDS) if len(page_fields) > _FIELDS else None,

@@ -46,7 +46,7 @@ def snapshots(request: HttpRequest, row: Table, document: Document) -> Panel:
             "Parent",
         ),
         rows=[
-            _snapshot(request, entry, references, ids, links, is_current=_is(entry, str(current)))
+            _snapshot(request, entry, references, ids, is_current=_is(entry, str(current)))
             for entry in page.items
         ],
         empty="No snapshots. The first write of an engine, such as INSERT or PyIceberg's "
@@ -58,7 +58,7 @@ def snapshots(request: HttpRequest, row: Table, document: Document) -> Panel:
         ),
         following=page.following,
         style="m-timeline",
-        below=[summary(describe.snapshot(entry).summary) for entry in page.items],
+        below=[_below(request, describe.snapshot(entry), links) for entry in page.items],
     )
 
 
@@ -71,7 +71,6 @@ def _snapshot(
     entry: Document,
     references: dict[int | None, list[Reference]],
     ids: set[object],
-    links: Callable[[int], Sequence[object]],
     *,
     is_current: bool,
 ) -> Sequence[object]:
@@ -89,9 +88,7 @@ def _snapshot(
             else cells.lines([cells.exact(snapshot.parent), cells.muted("expired")])
         )
     return (
-        cells.lines(
-            [cells.exact(snapshot.id), cells.spaced([*marks, *_rows(request, snapshot, links)])]
-        ),
+        cells.lines([cells.exact(snapshot.id), *([cells.spaced(marks)] if marks else ())]),
         cells.when(snapshot.at),
         (
             cells.badge(
@@ -108,7 +105,14 @@ def _snapshot(
     )
 
 
-def _rows(
+def _below(
+    request: HttpRequest, snapshot: Snapshot, links: Callable[[int], Sequence[object]]
+) -> SafeString:
+    """The links of a snapshot, and its summary."""
+    return cells.sides(cells.actions(_links(request, snapshot, links)), summary(snapshot.summary))
+
+
+def _links(
     request: HttpRequest, snapshot: Snapshot, links: Callable[[int], Sequence[object]]
 ) -> Sequence[object]:
     """The links to the rows and the schema of a snapshot, and those that change references to it."""

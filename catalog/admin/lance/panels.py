@@ -51,6 +51,7 @@ def schema_tab(request: HttpRequest, dataset: LanceDataset) -> list[Panel]:
             title="Schema",
             columns=("ID", "Column", "Type", "Nullability", "Metadata"),
             rows=[_column(column) for column in page_columns[:_FIELDS]],
+            keys=[column.path for column in page_columns[:_FIELDS]],
             empty="The table has no columns.",
             first=query(request, field=None) if start else None,
             following=query(request, field=start + _FIELDS)

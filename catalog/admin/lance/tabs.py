@@ -207,7 +207,7 @@ def _ledger(row: Table) -> list[tuple[str, object]]:
     by = newest.transaction.actor if newest.transaction else ""
     versions = cells.bounded(newest.count, COUNT_LIMIT)
     return [
-        ("Newest version", cells.spaced([newest.version, cells.when(newest.created_at)])),
+        ("Newest version", cells.spaced([f"{newest.version},", cells.when(newest.created_at)])),
         ("Last written by", cells.who(by)),
         ("Versions", cells.anchor("?tab=versions", versions)),
     ]

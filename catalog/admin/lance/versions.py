@@ -55,20 +55,22 @@ def versions(request: HttpRequest, row: Table) -> Panel:
         ),
         rows=[
             (
-                _version(
-                    request,
-                    version,
-                    links(version, is_newest=before is None and index == 0),
-                ),
+                _version(version),
                 cells.when(version.created_at),
                 *_change(version, changes.get(version.version)),
                 cells.who(version.transaction.actor if version.transaction else ""),
                 interfaces.get(version.transaction_id, cells.NOTHING),
                 transaction_links.link(request, version.transaction),
             )
+            for version in page_entries
+        ],
+        below=[
+            cells.sides(
+                _actions(request, version, links(version, is_newest=before is None and index == 0)),
+                _manifest(row, version),
+            )
             for index, version in enumerate(page_entries)
         ],
-        below=[_manifest(row, version) for version in page_entries],
         style="m-timeline",
         empty="No versions on this branch.",
         first=query(request, before=None) if before is not None else None,
@@ -88,9 +90,16 @@ def _note(entries: Sequence[TableVersion], changes: dict[int, Change]) -> str:
     )
 
 
-def _version(request: HttpRequest, version: TableVersion, links: Iterable[object]) -> SafeString:
+def _version(version: TableVersion) -> object:
     if version.deleted_at is not None:
         return cells.lines([version.version, cells.muted("deleted")])
+    return version.version
+
+
+def _actions(request: HttpRequest, version: TableVersion, links: Iterable[object]) -> SafeString:
+    """The links to the rows and the schema of a version, and those that change the table."""
+    if version.deleted_at is not None:
+        return cells.actions(())
     shown = [
         cells.anchor(query(request, tab=tab, version=version.version, before=None), text)
         for tab, text in (("preview", "Data"), ("schema", "Schema"))
@@ -104,7 +113,7 @@ def _version(request: HttpRequest, version: TableVersion, links: Iterable[object
             before=None,
         )
         shown.append(cells.anchor(compared, "Compare"))
-    return cells.spaced([version.version, *shown, *links])
+    return cells.actions([*shown, *links])
 
 
 def _change(version: TableVersion, change: Change | None) -> tuple[object, object, object]:

@@ -128,8 +128,9 @@ def tab(request: HttpRequest, row: Table) -> list[Panel]:
         *_suggested_order(request, row, newest),
         *([] if newest is None else index_panels.panels(newest)),
         *(layout_panels.panels(request, row, newest) if newest and is_measured(newest) else []),
-        *([_retention(row, holding)] if newest is not None and is_measured(newest) else []),
         _last_jobs(request, row),
+        *([_figures(row, newest)] if newest is not None and is_measured(newest) else []),
+        *([_retention(row, holding)] if newest is not None and is_measured(newest) else []),
         maintenance_policies.panel(holding, links, row.format),
     ]
 
@@ -143,18 +144,15 @@ def _health(
     if newest is not None:
         when = cells.spaced([cells.muted("measured"), cells.when(newest.measured_at)])
         lead.append(format_html('<p class="m-say">{} {}</p>', score(newest), when))
-    if measured:
+    if len(measured) > 1:
         lead.append(score_charts.scores(measured))
         lead.append(_amounts(series))
     return Panel(
         title="Health",
-        columns=("Figure", "Value"),
-        rows=_figures(row, newest.statistics) if newest and is_measured(newest) else [],
-        empty=_why_empty(row, newest),
+        columns=(),
+        rows=[],
+        empty="" if measured and newest and is_measured(newest) else _why_empty(row, newest),
         lead=format_html("{}" * len(lead), *lead),
-        note=f"Measured at version {newest.statistics.get('version', '?')} of the table."
-        if newest and is_measured(newest)
-        else "",
     )
 
 
@@ -176,7 +174,18 @@ def _amounts(series: Sequence[TableHealth]) -> SafeString:
     )
 
 
-def _figures(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, object]]:
+def _figures(row: Table, newest: TableHealth) -> Panel:
+    return Panel(
+        title="Measured figures",
+        columns=("Figure", "Value"),
+        rows=_lines(row, newest.statistics),
+        empty="",
+        note=f"Measured at version {newest.statistics.get('version', '?')} of the table.",
+        is_folded=True,
+    )
+
+
+def _lines(row: Table, statistics: Mapping[str, Any]) -> list[tuple[object, object]]:
     absent = _ONLY[row.format]
     rows: list[tuple[object, object]] = [
         (text, _rows(statistics) if name == "rows" else figure(name, statistics[name]))
@@ -308,6 +317,7 @@ def _retention(row: Table, policy: EffectivePolicy) -> Panel:
             for version in versions
         ],
         empty="The table has no versions.",
+        is_folded=True,
         note=f"The newest {cells.counted(len(versions), 'version')}. A clean-up removes those that expire, unless"
         " other tables refer to their files.",
     )

@@ -23,7 +23,7 @@ from catalog.admin.actor import actor
 from catalog.admin.maintenance import actions, job_results
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.errors import InvalidInput
-from catalog.identifiers import DEFAULT_DELIMITER, digest
+from catalog.identifiers import lookup
 from catalog.models import Job, JobKind, JobStatus, Table, TransactionStatus, job_kinds
 from catalog.privileges import Privilege
 from catalog.services.engine.transactions import SetStatus, alter_transaction
@@ -83,8 +83,7 @@ class TableFilter(TextFilter):  # type: ignore[misc]
         chosen = (self.value() or "").strip()
         if not chosen:
             return queryset
-        parts = chosen.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in chosen else ".")
-        return queryset.filter(table__digest=digest(tuple(parts)))
+        return queryset.filter(table__digest=lookup(chosen))
 
 
 @admin.register(Job)
@@ -127,7 +126,7 @@ class JobAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Job")
     def job(self, row: Job) -> str:
-        return f"{title(row)}{_dry(row)}"
+        return f"{row}{_dry(row)}"
 
     @admin.display(description="Table")
     def table_link(self, row: Job) -> SafeString:
@@ -239,7 +238,7 @@ class JobAdmin(ReadOnlyAdmin):
 
         return self.ask(
             request,
-            title=f"Cancel {title(row)}?",
+            title=f"Cancel {row}?",
             text="Cancels all jobs of the transaction of this job. "
             "Data that was already removed is not restored.",
             submit="Cancel jobs",
@@ -253,7 +252,7 @@ class JobAdmin(ReadOnlyAdmin):
         return self._start_again(
             request,
             row,
-            title=f"Retry {title(row)}?",
+            title=f"Retry {row}?",
             text=f"Starts a new job for table '{row.table}' with the current policy.",
             ask=lambda: actions.retry(request, row),
         )
@@ -263,7 +262,7 @@ class JobAdmin(ReadOnlyAdmin):
         return self._start_again(
             request,
             row,
-            title=f"Run {title(row)} without dry run?",
+            title=f"Run {row} without dry run?",
             text=f"Starts a new job for table '{row.table}' with the current policy. The job plans "
             "again, and so includes later writes.",
             ask=lambda: actions.start(
@@ -292,10 +291,6 @@ class JobAdmin(ReadOnlyAdmin):
             call=call,
             original=row,
         )
-
-
-def title(row: Job) -> str:
-    return f"Job {row.pk}: {row.label}"
 
 
 def _dry(row: Job) -> str:
@@ -342,7 +337,7 @@ def panel(request: HttpRequest, rows: Iterable[Job], empty: str, *, title: str =
         columns=("Job", "Table", "Status", "Progress", "Created", "Error"),
         rows=[
             (
-                cells.link(row, f"{row.pk}: {row.label}{_dry(row)}"),
+                cells.link(row, f"{row}{_dry(row)}"),
                 cells.link(row.table),
                 status(row),
                 progress(row),

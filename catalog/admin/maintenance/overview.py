@@ -18,7 +18,7 @@ from catalog.admin.maintenance import health
 from catalog.admin.maintenance.actions import bulk
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.admin.score_charts import FAIR, GOOD
-from catalog.identifiers import DEFAULT_DELIMITER, digest
+from catalog.identifiers import lookup
 from catalog.models import Namespace, Table, TableFormat, TableHealth, TableState
 from catalog.privileges import Privilege
 from catalog.services.tables.tables import at_or_below
@@ -102,8 +102,7 @@ class BelowFilter(TextFilter):  # type: ignore[misc]
         chosen = (self.value() or "").replace("\x00", "").strip()
         if not chosen:
             return queryset
-        parts = chosen.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in chosen else ".")
-        row = Namespace.objects.named(tuple(parts)).first()
+        row = Namespace.objects.filter(digest=lookup(chosen)).first()
         if row is None:
             return queryset.none()
         return queryset.filter(at_or_below(row.identifier, "table__namespace__path"))
@@ -177,11 +176,9 @@ class TableHealthAdmin(ReadOnlyAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        parts = tuple(term.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in term else "."))
-        if len(parts) > 1:
-            exact = queryset.filter(table__digest=digest(parts))
-            if exact.exists():
-                return exact, False
+        exact = queryset.filter(table__digest=lookup(term))
+        if any(mark in term for mark in ".$") and exact.exists():
+            return exact, False
         return queryset.filter(table__name__icontains=term), False
 
     def change_view(

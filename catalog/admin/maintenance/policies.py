@@ -283,6 +283,7 @@ def panel(
             for rule in group
         ],
         empty="",
+        is_folded=table_format is not None,
     )
 
 

@@ -17,11 +17,12 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanSwitchWidget
 from catalog import access
 from catalog.admin import cells, transaction_links
 from catalog.admin.actor import actor
+from catalog.admin.filters import SingleChoiceFilter
 from catalog.admin.form_pages import sent
-from catalog.admin.pages import Page, ReadOnlyAdmin, SingleChoiceFilter, button
+from catalog.admin.pages import Page, ReadOnlyAdmin, button
 from catalog.admin.recovery.protection import ReasonForm
-from catalog.errors import CatalogError
-from catalog.identifiers import DEFAULT_DELIMITER, Identifier, parse
+from catalog.errors import CatalogError, InvalidIdentifier
+from catalog.identifiers import Identifier, spelled, typed
 from catalog.models import TrashItem, TrashState
 from catalog.services.recovery import undrop as recovery_undrop
 
@@ -44,7 +45,10 @@ class NamespaceFilter(TextFilter):  # type: ignore[misc]
         chosen = (self.value() or "").strip().replace("\x00", "")
         if not chosen:
             return queryset
-        path = chosen.split(DEFAULT_DELIMITER if DEFAULT_DELIMITER in chosen else ".")
+        try:
+            path = list(typed(chosen))
+        except InvalidIdentifier:
+            return queryset.none()
         below = f"path__0_{len(path)}"
         return queryset.filter(
             Q(**{f"namespace__{below}": path}) | Q(**{f"table__namespace__{below}": path})
@@ -80,8 +84,7 @@ def purged_soon() -> Q:
 class UndropForm(forms.Form):
     name = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
-        help_text=f"Names from the root, joined by {DEFAULT_DELIMITER}. Enter another name "
-        "if the name is in use.",
+        help_text="Such as prod.sales.orders. Enter another name if the name is in use.",
     )
     with_parents = forms.BooleanField(
         required=False,
@@ -91,7 +94,7 @@ class UndropForm(forms.Form):
 
     def clean_name(self) -> Identifier:
         try:
-            return parse(self.cleaned_data["name"])
+            return typed(self.cleaned_data["name"])
         except CatalogError as error:
             raise forms.ValidationError(str(error)) from error
 
@@ -216,7 +219,7 @@ class TrashAdmin(ReadOnlyAdmin):
             if row.table is not None
             else "Restores the namespace with everything that was dropped with it.",
             submit="Undrop",
-            form=kind(sent(request), initial={"name": DEFAULT_DELIMITER.join(name)}),
+            form=kind(sent(request), initial={"name": spelled(name)}),
             call=call,
             original=row,
         )

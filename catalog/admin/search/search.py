@@ -17,8 +17,9 @@ from catalog.admin.actor import actor
 from catalog.admin.pages import ReadOnlyAdmin
 from catalog.admin.paging import query, word
 from catalog.errors import CatalogError
-from catalog.identifiers import digest, label
+from catalog.identifiers import label, lookup
 from catalog.models import Namespace, Table, TableFormat
+from catalog.services.search import query as search_query
 from catalog.services.search import search
 from catalog.services.search.matches import Match
 from catalog.services.search.search import Result
@@ -66,7 +67,11 @@ def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
         page = search.search(actor=actor(request, _PERMISSION), text=text, limit=_IN_BAR)
     except CatalogError:
         return []
-    results: list[SearchResult] = []
+    results = [
+        SearchResult(respelled, "did you mean this search?", url(respelled), "spellcheck")
+        for respelled in [search_query.respelled(text)]
+        if respelled
+    ]
     columns = 0
     for result in page.results:
         name, link = label(result.identifier), _page(result)
@@ -85,7 +90,7 @@ def in_bar(request: HttpRequest, text: str) -> list[SearchResult]:
 
 def named(principal: Principal, text: str) -> Iterable[SearchResult]:
     """The table, view or namespace with exactly this name, which may not be indexed yet."""
-    name = digest(text.split("."))
+    name = lookup(text)
     for table in Table.objects.present().filter(visible_tables(principal), digest=name):
         yield SearchResult(
             text, f"{table.get_format_display()} {table.kind}", cells.page_url(table), "table"
@@ -96,11 +101,14 @@ def named(principal: Principal, text: str) -> Iterable[SearchResult]:
 
 def _view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     text = word(request, "q").strip()
+    respelled = search_query.respelled(text[: search_query.MAX_QUERY])
     context: dict[str, Any] = {
         "title": "Search",
         "opts": None,  # the path above the page would lead to the labels, which have the route
         "text": text,
         "url": url(),
+        "respelled": respelled,
+        "respelled_url": url(respelled),
         "examples": [(example, url(example), meaning) for example, meaning in _EXAMPLES],
     }
     status = 200

@@ -19,8 +19,7 @@ from catalog.access import Principal
 from catalog.admin import cells, treemap
 from catalog.admin.actor import actor
 from catalog.admin.pages import Panel
-from catalog.admin.tables.list_filters import spell
-from catalog.identifiers import label
+from catalog.identifiers import label, spelled
 from catalog.models import Table, TableState, TableSummary, TableUse, TableVersion
 
 DAYS = 7
@@ -63,7 +62,7 @@ def storage(request: HttpRequest) -> Storage:
     items = [
         treemap.Item(
             label(path) or "root",
-            cells.list_url(Table, urlencode({"in": spell(path), "o": "-size"} if path else {})),
+            cells.list_url(Table, urlencode({"in": spelled(path), "o": "-size"} if path else {})),
             size,
             filesizeformat(size),
         )

@@ -8,7 +8,7 @@ from django.db.models import Max, Q
 from django.http import HttpRequest
 
 from catalog import access
-from catalog.admin import cells, growth
+from catalog.admin import cells, contacts, growth
 from catalog.admin.actor import actor
 from catalog.admin.engine import transactions
 from catalog.admin.maintenance import health as maintenance_health
@@ -79,6 +79,8 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         context["sees_nothing"] = not (namespaces.exclude(parent=None).exists() or tables.exists())
     context["needs"] = overview.needs(request)
     context["changes"] = overview.changes(request)
+    if context.get("sees_nothing"):
+        context["contacts"] = contacts.administrators()
     context["health"] = overview.health_summary(request)
     context["growth"] = growth.growth(request)
     if sees_all:

@@ -36,6 +36,7 @@ from catalog.models import (
 )
 from catalog.models.audit import Outcome
 from catalog.privileges import Privilege
+from catalog.services.audit import chain
 from catalog.services.events import feed
 from catalog.services.governance import approvals
 from catalog.services.recovery import undrop
@@ -48,6 +49,8 @@ _MAX_EVENTS = 200  # newest audit events, scanned for changes
 _RECENT = timedelta(days=7)
 _MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 _BUCKETS = 10
+MAX_SEAL_LAG = 60.0
+"""Seconds for which an audit event may wait for a seal. Beat starts the seal every 5 seconds."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class HealthSummary:
 
 
 def needs(request: HttpRequest) -> list[Need]:
-    """Items that need the attention of the user. Four statements; six for administrators."""
+    """Items that need the attention of the user. Four statements; seven for administrators."""
     principal = actor(request)
     newest_job = Job.objects.order_by().aggregate(newest=Max("pk"))["newest"] or 0
     failed = Job.objects.filter(
@@ -126,7 +129,18 @@ def needs(request: HttpRequest) -> list[Need]:
             is_single = len(pks) == 1 and rows.model is ApprovalRequest
             target = cells.page_url(ApprovalRequest(pk=pks[0])) if is_single else url
             pending.append(Need(cells.bounded(len(pks), _MOST), text, target, icon))
+    if principal.holds_everywhere(Privilege.ALL):
+        pending += _unsealed()
     return pending
+
+
+def _unsealed() -> list[Need]:
+    """The alarm about audit events that wait for a seal: without seals, changes of the trail go unnoticed."""
+    lag = chain.lag_seconds()
+    if lag <= MAX_SEAL_LAG:
+        return []
+    text = "Audit events wait for a seal; check the worker of tasks and beat. Minutes"
+    return [Need(f"{lag // 60:,.0f}", text, cells.list_url(AuditEvent), "gpp_maybe")]
 
 
 def changes(request: HttpRequest) -> Panel:

@@ -132,6 +132,41 @@ COLUMNS = {column.key: column for column in _COLUMNS}
 BY_METHOD = {column.method: column for column in _COLUMNS}
 
 
+def with_figures(rows: QuerySet[Table]) -> QuerySet[Table]:
+    """Rows with their last commit and newest measurement."""
+    return rows.annotate(
+        committed_at=Subquery(_VERSIONS.values("created_at")[:1]),
+        committed_by=Subquery(_VERSIONS.values("transaction__actor")[:1]),
+        measured_score=Subquery(_MEASURED.values("score")[:1]),
+        measured=Subquery(_MEASURED.values("statistics")[:1]),
+    )
+
+
+def kind(row: Table) -> SafeString | str:
+    """The format, the kind unless it is a table, and the state unless it is live."""
+    name = row.get_format_display()
+    name = name if row.kind == TableKind.TABLE else f"{name} {row.kind}"
+    return name if row.state == TableState.LIVE else cells.spaced([name, cells.badge(row.state)])
+
+
+def rows_of(row: Any) -> object:
+    return health.count((row.measured or {}).get("rows"))
+
+
+def size(row: Any) -> SafeString:
+    return cells.size((row.measured or {}).get("bytes"))
+
+
+def last_commit(row: Any) -> SafeString:
+    by = [cells.muted("by"), cells.who(row.committed_by)] if row.committed_by else []
+    return cells.spaced([cells.when(row.committed_at), *by])
+
+
+def score(row: Any) -> SafeString:
+    is_measured = bool(row.measured) and "error" not in row.measured
+    return score_bar(row.measured_score) if is_measured else cells.NOTHING
+
+
 class TableColumns:
     """Columns of the table admin."""
 
@@ -139,13 +174,7 @@ class TableColumns:
         rows: QuerySet[Table] = super().get_queryset(request)  # type: ignore[misc]
         assigned = LabelAssignment.objects.filter(table=OuterRef("pk"), column="")
         keys = assigned.order_by("definition__key").values("definition__key")
-        return rows.annotate(
-            committed_at=Subquery(_VERSIONS.values("created_at")[:1]),
-            committed_by=Subquery(_VERSIONS.values("transaction__actor")[:1]),
-            measured_score=Subquery(_MEASURED.values("score")[:1]),
-            measured=Subquery(_MEASURED.values("statistics")[:1]),
-            label_keys=ArraySubquery(keys[:_EXPORTED_LABELS]),
-        )
+        return with_figures(rows).annotate(label_keys=ArraySubquery(keys[:_EXPORTED_LABELS]))
 
     @admin.display(description="Table", ordering="name")
     def table(self, row: Table) -> str:
@@ -153,24 +182,19 @@ class TableColumns:
 
     @admin.display(description="Kind")
     def kind_of(self, row: Table) -> SafeString | str:
-        name = row.get_format_display()
-        name = name if row.kind == TableKind.TABLE else f"{name} {row.kind}"
-        if row.state == TableState.LIVE:
-            return name
-        return cells.spaced([name, cells.badge(row.state)])
+        return kind(row)
 
     @admin.display(description="Rows", ordering="measured")
     def rows_of(self, row: Any) -> object:
-        return health.count((row.measured or {}).get("rows"))
+        return rows_of(row)
 
     @admin.display(description="Size", ordering="measured")
     def size_of(self, row: Any) -> SafeString:
-        return cells.size((row.measured or {}).get("bytes"))
+        return size(row)
 
     @admin.display(description="Last commit", ordering="committed_at")
     def committed(self, row: Any) -> SafeString:
-        by = [cells.muted("by"), cells.who(row.committed_by)] if row.committed_by else []
-        return cells.spaced([cells.when(row.committed_at), *by])
+        return last_commit(row)
 
     @admin.display(description="Owner", ordering="owner")
     def owned_by(self, row: Table) -> SafeString:
@@ -178,8 +202,7 @@ class TableColumns:
 
     @admin.display(description="Health", ordering="measured_score")
     def health_of(self, row: Any) -> SafeString:
-        is_measured = bool(row.measured) and "error" not in row.measured
-        return score_bar(row.measured_score) if is_measured else cells.NOTHING
+        return score(row)
 
     @admin.display(description="Labels")
     def labels_of(self, row: Any) -> SafeString:

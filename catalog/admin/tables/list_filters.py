@@ -1,6 +1,5 @@
 """The filters of the list of tables."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -8,7 +7,7 @@ from django.http import HttpRequest
 from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
 from catalog.admin.score_charts import FAIR, GOOD
-from catalog.identifiers import DEFAULT_DELIMITER, digest
+from catalog.identifiers import lookup
 from catalog.models import LabelAssignment, Table, TableHealth, TableState
 
 GRADES = {
@@ -19,20 +18,6 @@ GRADES = {
 }
 """The values of the filter by health."""
 BOUNDS = {"poor": (0, FAIR), "fair": (FAIR, GOOD), "good": (GOOD, 101)}
-
-
-def split(text: str) -> tuple[str, ...]:
-    """The parts of a name that is written with dots or with the delimiter of the protocol."""
-    if DEFAULT_DELIMITER not in text:
-        return tuple(text.split("."))
-    return tuple(text.removesuffix(DEFAULT_DELIMITER).split(DEFAULT_DELIMITER))
-
-
-def spell(path: Sequence[str]) -> str:
-    """A name of these parts such that ``split`` returns the parts, also if one of them has a dot."""
-    if not any("." in part for part in path):
-        return ".".join(path)
-    return DEFAULT_DELIMITER.join(path) + (DEFAULT_DELIMITER if len(path) == 1 else "")
 
 
 class StateFilter(DropdownFilter):  # type: ignore[misc]
@@ -80,7 +65,7 @@ class NamespaceFilter(_Text):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Table]) -> QuerySet[Table]:
         if not self.text:
             return queryset
-        return queryset.filter(namespace__digest=digest(split(self.text)))
+        return queryset.filter(namespace__digest=lookup(self.text))
 
 
 class OwnerFilter(_Text):

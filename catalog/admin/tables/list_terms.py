@@ -8,8 +8,8 @@ from collections.abc import Callable
 from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR, SEARCH_VAR
 from django.http import HttpRequest
 
-from catalog.admin.tables.list_filters import BOUNDS, split
-from catalog.identifiers import digest
+from catalog.admin.tables.list_filters import BOUNDS
+from catalog.identifiers import lookup
 from catalog.models import Namespace, TableState
 from catalog.services.tables import terms
 from catalog.services.tables.candidates import Terms
@@ -59,7 +59,7 @@ def _state(text: str) -> _Groups | None:
 def _namespace(text: str) -> _Groups:
     if not text:
         return []
-    rows = Namespace.objects.filter(digest=digest(split(text)))
+    rows = Namespace.objects.filter(digest=lookup(text))
     return [[terms.directly_in(pk) for pk in rows.values_list("pk", flat=True)]]
 
 

@@ -24,7 +24,7 @@ from catalog.admin.actor import actor, is_administrator
 from catalog.admin.audit import history
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.form_pages import sent
-from catalog.admin.governance import annotation_actions, impact
+from catalog.admin.governance import annotated_pages, annotation_actions, impact
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.maintenance.policies import namespace_policy, namespace_tab
@@ -32,7 +32,7 @@ from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, Tab, button
 from catalog.admin.paging import COUNT_LIMIT, PANEL_SIZE, number, query, word
 from catalog.admin.recovery import protection
 from catalog.admin.storage import namespace_storage
-from catalog.admin.tables import namespace_tree
+from catalog.admin.tables import list_columns, namespace_tree
 from catalog.errors import NamespaceNotFound
 from catalog.models import AuditEvent, Namespace, Table
 from catalog.privileges import Privilege
@@ -107,8 +107,10 @@ class NamespaceAdmin(ReadOnlyAdmin):
         return is_administrator(request)
 
     def offered_actions(self, row: Namespace) -> Sequence[str | dict[str, Any]]:
-        offered: list[str | dict[str, Any]] = [DESCRIBE_MENU, "grant", "policy", "rules", "storage"]
-        return offered if row.parent_id is None else [*offered, "protect", "drop"]
+        items = ["describe", "label", "policy", "rules", "storage"]
+        if row.parent_id is not None:
+            items += ["protect", "drop"]
+        return ["grant", {"title": "More", "icon": "more_horiz", "items": items}]
 
     # -- the list
 
@@ -165,9 +167,9 @@ class NamespaceAdmin(ReadOnlyAdmin):
                 "is_dropped": row.dropped_at is not None,
             },
         )
-        if annotation_actions.has_tab(page, word(request, "tab")):
+        if annotated_pages.has_tab(page, word(request, "tab")):
             return page
-        return annotation_actions.with_annotations(page, for_page(row))
+        return annotated_pages.with_annotations(request, page, for_page(row))
 
     # -- actions
 
@@ -309,27 +311,30 @@ def _children(request: HttpRequest, row: Namespace) -> Panel:
 def _tables(request: HttpRequest, row: Namespace) -> Panel:
     after = word(request, "after")
     principal = actor(request)
-    shows_location = access.holds(principal, Privilege.READ, row)
-    tables = list(
-        Table.objects.present()
-        .filter(access.visible_tables(principal), namespace=row, name__gt=after)
-        .select_related("namespace")
-        .order_by("name")[: PANEL_SIZE + 1]
+    visible = Table.objects.present().filter(
+        access.visible_tables(principal), namespace=row, name__gt=after
     )
+    tables: list[Any] = list(
+        list_columns.with_figures(visible.select_related("namespace")).order_by("name")[
+            : PANEL_SIZE + 1
+        ]
+    )
+    readable = access.readable_tables(principal, [table.pk for table in tables])
     return Panel(
-        columns=("Name", "Format", "Kind", "State", "Location", "Created"),
+        columns=("Name", "Kind", "Rows", "Size", "Last commit", "Owner", "Health"),
         rows=[
             (
                 cells.link(table, table.name),
-                table.get_format_display(),
-                table.kind,
-                cells.badge(table.state),
-                cells.code(table.location) if shows_location else cells.NOTHING,
-                cells.when(table.created_at),
+                list_columns.kind(table),
+                list_columns.rows_of(table),
+                list_columns.size(table),
+                list_columns.last_commit(table) if table.pk in readable else cells.NOTHING,
+                cells.who(table.owner),
+                list_columns.score(table),
             )
             for table in tables[:PANEL_SIZE]
         ],
-        empty="No tables or views.",
+        empty="No tables or views in this namespace. Clients create them.",
         first=query(request, after=None) if after else None,
         following=(
             query(request, tab="tables", after=tables[PANEL_SIZE - 1].name)

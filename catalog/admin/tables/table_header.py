@@ -53,25 +53,26 @@ def tiles(row: Table) -> list[Tile]:
     measured = [point for point in series if "error" not in point.statistics]
     newest = series[-1] if series and series[-1] in measured else None
     figures = newest.statistics if newest is not None else {}
-    when = (
-        cells.spaced(["measured", cells.when(newest.measured_at)])
-        if newest is not None
-        else "not measured yet"
+    measured_at = (
+        cells.spaced(["measured", cells.when(newest.measured_at)]) if newest is not None else ""
     )
+    missing = "" if newest is not None else "not measured yet"
 
     def course(title: str, name: str, shown: Callable[[Any], str]) -> SafeString:
         values = [value for p in measured if isinstance(value := p.statistics.get(name), int)]
         return _spark(title, values, shown)
 
     return [
-        Tile("Rows", health.count(figures.get("rows")), when, course("Rows", "rows", _number)),
-        Tile("Size", cells.size(figures.get("bytes")), when, course("Size", "bytes", _size)),
-        Tile("Files", health.count(figures.get("files")), when, course("Files", "files", _number)),
+        Tile("Rows", health.count(figures.get("rows")), missing, course("Rows", "rows", _number)),
+        Tile("Size", cells.size(figures.get("bytes")), missing, course("Size", "bytes", _size)),
+        Tile(
+            "Files", health.count(figures.get("files")), missing, course("Files", "files", _number)
+        ),
         _last_commit(row),
         Tile(
             "Health",
             newest.score if newest is not None else cells.NOTHING,
-            when,
+            measured_at or missing,
             _spark("Health", [point.score for point in measured], _number),
         ),
         _reads(row),

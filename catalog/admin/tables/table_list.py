@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -17,7 +17,7 @@ from unfold.views import ChangeList
 
 from catalog import access
 from catalog.admin.actor import actor, reads_everything
-from catalog.admin.pages import InfinitePaginator
+from catalog.admin.paging import InfinitePaginator
 from catalog.admin.score_charts import FAIR, GOOD
 from catalog.admin.tables import list_terms
 from catalog.admin.tables.list_columns import BY_METHOD, COLUMNS
@@ -27,7 +27,7 @@ from catalog.admin.tables.list_filters import (
     is_of_dropped,
     is_of_unmeasured,
 )
-from catalog.models import Table
+from catalog.models import Table, TableFormat
 from catalog.services.tables import facets, listing, summaries
 from catalog.services.tables.listing import Order
 
@@ -49,6 +49,12 @@ _FACETS = {
     "owner": ("Owner", "owner"),
     "label": ("Label", "label"),
 }
+
+_TEXTS: Mapping[str, Mapping[str, str]] = {
+    "format": {str(value): str(label) for value, label in TableFormat.choices},
+    "health": GRADES,
+}
+"""Values of facets that have another name on the page."""
 
 
 def columns(request: HttpRequest) -> list[str]:
@@ -214,7 +220,7 @@ class TableList(ChangeList):  # type: ignore[misc]
             for value in by_facet.get(facet, ()):
                 is_chosen = chosen == value.value
                 url = self.get_query_string({parameter: None if is_chosen else value.value})
-                text = GRADES[value.value] if facet == "health" else value.value
+                text = _TEXTS.get(facet, {}).get(value.value, value.value)
                 links.append(FacetLink(text, f"{mark}{value.count:,}", url, is_chosen))
             if links:
                 lines.append((title, links))

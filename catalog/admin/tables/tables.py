@@ -21,7 +21,7 @@ from catalog.admin import cells, contacts, history_actions
 from catalog.admin.access import grants
 from catalog.admin.actor import actor, reads_everything
 from catalog.admin.form_pages import sent
-from catalog.admin.governance import annotation_actions, impact
+from catalog.admin.governance import annotated_pages, annotation_actions, impact
 from catalog.admin.governance.annotation_actions import DESCRIBE_MENU
 from catalog.admin.governance.annotations import for_page
 from catalog.admin.iceberg import tabs as iceberg_tabs
@@ -42,10 +42,9 @@ from catalog.admin.tables.list_filters import (
     NamespaceFilter,
     OwnerFilter,
     StateFilter,
-    split,
 )
 from catalog.errors import CatalogError, TableNotFound, ViewNotFound
-from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, digest, parse
+from catalog.identifiers import DEFAULT_DELIMITER, Identifier, check_name, lookup, spelled, typed
 from catalog.maintenance_actions import registered
 from catalog.models import Table, TableFormat, TableKind, TableState, TrashItem
 from catalog.privileges import Privilege
@@ -58,14 +57,14 @@ from catalog.services.tables.table_operations import DeregisterTable, DropTable,
 class RenameForm(forms.Form):
     namespace = forms.CharField(
         widget=UnfoldAdminTextInputWidget(),
-        help_text=f"Names from the root, joined by {DEFAULT_DELIMITER}. "
-        f"A single {DEFAULT_DELIMITER} is the root.",
+        help_text=f'Such as prod.sales. Put quotes around a name with a dot: prod."a.b". '
+        f"{DEFAULT_DELIMITER} is the root.",
     )
     name = forms.CharField(widget=UnfoldAdminTextInputWidget())
 
     def clean_namespace(self) -> tuple[str, ...]:
         try:
-            return parse(self.cleaned_data["namespace"])
+            return typed(self.cleaned_data["namespace"])
         except CatalogError as error:
             raise forms.ValidationError(str(error)) from error
 
@@ -99,7 +98,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
     list_before_template = "admin/catalog/table_list.html"
     list_select_related = ["namespace"]
     search_fields = ["name", "location"]
-    search_help_text = "Name, full name such as nyc.flights, or location"
+    search_help_text = "Name such as nyc.flights, or location"
     empty_text = "No tables or views. Clients create them; the overview shows an example."
     ordering = ["-pk"]
     page_related = ["namespace"]
@@ -136,11 +135,9 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             return queryset.filter(location__startswith=term.removeprefix("file://")), False
         if table_uuid := cells.as_uuid(term):
             return queryset.filter(uuid=table_uuid), False
-        parts = split(term)
-        if len(parts) > 1:
-            exact = queryset.filter(digest=digest(parts))
-            if exact.exists():
-                return exact, False
+        exact = queryset.filter(digest=lookup(term))
+        if any(mark in term for mark in ".$") and exact.exists():
+            return exact, False
         list_terms.set_searched_name(request, term)
         return queryset.filter(name__icontains=term), False
 
@@ -215,7 +212,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             page = lance_tabs.table_page(request, row)
         page = replace(page, tabs=(*page.tabs, *shared), groups=table_header.GROUPS)
         tab = word(request, "tab")
-        if tab != "schema" and annotation_actions.has_tab(page, tab):
+        if tab != "schema" and annotated_pages.has_tab(page, tab):
             # This tab shows neither details nor schema.
             return replace(page, header=table_header.header(row, None))
         annotations = for_page(row)
@@ -224,7 +221,9 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             page = replace(page, tiles=table_header.tiles(row))
         edits = tab == "schema" and row.state != TableState.DROPPED
         edits = edits and access.holds(actor(request), Privilege.MANAGE, row)
-        return annotation_actions.with_annotations(page, annotations, edits=row if edits else None)
+        return annotated_pages.with_annotations(
+            request, page, annotations, edits=row if edits else None
+        )
 
     # -- actions
 
@@ -261,7 +260,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
             return HttpResponseRedirect(cells.page_url(row))
 
         initial = {
-            "namespace": DEFAULT_DELIMITER.join(row.namespace.path) or DEFAULT_DELIMITER,
+            "namespace": spelled(row.namespace.path),
             "name": row.name,
         }
         return self.ask(

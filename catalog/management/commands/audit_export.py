@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--format", choices=list(audit_trail.FORMATS), default="jsonl")
         parser.add_argument("--output", type=Path, help="a new file; by default standard output")
-        parser.add_argument("--table", help="namespace$table: only events of this table")
+        parser.add_argument("--table", help="only events of this table, such as prod.users")
         parser.add_argument(
             "--table-uuid", type=uuid.UUID, help="only events of this table, which may be dropped"
         )
@@ -42,7 +42,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         names = ("table_uuid", "interface", "outcome", "transaction_id", "since", "until", *_WORDS)
         try:
-            table = identifiers.parse(options["table"]) if options["table"] else None
+            table = identifiers.typed(options["table"]) if options["table"] else None
             search = audit_trail.Search(table=table, **{name: options[name] for name in names})
             pieces = audit_trail.export(actor=COMMAND, search=search, format=options["format"])
         except CatalogError as refused:

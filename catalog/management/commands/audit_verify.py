@@ -21,7 +21,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--table", help="only this table: namespace$table, a.b.table or a UUID")
+        parser.add_argument("--table", help="only this table, such as prod.users, or its UUID")
         parser.add_argument("--since", type=moment, help="only events sealed since then (UTC)")
         parser.add_argument("--seal", action="store_true", help="seal pending events first")
         parser.add_argument(
@@ -74,9 +74,7 @@ def _table(text: str) -> uuid.UUID:
         return uuid.UUID(text)
     except ValueError:
         pass
-    delimiter = identifiers.DEFAULT_DELIMITER
-    path = tuple(text.split(delimiter if delimiter in text else "."))
-    row = Table.objects.named(path).first()
+    row = Table.objects.filter(digest=identifiers.lookup(text)).first()
     if row is None:
         raise CommandError(f"Table '{text}' does not exist; give the UUID of a dropped table")
     return row.uuid

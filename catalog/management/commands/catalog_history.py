@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from catalog import history as past
 from catalog.access import COMMAND
 from catalog.errors import CatalogError
-from catalog.identifiers import Identifier, label
+from catalog.identifiers import Identifier, label, typed
 from catalog.services.audit import history
 
 _TIME = "a time such as 2027-01-31T12:00:00Z, or a transaction's id"
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--at", required=True, help=_TIME)
         parser.add_argument(
-            "--namespace", default="", help="only this namespace and below: a.b, or a.b$c"
+            "--namespace", default="", help="only this namespace and below, such as prod.sales"
         )
         parser.add_argument("--diff-to", help=f"the second moment of a comparison: {_TIME}")
         parser.add_argument("--json", action="store_true", help="write one JSON object per line")
@@ -33,7 +33,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             moment = past.parse_moment(options["at"])
-            namespace = past.parse_namespace(options["namespace"])
+            namespace = typed(options["namespace"])
             if options["diff_to"] is None:
                 self._state(moment, namespace, as_json=options["json"])
             else:

@@ -34,7 +34,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--scope", action="append", help="a privilege that the key may use; repeatable"
         )
-        parser.add_argument("--namespace", help="use the key only in this namespace and below: a$b")
+        parser.add_argument(
+            "--namespace", help="use the key only in this namespace and below, such as prod.sales"
+        )
         lifetime = parser.add_mutually_exclusive_group()
         lifetime.add_argument(
             "--days",
@@ -74,4 +76,4 @@ class Command(BaseCommand):
 
 
 def _identifier(text: str | None) -> identifiers.Identifier | None:
-    return None if text is None else identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+    return None if text is None else identifiers.typed(text)

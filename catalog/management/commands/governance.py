@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
         export = actions.add_parser("export", help="write the present state")
-        export.add_argument("--namespace", help="only this namespace and below: prod$sales")
+        export.add_argument("--namespace", help="only this namespace and below, such as prod.sales")
         export.add_argument("--output", help="a file; by default standard output")
         diff = actions.add_parser(
             "diff", help="show the changes of applying a file; exit status 1 if there are any"
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
     def _export(self, options: dict[str, Any]) -> None:
         text = options["namespace"]
-        namespace = identifiers.parse(text, identifiers.DEFAULT_DELIMITER) if text else ()
+        namespace = identifiers.typed(text) if text else ()
         written = yaml_files.write(document_export.export(actor=COMMAND, namespace=namespace))
         if options["output"]:
             Path(options["output"]).write_text(written, encoding="utf-8")

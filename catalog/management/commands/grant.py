@@ -34,7 +34,7 @@ class Command(BaseCommand):
         for subparser in (set_, remove, list_, explain, what_if):
             where = subparser.add_mutually_exclusive_group(required=True)
             where.add_argument("--namespace", help="a namespace; $ for the root")
-            where.add_argument("--table", help="a table or view: namespace$table")
+            where.add_argument("--table", help="a table or view, such as prod.users")
 
     def handle(self, *args: Any, **options: Any) -> None:
         action = options["action"].replace("-", "_")
@@ -96,8 +96,8 @@ class Command(BaseCommand):
 
 def _on(options: Mapping[str, Any]) -> On:
     if options["table"] is not None:
-        return On.table(identifiers.parse(options["table"]))
-    return On.namespace(identifiers.parse(options["namespace"]))
+        return On.table(identifiers.typed(options["table"]))
+    return On.namespace(identifiers.typed(options["namespace"]))
 
 
 def _words(privileges: Privilege) -> str:

@@ -35,12 +35,14 @@ class Command(BaseCommand):
         actions = parser.add_subparsers(dest="action", required=True)
         plan = actions.add_parser("plan", help="show the plan of a table, or the worst tables")
         plan.add_argument(
-            "table", nargs="?", help="namespace$table; by default, list the worst tables"
+            "table",
+            nargs="?",
+            help="the table, such as prod.users; by default, list the worst tables",
         )
         plan.add_argument("--namespace", help="list the worst tables of this namespace and below")
         plan.add_argument("--limit", type=_positive, default=20)
         run = actions.add_parser("run", help="run a job")
-        run.add_argument("table", help="namespace$table")
+        run.add_argument("table", help="the table, such as prod.users")
         run.add_argument("kind", choices=maintenance_actions.keys())
         run.add_argument("--dry-run", action="store_true", help="report what the job would do")
         run.add_argument(
@@ -68,7 +70,9 @@ class Command(BaseCommand):
             "--markdown", choices=TableFormat.values, help="print the table of the documentation"
         )
         policy = actions.add_parser("policy", help="show or set the policy of a table or namespace")
-        policy.add_argument("target", help="namespace$table, or namespace with --namespace")
+        policy.add_argument(
+            "target", help="a table such as prod.users, or a namespace with --namespace"
+        )
         policy.add_argument(
             "--namespace", action="store_true", help="the target is a namespace; $ for the root"
         )
@@ -241,7 +245,7 @@ class Command(BaseCommand):
 
 
 def _identifier(text: str) -> Identifier:
-    return identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+    return identifiers.typed(text)
 
 
 def _positive(text: str) -> int:

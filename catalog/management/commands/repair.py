@@ -19,7 +19,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("table", help="namespace$table")
+        parser.add_argument("table", help="the table, such as prod.users")
         parser.add_argument(
             "--dry-run", action="store_true", help="report without changing anything"
         )
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         try:
             repair = lance_repair.repair(
                 actor=COMMAND,
-                table=identifiers.parse(options["table"], identifiers.DEFAULT_DELIMITER),
+                table=identifiers.typed(options["table"]),
                 is_dry_run=options["dry_run"],
             )
         except CatalogError as refused:

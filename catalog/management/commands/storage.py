@@ -270,6 +270,6 @@ def _read(source: str) -> str:
 
 def _namespace(options: Mapping[str, Any]) -> Identifier:
     try:
-        return identifiers.parse(options["namespace"], identifiers.DEFAULT_DELIMITER)
+        return identifiers.typed(options["namespace"])
     except InvalidInput as refused:
         raise CommandError(refused.message) from refused

@@ -19,7 +19,9 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", nargs="?", help="namespace$table; by default, list the trash")
+        parser.add_argument(
+            "name", nargs="?", help="the object, such as prod.users; by default, list the trash"
+        )
         parser.add_argument("--namespace", action="store_true", help="the name is of a namespace")
         parser.add_argument("--item", type=int, help="the number of the item, instead of a name")
         parser.add_argument("--as", dest="new", metavar="name", help="restore under another name")
@@ -72,4 +74,4 @@ class Command(BaseCommand):
 
 
 def _identifier(text: str) -> Identifier:
-    return identifiers.parse(text, identifiers.DEFAULT_DELIMITER)
+    return identifiers.typed(text)

@@ -9,10 +9,11 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import On
-from catalog.errors import InvalidInput, PermissionDenied, PrincipalNotFound
+from catalog.errors import InvalidInput, PermissionDenied
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import Grant, Namespace, Principal, Table
 from catalog.privileges import NOTHING, Privilege, closure, essence, words
+from catalog.services.access import similar_names
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
 
@@ -69,7 +70,7 @@ class SetGrant(Operation):
         table = target if isinstance(target, Table) else None
         principal = Principal.objects.filter(name=self.principal.replace("\x00", "")).first()
         if principal is None:
-            raise PrincipalNotFound(self.principal)
+            raise similar_names.not_found(self.principal)
         of_this = Grant.objects.filter(principal=principal, namespace=namespace, table=table)
         present = of_this.values_list("mask", "expires_at").first()
         before = NOTHING if present is None else Privilege(present[0])

@@ -20,14 +20,13 @@ from catalog.access import On
 from catalog.errors import (
     NamespaceNotFound,
     PermissionDenied,
-    PrincipalNotFound,
     TableNotFound,
     ViewNotFound,
 )
 from catalog.identifiers import label
 from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, PrincipalLevel, Table
 from catalog.privileges import NOTHING, READ_ONLY, Privilege, closure
-from catalog.services.access import grant_operations
+from catalog.services.access import grant_operations, similar_names
 from catalog.services.access.grant_operations import GrantChange
 from catalog.services.engine.commit import commit
 
@@ -189,7 +188,7 @@ def explain(
     if principal is not None:
         selected = list(rows.filter(name=principal.replace("\x00", "")))
         if not selected:
-            raise PrincipalNotFound(principal)
+            raise similar_names.not_found(principal)
         return _holders(scope, selected), None
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     direct = _direct_holders(scope)
@@ -341,7 +340,7 @@ def what_if(
     scope = _scope(actor, on)
     row = Principal.objects.filter(name=principal.replace("\x00", "")).first()
     if row is None:
-        raise PrincipalNotFound(principal)
+        raise similar_names.not_found(principal)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     affected = Principal.objects.filter(Q(pk=row.pk) | Q(groups=row))
     if row.kind == PrincipalKind.GROUP:

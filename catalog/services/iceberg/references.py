@@ -113,7 +113,7 @@ def _read(notes: QuerySet[UnreadSnapshot], renew: Renew) -> None:
 
 
 class _Cache:
-    """The references in manifests, each read once in a call, for whichever table and snapshot."""
+    """The references in manifests, of all tables and snapshots of a call, each read once."""
 
     def __init__(self, renew: Renew, ends_at: float) -> None:
         self.renew = renew

@@ -132,7 +132,7 @@ def _work(job: Job, spark: Spark | None) -> Work:
         return work
     action = maintenance_actions.find(job.kind)
     if action is None or job.table.format not in action.formats:
-        raise Unsupported(f"This worker cannot {job.label}")
+        raise Unsupported(f"This worker runs no jobs of the kind '{job.label}'")
     # Some actions remove files before their first commit, which would check it.
     access.require(jobs.principal(job), Privilege.MAINTAIN, job.table)
     require_runnable(job.parameters.get("policy") or {})

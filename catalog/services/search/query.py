@@ -8,6 +8,7 @@ column:email label:pii=yes   filters: label, owner, column, format, kind, in, se
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from catalog.errors import InvalidInput
 from catalog.models import Sensitivity, TableFormat, TableKind
@@ -25,6 +26,7 @@ from catalog.services.search.words import (
 
 MAX_QUERY = 500  # characters
 _MAX_WORDS = 20
+_SIMILARITY = 0.7  # of a misspelled filter
 KINDS = (*TableKind.values, "namespace")
 FIELDS = ("column", "format", "in", "kind", "label", "owner", "sensitivity")
 _TOKEN = re.compile(
@@ -161,6 +163,20 @@ def parse(text: str) -> Query:
     if not (terms or filters or labels or sensitivities):
         raise InvalidInput("The query is empty; enter a word, or a filter such as kind:view")
     return Query(tuple(terms), tuple(filters), tuple(labels), tuple(sensitivities), text.strip())
+
+
+def respelled(text: str) -> str:
+    """The query with similar filters in place of unknown ones, as ``column:`` for ``colum:``; or empty."""
+    changed = text
+    for token in reversed(list(_TOKEN.finditer(text))):
+        field = (token["field"] or "").lower()
+        if field and field not in FIELDS:
+            close = get_close_matches(field, FIELDS, 1, _SIMILARITY)
+            if close:
+                changed = (
+                    f"{changed[: token.start('field')]}{close[0]}{changed[token.end('field') :]}"
+                )
+    return changed if changed != text else ""
 
 
 _EXAMPLES = {

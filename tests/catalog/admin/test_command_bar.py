@@ -114,3 +114,14 @@ def test_a_search_costs_a_limited_number_of_statements(browser):
     assert [description for _, description in matches].count("label") == 5
     assert matches[-1][0].startswith("orders")
     assert len(queries) <= 14
+
+
+def test_misspelled_filters_are_corrected(browser):
+    title, description = titles(browser, "colum:id")[0]
+    assert (title, description) == ("column:id", "did you mean this search?")
+    page = browser.get(
+        "/admin/catalog/labeldefinition/search/", {"q": "Orders colum:id owners:ada"}
+    )
+    assert "column:id owner:ada</code>" in page.content.decode()
+    for text in ("column:id", "http://server", 'a "colum: id"'):
+        assert "did you mean this search?" not in [note for _, note in titles(browser, text)]

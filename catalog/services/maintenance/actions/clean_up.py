@@ -25,7 +25,6 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
 ACTION = MaintenanceAction(
     key="clean_up",
     title="Clean up",
-    label="remove old versions",
     help="Removes expired versions, according to the policy, and their files. "
     "This cannot be undone. Tags and branches are kept.",
     icon="cleaning_services",

@@ -45,7 +45,6 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
 ACTION = MaintenanceAction(
     key="compact",
     title="Compact",
-    label="rewrite small files",
     help="Rewrites small files as fewer large files without deleted rows. "
     "Readers and writers are not blocked.",
     icon="compress",

@@ -31,7 +31,6 @@ def _summarize(result: Mapping[str, Any]) -> str:
 ACTION = MaintenanceAction(
     key="compute_statistics",
     title="Compute statistics",
-    label="compute column statistics",
     help="Computes column statistics by reading the columns.",
     icon="query_stats",
     group="Iceberg",

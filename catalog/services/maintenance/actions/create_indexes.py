@@ -35,7 +35,6 @@ def _summarize(result: Mapping[str, Any]) -> str:
 ACTION = MaintenanceAction(
     key="create_indexes",
     title="Create missing indexes",
-    label="create missing indexes",
     help="Creates the indexes that queries over HTTP lacked in the last week.",
     icon="add_chart",
     group="Indexes",

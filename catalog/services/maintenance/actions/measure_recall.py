@@ -39,7 +39,6 @@ def _summarize(result: Mapping[str, Any]) -> str:
 ACTION = MaintenanceAction(
     key="measure_recall",
     title="Measure recall",
-    label="measure the recall of vector indexes",
     help="Searches for sampled vectors with each vector index and without it, and compares the results. "
     "Changes nothing.",
     icon="troubleshoot",

@@ -29,7 +29,6 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
 ACTION = MaintenanceAction(
     key="optimize_indexes",
     title="Optimize indexes",
-    label="optimize indexes",
     help="Adds unindexed rows to the indexes.",
     icon="manage_search",
     group="Indexes",

@@ -33,7 +33,6 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
 ACTION = MaintenanceAction(
     key="rebuild_indexes",
     title="Rebuild indexes",
-    label="rebuild indexes",
     help="Rebuilds indexes from all rows with their current type and "
     "parameters. Readers use the old index until the new one is complete.",
     icon="construction",

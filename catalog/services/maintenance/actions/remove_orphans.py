@@ -38,7 +38,6 @@ def _is_due(occasion: Occasion) -> bool:
 ACTION = MaintenanceAction(
     key="remove_orphans",
     title="Remove orphans",
-    label="remove orphan files",
     help="Removes files that no version references and that are older than the "
     "policy's age limit. This cannot be undone.",
     icon="folder_delete",

@@ -21,7 +21,6 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
 ACTION = MaintenanceAction(
     key="rewrite_manifests",
     title="Rewrite manifests",
-    label="rewrite manifests",
     help="Rewrites small manifests as fewer large ones.",
     icon="receipt_long",
     group="Iceberg",

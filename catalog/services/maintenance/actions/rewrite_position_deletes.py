@@ -26,7 +26,6 @@ def _plan(statistics: Statistics, policy: EffectivePolicy) -> Proposal | None:
 ACTION = MaintenanceAction(
     key="rewrite_position_deletes",
     title="Rewrite position deletes",
-    label="rewrite position delete files",
     help="Rewrites position delete files as fewer files.",
     icon="rule",
     group="Iceberg",

@@ -13,6 +13,7 @@ from catalog.privileges import Privilege
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations
+from catalog.services.governance.annotations import Changes, ColumnChanges
 from catalog.services.recovery import undrop
 from catalog.services.search import documents
 from catalog.services.tables.table_operations import DropTable
@@ -259,11 +260,12 @@ def test_a_view_and_its_source_link_to_each_other_and_to_the_query(browser):
 
 
 def columns_of(browser, address: str) -> dict[str, list[str]]:
-    """The annotations of columns on the schema tab, as text."""
+    """Description, labels and sensitivity of the columns of the schema, as text."""
     panels = browser.get(address).context["panels"]
-    (panel,) = [panel for panel in panels if panel.title == "Column annotations"]
-    lines = [[words(cell) for cell in line] for line in panel.rows]
-    return {name: values for name, *values in lines}
+    (panel,) = [panel for panel in panels if panel.keys]
+    first = list(panel.columns).index("Description")
+    lines = [[words(cell) for cell in line[first : first + 3]] for line in panel.rows]
+    return dict(zip(panel.keys, lines, strict=True))
 
 
 def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
@@ -272,7 +274,7 @@ def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
     address = f"/admin/catalog/table/{row.pk}/change/?tab=schema"
     form = f"/admin/catalog/table/{row.pk}/describe_column/?column=id"
     content = text(browser.get(address))
-    assert f'href="{form}"' in content
+    assert f'action="{form}"' in content
     assert f'href="/admin/catalog/table/{row.pk}/label/?column=id"' in content
     assert "Edit column 'id' of 'prod.t'" in text(browser.get(form))
 
@@ -283,9 +285,12 @@ def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
         {"label": "pii", "values": "no", "column": "id"},
     )
     assert columns_of(browser, address) == {
-        "id": ["long", "The key", "pii=no", "internal", "Description Labels"],
-        "name": ["string", "–", "–", "–", "Description Labels"],
+        "id": ["The key", "pii=no", "internal"],
+        "name": ["–", "–", "–"],
     }
+    content = text(browser.get(address))
+    assert '<textarea name="description" rows="3">The **key**</textarea>' in content
+    assert '<option value="internal" selected>' in content
     event = AuditEvent.objects.get(action="description.set")
     assert (event.actor, event.target) == ("user:ada", "prod.t")
 
@@ -300,6 +305,20 @@ def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
     with unchanged():
         assert reader.get(form).status_code == 403
         assert reader.post(form, {"description": "x"}).status_code == 403
+
+
+def test_annotations_of_columns_outside_the_schema_stay_visible(browser):
+    row = make_iceberg_table("prod", "t")
+    documents.update()
+    annotations.annotate_table(
+        actor=SYSTEM,
+        table=row.identifier,
+        changes=Changes(columns={"id": ColumnChanges(description="The key")}),
+    )
+    Facts.objects.filter(table_id=row.pk, column="id").update(column="former")
+    panels = browser.get(f"/admin/catalog/table/{row.pk}/change/?tab=schema").context["panels"]
+    (panel,) = [panel for panel in panels if panel.title == "Annotations of other columns"]
+    assert [words(cell) for cell in panel.rows[0]][:3] == ["former", "not in the schema", "The key"]
 
 
 def test_an_unknown_column_is_a_message(browser):

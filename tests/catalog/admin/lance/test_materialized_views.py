@@ -110,7 +110,7 @@ def test_the_page_of_a_view_shows_its_facts(browser, view):
         "SELECT `id` FROM `ws`.`t` WHERE id &gt; 1",
         "SELECT id FROM ws.t WHERE id &gt; 1",
         "2 versions",
-        "refresh a materialized view",
+        "Refresh view",
         "3 of 3 rows",
     ):
         assert fragment in page, fragment

@@ -103,7 +103,7 @@ def test_the_page_of_a_table_shows_its_facts(browser, row):
         "State": "live",
         "UUID": str(row.uuid),
         "Location": row.location,
-        "Newest version": f"4 {newest.created_at:%Y-%m-%d %H:%M:%S}",
+        "Newest version": f"4, {newest.created_at:%Y-%m-%d %H:%M:%S}",
         "Last written by": "key:bob",
         "Versions": "4",
         "Rows": "13",
@@ -171,7 +171,7 @@ def test_the_schema_is_shown_as_a_tree(browser, warehouse, db):
         metadata={"source": "a sensor"},
     )
     row = make_lance_table(("prod", "events"), schema.empty_table())
-    assert rows(browser, url(row, "schema")) == [
+    assert [line[:5] for line in rows(browser, url(row, "schema"))] == [
         ["0", "id", "int64", "required", "comment the key"],
         ["1", "v vector, 8", "float[8]", "nullable", "–"],
         ["2", "place", "struct", "nullable", "–"],
@@ -443,7 +443,7 @@ def test_values_are_shortened(browser, warehouse, db):
     assert len(numbers) < 201
     assert not when  # described, in angle brackets
     assert "&lt;value out of range: 4611686018427387904&gt;" in page.content.decode()
-    assert len(page.content) < 100_000
+    assert len(page.content) < 110_000
 
 
 def test_blobs_are_shown_by_their_size(browser, warehouse, db):
@@ -591,7 +591,7 @@ def test_an_unreadable_table_is_reported(browser, row, damage):
     lance_datasets.session.cache_clear()
     details = facts(browser, url(row))
     assert details["Fault"].startswith("fault ")
-    assert details["Newest version"].startswith("1 ")
+    assert details["Newest version"].startswith("1, ")
     for tab in ("schema", "fragments", "indexes", "preview"):
         assert empty_text(browser, url(row, tab))
     for tab in TABS:

@@ -72,7 +72,10 @@ def test_amounts_are_unknown_after_a_deleted_version(browser, row):
     insert(row)
     TableVersion.objects.filter(table=row, version=2).update(deleted_at=timezone.now())
     shown = rows(browser, url(row, "versions"))
-    assert [line[0] for line in shown[1:]] == ["2 deleted", "1 Data Schema Restore Tag"]
+    assert [line[0] for line in shown[1:]] == ["2 deleted", "1"]
+    panel = browser.get(url(row, "versions")).context["panels"][0]
+    actions = [words(content).partition("Manifest")[0].strip() for content in panel.below]
+    assert actions == ["Data Schema Compare Tag", "", "Data Schema Restore Tag"]
     assert shown[0][2:5] == ["Append", "– of 9", "–"]
     assert shown[1][2:5] == ["InsertIntoTable", "–", "–"]
 

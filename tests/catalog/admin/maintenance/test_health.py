@@ -235,7 +235,7 @@ def test_the_tab_shows_figures_plan_trend_and_jobs(browser):
         "39 of 40 files are small, 50 rows are deleted",
         "<polyline",
         "90 first, 30 last, between 30 and 90",
-        "rewrite small files (dry run)",
+        "Compact (dry run)",
         'aria-label="Compact"',
         'aria-label="Compact (dry run)"',
         "Measured at version 7 of the table.",
@@ -628,7 +628,7 @@ def test_pages_take_a_fixed_number_of_queries(browser):
 
     first = make_live("n", "first")
     expected = {
-        "/admin/": 24,
+        "/admin/": 25,
         LIST: 3,
         f"{LIST}?score=poor&work=compact&format=lance&in=n": 4,
         f"{LIST}?q=t": 3,

@@ -167,7 +167,7 @@ def test_a_filtered_list_searches_the_newest_jobs(browser, table, monkeypatch):
 
 def test_the_list_marks_dry_runs(browser, table):
     start(is_dry_run=True)
-    assert "rewrite small files (dry run)" in text(browser.get(LIST))
+    assert "Compact (dry run)" in text(browser.get(LIST))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_undrop_requires_another_name_if_the_name_exists(browser):
     item = dropped("ws", "t")
     make_table("ws", "t")
     form = browser.get(url(item, "undrop"))
-    assert 'value="ws$t"' in form.content.decode()
+    assert 'value="ws.t"' in form.content.decode()
     with unchanged():
         answer = browser.post(url(item, "undrop"), {"name": "ws$t"})
     assert messages_of(answer) == ["Table 'ws.t' exists already. Restore it under another name."]

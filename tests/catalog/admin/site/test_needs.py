@@ -23,6 +23,7 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, grants
+from catalog.services.audit import chain
 from catalog.services.engine.commit import commit
 from catalog.services.events import webhooks
 from catalog.services.recovery import undrop
@@ -187,3 +188,15 @@ def test_counts_end_at_a_hundred(browser, monkeypatch):
 
 def test_users_without_privileges_have_no_open_tasks(browser):
     assert "Nothing needs attention." in browser.get("/admin/").content.decode()
+
+
+UNSEALED = "Audit events wait for a seal; check the worker of tasks and beat. Minutes"
+
+
+def test_events_without_a_seal_are_an_alarm_for_administrators(browser, sign_in, monkeypatch):
+    assert UNSEALED not in needs(browser)
+    monkeypatch.setattr(chain, "lag_seconds", lambda: 150.0)
+    assert needs(browser)[UNSEALED] == "2"
+    assert UNSEALED not in needs(sign_in("read"))
+    monkeypatch.setattr(chain, "lag_seconds", lambda: 59.0)
+    assert UNSEALED not in needs(browser)

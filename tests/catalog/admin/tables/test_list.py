@@ -129,7 +129,7 @@ def test_facets_count_the_values_of_the_list(browser, tables):
     response = browser.get(LIST)
     assert response.context["cl"].total == "5 tables"
     assert facets(response) == {
-        "Format": {"lance": "4", "iceberg": "1"},
+        "Format": {"Lance": "4", "Iceberg": "1"},
         "Kind": {"table": "5"},
         "State": {"live": "3", "declared": "2"},
         "Health": {"50 to 79": "3", "Not measured": "2"},
@@ -143,14 +143,14 @@ def test_numbers_of_many_tables_are_marked_as_estimates(browser, tables, monkeyp
     monkeypatch.setattr(listing, "EXACT", 2)
     response = browser.get(LIST)
     assert response.context["cl"].total == "≈ 5 tables"
-    assert facets(response)["Format"] == {"lance": "≈ 4", "iceberg": "≈ 1"}
+    assert facets(response)["Format"] == {"Lance": "≈ 4", "Iceberg": "≈ 1"}
     assert "are estimates from a sample" in response.content.decode()
 
 
 def test_the_links_of_facets_filter_the_list(browser, tables, size):
     facets_of_all = dict(browser.get(f"{LIST}?in=x").context["cl"].facets)
     for title, text, expected in (
-        ("Format", "iceberg", "d"),
+        ("Format", "Iceberg", "d"),
         ("State", "declared", "ec"),
         ("Health", "50 to 79", "dba"),
         ("Health", "Not measured", "ec"),
@@ -195,7 +195,7 @@ def test_a_principal_sees_and_counts_only_its_tables(bob, size):
         assert sorted(names(response)) == ["b", "d"]
         assert response.context["cl"].total == "2 tables"
         assert facets(response) == {
-            "Format": {"iceberg": "1", "lance": "1"},
+            "Format": {"Iceberg": "1", "Lance": "1"},
             "Kind": {"table": "2"},
             "State": {"live": "2"},
             "Health": {"50 to 79": "2"},

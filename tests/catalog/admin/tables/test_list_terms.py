@@ -8,8 +8,8 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM, On
 from catalog.admin.score_charts import FAIR, GOOD
-from catalog.admin.tables.list_filters import spell, split
 from catalog.admin.tables.tables import TableAdmin
+from catalog.identifiers import spelled, typed
 from catalog.models import (
     LabelAssignment,
     LabelDefinition,
@@ -360,7 +360,7 @@ def test_stale_terms_show_no_table_that_a_principal_may_not_browse(bob, size):
     "path", [("prod",), ("eu", "sales"), ("a.b",), ("eu", "a.b"), ("a.b", "c.d", "e"), ("..",)]
 )
 def test_a_spelled_name_is_split_into_its_parts(path):
-    assert split(spell(path)) == path
+    assert typed(spelled(path)) == path
 
 
 def test_the_filter_finds_tables_of_a_namespace_with_a_dot(browser):
@@ -368,5 +368,5 @@ def test_the_filter_finds_tables_of_a_namespace_with_a_dot(browser):
     for number, path in enumerate([("a.b",), ("a", "b"), ("x", "a.b")]):
         make_table(*path, f"t{number}")
     for number, path in enumerate([("a.b",), ("a", "b"), ("x", "a.b")]):
-        answer = browser.get("/admin/catalog/table/", {"in": spell(path)})
+        answer = browser.get("/admin/catalog/table/", {"in": spelled(path)})
         assert [row.name for row in answer.context["cl"].result_list] == [f"t{number}"]

@@ -50,10 +50,11 @@ def test_figures_have_the_course_of_the_measurements(browser, table):
     shown = tiles(browser, table)
     assert list(shown) == ["Rows", "Size", "Files", "Last commit", "Health", "Reads"]
     assert shown["Rows"] == (
-        "1,200 measured 1 day ago",
+        "1,200",
         "Rows: 5 at first, 1,200 at last, at most 1,200",
     )
     assert shown["Size"][1] == "Size: 1.0\xa0KB at first, 3.0\xa0KB at last, at most 3.0\xa0KB"
+    assert shown["Health"][0].endswith(" measured 1 day ago")
     assert shown["Files"][1] == "Files: 4 at first, 2 at last, at most 4"
 
 

@@ -457,3 +457,35 @@ def test_what_if_requires_the_right_to_list_grants():
         grants.what_if(actor=principal_named("etl"), on=T, principal="etl")
     with pytest.raises(PrincipalNotFound):
         grants.what_if(actor=SYSTEM, on=T, principal="nobody")
+
+
+def test_the_error_about_an_unknown_principal_names_a_similar_one():
+    group("analysts")
+    principal("user:ada", PrincipalKind.USER)
+    principal("etl-loader")
+    principal("user:former", PrincipalKind.USER, is_active=False)
+    for name, similar in {
+        "analysts": "group:analysts",
+        "group:analyst": "group:analysts",
+        "ada": "user:ada",
+        "etl_loader": "etl-loader",
+    }.items():
+        for call in (
+            lambda name=name: grant(name, AB, READ),
+            lambda name=name: grants.what_if(actor=SYSTEM, on=AB, principal=name, privileges=READ),
+        ):
+            with pytest.raises(PrincipalNotFound, match=f"did you mean '{similar}'"):
+                call()
+    for name in ("former", "nobody", "", "user:", "\x00"):
+        with pytest.raises(PrincipalNotFound) as refused:
+            grant(name, AB, READ)
+        assert "did you mean" not in refused.value.message
+
+
+def test_a_principal_without_grant_learns_no_names():
+    group("analysts")
+    eve = principal("user:eve", PrincipalKind.USER)
+    grant("user:eve", AB, READ)
+    with pytest.raises(PermissionDenied) as refused:
+        grant("analysts", AB, READ, actor=access.Principal("user:eve", ids=(eve.pk,)))
+    assert "group:analysts" not in str(refused.value)

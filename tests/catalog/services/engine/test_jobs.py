@@ -232,7 +232,7 @@ def test_an_unknown_kind_fails(sent, monkeypatch):
     job = start()
     job_runner.run_job(job.pk)
     assert status(job) == ("failed", "Failed")
-    assert job.error == "This worker cannot build an index"
+    assert job.error == "This worker runs no jobs of the kind 'Build index'"
 
 
 @pytest.mark.django_db

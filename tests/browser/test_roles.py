@@ -1,0 +1,92 @@
+"""The pages of a reader, a steward and a newcomer: every link opens, nothing overflows, and axe has no findings."""
+
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import PASSWORD, SignIn
+from tests.browser.hands import violations
+from tests.live import LiveServer
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(1800)]
+
+ROLES = {"reader": "read", "steward": "manage grant maintain", "newcomer": ""}
+"""Privileges on the namespace `nyc`."""
+_PHONE = {"width": 390, "height": 800}
+_DESKTOP = {"width": 1440, "height": 900}
+_PEOPLE = """
+from django.contrib.auth.models import User
+from catalog.access import SYSTEM, On
+from catalog.models import Principal, PrincipalKind
+from catalog.privileges import parse
+from catalog.services.access import grants
+for name, privileges in {roles!r}.items():
+    user = User.objects.create_user(name, password={password!r}, is_staff=True)
+    row, _ = Principal.objects.get_or_create(name=f"user:{{name}}", defaults={{"kind": PrincipalKind.USER}})
+    Principal.objects.filter(pk=row.pk).update(user=user)
+    if privileges:
+        grants.set_grant(actor=SYSTEM, on=On.namespace(("nyc",)), principal=row.name, privileges=parse(privileges.split()))
+"""
+
+
+@pytest.fixture(scope="module")
+def people(server: LiveServer) -> None:
+    server.manage(_PEOPLE.format(roles=ROLES, password=PASSWORD))
+
+
+def links(page: Page) -> list[str]:
+    """The pages of the admin to which a page links, without those that change the session."""
+    hrefs = page.locator("a[href]").evaluate_all("links => links.map(link => link.href)")
+    paths = [urlsplit(urldefrag(urljoin(page.url, href)).url) for href in hrefs]
+    return [
+        f"{path.path}?{path.query}" if path.query else path.path
+        for path in paths
+        if path.path.startswith("/admin/") and "/logout/" not in path.path
+    ]
+
+
+def pages_of(page: Page) -> list[str]:
+    """The overview, the pages to which it links, and those of a table of each format with their sections."""
+    page.goto("/admin/")
+    addresses = [
+        path
+        for path in dict.fromkeys(["/admin/", *links(page)])
+        if "/change/" not in path and "?" not in path
+    ]
+    for name in ("nyc.flights", "nyc.fleet"):
+        page.goto(f"/admin/catalog/table/?q={name}")
+        table = page.locator("#result_list a").get_by_text(name, exact=True)
+        if not table.count():
+            continue
+        address = str(table.first.get_attribute("href")).partition("?")[0]
+        addresses.append(address)
+        page.goto(address)
+        tabs = [path for path in links(page) if path.startswith(f"{address}?tab=")]
+        for tab in dict.fromkeys(tabs):
+            page.goto(tab)
+            addresses += [path for path in links(page) if path.startswith(f"{address}?tab=")]
+    return list(dict.fromkeys(path.partition("&")[0] for path in addresses))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_page_of_a_role_opens_and_fits(
+    role: str, people: None, server: LiveServer, sign_in: SignIn
+) -> None:
+    page = sign_in(role)
+    paths = pages_of(page)
+    assert len(paths) > (8 if role == "newcomer" else 25), paths
+    problems = []
+    for path in paths:
+        page.set_viewport_size(_DESKTOP)
+        answer = page.goto(path)
+        if answer is None or answer.status != 200:
+            problems.append(f"{path}: status {answer and answer.status}")
+            continue
+        problems += [f"{path}: {line}" for line in violations(page)]
+        for size in (_DESKTOP, _PHONE):
+            page.set_viewport_size(size)
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > size["width"]:
+                problems.append(f"{path}: {width} pixels wide on a screen of {size['width']}")
+    assert not problems, "\n".join(problems)
