@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-import yaml
 from django.conf import settings
 from django.db.models.functions import Now
 from django.test import Client
@@ -27,53 +26,18 @@ from catalog.models import (
 )
 from catalog.services.audit import chain
 from catalog.services.engine import processes
+from tests.alerts import EVALUATION, RULES, SCRAPE, Scrapes, conditions
 from tests.factories import make_iceberg_table, make_table
 
 pytestmark = pytest.mark.django_db
-PROJECT = Path(__file__).resolve().parents[2]
-RULES = {
-    rule["alert"]: rule
-    for group in yaml.safe_load(
-        (PROJECT / "deploy" / "prometheus" / "monodon.rules.yml").read_text()
-    )["groups"]
-    for rule in group["rules"]
-}
-_EXPRESSION = re.compile(
-    r"(?P<largest>max|min)(?: by \([\w, ]+\))? ?\((?:(?:min|max)_over_time\()?(?P<metric>monodon_\w+)"
-    r"(?:\{(?P<label>\w+)(?:=~|=)\"(?P<pattern>[\w|]+)\"\})?(?:\[(?P<window>\d+)s\]\))?\)"
-    r" (?P<operator>==|>) (?P<number>[\d.]+)"
-)
-_SAMPLE = re.compile(r"^(monodon_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-
-
-def conditions(alert: str) -> list[re.Match[str]]:
-    """The conditions of an alert, of which any is enough; each compares one value with a number."""
-    matches = [_EXPRESSION.fullmatch(text) for text in RULES[alert]["expr"].split(" or ")]
-    assert None not in matches, RULES[alert]["expr"]
-    return [match for match in matches if match is not None]
 
 
 def is_true(alert: str) -> bool:
     """Evaluate the expression of an alert with the values of this moment, also for its windows."""
     metrics.forget()
-    samples = _SAMPLE.findall(Client().get("/metrics").content.decode())
-    return any(_is_true(condition, samples) for condition in conditions(alert))
-
-
-def _is_true(condition: re.Match[str], samples: list[tuple[str, str, str]]) -> bool:
-    values = []
-    for sample, labels, value in samples:
-        by_label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        label, pattern = condition["label"], condition["pattern"]
-        if sample == condition["metric"] and (
-            label is None or re.fullmatch(pattern, by_label.get(label, ""))
-        ):
-            values.append(float(value))
-    if not values:
-        return False
-    value = max(values) if condition["largest"] == "max" else min(values)
-    number = float(condition["number"])
-    return value == number if condition["operator"] == "==" else value > number
+    scrapes = Scrapes()
+    scrapes.add(Client().get("/metrics").content.decode())
+    return scrapes.is_true(alert)
 
 
 def beats(name: str, role: ProcessRole) -> None:
@@ -278,11 +242,6 @@ def test_deliveries_of_stopped_webhooks_are_no_fault():
     assert not is_true("MonodonWebhooksLate")
 
 
-_CONFIGURATION = (PROJECT / "docs" / "operations.md").read_text()
-_SCRAPE, _EVALUATION = (
-    int(re.search(rf"{name}_interval: (\d+)s", _CONFIGURATION)[1])  # type: ignore[index]
-    for name in ("scrape", "evaluation")
-)
 FAST = {
     "MonodonNoWorker": 0.0,
     "MonodonNoTasks": 0.0,
@@ -308,10 +267,10 @@ def test_an_alert_fires_within_a_minute(alert):
         is_age = condition["metric"].endswith("_seconds") and alert != "MonodonJobStuck"
         threshold = float(condition["number"]) if is_age else 0.0
         pause = float(RULES[alert].get("for", "0s").removesuffix("s"))
-        assert FAST[alert] + threshold + age + _SCRAPE + window + pause + _EVALUATION < 60
+        assert FAST[alert] + threshold + age + SCRAPE + window + pause + EVALUATION < 60
 
 
 def test_windows_cover_several_scrapes():
     for alert in RULES:
         for window in re.findall(r"_over_time\(.*?\[(\d+)s\]", RULES[alert]["expr"]):
-            assert int(window) >= 2 * _SCRAPE, alert
+            assert int(window) >= 2 * SCRAPE, alert
