@@ -22,9 +22,10 @@ from catalog.policies import EffectivePolicy
 
 MIB = 1024**2
 REQUEST = 4 * MIB
-FILE_REQUESTS = {"lance": 3}
-"""Requests for a file, by table format; otherwise one. Lance reads the end of a file, then each column by itself:
-three requests for two columns of a small file. The number of columns that readers select is unknown."""
+FILE_REQUESTS = {"lance": 3, "iceberg": 2}
+"""Requests for a file, by table format. Lance reads the end of a file, then each column by itself: three requests for
+two columns of a small file. The number of columns that readers select is unknown. Readers of Iceberg tables request the
+end of a Parquet file, then the columns together; also of a file of position or equality deletes."""
 BASE = 16 * REQUEST
 DANGLING = 0.1
 """Cost of listing a delete file that applies to nothing, in requests: it is not opened."""
@@ -98,22 +99,27 @@ def use_weight(reads_per_day: float | None) -> float:
 def _ideal(s: Statistics) -> float:
     """The cost of a read after maintenance."""
     files = s.files - max(s.rewrite_files - s.rewritten_files, 0)
-    requests = files * FILE_REQUESTS.get(s.format, 1) + s.rewritten_manifests
+    requests = files * FILE_REQUESTS[s.format] + s.rewritten_manifests
     return s.bytes * (1 - _deleted_share(s)) + REQUEST * requests
 
 
 def _savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str, float]]:
     """Each reason for an unnecessary cost, with the cost in bytes."""
     saved_files = max(s.rewrite_files - s.rewritten_files, 0)
-    requests = saved_files * FILE_REQUESTS.get(s.format, 1)
-    yield f"{saved_files} files more than necessary", REQUEST * requests
+    per_file = REQUEST * FILE_REQUESTS[s.format]
+    yield f"{saved_files} files more than necessary", per_file * saved_files
     yield f"{s.deleted_rows} deleted rows", s.bytes * _deleted_share(s)
-    merged = s.delete_files - s.dangling_position_deletes - s.rewritten_delete_files
-    yield f"{merged} delete files more than necessary", REQUEST * merged
+    # Compaction applies the deletes of the files that it rewrites. It is unknown which deletes are theirs.
+    applied = min(s.rewrite_files / max(s.files, 1), 1.0)
+    position_deletes = s.delete_files - s.dangling_position_deletes
+    merged = max(position_deletes - s.rewritten_delete_files, round(position_deletes * applied))
+    yield f"{merged} delete files more than necessary", per_file * merged
+    vectors = round((s.deletion_vectors - s.dangling_vectors) * applied)
+    yield f"{vectors} deletion vectors more than necessary", REQUEST * vectors
     uncertain = 0 if s.min_rows is None else s.rows - s.min_rows
     yield (
         f"{s.applying_equality_delete_files} equality delete files, compared with {uncertain} rows",
-        REQUEST * s.applying_equality_delete_files
+        per_file * s.applying_equality_delete_files
         + COMPARISON * s.bytes * min(uncertain / max(s.rows, 1), 1.0),
     )
     yield (
@@ -134,7 +140,7 @@ def _savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str, floa
 def _index_savings(s: Statistics, policy: EffectivePolicy) -> Iterator[tuple[str, float]]:
     for stale in s.stale_indexes:
         share = min(stale.unindexed_rows / max(s.rows, 1), 1.0)
-        read = s.bytes + FILE_REQUESTS.get(s.format, 1) * REQUEST * s.files
+        read = s.bytes + FILE_REQUESTS[s.format] * REQUEST * s.files
         yield f"{stale.unindexed_rows} rows that index '{stale.name}' lacks", share * read
     searches = current_searches(s)
     for index in degraded_indexes(s, policy).values():

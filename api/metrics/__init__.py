@@ -97,10 +97,11 @@ def _webhooks() -> Iterator[Metric]:
     backlog = deliveries.backlog()
     family = GaugeMetricFamily(
         "monodon_webhook_deliveries",
-        "Deliveries of webhooks that are pending, or were given up.",
+        "Deliveries of webhooks that are pending, are pending after a failure, or were given up.",
         labels=["status"],
     )
     family.add_metric(["pending"], backlog.pending)
+    family.add_metric(["failing"], backlog.failing)
     family.add_metric(["dead"], backlog.dead)
     yield family
     yield GaugeMetricFamily(

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from catalog.models import Heartbeat
 from catalog.services.engine import processes
 from catalog.services.maintenance import job_control
+from catalog.services.maintenance.engine_profiles import engines
 from catalog.services.maintenance.job_control import Tally
 
 _MAX_JUDGED = 20_000
@@ -46,6 +47,11 @@ def jobs() -> Iterator[Metric]:
         "monodon_jobs_longest_running_seconds",
         "Time for which the oldest running job has run.",
         value=job_control.longest_running_seconds(),
+    )
+    yield GaugeMetricFamily(
+        "monodon_jobs_longest_silence_seconds",
+        "Time since the worker of a running job renewed its lease, of the job with the longest one.",
+        value=job_control.longest_silence_seconds(),
     )
     yield GaugeMetricFamily(
         "monodon_jobs_lost",
@@ -92,6 +98,11 @@ def workers() -> Iterator[Metric]:
     for row in rows:
         silence.add_metric([row["role"]], row["age"])
     yield silence
+    yield GaugeMetricFamily(
+        "monodon_iceberg_maintenance_unavailable",
+        "1 if there are Iceberg tables, and no running worker can maintain them.",
+        value=float(engines.cannot_maintain_iceberg()),
+    )
 
 
 def queues() -> Iterator[Metric]:

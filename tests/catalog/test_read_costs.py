@@ -45,10 +45,10 @@ ZOO = {
     "half of the rows under an equality delete": replace(
         GOOD, equality_delete_files=10, equality_deletes=1000, min_rows=500_000
     ),
-    "12 files of 1.4 MB": small(12, 17 * MIB),
     "an index of 40 segments": replace(
         LANCE, indexes=1, built_indexes=(BuiltIndex("i", 40, MIB),)
     ),
+    "12 files of 1.4 MB": small(12, 17 * MIB),
     "100 files": small(100),
     "300 files with 60 position delete files": replace(
         small(300), delete_files=60, rewritten_delete_files=1, deleted_rows=50_000
@@ -63,7 +63,7 @@ def test_scores_have_the_order_of_the_costs():
     assert list(scores.values()) == sorted(scores.values(), reverse=True), scores
     assert scores["one file"] == 100
     assert scores["a dangling delete file"] == 99
-    assert scores["12 files of 1.4 MB"] > 55
+    assert scores["12 files of 1.4 MB"] > 50
     assert scores["960 files with 120 manifests"] < 10
     assert len(set(scores.values())) == len(scores), "different costs have different scores"
 
@@ -82,11 +82,22 @@ def test_the_reasons_are_named():
     table = replace(small(12), manifests=3, delete_files=2, dangling_position_deletes=1)
     health = read_costs.assess(table, POLICY)
     assert [(cost.reason, cost.bytes) for cost in health.costs] == [
-        ("11 files more than necessary", 11 * REQUEST),
+        ("11 files more than necessary", 22 * REQUEST),
+        ("1 delete files more than necessary", 2 * REQUEST),
         ("2 manifests more than necessary", 2 * REQUEST),
-        ("1 delete files more than necessary", REQUEST),
         ("1 delete files that apply to no data file", REQUEST // 10),
     ]
+
+
+def test_compaction_removes_the_deletes_of_the_files_that_it_rewrites():
+    """A merge would leave as many delete files, because each applies to another data file."""
+    deletes = {"delete_files": 8, "rewritten_delete_files": 8, "deletion_vectors": 4}
+    half = replace(small(12), files=24, **deletes)
+    reasons = {cost.reason: cost.bytes for cost in read_costs.assess(half, POLICY).costs}
+    assert reasons["4 delete files more than necessary"] == 8 * REQUEST
+    assert reasons["2 deletion vectors more than necessary"] == 2 * REQUEST
+    untouched = replace(GOOD, files=24, **deletes)
+    assert read_costs.assess(untouched, POLICY).costs == ()
 
 
 def test_files_that_maintenance_cannot_merge_cost_nothing():

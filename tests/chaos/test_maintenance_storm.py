@@ -138,15 +138,20 @@ class Size:
 class Upkeep:
     """A server whose worker, beat, drivers and broker may be killed one by one."""
 
-    def __init__(self, directory: Path, java: str) -> None:
+    def __init__(self, directory: Path, java: str, conf: str = "", **settings: str) -> None:
+        """``conf`` is added to the settings of Spark, ``settings`` to those of the server."""
         self._sockets = Path(tempfile.mkdtemp(prefix="mnd-"))  # a short path, for a socket
         self.broker = Valkey(directory / "valkey", self._sockets, durable=False)
         self.broker.start()
-        spark = {"JAVA_HOME": java, "MONODON_SPARK_CONF": SPARK_CONF} if java else {}
+        spark = {"JAVA_HOME": java, "MONODON_SPARK_CONF": SPARK_CONF + conf} if java else {}
         if java:
             spark["MONODON_SPARK_JARS"] = str(jars.iceberg_runtime())
         self.server = LiveServer(
-            threads=16, REDIS_URL=self.broker.url, MONODON_WORKER_CONCURRENCY="2", **spark
+            threads=16,
+            REDIS_URL=self.broker.url,
+            MONODON_WORKER_CONCURRENCY="2",
+            **spark,
+            **settings,
         )
         self.killed: Counter[str] = Counter()
         self._beat: Child | None = None

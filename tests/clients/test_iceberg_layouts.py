@@ -1,5 +1,6 @@
 """Compaction of Iceberg tables that sorts, and jobs on engine profiles, with a live worker."""
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -110,6 +111,53 @@ def test_a_sorted_table_has_files_with_narrow_bounds(
     again = jobs.followed(jobs.start(name, "compact", **order))
     assert (again["status"], again["error"]) == ("succeeded", "no files to rewrite")
     assert table.refresh().metadata_location == location
+
+
+_SUGGESTED = """
+from catalog.models import Table
+from catalog.services.maintenance.layouts import suggestions
+suggestion = suggestions.suggest(Table.objects.named({name!r}).get(), {files})
+assert suggestion is not None
+assert suggestion.layout.text == "part_key", suggestion
+assert suggestion.skipped < 0.1 < 0.5 < suggestion.expected, suggestion
+"""
+
+
+def test_the_suggested_order_halves_the_bytes_that_scans_read(
+    live: LiveServer, session: SparkSession, jobs: Jobs, name: tuple[str, str]
+) -> None:
+    """Of a skewed workload: the filters name few keys most of the time."""
+    table = ".".join(("lake", *name))
+    session.sql(f"CREATE TABLE {table} (id BIGINT, part_key BIGINT, text STRING)")
+    session.sql(
+        f"INSERT INTO {table} SELECT /*+ REPARTITION(12) */ id, id * 7919 % 1000,"
+        " sha2(CAST(id AS STRING), 256) FROM range(0, 120000)"
+    )
+    keys = [round(999 / (rank + 1)) for rank in range(24)]
+    before = scan(session, jobs, table, keys)
+    live.manage(_SUGGESTED.format(name=name, files=12))
+    order = {"strategy": "sort", "sort_order": "part_key", "target_bytes": 2 * MB}
+    result = jobs.run(name, "compact", **order)
+    assert result["after"]["files"] >= 4
+    assert before >= 2 * scan(session, jobs, table, keys) > 0
+
+
+def scan(session: SparkSession, jobs: Jobs, table: str, keys: list[int]) -> int:
+    """Read the rows of each key; returns the bytes of the files that Spark read, as it reports them."""
+    session.sql(f"REFRESH TABLE {table}")
+    (first,) = jobs._rows("SELECT coalesce(max(id), 0) AS id FROM catalog_metricsreport")
+    for key in keys:
+        rows = session.sql(f"SELECT id, text FROM {table} WHERE part_key = {key}").collect()
+        assert len(rows) == 120
+    statement = (
+        "SELECT count(*), sum((report #>> '{metrics,total-file-size-in-bytes,value}')::bigint) AS bytes"
+        " FROM catalog_metricsreport WHERE id > %s AND kind = 'scan-report'"
+    )
+    deadline = time.monotonic() + 60
+    while (reports := jobs._rows(statement, first["id"])[0])["count"] < len(keys):
+        assert time.monotonic() < deadline, reports
+        time.sleep(0.1)
+    return int(reports["bytes"])
 
 
 @pytest.fixture(params=["local", "standalone"])

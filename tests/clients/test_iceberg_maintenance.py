@@ -94,6 +94,15 @@ class Jobs:
         )
         return {row["manifest_path"]: row["deleted_at"] is None for row in rows}
 
+    def ledger_times(self, table: Table) -> list[float]:
+        """The times of the commits to a table, in seconds since 1970."""
+        rows = self._rows(
+            "SELECT extract(epoch FROM created_at)::float AS at FROM catalog_tableversion"
+            " WHERE starts_with(manifest_path, %s)",
+            table.location(),
+        )
+        return [row["at"] for row in rows]
+
     def recorded_files(self) -> set[Path]:
         """The files that the last job removed, according to the audit trail."""
         rows = self._rows(

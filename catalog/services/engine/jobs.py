@@ -46,7 +46,8 @@ _SENT_AT_ONCE = 100
 # out that the job is done already. The margin covers clocks of workers that differ.
 _MESSAGE_SECONDS = 120
 _MAX_TEXT = 20_000
-_LEASE = timedelta(minutes=2)
+LEASE = timedelta(minutes=2)
+"""The time after which another worker takes over a job whose worker is silent."""
 _HEARTBEAT_SECONDS = 2.0  # the delay until a request to stop is seen and progress is shown
 Report = Callable[[int, int | None], None]
 """``report(done, total)``: from any thread, any number of times; raises when the job has to stop."""
@@ -126,7 +127,7 @@ def take(pk: int) -> Job | None:
                 status=JobStatus.RUNNING,
                 attempts=F("attempts") + 1,
                 started_at=now,
-                lease_until=after(now, _LEASE),
+                lease_until=after(now, LEASE),
                 error="",
                 engine=Engine.WORKER,  # unless the work chooses another one
                 engine_reason="",
@@ -146,7 +147,7 @@ def take(pk: int) -> Job | None:
 def renew(job: Job) -> bool:
     """Renew the lease; returns True if the job has to stop. Raises JobLost."""
     mine = Job.objects.filter(pk=job.pk, status=JobStatus.RUNNING, attempts=job.attempts)
-    lease = after(database_now(), _LEASE)
+    lease = after(database_now(), LEASE)
     if not mine.update(lease_until=lease, progress=job.progress, total=job.total):
         raise JobLost
     return mine.filter(cancel_requested=True).exists()

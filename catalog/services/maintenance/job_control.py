@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from django.db import connection
-from django.db.models import Count, Min, Q, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import Count, ExpressionWrapper, FloatField, Min, Q, QuerySet
+from django.db.models.functions import Coalesce, Extract
 from django.utils import timezone
 
 from catalog import access, maintenance_actions
@@ -16,6 +16,7 @@ from catalog.errors import InvalidInput, InvalidJobState, JobNotFound
 from catalog.identifiers import Identifier
 from catalog.models import Job, JobEvent, JobStatus, TransactionStatus
 from catalog.privileges import Privilege
+from catalog.services.engine import jobs
 from catalog.services.engine.database_clock import database_now
 from catalog.services.engine.transactions import SetStatus, alter_transaction
 from catalog.services.maintenance import scheduler
@@ -290,6 +291,16 @@ def longest_running_seconds() -> float:
     oldest = Job.objects.filter(status=JobStatus.RUNNING).aggregate(oldest=Min("started_at"))
     began = oldest["oldest"]
     return 0.0 if began is None else (timezone.now() - began).total_seconds()
+
+
+def longest_silence_seconds() -> float:
+    """Time since a worker renewed its lease, of the running job that waits for it longest; 0 without jobs."""
+    running = Job.objects.filter(status=JobStatus.RUNNING, lease_until__isnull=False)
+    remaining = ExpressionWrapper(
+        Extract(Min("lease_until") - database_now(), "epoch"), output_field=FloatField()
+    )
+    seconds = running.aggregate(seconds=remaining)["seconds"]
+    return 0.0 if seconds is None else max(jobs.LEASE.total_seconds() - float(seconds), 0.0)
 
 
 def count_lost() -> int:

@@ -8,7 +8,7 @@ from django.conf import settings
 from catalog import engine_profiles
 from catalog.engine_profiles import DEFAULT, EngineKind, Limits, SparkEngine
 from catalog.errors import InvalidInput, Unsupported
-from catalog.models import EngineProfile, Job, TableFormat
+from catalog.models import EngineProfile, Job, Table, TableFormat, TableState
 from catalog.policies import EffectivePolicy
 from catalog.services.engine import processes
 
@@ -104,6 +104,13 @@ def reason_to_decline(pk: int) -> str:
     row = EngineProfile.objects.filter(name__in=names).first()
     reason = problem(row) if row is not None else ""
     return reason if row is not None and reason and processes.can_use_profile(row.name) else ""
+
+
+def cannot_maintain_iceberg() -> bool:
+    """True if there are Iceberg tables, and no running worker can maintain them. Two statements at most."""
+    if not processes.missing_for_iceberg():
+        return False
+    return Table.objects.filter(format=TableFormat.ICEBERG, state=TableState.LIVE).exists()
 
 
 def obstacle(table_format: str, policy: EffectivePolicy) -> str:
