@@ -13,6 +13,7 @@ from catalog.services.access import api_keys
 from catalog.services.audit import refusals
 from catalog.services.audit import trail as audit_trail
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_root, make_table, unchanged
 
 CANARY = "c4n4ry-9d1e"
@@ -84,7 +85,7 @@ def test_each_parameter_filters_the_events(management: Management, warehouse):
 
 
 @pytest.mark.operation("ListAudit")
-@pytest.mark.parametrize(
+@shared_cases(
     ("query", "text"),
     [
         ("interface=window", "use lance, iceberg"),
