@@ -205,7 +205,7 @@ NO_BODIES = [
 ]
 
 
-@shared_cases("operation", WITH_BODY)
+@pytest.mark.parametrize("operation", WITH_BODY)
 def test_bad_json(lance: Lance, operation):
     example = EXAMPLES[operation]
     with unchanged():
