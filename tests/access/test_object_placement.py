@@ -24,6 +24,7 @@ from tests.access.protocols import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import creation
+from tests.cases import shared_cases
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -218,7 +219,7 @@ OWN = {
 """What the requester may do: the files to register are below that location."""
 
 
-@pytest.mark.parametrize("request_kind", [*TABLES, *NAMESPACES])
+@shared_cases("request_kind", [*TABLES, *NAMESPACES])
 def test_a_hostile_location_is_refused_and_nothing_is_read(store, request_kind):
     send = {**TABLES, **NAMESPACES}[request_kind]
     with unchanged():

@@ -17,7 +17,7 @@ GENERATORS = {
     "lancedb": LanceDBSchemaGenerator,
     "iceberg": IcebergSchemaGenerator,
 }
-pytestmark = pytest.mark.parametrize("protocol", GENERATORS)
+pytestmark = [pytest.mark.xdist_group("documents"), pytest.mark.parametrize("protocol", GENERATORS)]
 
 
 @pytest.fixture(scope="module")

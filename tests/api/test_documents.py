@@ -10,7 +10,7 @@ from api.lance.document import LanceSchemaGenerator
 from api.lancedb.document import LanceDBSchemaGenerator
 from api.management.document import ManagementSchemaGenerator
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.xdist_group("documents"), pytest.mark.django_db]
 GENERATORS = {
     "lance": LanceSchemaGenerator,
     "lancedb": LanceDBSchemaGenerator,

@@ -27,6 +27,7 @@ from tests import issuer as issuers
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import make_namespace, unchanged
 from tests.issuer import AUDIENCE, Issuer
 
@@ -88,7 +89,7 @@ def test_every_protocol_accepts_a_token(issuer: Issuer, ada):
     assert issuer.requests == {"/.well-known/openid-configuration": 1, "/jwks": 1}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "claims",
     [
         {"aud": "another"},

@@ -107,9 +107,12 @@ def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
 
 
 @pytest.fixture
-def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[SignIn]:
+def sign_in(
+    browser: Browser, server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[SignIn]:
     """Function that signs in a user in a separate browser profile."""
     contexts: list[BrowserContext] = []
+    failures = request.session.testsfailed
 
     def signed_in(name: str = "ada") -> Page:
         context = browser.new_context(
@@ -128,18 +131,19 @@ def sign_in(browser: Browser, server: LiveServer, tmp_path: Path) -> Iterator[Si
 
     yield signed_in
     for number, context in enumerate(contexts):
-        for page in context.pages:
-            # The page at the time of the failure, for diagnosis.
-            page.screenshot(path=tmp_path / f"last-{number}.png")
+        if request.session.testsfailed > failures:
+            for page in context.pages:  # as they were at the failure, for diagnosis
+                page.screenshot(path=tmp_path / f"last-{number}.png")
         context.close()
 
 
 @pytest.fixture
-def screen(tmp_path: Path) -> Callable[..., None]:
-    """Function that takes a screenshot of a page. MONODON_SCREENS names the directory for
-    screenshots."""
+def screen() -> Callable[..., None]:
+    """Function that takes a screenshot of a page if MONODON_SCREENS names a directory for them."""
     configured = os.environ.get("MONODON_SCREENS")
-    directory = Path(configured) if configured else tmp_path / "screens"
+    if not configured:
+        return lambda page, name: None
+    directory = Path(configured)
     directory.mkdir(parents=True, exist_ok=True)
 
     def taken(page: Page, name: str) -> None:
@@ -148,9 +152,7 @@ def screen(tmp_path: Path) -> Callable[..., None]:
             set_dark(page, on=bool(scheme))
             file = directory / f"admin-{name}{scheme}.png"
             page.screenshot(path=file, animations="disabled", caret="hide")
-            assert not configured or file.stat().st_size < _MOST_BYTES, (
-                f"{file} is large for a page"
-            )
+            assert file.stat().st_size < _MOST_BYTES, f"{file} is large for a page"
         set_dark(page, on=False)
 
     return taken

@@ -8,6 +8,7 @@ from django.utils import timezone
 from catalog.access import SYSTEM
 from catalog.models import ApiKey, Principal
 from catalog.services.access import api_keys, known_keys
+from tests.cases import shared_cases
 from tests.factories import make_namespace, unchanged
 
 
@@ -36,7 +37,7 @@ def test_a_key_may_be_limited_to_a_namespace(db):
     assert (row.principal.name, row.namespace, row.scopes) == ("etl", namespace, None)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("arguments", "text"),
     [
         (["known"], "exists already"),
@@ -50,9 +51,9 @@ def test_a_key_may_be_limited_to_a_namespace(db):
         (["a:b"], "colon"),
         (["system"], "reserved for the catalog itself"),
     ],
+    given=lambda: api_keys.create_api_key(actor=SYSTEM, name="known"),
 )
 def test_invalid_arguments_create_nothing(db, arguments, text):
-    api_keys.create_api_key(actor=SYSTEM, name="known")
     principals = list(Principal.objects.values())
     with unchanged(), pytest.raises(CommandError, match=text):
         run(*arguments)

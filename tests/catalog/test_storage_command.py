@@ -11,6 +11,7 @@ from catalog.models import AuditEvent, Namespace, StorageProfile
 from catalog.services.storage import profiles
 from catalog.services.storage.profile_presets import PRESETS
 from catalog.storage.configuration import Key
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -121,7 +122,7 @@ def test_a_dry_run_shows_what_would_break():
     storage("update", "lake", "--region", "eu-west-1", "--confirm")
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("message", "words"),
     [
         ("kind: it is not set", ("create", "lake", "--root", "s3://lake")),

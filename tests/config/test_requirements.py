@@ -15,6 +15,8 @@ from packaging.utils import canonicalize_name
 
 from tests.config.programs import BEAT, WEB, WORKER
 
+pytestmark = pytest.mark.xdist_group("requirements")  # the packages are linked once
+
 PROJECT = Path(__file__).resolve().parents[2]
 _CHECK = """
     import runpy

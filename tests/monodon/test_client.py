@@ -11,6 +11,8 @@ import pytest
 from monodon.client import Client, RequestFailed, Unreachable, pages
 from monodon.client.operations import ManagementOperations
 
+pytestmark = pytest.mark.xdist_group("documents")  # the document is generated once
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 

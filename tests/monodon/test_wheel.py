@@ -16,6 +16,8 @@ from packaging.requirements import Requirement
 from monodon import __version__
 from tests.ports import free_port
 
+pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
+
 PROJECT = Path(__file__).resolve().parents[2]
 CLIENT = {"click", "httpx", "pyyaml", "rich"}
 

@@ -13,6 +13,7 @@ from django.conf import settings
 
 from api.lance import arrow_messages
 from tests.api.client import Lance
+from tests.cases import shared_cases
 from tests.factories import files, make_namespace, snapshot
 
 pytestmark = pytest.mark.django_db
@@ -70,8 +71,8 @@ def refused(lance: Lance, content: bytes, text: str) -> None:
     assert (snapshot(), files(Path(settings.MONODON_WAREHOUSE))) == (before, on_disk)
 
 
-@pytest.mark.parametrize("compression", ["zstd", "lz4"])
-@pytest.mark.parametrize("size", [1 << 30, 64 << 30, 1 << 62])
+@shared_cases("compression", ["zstd", "lz4"])
+@shared_cases("size", [1 << 30, 64 << 30, 1 << 62])
 def test_a_buffer_with_a_false_size_of_gigabytes_is_refused(lance, bounded, compression, size):
     refused(lance, claiming(size, compression), "becomes more than 512 MiB")
 

@@ -10,6 +10,7 @@ from api import bounds
 from catalog.errors import InvalidInput
 from catalog.limits import LONGER_LISTS, MAX_ENTRIES, MAX_VALUES
 from catalog.models import Namespace
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +68,7 @@ def tables(warehouse) -> None:
     make_iceberg_table("ws", "i")
 
 
-@pytest.mark.parametrize("path", LANCE)
+@shared_cases("path", LANCE)
 def test_lance_refuses_more_with_code_13(lance, path):
     with unchanged():
         answer = lance.call("POST", path, LANCE[path])
@@ -76,7 +77,7 @@ def test_lance_refuses_more_with_code_13(lance, path):
     assert answer.json()["error"].endswith(f" has {limit + 1} entries; at most {limit} are allowed")
 
 
-@pytest.mark.parametrize("path", ICEBERG)
+@shared_cases("path", ICEBERG)
 def test_iceberg_refuses_more_as_a_bad_request(lance, path):
     with unchanged():
         answer = lance.call("POST", path, ICEBERG[path])

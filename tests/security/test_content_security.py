@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +52,7 @@ def policy(answer) -> dict[str, list[str]]:
     return {directive[0]: directive[1:] for directive in parts}
 
 
-@pytest.mark.parametrize("path", ADMIN + DOCS)
+@shared_cases("path", ADMIN + DOCS)
 def test_pages_forbid_foreign_scripts(client, path):
     browser = Client() if "login" in path else client
     answer = browser.get(path)

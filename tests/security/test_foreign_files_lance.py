@@ -50,6 +50,7 @@ from catalog.services.tables import job_operations, table_operations
 from tasks.jobs import lance_compact
 from tests.access.protocols import KEY, give, make_requester, principal
 from tests.api.client import Lance, encoded_schema, stream
+from tests.cases import shared_cases
 from tests.factories import files, make_lance_table, make_namespace, make_root, snapshot
 from tests.recall import recall
 from tests.security import lance_attacks as attacks
@@ -348,8 +349,8 @@ WAYS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("attack", sorted(AT_ENTRY))
+@shared_cases("way", WAYS)
+@shared_cases("attack", sorted(AT_ENTRY))
 def test_a_manifest_with_foreign_base_paths_is_refused(world, attack, way):
     staged = world.stage(ATTACKS[attack](world))
     before, on_disk = snapshot(), files(world.mine.location)
@@ -382,8 +383,8 @@ def test_a_base_path_that_decodes_to_another_location(world):
     assert snapshot() == before
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("victim", ["hidden", "dropped", "twin", "secret", "missing"])
+@shared_cases("way", WAYS)
+@shared_cases("victim", ["hidden", "dropped", "twin", "secret", "missing"])
 def test_a_manifest_outside_the_table_is_refused(world, victim, way):
     if victim == "missing":
         target = Path(world.victims["hidden"].location) / "_versions/none.manifest-x"

@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+from tests.cases import shared_cases
 from tests.factories import make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -40,9 +41,12 @@ def send(lance, method: str, path: str, host: str, body: bytes = b"{}"):
     return lance.call(method, path, raw=body, headers={"host": host})
 
 
-@pytest.mark.parametrize("host", WRONG)
+@shared_cases(
+    "host",
+    WRONG,
+    given=lambda: make_table("ws", "t"),
+)
 def test_a_wrong_host_is_refused_by_lance(lance, host):
-    make_table("ws", "t")
     with unchanged():
         answer = send(lance, "POST", "/v1/namespace/new/create", host)
     assert (answer.status_code, answer.json()["code"]) == (400, 13)
@@ -51,8 +55,8 @@ def test_a_wrong_host_is_refused_by_lance(lance, host):
     assert (answer.status_code, answer.json()["code"]) == (400, 13)
 
 
-@pytest.mark.parametrize("host", WRONG)
-@pytest.mark.parametrize(
+@shared_cases("host", WRONG)
+@shared_cases(
     ("method", "path"),
     [("GET", "/v1/config"), ("POST", "/v1/namespaces"), ("POST", "/v1/oauth/tokens")],
 )
@@ -66,16 +70,14 @@ def test_a_wrong_host_is_refused_by_iceberg(lance, host, method, path):
         assert "is not one of this server" in error["message"]
 
 
-@pytest.mark.parametrize("host", WRONG)
+@shared_cases("host", WRONG)
 def test_a_wrong_host_is_refused_by_the_management_api(lance, host):
     answer = send(lance, "GET", "/management/v1/keys", host)
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:monodon:invalid-input")
 
 
-@pytest.mark.parametrize("host", ["evil.example.com", "10.0.0.7:2333"])
-@pytest.mark.parametrize(
-    "path", ["/admin/login/", "/docs", "/help/", "/schema/lance", "/nowhere", "/"]
-)
+@shared_cases("host", ["evil.example.com", "10.0.0.7:2333"])
+@shared_cases("path", ["/admin/login/", "/docs", "/help/", "/schema/lance", "/nowhere", "/"])
 def test_a_wrong_host_is_refused_by_pages(path, host):
     answer = Client(raise_request_exception=False).get(path, headers={"host": host})
     assert answer.status_code == 400

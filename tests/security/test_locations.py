@@ -22,6 +22,7 @@ from django.http import HttpResponse
 from catalog.models import Table
 from tests.api.client import Lance, stream
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -272,7 +273,7 @@ def test_no_iceberg_operation_leaves_the_warehouse(iceberg, world, outside, ware
     all_refused(send, expected, world, is_iceberg)
 
 
-@pytest.mark.parametrize("form", HARMLESS)
+@shared_cases("form", HARMLESS)
 def test_an_unusual_name_stays_in_the_warehouse(lance, iceberg, world, form):
     outside, warehouse = world / "outside", world / "warehouse"
     before = files(outside)

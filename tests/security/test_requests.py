@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 from django.http import HttpResponse
 
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -41,8 +42,8 @@ DEEP: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("body", DEEP)
-@pytest.mark.parametrize("interface", PATHS)
+@shared_cases("body", DEEP)
+@shared_cases("interface", PATHS)
 def test_an_invalid_body_is_refused(send, interface, body):
     with unchanged():
         answer = send("POST", PATHS[interface], DEEP[body])

@@ -22,6 +22,8 @@ from server.processes import Child
 from server.roles import SUPERUSER, scram_verifier
 from tests.server.running import PROJECT, eventually
 
+pytestmark = pytest.mark.xdist_group("roles")  # the cluster starts once
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 
 OLD = """

@@ -17,6 +17,8 @@ from tests.api.iceberg.client import Iceberg
 from tests.catalog.formats.iceberg import examples
 from tests.catalog.formats.iceberg.views import test_documents as views
 
+pytestmark = pytest.mark.xdist_group("documents")  # the document is generated once
+
 OLD_NAMES = {"add-partition-spec"}
 """Names of older clients, which are accepted and not described."""
 TABLE = examples.written(2, version=3)

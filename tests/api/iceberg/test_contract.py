@@ -11,6 +11,8 @@ from drf_spectacular.validation import validate_schema
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_coverage import operations
 
+pytestmark = pytest.mark.xdist_group("documents")  # the document is generated once
+
 NOT_SERVED: set[str] = set()
 """Operations of the specification that this server does not serve."""
 

@@ -2,6 +2,7 @@ import pytest
 
 from catalog.models import AuditEvent, Namespace, Transaction
 from tests.api.iceberg.client import Iceberg, own
+from tests.cases import shared_cases
 from tests.factories import make_namespace
 
 pytestmark = pytest.mark.operation("createNamespace")
@@ -66,7 +67,7 @@ def test_twice(iceberg: Iceberg):
     )
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({}, "namespace: Field required"),

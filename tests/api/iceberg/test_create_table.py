@@ -6,6 +6,7 @@ import pytest
 
 from catalog.models import AuditEvent, Namespace, StagedFile, Table, TableVersion
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import ICEBERG_SCHEMA, files, make_namespace, make_table
 
 pytestmark = [pytest.mark.operation("createTable"), pytest.mark.django_db]
@@ -169,7 +170,7 @@ def test_a_missing_namespace_is_refused(iceberg: Iceberg, warehouse: Path):
     assert files(warehouse) == {}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("change", "complaint"),
     [
         ({"name": None}, "name"),

@@ -3,6 +3,7 @@ import pytest
 from api.iceberg import prefixes
 from api.iceberg.urls import ROUTES
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table
 
 pytestmark = pytest.mark.operation("getConfig")
@@ -73,9 +74,12 @@ def test_a_name_that_is_a_route(iceberg: Iceberg):
         assert inner == f"{name}.inner"
 
 
-@pytest.mark.parametrize("warehouse", ["nothing", "prod.nothing", "prod.ml.t", "..", "%00", "/"])
+@shared_cases(
+    "warehouse",
+    ["nothing", "prod.nothing", "prod.ml.t", "..", "%00", "/"],
+    given=lambda: make_table("prod", "ml", "t"),
+)
 def test_an_unknown_warehouse(iceberg: Iceberg, warehouse):
-    make_table("prod", "ml", "t")
     iceberg.refused(
         404, "NoSuchWarehouseException", "does not exist", f"GET config?warehouse={warehouse}"
     )

@@ -18,6 +18,7 @@ from catalog.services.access import api_keys, known_keys
 from tests import clocks
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import make_namespace, unchanged
 
 pytestmark = pytest.mark.operation("getToken")
@@ -121,7 +122,7 @@ def test_a_secret_of_odd_characters(db):
     granted({"grant_type": "client_credentials"}, authorization=basic("odd:100%25+a%2Bb%3Ac"))
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("form", "headers"),
     [
         ({"client_secret": "mnd_wrong"}, {}),

@@ -34,6 +34,7 @@ from catalog.services.iceberg import commits as iceberg_commits
 from catalog.storage import locations
 from tasks import maintenance
 from tests.api.iceberg.client import Iceberg, own
+from tests.cases import shared_cases
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -163,7 +164,7 @@ def test_keys_are_bound_to_their_principal(iceberg: Iceberg):
     assert Iceberg(other).call("POST", "namespaces", body, **once(key)).status_code == 409
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "key",
     [
         "",

@@ -6,6 +6,7 @@ from catalog.access import SYSTEM
 from catalog.services.engine.commit import commit
 from catalog.services.tables import namespace_operations
 from tests.api.iceberg.client import Iceberg, spell
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table
 
 pytestmark = pytest.mark.operation("listNamespaces")
@@ -107,13 +108,13 @@ def test_names_are_returned_unchanged(iceberg: Iceberg):
     assert iceberg.get("namespaces?parent=a%2Bb") == listed(["a b", "x"])
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "x", "1.5", "9" * 30, "²"])
+@shared_cases("size", ["0", "-1", "x", "1.5", "9" * 30, "²"])
 def test_invalid_page_sizes_are_refused(iceberg: Iceberg, size):
     request = f"GET namespaces?pageSize={size}"
     iceberg.refused(400, "BadRequestException", "'pageSize'", request)
 
 
-@pytest.mark.parametrize("token", ["%00", "é", "a", "_w", "a b", "YQ%3D%3D%3D%3D"])
+@shared_cases("token", ["%00", "é", "a", "_w", "a b", "YQ%3D%3D%3D%3D"])
 def test_invalid_tokens_are_refused(iceberg: Iceberg, token):
     make_namespace("a")
     request = f"GET namespaces?pageToken={token}"

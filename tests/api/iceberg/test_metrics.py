@@ -8,6 +8,7 @@ from catalog.access import SYSTEM
 from catalog.models import MetricsReport, Table
 from catalog.services.iceberg import metrics_reports
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_table
 
 pytestmark = pytest.mark.operation("reportMetrics")
@@ -60,7 +61,7 @@ def without(report: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in report.items() if name != key}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "text"),
     [
         ({}, "report-type must be scan-report or commit-report, not null"),

@@ -11,6 +11,7 @@ from api.lance import urls as lance_urls
 from catalog import identifiers
 from catalog.errors import InvalidIdentifier
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 
 NAMES = ["t", "a b+c", "größe 🧊", "a/b", "/", "a/", "/a", "tables", "views", "functions", "plan"]
 NAMES += ["tables/x", "plan/x", "properties", "register", "metrics", "x/namespaces/y", "rename"]
@@ -133,7 +134,7 @@ def test_prefixes(warehouse, prefix):
 # --- paths without an operation --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "path",
     [
         "/v1/config/",
@@ -152,14 +153,14 @@ def test_prefixes(warehouse, prefix):
         "/v1/p//namespaces/a",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "HEAD"])
+@shared_cases("method", ["GET", "POST", "PUT", "HEAD"])
 def test_unknown_paths(iceberg: Iceberg, path: str, method: str):
     assert resolve(path).func.view_class is fallback.NoRoute
     error = f"There is no operation at {path}"
     iceberg.refused(404, "NotFoundException", error, f"{method} {path}")
 
 
-@pytest.mark.parametrize("template", sorted(urls.ROUTES))
+@shared_cases("template", sorted(urls.ROUTES))
 def test_wrong_methods(iceberg: Iceberg, template: str):
     path = template.replace("{prefix}/", "")
     for name in ("namespace", "table", "view", "function", "plan-id"):

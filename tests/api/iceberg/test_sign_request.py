@@ -18,6 +18,7 @@ from catalog.services.access import api_keys
 from catalog.services.storage import profiles
 from catalog.storage import object_clients, role_sessions
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_table, unchanged
 
 pytestmark = [pytest.mark.operation("signRequest"), pytest.mark.django_db]
@@ -127,7 +128,13 @@ def test_lists_of_the_table_are_signed(reader: Iceberg, orders):
         assert response.status_code == 200, response.content
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def others(orders) -> None:
+    place("returns")
+    place("orders2")
+
+
+@shared_cases(
     "key",
     [
         "tables/returns/data/1.parquet",
@@ -138,10 +145,8 @@ def test_lists_of_the_table_are_signed(reader: Iceberg, orders):
         "elsewhere/data/1.parquet",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
-def test_files_of_others_are_refused(iceberg: Iceberg, orders, key, method):
-    place("returns")
-    place("orders2")
+@shared_cases("method", ["GET", "HEAD", "PUT", "DELETE"])
+def test_files_of_others_are_refused(iceberg: Iceberg, others, key, method):
     with unchanged():
         response = iceberg.call("POST", PATH, request(method, key))
     # A key that may do everything may also read other tables for this one, and change none of them.
@@ -181,11 +186,12 @@ def test_files_that_the_table_refers_to_may_be_read(make_principal_client, icebe
         assert response.status_code == 400, key
 
 
-@pytest.mark.parametrize(
-    "prefix", ["tables/", "tables/orders", "tables/orders2/", "tables/returns/", "t", "elsewhere/"]
+@shared_cases(
+    "prefix",
+    ["tables/", "tables/orders", "tables/orders2/", "tables/returns/", "t", "elsewhere/"],
+    given=lambda: place("returns"),
 )
 def test_lists_beyond_the_table_are_refused(iceberg: Iceberg, orders, prefix):
-    place("returns")
     with unchanged():
         response = iceberg.call("POST", PATH, request("GET", f"?list-type=2&prefix={prefix}"))
     assert response.status_code == 400

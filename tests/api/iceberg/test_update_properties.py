@@ -8,6 +8,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Namespace
 from catalog.services.access import api_keys
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_root, unchanged
 
 pytestmark = pytest.mark.operation("updateProperties")
@@ -63,7 +64,7 @@ def test_a_key_twice(iceberg: Iceberg, raw):
     iceberg.refused(422, "UnprocessableEntityException", "more than once", f"POST {PATH}", raw=raw)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({"updates": {"n": 1}}, "updates.n: Input should be a valid string"),

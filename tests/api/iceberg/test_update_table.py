@@ -9,6 +9,7 @@ from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.models import AuditEvent, IcebergMetadata, StagedFile, Table, TableVersion
 from catalog.services.iceberg import tables as iceberg_tables
 from tests.api.iceberg.client import Iceberg
+from tests.cases import shared_cases
 from tests.factories import files, make_iceberg_table, make_namespace, make_table, unchanged
 
 pytestmark = [pytest.mark.operation("updateTable"), pytest.mark.django_db]
@@ -197,7 +198,7 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path, requirement, me
     assert files(warehouse) == before
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "complaint"),
     [
         ({"updates": {}}, "updates"),
@@ -223,9 +224,9 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path, requirement, me
         ({"updates": [], "identifier": {"namespace": ["ns"], "name": "u"}}, "identifier"),
         ({"updates": [], "identifier": "t"}, "identifier"),
     ],
+    given=lambda: make_iceberg_table("ns", "t"),
 )
 def test_malformed_requests_are_refused(iceberg: Iceberg, warehouse: Path, body, complaint):
-    make_iceberg_table("ns", "t")
     before = files(warehouse)
     iceberg.refused(400, "BadRequestException", complaint, f"POST {PATH}", body)
     assert files(warehouse) == before

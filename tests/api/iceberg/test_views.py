@@ -31,6 +31,7 @@ from catalog.services.recovery import undrop
 from catalog.services.tables import namespace_operations
 from catalog.storage.locations import iceberg_uri
 from tests.api.iceberg.client import Iceberg, spell
+from tests.cases import shared_cases
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -226,7 +227,7 @@ def test_a_view_in_no_namespace(iceberg: Iceberg):
 
 
 @pytest.mark.operation("createView")
-@pytest.mark.parametrize(
+@shared_cases(
     ("changed", "words"),
     [
         ({"name": None}, "name"),
@@ -414,7 +415,7 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path):
 
 
 @pytest.mark.operation("replaceView")
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "words"),
     [
         ({"updates": {}}, "updates: expected a list"),
@@ -431,9 +432,9 @@ def test_a_failed_requirement(iceberg: Iceberg, warehouse: Path):
             "The body's identifier is not the view of the path",
         ),
     ],
+    given=lambda: make_view("ns", "v"),
 )
 def test_a_replacement_that_is_refused(iceberg: Iceberg, warehouse: Path, body, words):
-    make_view("ns", "v")
     before = files(warehouse)
     is_argument = words.startswith(("unknown", "loss"))
     kind = "IllegalArgumentException" if is_argument else "BadRequestException"

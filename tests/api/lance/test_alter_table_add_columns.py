@@ -5,6 +5,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Transaction
 from catalog.services.lance import datasets as lance_datasets
 from tests.api.client import stream
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AlterTableAddColumns")]
@@ -116,8 +117,8 @@ def test_on_a_branch(lance, table):
     assert rows()["c"] == [None] * 3
 
 
-@pytest.mark.parametrize("kind", ["expression", "computed"])
-@pytest.mark.parametrize(
+@shared_cases("kind", ["expression", "computed"])
+@shared_cases(
     ("code", "expression", "error"),
     [
         (12, "nope + 1", "nope"),
@@ -154,8 +155,8 @@ def test_a_computed_column_always_has_the_same_value(lance, table, call):
     lance.refused(400, 13, "the same value every time", PATH, body)
 
 
-@pytest.mark.parametrize("kind", ["expression", "computed"])
-@pytest.mark.parametrize(
+@shared_cases("kind", ["expression", "computed"])
+@shared_cases(
     ("name", "error"),
     [
         ("", "name"),
@@ -170,7 +171,7 @@ def test_bad_names(lance, table, kind, name, error):
     lance.refused(400, 13, error, PATH, {"new_columns": [{"name": name, kind: "x"}]})
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("columns", "error"),
     [
         ([], "nothing to add"),

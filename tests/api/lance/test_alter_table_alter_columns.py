@@ -4,6 +4,7 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, TableVersion, Transaction
 from catalog.services.lance import datasets as lance_datasets
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AlterTableAlterColumns")]
@@ -127,13 +128,13 @@ def test_on_a_branch(lance, table):
     assert schema().names[1] == "u"
 
 
-@pytest.mark.parametrize("path", ["nope", "X", "item", "n.nope", "a b", "n.c.e", "x.y"])
+@shared_cases("path", ["nope", "X", "item", "n.nope", "a b", "n.c.e", "x.y"])
 def test_unknown_columns(lance, table, path):
     body = {"alterations": [{"path": path, "rename": "y"}]}
     lance.refused(404, 12, "does not exist", PATH, body)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("alterations", "error"),
     [
         ([], "nothing to alter"),

@@ -14,6 +14,7 @@ from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.data import delete, insert, update
 from catalog.services.lance.refs import ref_operations
 from catalog.services.maintenance import job_runner
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [
@@ -285,7 +286,7 @@ def test_a_revoked_key_stops_the_job(lance, table):
 # --- refusals
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "status", "code", "text"),
     [
         ({}, 400, 13, "column"),

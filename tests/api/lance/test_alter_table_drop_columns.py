@@ -4,6 +4,7 @@ import pytest
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Transaction
 from catalog.services.lance import datasets as lance_datasets
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AlterTableDropColumns")]
@@ -55,12 +56,12 @@ def test_on_a_branch(lance, table):
     assert list(rows()) == ["x", "n", 'größe "x"']
 
 
-@pytest.mark.parametrize("path", ["nope", "X", "q", "n.nope", "n.c.e", "x.y", "n.l.q"])
+@shared_cases("path", ["nope", "X", "q", "n.nope", "n.c.e", "x.y", "n.l.q"])
 def test_unknown_columns(lance, table, path):
     lance.refused(404, 12, "does not exist", PATH, {"columns": ["s", path]})
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({"columns": []}, "nothing to drop"),

@@ -3,6 +3,7 @@ import pytest
 from catalog.models import AuditEvent, Job, JobStatus, Transaction
 from catalog.services.maintenance import job_runner
 from tests.api.client import Lance
+from tests.cases import shared_cases
 from tests.factories import files, make_table, make_version, manifest, stage
 
 pytestmark = pytest.mark.operation("AlterTransaction")
@@ -135,7 +136,7 @@ def test_audited_with_context(lance: Lance, committed):
     assert event.after == {"status": "Succeeded", "properties": {"a": "1"}}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("actions", "error"),
     [
         ([], "actions"),

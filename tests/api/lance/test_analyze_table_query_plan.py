@@ -3,6 +3,7 @@ import pyarrow as pa
 import pytest
 
 from tests.api.client import stream
+from tests.cases import shared_cases
 from tests.factories import make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("AnalyzeTableQueryPlan")]
@@ -50,7 +51,7 @@ def test_a_read_only_key_suffices(reader):
     assert "output_rows=3" in reader.post(PATH, NEAR)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "answer", "text"),
     [
         ({"vector": {"single_vector": [1.0]}}, (400, 13), "has 1 dimensions, and column 'v' has 2"),

@@ -4,6 +4,7 @@ import pytest
 
 from catalog.models import AuditEvent, Table, TableState, TableVersion, Transaction
 from tests.api.client import Lance
+from tests.cases import shared_cases
 from tests.factories import (
     files,
     final_path,
@@ -350,7 +351,7 @@ def test_an_id_is_required(lance: Lance, entry):
     lance.refused(400, 13, "Operation 1: ", COMMIT, batch(declare("x"), entry))
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({}, "operations"),

@@ -2,6 +2,7 @@ import pytest
 
 from catalog.models import TableVersion, Transaction
 from tests.api.client import Lance
+from tests.cases import shared_cases
 from tests.factories import files, final_path, make_table, make_version, manifest, relative, stage
 
 pytestmark = pytest.mark.operation("BatchCreateTableVersions")
@@ -85,7 +86,7 @@ def test_an_empty_batch(lance: Lance):
     assert Transaction.objects.count() == before
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("status", "code", "error", "entries"),
     [
         (404, 4, "Operation 1: Table 'ws.x'", [entry("a", 1), entry("x", 1)]),

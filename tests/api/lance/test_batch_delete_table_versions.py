@@ -6,6 +6,7 @@ import pytest
 from catalog.models import AuditEvent, TableVersion
 from catalog.services.lance.ledger import references
 from tests.api.client import Lance, stream
+from tests.cases import shared_cases
 from tests.factories import (
     files,
     make_lance_table,
@@ -161,7 +162,7 @@ def test_audited_and_describable(lance: Lance, five):
     assert event.after == {"ranges": [[1, 3]], "deleted": 2}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({}, "ranges"),

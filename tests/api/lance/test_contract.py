@@ -24,6 +24,8 @@ from catalog.services.access import api_keys
 from tests.api.client import Lance
 from tests.api.lance.test_coverage import operations
 
+pytestmark = pytest.mark.xdist_group("documents")  # the document is generated once
+
 OPERATIONS = sorted(operations())
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
 

@@ -8,6 +8,7 @@ from lance.dataset import LanceDataset
 from tests.access.rules import READ
 from tests.api.client import stream
 from tests.api.lance.example import Example, data
+from tests.cases import shared_cases
 from tests.factories import make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("CountTableRows")]
@@ -62,7 +63,7 @@ def test_a_read_only_key_may_count(reader):
     assert reader.post(PATH, {}) == 8
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "answer", "text"),
     [
         ({"predicate": "nope > 1"}, (404, 12), "No field named nope"),

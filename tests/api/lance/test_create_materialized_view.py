@@ -11,6 +11,7 @@ from catalog.models import AuditEvent, Job, JobKind, MaterializedView, Table, Tr
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.maintenance import job_runner
 from tests.api.client import encoded_schema, stream
+from tests.cases import shared_cases
 from tests.factories import files, make_lance_table, make_table
 
 pytestmark = [
@@ -179,7 +180,7 @@ def test_clients_may_not_write_its_rows(lance, source, path, sent):
     assert files(location) == before
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("change", "status", "code", "text"),
     [
         ({"kind": None}, 400, 13, "kind"),
@@ -248,9 +249,9 @@ def test_clients_may_not_write_its_rows(lance, source, path, sent):
             "must be null",
         ),
     ],
+    given=lambda: make_table("ws", "declared"),
 )
 def test_refused(lance, source, change, status, code, text):  # noqa: PLR0917
-    make_table("ws", "declared")
     lance.refused(status, code, text, PATH, body() | change)
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from catalog.models import AuditEvent, Job, Namespace, Table, TableState
 from tests.api.client import Lance, spell
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table, unchanged
 
 pytestmark = pytest.mark.operation("CreateNamespace")
@@ -123,7 +124,7 @@ def test_any_printable_name(lance: Lance, name):
     lance.refused(409, 2, name, f"{path}/create?delimiter=|", {"id": [name]})
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("path", "error"),
     [
         ("a%24%24b", "A name must not be empty"),
@@ -155,7 +156,7 @@ def test_body_id_must_be_the_path_id(lance: Lance):
     lance.refused(400, 13, "is not the path's id", "/v1/namespace/a$b/create", {"id": ["a$b"]})
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "body",
     [
         {"properties": {"a": 1}},

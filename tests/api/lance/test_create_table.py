@@ -9,6 +9,7 @@ import pytest
 from catalog.models import AuditEvent, Job, StagedFile, Table, TableState, TableVersion
 from catalog.services.lance import ledger_namespace
 from tests.api.client import Lance, stream
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("CreateTable")]
@@ -141,7 +142,7 @@ def _with(position: int, byte: int) -> bytes:
     return bytes(content)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "raw",
     [
         b"",
@@ -154,7 +155,6 @@ def _with(position: int, byte: int) -> bytes:
         b"ARROW1\0\0" + stream(ROWS),
         b"{}" * 100,
     ],
-    ids=range(9),
 )
 def test_invalid_arrow_streams_are_refused(lance, raw, warehouse: Path):
     lance.refused(400, 13, "not a whole Arrow IPC stream", "/v1/table/ws$t/create", raw=raw)

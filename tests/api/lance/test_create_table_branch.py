@@ -6,6 +6,7 @@ import pytest
 from catalog.models import AuditEvent, Branch, TableVersion, Transaction
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
+from tests.cases import shared_cases
 from tests.factories import files, make_lance_table, make_table, make_version, open_lance
 
 PATH = "/v1/table/w$t/branches/create"
@@ -114,7 +115,7 @@ def test_invalid_starting_points_are_refused(lance, table):
     assert not Branch.objects.exists()
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "name",
     [
         "",
@@ -159,7 +160,7 @@ def test_valid_names_are_accepted(lance, table, name):
     assert insert(lance, 3, branch=name.replace("/", "%2F")) == 3
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "body",
     [
         {},

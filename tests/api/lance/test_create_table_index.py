@@ -11,6 +11,7 @@ from catalog.models import AuditEvent, Job, Table, TableVersion, Transaction
 from catalog.services.engine import jobs
 from catalog.services.maintenance import job_runner
 from catalog.storage import locations
+from tests.cases import shared_cases
 from tests.factories import files, make_lance_table, make_table, make_version, open_lance
 
 pytestmark = [
@@ -329,7 +330,7 @@ def test_errors_contain_no_server_path(lance):
     assert b"/root" not in refused.content
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "body",
     [
         {"column": "nope", "index_type": "BTREE"},
@@ -340,9 +341,9 @@ def test_errors_contain_no_server_path(lance):
         {"column": "st.a.b", "index_type": "FTS"},
         {"column": "ls.nope", "index_type": "FTS"},
     ],
+    given=lambda: make_lance_table(("w", "t"), table()),
 )
 def test_an_unknown_column_is_refused(lance, body):
-    make_lance_table(("w", "t"), table())
     lance.refused(404, 12, "Table 'w.t'", PATH, body)
 
 

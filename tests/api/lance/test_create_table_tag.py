@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import AuditEvent, Transaction
+from catalog.models import AuditEvent, Table, Transaction
 from catalog.services.lance.refs import tags as lance_tags
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
+from tests.cases import shared_cases
 from tests.factories import files, make_iceberg_table, make_lance_table, make_table, open_lance
 
 PATH = "/v1/table/w$t/tags/create"
@@ -94,7 +95,7 @@ def insert_more(table):
     lance_data.insert(actor=SYSTEM, table=("w", "t"), data=data.to_reader())
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "name",
     [
         "",
@@ -117,9 +118,10 @@ def insert_more(table):
         "𝄞",
         "../../x",
     ],
+    given=lambda: make_lance_table(("w", "t")),
 )
 def test_names_refused_by_lance_are_refused(lance, name):
-    table = make_lance_table(("w", "t"))
+    table = Table.objects.named(("w", "t")).get()
     lance.refused(400, 13, "Tag name", PATH, {"tag": name, "version": 1})
     assert not any(name.startswith("_refs") for name in files(table.location))
 
@@ -132,7 +134,7 @@ def test_names_accepted_by_lance_are_accepted(lance, name):
     assert list(lance.post("/v1/table/w$t/tags/list")["tags"]) == [name]
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "text"),
     [
         ({"version": 1}, "tag"),
@@ -146,15 +148,18 @@ def test_names_accepted_by_lance_are_accepted(lance, name):
         ({"tag": "v1", "version": 1, "branch": 3}, "branch"),
         ({"tag": "v1", "version": 1, "id": ["w", "u"]}, "id"),
     ],
+    given=lambda: make_lance_table(("w", "t")),
 )
 def test_malformed(lance, body, text):
-    make_lance_table(("w", "t"))
     lance.refused(400, 13, text, PATH, body)
 
 
-@pytest.mark.parametrize("version", [0, 2, 2**63 - 1, 2**63, 2**70])
+@shared_cases(
+    "version",
+    [0, 2, 2**63 - 1, 2**63, 2**70],
+    given=lambda: make_lance_table(("w", "t")),
+)
 def test_missing_versions_are_refused(lance, version):
-    make_lance_table(("w", "t"))
     lance.refused(404, 11, "no version", PATH, {"tag": "v1", "version": version})
 
 

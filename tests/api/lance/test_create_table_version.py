@@ -13,6 +13,7 @@ from catalog.models import AuditEvent, Table, TableState, TableVersion
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.storage import local_files
 from tests.api.client import Lance, spell
+from tests.cases import shared_cases
 from tests.factories import (
     files,
     final_path,
@@ -133,7 +134,7 @@ def test_a_deleted_number_does_not_raise_the_bound(lance: Lance, table: Table):
         lance.refused(400, 13, message, CREATE, body("x/y", 2_000_001))
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("added", "message"),
     [
         (
@@ -235,9 +236,7 @@ def test_main_may_be_given_as_branch(lance: Lance, table: Table):
     lance.refused(409, 14, "has version 1 already", CREATE, body("x/1"))
 
 
-@pytest.mark.parametrize(
-    "branch", ["..", "a/../b", "/a", "a//b", "a/", ".", "_versions", "a\0b", "x" * 256]
-)
+@shared_cases("branch", ["..", "a/../b", "/a", "a//b", "a/", ".", "_versions", "a\0b", "x" * 256])
 def test_invalid_branch_names_are_refused(lance: Lance, table: Table, branch):
     lance.refused(400, 13, "Branch name", CREATE, body("x/1", branch=branch))
 
@@ -338,7 +337,7 @@ def test_manifests_must_be_inside_the_table(lance: Lance, table: Table, tmp_path
     assert list(files(table.location)) == ["_versions/18446744073709551614.manifest"]
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("path", "error"),
     [
         ("", "is empty"),
@@ -476,7 +475,7 @@ def test_a_manifest_of_another_branch_is_refused(lance: Lance, table: Table, of,
     lance.refused(400, 13, "is a manifest of", CREATE, body(relative(staged), branch=as_))
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("content", "error"),
     [
         (b"", "it does not end as a Lance file does"),
@@ -702,7 +701,7 @@ def test_settling_skips_moves_that_still_fail(lance: Lance, table: Table, monkey
 # --- refusals ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({}, "version"),

@@ -4,6 +4,7 @@ import pytest
 
 from catalog.models import AuditEvent, Table, TableState
 from tests.api.client import Lance, spell
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table
 
 pytestmark = pytest.mark.operation("DeclareTable")
@@ -104,7 +105,7 @@ def test_an_explicit_location_is_used(lance: Lance, warehouse: Path):
         assert answer["location"] == f"{warehouse}/mine/{number}"
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("location", "error"),
     [
         ("/etc", "is outside"),

@@ -2,6 +2,7 @@ import lance as pylance
 import pytest
 
 from catalog.models import AuditEvent, Table, TableVersion
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("DeleteFromTable")]
@@ -46,7 +47,7 @@ def test_a_branch(lance):
     assert lance.post("/v1/table/ws$t/count_rows", {"branch": "dev"}) == 0
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "status", "code", "text"),
     [
         ({}, 400, 13, "predicate"),

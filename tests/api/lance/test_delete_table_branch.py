@@ -10,6 +10,7 @@ from catalog.storage import locations, stores
 from tests.api.client import Lance, stream
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
 from tests.api.lance.test_create_table_branch import insert, numbers, rows
+from tests.cases import shared_cases
 from tests.factories import (
     files,
     make_lance_table,
@@ -165,7 +166,7 @@ def test_deleted_by_a_client(lance, table):
     assert lance.post("/v1/table/w$t/branches/list") == {"branches": {}}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "name", ["main", "", "..", ".", "../tree/dev", "/", "dev/", "a\x00", "x" * 5000, "_versions"]
 )
 def test_unknown_branches_are_refused(lance, table, name):

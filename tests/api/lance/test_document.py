@@ -11,6 +11,8 @@ from tests.api.lance.examples import make_catalog
 from tests.api.lance.test_coverage import operations
 from tests.factories import make_table
 
+pytestmark = pytest.mark.xdist_group("documents")  # the document is generated once
+
 PROTOCOL = PROTOCOLS["lance"]
 NEEDS_DATA = {name for name, operation in operations().items() if operation.needs_data}
 _WORDS = "19 (InvalidTableState): the table was declared and has no data"

@@ -3,6 +3,7 @@ import pyarrow as pa
 import pytest
 
 from tests.api.client import stream
+from tests.cases import shared_cases
 from tests.factories import make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("ExplainTableQueryPlan")]
@@ -70,7 +71,7 @@ def test_a_read_only_key_suffices(reader):
     assert "KNN" in reader.post(PATH, {"query": NEAR})
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "answer", "text"),
     [
         ({}, (400, 13), "query: Field required"),

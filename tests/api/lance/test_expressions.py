@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.api.client import encoded_schema, stream
+from tests.cases import shared_cases
 from tests.factories import make_lance_table
 
 pytestmark = pytest.mark.django_db
@@ -52,8 +53,8 @@ def table(db, lance) -> None:
     )
 
 
-@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS.keys())
-@pytest.mark.parametrize(
+@shared_cases("request_of", REQUESTS.values())
+@shared_cases(
     ("expression", "text"),
     [
         ("cast(" * 40 + "id" + " as bigint)" * 40 + " > 1", "10 functions in functions"),

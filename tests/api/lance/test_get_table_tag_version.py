@@ -1,6 +1,7 @@
 import lance as pylance
 import pytest
 
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table, unchanged
 
 PATH = "/v1/table/w$t/tags/version"
@@ -19,12 +20,14 @@ def test_version_and_branch(lance, reader):
         assert reader.post(PATH, {"tag": "d"}) == {"version": 1, "branch": "dev"}
 
 
-@pytest.mark.parametrize(
-    "name", ["nope", "", "a/b", "..", "../../x", "é", "a\x00", "x" * 5000, "V1"]
-)
-def test_unknown(lance, name):
+@pytest.fixture
+def tag(lance) -> None:
     make_lance_table(("w", "t"))
     lance.post("/v1/table/w$t/tags/create", {"tag": "v1", "version": 1})
+
+
+@shared_cases("name", ["nope", "", "a/b", "..", "../../x", "é", "a\x00", "x" * 5000, "V1"])
+def test_unknown(lance, tag, name):
     lance.refused(404, 8, "has no tag", PATH, {"tag": name})
 
 

@@ -4,6 +4,7 @@ import pytest
 from catalog.models import AuditEvent, Table
 from catalog.services.lance import ledger_namespace
 from tests.api.client import stream
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table, open_lance
 
 pytestmark = [
@@ -129,7 +130,7 @@ def test_a_branch(lance):
     assert rows() == {1: "a", 2: "b", 3: "c"}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("query", "status", "code", "text"),
     [
         (BOTH, 400, 13, "needs the columns to match on"),

@@ -15,6 +15,7 @@ from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import queries as lance_queries
 from tests.api.client import Lance, stream
+from tests.cases import shared_cases
 from tests.factories import make_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("QueryTable")]
@@ -511,7 +512,7 @@ def test_a_read_only_key_suffices(reader, table):
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "text"),
     [
         ({"vector": {"single_vector": [1.0, 2.0, 3.0]}}, "3 dimensions, and column 'v' has 2"),
@@ -568,13 +569,13 @@ def test_a_read_only_key_suffices(reader, table):
         ({"version": "1"}, "version"),
         ({"id": ["w", "u"]}, "is not the path's id"),
     ],
+    given=lambda: make_lance_table(TABLE, wide()),
 )
 def test_invalid_queries_are_refused(lance, body, text):
-    make_lance_table(TABLE, wide())
     lance.refused(400, 13, text, PATH, {**NEAR, **body})
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "code", "text"),
     [
         ({"vector_column": "nope"}, 12, "Column 'nope' does not exist"),
@@ -598,7 +599,7 @@ def test_vector_and_k_are_required(lance, table, body):
     lance.refused(400, 13, "Field required", PATH, body)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("query", "answer", "text"),
     [
         ({"match": {"terms": "x", "column": "nope"}}, (404, 12), "'nope' does not exist"),

@@ -22,6 +22,7 @@ from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.data import delete, insert, update
 from catalog.services.maintenance import job_runner
 from tests.api.client import Lance, encoded_schema
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table, snapshot
 
 pytestmark = [
@@ -286,7 +287,7 @@ def test_a_successful_refresh_clears_the_error(lance, view):
     assert (view.error, view.failed_at) == ("", None)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "status", "code", "text"),
     [
         ({"src_version": 99}, 404, 11, "no version 99"),

@@ -19,6 +19,7 @@ from tests.access.protocols import PROTOCOLS
 from tests.api.client import Lance
 from tests.api.lance.examples import EXAMPLES, make_catalog
 from tests.api.lance.test_coverage import operations
+from tests.cases import shared_cases
 from tests.factories import make_namespace, unchanged
 
 WRITING = [name for name, view in operations().items() if view.changes]
@@ -162,7 +163,7 @@ def test_a_wrong_key_is_not_treated_as_anonymous(settings):
 # --- routes and methods ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "path",
     [
         "/v1/",
@@ -173,7 +174,7 @@ def test_a_wrong_key_is_not_treated_as_anonymous(settings):
         "/v1/table//describe",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+@shared_cases("method", ["GET", "POST", "PUT"])
 def test_unknown_routes(lance: Lance, path, method):
     lance.refused(404, 0, f"There is no operation at {path}", path, method=method)
 

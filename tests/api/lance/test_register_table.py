@@ -8,6 +8,7 @@ from catalog.models import Table, TableState
 from catalog.services.maintenance import job_runner
 from catalog.storage import listing, locations
 from tests.api.client import Lance
+from tests.cases import shared_cases
 from tests.factories import (
     files,
     final_path,
@@ -213,7 +214,7 @@ def test_a_linked_versions_directory_is_refused(lance: Lance, warehouse: Path, t
     assert versions_of(lance, "t") == []
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({}, "location"),
@@ -299,7 +300,7 @@ def test_invalid_uris_are_refused(lance: Lance, location: str):
 # --- the words of the reference ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("location", "words"),
     [
         ("s3://bucket/table.lance", "Absolute URIs are not allowed"),
@@ -309,7 +310,7 @@ def test_invalid_uris_are_refused(lance: Lance, location: str):
         ("a/%2e%2e/b", "Path traversal is not allowed"),
     ],
 )
-@pytest.mark.parametrize("route", ["register", "declare"])
+@shared_cases("route", ["register", "declare"])
 def test_a_foreign_location_is_refused_with_the_reference_message(
     lance: Lance, route, location, words
 ):

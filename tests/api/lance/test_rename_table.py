@@ -2,6 +2,7 @@ import pytest
 
 from catalog.models import AuditEvent, Table
 from tests.api.client import Lance
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table, make_version
 
 pytestmark = pytest.mark.operation("RenameTable")
@@ -91,7 +92,7 @@ def test_missing(lance: Lance):
     )
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "error"),
     [
         ({}, "new_table_name"),
@@ -102,9 +103,9 @@ def test_missing(lance: Lance):
         ({"new_table_name": "u", "new_namespace_id": "ws"}, "new_namespace_id"),
         ({"id": ["t"], "new_table_name": "u"}, "['t']"),
     ],
+    given=lambda: make_table("ws", "t"),
 )
 def test_malformed_requests_are_refused(lance: Lance, body, error):
-    make_table("ws", "t")
     lance.refused(400, 13, error, "/v1/table/ws$t/rename", body)
 
 

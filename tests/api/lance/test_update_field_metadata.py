@@ -5,6 +5,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, TableVersion, Transaction
 from catalog.services.lance import datasets as lance_datasets
 from tests.api.lance.test_concurrency import WON, key, post, race  # noqa: F401 -- a fixture
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table, register_lance_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateFieldMetadata")]
@@ -89,13 +90,13 @@ def test_on_a_branch(lance, table):
     assert answer["fields"] == {"x": {"k": "v", "m": "1"}}
 
 
-@pytest.mark.parametrize("path", ["nope", "X", "item", "n.nope", "c.e", "n.c.e", "x.y", "n.l.nope"])
+@shared_cases("path", ["nope", "X", "item", "n.nope", "c.e", "n.c.e", "x.y", "n.l.nope"])
 def test_unknown_columns(lance, table, path):
     body = {"updates": [{"path": path, "metadata": {"a": "1"}}]}
     lance.refused(404, 12, "does not exist", PATH, body)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("updates", "error"),
     [
         ([], "nothing to update"),

@@ -4,6 +4,7 @@ import pytest
 
 from catalog.models import AuditEvent, Table
 from catalog.services.lance import ledger_namespace
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateTable")]
@@ -64,7 +65,7 @@ def test_a_branch(lance):
     assert rows() == {1: "a", 2: "b", 3: "c"}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "status", "code", "text"),
     [
         ({}, 400, 13, "updates"),

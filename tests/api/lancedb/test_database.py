@@ -20,6 +20,7 @@ from tests.api.client import Lance, stream
 from tests.api.lance.example import data
 from tests.api.lancedb.client import Database
 from tests.api.lancedb.examples import OPERATIONS
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -83,7 +84,7 @@ def test_the_database_itself_is_a_namespace_and_no_table(client):
     assert send(client, "/v1/namespace/$/drop", "empty", body={}).status_code == 200
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("database", "status", "code"),
     [
         ("a" * 256, 400, 13),

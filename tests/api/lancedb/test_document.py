@@ -1,9 +1,12 @@
 """The document at /schema/lancedb has the operations that differ from those of the Lance protocol."""
 
+import pytest
 from django.test import Client
 from drf_spectacular.validation import validate_schema
 
 from tests.api.lancedb.examples import BY_NUMBER, OPERATIONS
+
+pytestmark = pytest.mark.xdist_group("documents")  # the document is generated once
 
 
 def test_the_document(db):

@@ -14,6 +14,7 @@ from tests.api.client import stream
 from tests.api.lance.example import STREAM, data
 from tests.api.lance.examples import make_catalog
 from tests.api.lancedb.client import Database
+from tests.cases import shared_cases
 from tests.factories import unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -104,8 +105,8 @@ def test_large_numbers_mean_everything(database):
     assert rows(beyond).num_rows == 0
 
 
-@pytest.mark.parametrize("body", [b"[]", b"7", b"{", b"\xff", b"[" * 100_000])
-@pytest.mark.parametrize(
+@shared_cases("body", [b"[]", b"7", b"{", b"\xff", b"[" * 100_000])
+@shared_cases(
     "ending", ["query", "describe", "update", "create_index", "rename", "clone", "tags/create"]
 )
 def test_bodies_that_are_no_objects_are_refused(database, ending, body):
@@ -114,7 +115,7 @@ def test_bodies_that_are_no_objects_are_refused(database, ending, body):
     assert (response.status_code, response.json()["code"]) == (400, 13)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("path", "body"),
     [
         ("table/ws$data/create_index", {"column": "id", "index_type": "BTREE", "replace": 1}),
@@ -152,8 +153,8 @@ def test_the_identifier_in_an_explained_query_is_relative(database):
     assert (refused.status_code, refused.json()["code"]) == (400, 13)
 
 
-@pytest.mark.parametrize("job", ["", "x", "-1", "1e3", "9" * 30, "１", "1"])
-@pytest.mark.parametrize("ending", ["describe", "cancel"])
+@shared_cases("job", ["", "x", "-1", "1e3", "9" * 30, "１", "1"])
+@shared_cases("ending", ["describe", "cancel"])
 def test_jobs_that_do_not_exist(database, job, ending):
     with unchanged():
         response = database.call("POST", f"/v1/database/ws/jobs/{ending}", {"job_id": job})

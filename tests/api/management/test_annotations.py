@@ -5,6 +5,7 @@ import pytest
 from catalog.models import AuditEvent, Transaction
 from catalog.services.search import documents as search_documents
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -115,7 +116,7 @@ def test_tables_inherit_the_annotations_of_their_namespace(management: Managemen
     ]
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "status", "kind", "text"),
     [
         ({"columns": {"nothing": {"description": "x"}}}, 404, "column-not-found", "'nothing'"),

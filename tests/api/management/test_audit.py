@@ -17,6 +17,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.tables.table_operations import RenameTable
 from tests.access.protocols import give
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_namespace, make_root, make_table, unchanged
 
 CANARY = "c4n4ry-9d1e"
@@ -88,7 +89,7 @@ def test_each_parameter_filters_the_events(management: Management, warehouse):
 
 
 @pytest.mark.operation("ListAudit")
-@pytest.mark.parametrize(
+@shared_cases(
     ("query", "text"),
     [
         ("interface=window", "use lance, iceberg"),

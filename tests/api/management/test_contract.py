@@ -9,6 +9,8 @@ from tests.api.management.client import Management
 from tests.api.management.examples import EXAMPLES, make_catalog, spell
 from tests.api.management.test_coverage import operations
 
+pytestmark = pytest.mark.xdist_group("documents")  # the documents are generated once
+
 
 @pytest.fixture(scope="module")
 def document(django_db_setup) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from catalog.models import EngineProfile
+from tests.cases import shared_cases
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import make_iceberg_table, make_root
 
@@ -48,7 +49,7 @@ def test_the_life_of_a_profile(management):
     management.refused(404, "engine-profile-not-found", "'nightly'", "GET engine-profiles/nightly")
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("changed", "detail"),
     [
         ({"name": "a b"}, "name: 'a b'"),

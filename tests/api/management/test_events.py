@@ -12,6 +12,7 @@ from catalog.models import ApiKey, AuditEvent, DeliveryStatus, Webhook, WebhookD
 from catalog.services.engine import audit_records
 from catalog.services.events import feed as event_feed
 from catalog.services.events import webhook_dispatch
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -105,7 +106,7 @@ def test_a_webhook_is_created_changed_and_deleted(management):
         management.refused(404, "webhook-not-found", "'hook'", "GET webhooks/hook")
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("changed", "detail"),
     [
         ({"name": " "}, "printable"),

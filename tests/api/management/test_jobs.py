@@ -34,6 +34,7 @@ from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import job_operations, table_operations
 from tests.api.client import Lance
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -185,7 +186,7 @@ def test_maintenance_starts_a_job(management: Management, sent, dry_run):
 
 
 @pytest.mark.operation("StartMaintenance")
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "text"),
     [
         ({}, "kind: This field is required."),
@@ -221,7 +222,7 @@ def test_a_request_may_name_indexes(management: Management, sent, warehouse):
 
 
 @pytest.mark.operation("StartMaintenance")
-@pytest.mark.parametrize(
+@shared_cases(
     ("body", "refusal"),
     [
         ({}, (400, "invalid-input", "Table 'ws.real' has no index")),
@@ -234,9 +235,9 @@ def test_a_request_may_name_indexes(management: Management, sent, warehouse):
         ({"indexes": "a"}, (400, "invalid-input", "indexes: Expected a list")),
         ({"indexes": [1]}, (400, "invalid-input", "indexes.0: Not a valid string.")),
     ],
+    given=lambda: make_lance_table(("ws", "real"), pa.table({"id": [1]})),
 )
 def test_invalid_index_names_are_refused(management: Management, warehouse, body, refusal):
-    make_lance_table(("ws", "real"), pa.table({"id": [1]}))
     body = {"kind": "rebuild_indexes", **body}
     management.refused(*refusal, "POST tables/ws$real/maintenance", body)
     assert not Job.objects.exists()

@@ -7,6 +7,7 @@ from catalog.access import SYSTEM, tokens
 from catalog.models import ApiKey, AuditEvent, PrincipalLevel
 from catalog.services.access import api_keys, known_keys, principals
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import make_namespace, unchanged
 
 
@@ -51,7 +52,7 @@ def test_a_principal_may_have_several_keys(management: Management, etl: Manageme
 
 
 @pytest.mark.operation("CreateKey")
-@pytest.mark.parametrize(
+@shared_cases(
     ("change", "status", "kind"),
     [
         ({"name": "etl"}, 400, "invalid-input"),
@@ -67,9 +68,9 @@ def test_a_principal_may_have_several_keys(management: Management, etl: Manageme
         ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "invalid-input"),
         ({"expires_at": "2099-01-01T00:00:00"}, 400, "invalid-input"),
     ],
+    given=lambda: principals.create_principal(actor=SYSTEM, name="group:g", kind="group"),
 )
 def test_invalid_keys_are_refused(management: Management, etl, change, status, kind):
-    principals.create_principal(actor=SYSTEM, name="group:g", kind="group")
     body = {"principal": "etl", "name": "laptop"} | change
     management.refused(status, kind, "", "POST keys", body)
 

@@ -7,6 +7,7 @@ from catalog.models import AuditEvent, MaintenancePolicy
 from catalog.policies import rules
 from catalog.services.maintenance import policies
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
 
 
@@ -100,8 +101,8 @@ def test_a_policy_is_deleted(management: Management, path):
         management.delete(path)
 
 
-@pytest.mark.parametrize("path", ["namespaces/ws/policy", "tables/ws$i/policy"])
-@pytest.mark.parametrize(
+@shared_cases("path", ["namespaces/ws/policy", "tables/ws$i/policy"])
+@shared_cases(
     ("values", "text"),
     [
         ({"nothing": 1}, "Policy setting 'nothing' does not exist"),

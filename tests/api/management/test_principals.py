@@ -4,6 +4,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import api_keys, principals
 from tests.api.management.client import Management
+from tests.cases import shared_cases
 
 
 def key_of(name: str, level: PrincipalLevel) -> Management:
@@ -43,7 +44,7 @@ def test_principals_are_created(management: Management):
 
 
 @pytest.mark.operation("CreatePrincipal")
-@pytest.mark.parametrize(
+@shared_cases(
     ("name", "kind"),
     [
         ("", "service"),

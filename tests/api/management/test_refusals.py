@@ -14,6 +14,7 @@ from tests.api.each import on_each
 from tests.api.management.client import Management
 from tests.api.management.examples import EXAMPLES, make_catalog, spell
 from tests.api.management.test_coverage import operations
+from tests.cases import shared_cases
 from tests.factories import unchanged
 from tests.undo import undone
 
@@ -176,7 +177,7 @@ def test_anonymous_access_follows_the_setting(settings, call, granted, read, wri
 # --- routes, methods, names -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "path",
     [
         "/management",
@@ -191,7 +192,7 @@ def test_anonymous_access_follows_the_setting(settings, call, granted, read, wri
         "/management/v1/jobs/1/nothing",
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+@shared_cases("method", ["GET", "POST", "HEAD"])
 def test_unknown_routes_get_404(management, path, method):
     management.refused(404, "route-not-found", f"no operation at {path}", f"{method} {path}")
     Management().refused(401, "unauthenticated", "No API key", f"{method} {path}")
@@ -232,8 +233,8 @@ def test_invalid_names_are_refused(management, operation, name):
     management.refused(400, "invalid-identifier", "name", f"{example.method} {path}", example.body)
 
 
-@pytest.mark.parametrize("operation", ["GetJob", "CancelJob", "RetryJob"])
-@pytest.mark.parametrize("job", ["0", "999999", "nothing", "-1", "9" * 30, "%D9%A1"])
+@shared_cases("operation", ["GetJob", "CancelJob", "RetryJob"])
+@shared_cases("job", ["0", "999999", "nothing", "-1", "9" * 30, "%D9%A1"])
 def test_missing_jobs_get_404(management, operation, job):
     example = EXAMPLES[operation]
     path = example.path.replace("WAITS", job).replace("FAILED", job)
@@ -294,7 +295,7 @@ def test_a_body_that_is_too_large_is_refused(management, refuse, attempt, operat
 # --- queries ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("query", "text"),
     [
         ("health?limit=0", "'limit' is '0'"),

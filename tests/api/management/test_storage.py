@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from catalog.models import AuditEvent, Namespace, StorageProfile
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -62,7 +63,7 @@ def test_the_life_of_a_profile_shows_no_secret(management, caplog):
     management.refused(404, "storage-profile-not-found", "'lake'", "GET storage-profiles/lake")
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("changed", "detail"),
     [
         ({"name": "a b"}, "name: 'a b' has other characters"),

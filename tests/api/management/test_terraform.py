@@ -16,6 +16,8 @@ from server.options import PROJECT
 from tests.api.management.client import Management
 from tests.api.management.test_contract import resolve
 
+pytestmark = pytest.mark.xdist_group("documents")  # the documents are generated once
+
 DIRECTORY = PROJECT / "deploy" / "terraform"
 RESOURCES = json.loads((DIRECTORY / "provider" / "resources.json").read_text(encoding="utf-8"))
 JSON_TYPES = {

@@ -27,6 +27,7 @@ from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.tables import namespace_operations, table_operations
+from tests.cases import shared_cases
 from tests.factories import (
     final_path,
     make_lance_table,
@@ -343,7 +344,7 @@ def test_a_key_never_expires_only_if_the_box_is_checked(browser):
     assert 'value="granted" selected' in page.content.decode()
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "form",
     [
         {"name": "a", "never_expires": "on", "expires": "2099-01-01T00:00"},

@@ -8,6 +8,7 @@ from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.lance import datasets
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
+from tests.cases import shared_cases
 from tests.catalog.admin.iceberg.test_pages import url
 from tests.catalog.admin.lance.test_page import insert
 from tests.catalog.services.iceberg.writing import open_table, rows
@@ -80,7 +81,7 @@ def test_a_version_is_tagged(browser, lance_table):
     ]
 
 
-@pytest.mark.parametrize("version", ["", "9", "-1", "x", "9" * 19, "9" * 40])
+@shared_cases("version", ["", "9", "-1", "x", "9" * 19, "9" * 40])
 def test_versions_that_do_not_exist_are_refused(browser, lance_table, version):
     with unchanged():
         for action, data in (("restore", {}), ("tag", {"name": "first"})):
@@ -129,7 +130,7 @@ def test_a_snapshot_is_tagged(browser, iceberg_table):
         assert refused == [f"Table 'prod.visits' has tag '{name}' already"]
 
 
-@pytest.mark.parametrize("snapshot", ["", "1", "x", "9" * 19, str(2**63 - 1), "9" * 40])
+@shared_cases("snapshot", ["", "1", "x", "9" * 19, str(2**63 - 1), "9" * 40])
 def test_snapshots_that_do_not_exist_are_refused(browser, iceberg_table, snapshot):
     with unchanged():
         for action, data in (("restore", {}), ("tag", {"name": "v1"})):

@@ -23,6 +23,7 @@ from catalog.models import (
 from catalog.services.access.api_keys import create_api_key
 from catalog.services.engine.commit import commit
 from catalog.services.tables import namespace_operations, table_operations
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table, make_version
 
 # Two of the queries load the session and its user.
@@ -300,7 +301,7 @@ def test_names_are_escaped(browser):
         assert evil not in browser.get(url).content.decode(), url
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "url",
     [
         "/admin/catalog/table/?p=x",
@@ -327,9 +328,9 @@ def test_names_are_escaped(browser):
         "/admin/catalog/namespace/?before=x&dropped=1",
         "/admin/catalog/namespace/add/?parent=0",
     ],
+    given=lambda: make_table("prod", "t"),
 )
 def test_invalid_parameters_do_not_break_a_page(browser, url):
-    make_table("prod", "t")
     # A missing object gets a page of the admin with an error message.
     assert browser.get(url, follow=True).status_code in {200, 404}
 
@@ -342,7 +343,7 @@ def test_invalid_parameters_do_not_break_the_page_of_a_table(browser, query):
     assert browser.get(f"/admin/catalog/table/{row.pk}/change/?{query}").status_code == 200
 
 
-@pytest.mark.parametrize("url", [url for url in [*LISTS, *OTHERS] if "?" not in url])
+@shared_cases("url", [url for url in [*LISTS, *OTHERS] if "?" not in url])
 def test_anonymous_users_are_redirected_to_the_login(client, db, url):
     answer = client.get(url)
     assert answer.status_code == 302

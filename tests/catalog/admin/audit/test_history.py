@@ -13,6 +13,7 @@ from catalog.access import SYSTEM
 from catalog.admin.audit import history
 from catalog.services.engine.commit import commit
 from catalog.services.tables import namespace_operations, table_operations
+from tests.cases import shared_cases
 from tests.factories import make_root, make_table, make_version, unchanged
 
 URL = "/admin/catalog/namespace/history/"
@@ -108,7 +109,7 @@ def test_pages_contain_all_rows(browser: Client, monkeypatch):
         assert "First page" in page_content
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("parameters", "status", "text"),
     [
         ({"at": "yesterday"}, 400, "neither a time"),

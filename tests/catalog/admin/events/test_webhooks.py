@@ -12,6 +12,7 @@ from catalog import encryption
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
 from catalog.services.events import webhooks
+from tests.cases import shared_cases
 from tests.factories import make_namespace
 
 LIST = "/admin/catalog/webhook/"
@@ -89,7 +90,7 @@ def test_the_secret_of_a_new_webhook_is_shown_once(browser, db):
     assert AuditEvent.objects.filter(action="webhook.create", actor="user:ada").count() == 1
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "data",
     [
         {"name": "a", "url": "http://example.com/"},

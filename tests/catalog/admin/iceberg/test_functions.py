@@ -13,6 +13,7 @@ from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Function
 from catalog.services.iceberg import functions
 from catalog.services.iceberg.functions import Content
+from tests.cases import shared_cases
 from tests.factories import make_namespace, unchanged
 
 LIST = "/admin/catalog/function/"
@@ -148,7 +149,7 @@ def test_a_function_is_created(browser):
     assert (event.action, event.actor, event.target) == ("function.create", "user:ada", "prod.ml.f")
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("changes", "message"),
     [
         ({"definitions": "[{"}, "Not valid JSON: "),
@@ -171,9 +172,9 @@ def test_a_function_is_created(browser):
         ({"namespace": "nothing"}, "Namespace &#x27;nothing&#x27; does not exist"),
         ({"name": "taken"}, "Function &#x27;prod.taken&#x27; exists already"),
     ],
+    given=lambda: make("prod", "taken"),
 )
 def test_errors_are_shown_in_the_form(browser, changes, message):
-    make("prod", "taken")
     with unchanged():
         answer = browser.post(ADD, form(**changes))
     assert answer.status_code == 200

@@ -25,6 +25,7 @@ from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.tables import table_operations
+from tests.cases import shared_cases
 from tests.catalog.admin.iceberg.test_pages import facts, rows, url, walk, words
 from tests.catalog.admin.test_pages import cost
 from tests.factories import make_lance_table, make_table
@@ -453,7 +454,7 @@ def test_blobs_are_shown_by_their_size(browser, warehouse, db):
     assert rows(browser, url(row, "preview")) == [["blob 2.9 KB"], ["null"]]
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "predicate",
     [
         "nope = 1",
@@ -657,7 +658,7 @@ def test_names_and_data_are_escaped(browser, warehouse, db, tab):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "query",
     [
         "tab=schema&field=x&after=%00",

@@ -28,6 +28,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.maintenance import policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.tables import table_operations
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_table, make_version, unchanged
 
 LIST = "/admin/catalog/job/"
@@ -170,7 +171,7 @@ def test_the_list_marks_dry_runs(browser, table):
     assert "Compact (dry run)" in text(browser.get(LIST))
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "query", ["table=%00", "table=%FF", "table=..", "since=%00", "dry_run=%00", "q=%00", "p=x"]
 )
 def test_invalid_parameters_do_not_break_the_list(browser, table, query):

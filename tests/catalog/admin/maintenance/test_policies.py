@@ -14,6 +14,7 @@ from catalog.policies import rules, rules_by_name
 from catalog.services.engine.commit import commit
 from catalog.services.maintenance import policies
 from catalog.services.tables import namespace_operations, table_operations
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 
@@ -138,7 +139,7 @@ def test_values_for_the_other_format_are_kept(browser):
     assert saved_values == {"min_manifests": 7, "keep_versions": 4}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("name", "value", "message"),
     [
         ("keep_for", "7", "Enter a value such as 7 days."),

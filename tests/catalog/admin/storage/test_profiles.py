@@ -18,6 +18,7 @@ from catalog.models import (
 )
 from catalog.services.storage import profile_bindings
 from catalog.services.storage.profile_checks import tests as profile_tests
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table
 from tests.ports import free_port
 
@@ -142,7 +143,7 @@ def test_a_profile_is_created_and_its_secret_is_encrypted(browser):
     assert SECRET not in str(event.after)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("data", "field", "message"),
     [
         ({"roots": "/srv/tables"}, "roots", "s3://bucket/tables"),

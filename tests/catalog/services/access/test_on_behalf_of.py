@@ -31,6 +31,7 @@ from catalog.services.recovery import rule_operations
 from catalog.services.tables import job_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
+from tests.cases import shared_cases
 from tests.factories import make_administrator, make_lance_table, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
@@ -71,7 +72,7 @@ def make_principal(name: str, kind: PrincipalKind, level: PrincipalLevel) -> acc
     return principal
 
 
-@pytest.mark.parametrize("name", UNKNOWN)
+@shared_cases("name", UNKNOWN)
 def test_an_unknown_name_is_an_error(name):
     with pytest.raises(PermissionDenied, match="Nothing is done on behalf of"):
         access.on_behalf_of(name)
@@ -187,8 +188,8 @@ def test_only_administrators_change_the_owner_of_a_view(view):
     assert Table.objects.get(name="v").owner == "root"
 
 
-@pytest.mark.parametrize("name", UNKNOWN)
-@pytest.mark.parametrize("counts_inactive", [False, True])
+@shared_cases("name", UNKNOWN)
+@shared_cases("counts_inactive", [False, True])
 def test_an_unknown_committer_does_not_exist(name, counts_inactive):
     assert access.committer(name, counts_inactive=counts_inactive) is None
 

@@ -8,6 +8,7 @@ from catalog.access import SYSTEM
 from catalog.errors import InvalidInput, LastAdministrator
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import api_keys, principals
+from tests.cases import shared_cases
 from tests.factories import make_root, unchanged
 
 
@@ -82,7 +83,7 @@ def test_the_migration_renames_keys_with_the_name_of_the_system():
     assert set(levels.values()) == {PrincipalLevel.READ}
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "name",
     [
         "ada\u034f",
@@ -96,7 +97,6 @@ def test_the_migration_renames_keys_with_the_name_of_the_system():
         "\u0430da",
         "ada.m\u03bfore",
     ],
-    ids=ascii,
 )
 def test_names_that_look_like_others_are_refused(db, name):
     with unchanged(), pytest.raises(InvalidInput):

@@ -17,6 +17,7 @@ from catalog.services.discovery.plans import CandidateStatus
 from catalog.services.discovery.registration import Entry, Outcome
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.storage import locations
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_root, make_table, unchanged
 
 pytestmark = pytest.mark.django_db
@@ -170,7 +171,7 @@ def test_a_refused_entry_changes_nothing(root, edit):
         assert result.outcome is Outcome.REFUSED
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "location",
     ["/", "/etc", "/etc/passwd", "s3://lake/tables", "file:///etc", "../lake", "ftp://x/y", ""],
 )

@@ -40,6 +40,7 @@ from catalog.services.governance import annotation_operations, annotations, desc
 from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 from catalog.services.tables import table_operations
+from tests.cases import shared_cases
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -178,7 +179,7 @@ def test_links_are_http_urls():
     }
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "url",
     [
         "javascript:alert(1)",
@@ -402,7 +403,7 @@ def test_a_duplicate_label_is_refused():
         annotations.create_label(actor=SYSTEM, key="pii")
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "wrong",
     [
         {"key": "PII"},

@@ -11,6 +11,7 @@ from catalog.services.governance import document_export, document_format, yaml_f
 from catalog.services.governance import documents as governance_documents
 from catalog.services.storage import profiles
 from catalog.storage.configuration import Key
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_root, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
@@ -99,7 +100,7 @@ def test_changes_of_a_profile(monkeypatch):
     assert NEW_SECRET not in trail
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("old", "new", "message"),
     [
         ("  secret_from: env:MONODON_STORAGE_LAKE\n", "", "has a key without its secret"),

@@ -12,6 +12,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations, document_export, document_format, yaml_files
 from catalog.services.governance import documents as governance_documents
 from catalog.services.lance.ledger import registration_operations
+from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_namespace, make_root, unchanged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
@@ -117,7 +118,7 @@ def test_a_document_is_applied_atomically():
     assert not Principal.objects.filter(name="etl").exists()
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("text", "message"),
     [
         ("", "valid dictionary|model"),

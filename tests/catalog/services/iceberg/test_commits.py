@@ -47,6 +47,7 @@ from catalog.services.iceberg.changes import TableChange
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.lance.ledger import registration_operations, version_operations
 from catalog.storage import local_files, locations
+from tests.cases import shared_cases
 from tests.factories import (
     ICEBERG_SCHEMA,
     files,
@@ -756,7 +757,7 @@ def test_register_does_not_overwrite_other_objects(warehouse):
         assert files(warehouse) == before
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("content", "error"),
     [
         (None, InvalidLocation),

@@ -36,6 +36,7 @@ from catalog.services.maintenance import iceberg_cleanup, iceberg_statistics, jo
 from catalog.services.storage.file_owners import Belonging
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations
+from tests.cases import shared_cases
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_namespace, unchanged
 from tests.stores.fixtures import Storage
@@ -295,7 +296,7 @@ def test_a_file_of_no_table_is_read_only_to_register_it(everywhere: Storage):
     assert (registered.location, registered.document) == (directory, document)
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"[]"])
+@shared_cases("content", [b"{", b"", b"[]"])
 def test_a_file_that_is_no_metadata_is_refused(everywhere: Storage, content):
     make_namespace("ns")
     path = everywhere.location("elsewhere/metadata/1.metadata.json")

@@ -28,6 +28,7 @@ from catalog.services.search import documents as search_documents
 from catalog.services.search import matches, search
 from catalog.services.search.search import Page
 from catalog.services.tables import table_operations
+from tests.cases import shared_cases
 from tests.factories import (
     make_iceberg_table,
     make_lance_table,
@@ -265,15 +266,13 @@ def test_results_have_pages():
         assert names_seen == [f"many.item_{number}" for number in range(7)]
 
 
-@pytest.mark.parametrize(
-    "token", ["x", "e30", "W10", "WzEsMSwxLDEsMV0", "é", "WzEsMS4wLFsxXSwxLHRydWVd"]
-)
+@shared_cases("token", ["x", "e30", "W10", "WzEsMSwxLDEsMV0", "é", "WzEsMS4wLFsxXSwxLHRydWVd"])
 def test_a_token_of_another_list_is_refused(token):
     with pytest.raises(InvalidInput, match="page token"):
         search.search(actor=SYSTEM, text="orders", page_token=token)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     ("text", "cause"),
     [
         ("", "The query is empty"),
@@ -292,7 +291,7 @@ def test_an_empty_query_is_refused_with_a_hint(text, cause):
         search.search(actor=SYSTEM, text=text)
 
 
-@pytest.mark.parametrize(
+@shared_cases(
     "text",
     [
         "it's",

@@ -17,6 +17,8 @@ from catalog import policies, read_costs
 from catalog.planning import StaleIndex, Statistics
 from catalog.services.maintenance import lance_compaction
 
+pytestmark = pytest.mark.xdist_group("measured costs")  # the tables are measured once
+
 ROWS, WIDTH = 40_000, 25
 POLICY = policies.effective([])
 # Fragments, the share of deleted rows, and the share of rows that the index lacks.
