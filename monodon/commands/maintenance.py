@@ -1,4 +1,4 @@
-"""Commands for maintenance: maintain plan, run, watch."""
+"""Commands for maintenance: maintain plan, run, watch; repair."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -6,7 +6,15 @@ from typing import Literal
 import click
 
 from monodon.client import UNSET, pages
-from monodon.commands.app import NAME, App, command, display, limit_option, root
+from monodon.commands.app import (
+    NAME,
+    App,
+    command,
+    display,
+    dry_run_option,
+    limit_option,
+    root,
+)
 from monodon.commands.following import finish, follow
 
 Parts = tuple[str, ...]
@@ -128,3 +136,34 @@ def watch(app: App, *, job: int | None) -> None:
         app.say("No jobs are queued or running.")
     for row in reversed(rows):
         finish(app, follow(app, row["id"]))
+
+
+@command(root, "repair")
+@click.argument("table", type=NAME)
+@dry_run_option
+def repair(app: App, *, table: Parts, dry_run: bool) -> None:
+    """Repair a Lance table whose newest version has lost files.
+
+    Publishes a copy of the newest complete version of each branch that needs it. Removes no files.
+    """
+    answer = app.client.repair_table(table, dry_run=dry_run)
+    published = answer["published"]
+    app.rows(
+        answer,
+        [
+            *("branch", "newest", "fault", "last complete", "without a manifest"),
+            *("not in the ledger", "would publish" if dry_run else "published"),
+        ],
+        [
+            (
+                row["branch"] or "main",
+                row["newest"],
+                row["fault"],
+                row["last_complete"],
+                row["missing"],
+                row["unlisted"],
+                published.get(row["branch"]),
+            )
+            for row in answer["branches"]
+        ],
+    )

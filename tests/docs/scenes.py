@@ -56,12 +56,17 @@ def access(reader: Reader) -> Iterator[None]:
     }
 
 
-def command_line(reader: Reader) -> None:
-    _users(reader)
+def _connect(reader: Reader) -> None:
+    """Let `monodon` use the server without a profile."""
     reader.environment |= {
         "MONODON_URL": reader.server.url,
         "MONODON_API_KEY": reader.server.key,
     }
+
+
+def command_line(reader: Reader) -> None:
+    _users(reader)
+    _connect(reader)
     reader.replaced["https://catalog.example.com"] = reader.server.url
 
 
@@ -217,6 +222,7 @@ def registering_tables(reader: Reader) -> Iterator[None]:
 
 
 def repair(reader: Reader) -> None:
+    _connect(reader)
     reader.lance_table("sales", "orders", pa.table({"id": [1]}))
 
 

@@ -9,10 +9,21 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM
-from catalog.models import ApiKey, ApprovalRequest, FileReference, Job, JobEvent, StorageTest, Table
+from catalog.models import (
+    ApiKey,
+    ApprovalRequest,
+    FileReference,
+    Job,
+    JobEvent,
+    StorageTest,
+    Table,
+    TableVersion,
+)
 from catalog.services.governance import annotations
 from catalog.services.iceberg import view_sources
+from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import schemas
+from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import job_runner
 from catalog.services.recovery import undrop
 from catalog.services.search import documents
@@ -22,6 +33,7 @@ from monodon.client import Client, RequestFailed
 from monodon.commands import following, storage
 from tests import clocks
 from tests.factories import (
+    final_path,
     make_iceberg_table,
     make_lance_table,
     make_namespace,
@@ -246,6 +258,27 @@ def test_a_dry_run_names_the_required_approval_without_a_request(monodon):
     assert not ApprovalRequest.objects.exists()
     assert "waits for it" in monodon.run(*command, status=5).stderr
     assert ApprovalRequest.objects.count() == 1
+
+
+def test_a_table_whose_newest_manifest_is_missing_is_repaired(monodon, make_key):
+    table = Table.objects.get(name="users")
+    lance_versions.settle(table)
+    TableVersion.objects.create(
+        table=table, version=2, manifest_path=str(final_path(table, 2)).lstrip("/")
+    )
+    lance_datasets.clear_caches()
+    etl = CommandLine(make_key("etl"))
+    fault = "version 2, the newest: its manifest is missing"
+    with unchanged():
+        assert monodon.lines("repair", "prod.users", "--dry-run") == [
+            ["main", "2", fault, "1", "2", "", "3"]
+        ]
+        assert monodon.json("repair", "prod.users", "--dry-run")["published"] == {"": 3}
+        monodon.refused(4, "does not exist", "repair", "prod.orders")
+        etl.refused(4, "does not exist", "repair", "prod.users")
+    assert monodon.lines("repair", "prod$users") == [["main", "2", fault, "1", "2", "", "3"]]
+    assert final_path(table, 3).exists()
+    assert monodon.lines("repair", "prod.users") == [["main", "3", "", "3", "", "", ""]]
 
 
 def test_dry_runs_of_undrop(monodon, make_key):

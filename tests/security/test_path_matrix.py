@@ -2,14 +2,19 @@
 
 The principal has all privileges on one namespace. Every field of every operation that accepts text gets the
 paths of files of a hidden table, of a dropped one, of a table whose location has the same prefix, of the
-system, and links, pipes and devices. Whatever is accepted is then used. The operating system reports no
-foreign file that is opened, linked, changed or removed, and no answer contains a foreign row.
+system, and links, pipes and devices. Whatever is accepted is then used: all tables are read, and, for some paths of
+each field, every kind of job runs on the tables that the request changed, and their files are removed. The
+operating system reports no foreign file that is opened, linked, changed or removed, and no answer contains
+a foreign row. ``test_foreign_files_iceberg_use`` and ``test_foreign_files_lance`` run every kind of job on tables
+whose files already lead to each kind of foreign file.
 """
 
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle, islice
@@ -21,18 +26,33 @@ import pyarrow as pa
 import pytest
 import yaml
 from django.db import transaction
+from django.db.models import Max
 from django.http import HttpResponse
 
+from catalog import access, maintenance_actions
 from catalog.access import SYSTEM
+from catalog.errors import CatalogError
 from catalog.formats.iceberg.scans import planning as scan_planning
-from catalog.models import Principal, Table, TableFormat
+from catalog.models import (
+    Job,
+    JobKind,
+    JobStatus,
+    Principal,
+    Table,
+    TableFormat,
+    TableKind,
+    TableState,
+)
 from catalog.privileges import Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
-from catalog.services.tables import table_operations
+from catalog.services.maintenance import job_runner, measurements
+from catalog.services.recovery import purge
+from catalog.services.storage.location_checks import LocationChecks
+from catalog.services.tables import job_operations, table_operations
 from tests.access.protocols import EVERY, KEY, PROTOCOLS, Protocol, Request, give
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -48,6 +68,8 @@ _PATH = re.compile(
 )
 _OTHERS = 1
 """Number of paths for a field whose name does not suggest a path."""
+_MAINTAINED = 2
+"""Number of accepted paths of a field after which jobs run."""
 _SECRET = "a row of the hidden table"
 
 
@@ -152,6 +174,7 @@ def set_up(protocol: Protocol, operation: str, settings: Any) -> tuple[Request, 
     requester = Principal.objects.get(name="who")
     give(requester, Privilege.ALL, make_namespace("ws"))
     settings.MONODON_MANIFEST_PATHS = []
+    settings.MONODON_TRASH_SECONDS = 0
     empty_caches()
     return protocol.requests[operation].with_words(words), world
 
@@ -206,6 +229,56 @@ def use() -> Iterator[HttpResponse]:
             yield iceberg.call("GET", f"namespaces/ws/views/{quote(table.name)}")
 
 
+States = dict[int, list[Any]]
+
+
+def states() -> States:
+    """What a request may change about each table of the principal."""
+    rows = Table.objects.present().filter(namespace__path=["ws"])
+    values = rows.values_list("pk", "location", "properties", "state", Max("versions__pk"))
+    return {pk: state for pk, *state in values}
+
+
+def maintain(before: States) -> Iterator[str]:
+    """Start each kind of job on the tables that differ from ``before``, and remove their files.
+
+    Returns a line for each job that does not end. Without Spark, a job that needs a driver fails
+    after its checks.
+    """
+    requester = access.on_behalf_of("who")
+    policy = {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}
+    changed = [pk for pk, state in states().items() if before.get(pk) != state]
+    for row in Table.objects.filter(pk__in=changed, kind=TableKind.TABLE):
+        table = ("ws", row.name)
+        with suppress(CatalogError):
+            measurements.measure(actor=SYSTEM, table=table)
+        starts = [
+            job_operations.StartMaintenance(
+                table=table,
+                format=row.format,
+                kind_of_job=action.key,
+                parameters={"policy": policy},
+            )
+            for action in maintenance_actions.of_format(row.format)
+            if row.state == TableState.LIVE
+        ]
+        for start in starts:
+            yield from run(commit([start], actor=requester).results[0])
+        if row.format == TableFormat.ICEBERG:
+            iceberg_tables.drop_table(actor=requester, table=table, purge=True)
+        else:
+            commit([table_operations.DropTable(table=table)], actor=requester)
+        for job in Job.objects.filter(table=row, kind=JobKind.PURGE_TABLE):
+            yield from run(job)
+
+
+def run(job: Job) -> Iterator[str]:
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    if job.status not in {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}:
+        yield f"job {job.kind} is {job.status}: {job.error}"
+
+
 def content_of(response: HttpResponse) -> bytes:
     return b"".join(response.streaming_content) if response.streaming else response.content
 
@@ -222,10 +295,10 @@ def is_path(field: Field) -> bool:
     return _PATH.search(".".join(field.names)) is not None
 
 
-def faults(interface: str, operation: str, settings: Any) -> list[str]:
+def faults(interface: str, operation: str, settings: Any, name: str = "") -> list[str]:
     """Send an operation with each path in each of its fields, use what is accepted, and undo it.
 
-    Returns a line for each foreign file that is touched, and for each wrong answer.
+    ``name`` limits it to fields with this name. Returns a line for each foreign file that is touched, and for each wrong answer.
     """
     protocol = PROTOCOLS[interface]
     request, world = set_up(protocol, operation, settings)
@@ -233,12 +306,14 @@ def faults(interface: str, operation: str, settings: Any) -> list[str]:
     own = {Path(location) for location in _locations("ws") if Path(location).is_dir()}
     for directory in own:
         copy_files(directory, copies / directory.name)
-    before = fingerprint()
+    before, tables = fingerprint(), states()
     some = cycle(world.paths)
+    maintained: Counter[Field] = Counter()
     lines = []
     cases = [
         (field, path)
         for field in fields(document(interface), operation)
+        if name in ("", *field.names)
         for path in (world.paths if is_path(field) else islice(some, _OTHERS))
     ]
     with watched(*world.canaries) as seen:
@@ -246,11 +321,15 @@ def faults(interface: str, operation: str, settings: Any) -> list[str]:
             with transaction.atomic():
                 response = protocol.send(sent(request, field, path))
                 answers = [response]
+                wrong = []
                 if fingerprint() != before:
                     answers += use()
+                    if is_path(field) and states() != tables and maintained[field] < _MAINTAINED:
+                        maintained[field] += 1
+                        wrong += maintain(tables)
                 transaction.set_rollback(True)
             touched = {f"{event} of {file}" for file, event in seen.take()}
-            wrong = [problem for answer in answers for problem in problems(answer)]
+            wrong += [problem for answer in answers for problem in problems(answer)]
             lines += [
                 f"{field} = {path}: {response.status_code}, {text}"
                 for text in (*sorted(touched), *wrong)
@@ -300,3 +379,11 @@ def test_a_missing_check_is_noticed(warehouse, settings, monkeypatch):
     monkeypatch.setattr(registration_operations, "_require_no_hidden_table", lambda *_: None)
     lines = faults("lance", "RegisterTable", settings)
     assert any("manifest" in line and "409, open of" in line for line in lines)
+
+
+def test_a_missing_check_is_noticed_when_files_are_removed(warehouse, settings, monkeypatch):
+    monkeypatch.setattr(table_operations, "require_free_location", lambda *_, **__: None)
+    monkeypatch.setattr(LocationChecks, "is_free", lambda *_: True)
+    monkeypatch.setattr(purge, "holder", lambda _: None)
+    lines = faults("lance", "DeclareTable", settings, "location")
+    assert any("200, delete of" in line for line in lines)

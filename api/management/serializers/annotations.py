@@ -154,7 +154,10 @@ class UpdateNamespaceAnnotationsSerializer(UpdateColumnSerializer):
     """Changes of a namespace's annotations. Omitted fields keep their values."""
 
     owner = fields.TextField(**fields.OPTIONAL, help_text="A principal. Empty: no owner.")
-    links = LinkSerializer(many=True, **fields.OPTIONAL, help_text="All links of the object.")
+    # Not ``many=True``, which would let the links in the list be null, too.
+    links = serializers.ListSerializer(
+        child=LinkSerializer(), **fields.OPTIONAL, help_text="All links of the object."
+    )
     dry_run = fields.DryRunField()
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:

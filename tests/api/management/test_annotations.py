@@ -122,6 +122,7 @@ def test_tables_inherit_the_annotations_of_their_namespace(management: Managemen
         ({"columns": {"nothing": {"description": "x"}}}, 404, "column-not-found", "'nothing'"),
         ({"description": "x", "labels": {"no": ["x"]}}, 404, "label-not-found", "'no'"),
         ({"owner": "nobody"}, 400, "invalid-input", "Principal 'nobody' does not exist"),
+        ({"links": [None]}, 400, "invalid-input", "null"),
         ({"links": [{"title": "x", "url": "javascript:x"}]}, 400, "invalid-input", "http or https"),
         ({"sensitivity": "secret"}, 400, "invalid-input", "sensitivity"),
         ({"describtion": "x"}, 400, "invalid-input", "describtion"),
