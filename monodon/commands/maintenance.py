@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from monodon.client import UNSET, pages
+from monodon.commands import completing
 from monodon.commands.app import NAME, App, command, display, limit_option, root
 from monodon.commands.following import finish, follow
 
@@ -72,7 +73,7 @@ def plan(
 
 @command(maintain, "run")
 @click.argument("table", type=NAME)
-@click.argument("kind")
+@click.argument("kind", shell_complete=completing.kinds)
 @click.option("--dry-run", is_flag=True, help="Report what it would do; change nothing.")
 @click.option("--index", "indexes", multiple=True, help="Only this index; repeatable.")
 @click.option("--engine-profile", help="The engine profile of a job on Spark.")
