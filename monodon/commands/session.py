@@ -40,7 +40,7 @@ def login(
     previous = profiles.servers.get(name)
     stored = previous.url if previous else DEFAULT_URL
     address = (url or app.url or os.environ.get("MONODON_URL") or stored).rstrip("/")
-    if "://" not in address:
+    if not address.lower().startswith(("http://", "https://")):
         fail(f"'{address}' is not a URL such as https://catalog.example.com", 2)
     client = _offered_client(app, address, sign_on)
     server = (

@@ -448,6 +448,8 @@ def test_login_stores_a_key_that_the_server_accepts(monodon, monkeypatch):
     result = monodon.run("login", "http://localhost", text="wrong\n", status=3)
     assert "monodon: " in result.stderr
     assert not path.exists()
+    for address in ("localhost", "localhost:2333", "ftp://localhost", "postgresql://localhost"):
+        monodon.refused(2, f"'{address}' is not a URL such as https://", "login", address)
     monodon.run("login", "http://localhost", text=f"{key}\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert monodon.lines("ls") == [["namespace", "", "prod"]]
