@@ -217,9 +217,8 @@ class Postgres:
                     raise DatabaseUnusable(f"PostgreSQL did not answer in time: {exc}") from exc
                 if now - reported_at > 5:
                     reported_at = now
-                    self._sink(
-                        f"still starting: {str(exc).strip().rpartition('FATAL:')[2].strip()}"
-                    )
+                    reason = str(exc).strip().splitlines()[-1].rpartition("FATAL:")[2]
+                    self._sink(f"still starting: {reason.strip()}")
                 time.sleep(0.03 if now - started < 1 else 0.25)
             else:
                 return
