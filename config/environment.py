@@ -191,11 +191,26 @@ def database_url(home: Path) -> str:
 def redis_url(home: Path) -> str:
     """The URL of the broker: REDIS_URL, or the embedded server of this directory if it runs."""
     if url := os.environ.get("REDIS_URL"):
-        return url
+        return _broker(url)
     socket = home / "run" / "valkey.sock"
     if socket.exists():
         return f"unix://{quote(str(socket))}"
     return "redis://localhost:6379/0"
+
+
+def _broker(url: str) -> str:
+    """Return the URL. Raises ImproperlyConfigured, whose message does not contain its password."""
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in {"redis", "rediss", "unix"} and (parts.port or 1) > 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise ImproperlyConfigured(
+            "REDIS_URL cannot be read; it must be a URL such as redis://:password@host:6379/0, rediss://host:6379/0 "
+            "or unix:///path"
+        )
+    return url
 
 
 def own_url() -> str:

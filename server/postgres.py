@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from server import identity, processes, programs
+from server import identity, processes, programs, routine_lines
 from server.errors import DatabaseUnusable
 from server.processes import Child, Sink
 from server.roles import SUPERUSER, Roles
@@ -176,8 +176,7 @@ class Postgres:
         )
 
     def _tell(self, line: str) -> None:
-        # Caused by an early attempt of `wait_ready`; not logged, because the line contains FATAL.
-        if "the database system is starting up" not in line:
+        if not routine_lines.of_postgres(line):
             self._sink(line)
 
     def wait_ready(
@@ -218,8 +217,9 @@ class Postgres:
                     raise DatabaseUnusable(f"PostgreSQL did not answer in time: {exc}") from exc
                 if now - reported_at > 5:
                     reported_at = now
-                    self._sink(f"still starting: {str(exc).strip().splitlines()[-1]}")
-                time.sleep(0.03)
+                    reason = str(exc).strip().splitlines()[-1].rpartition("FATAL:")[2]
+                    self._sink(f"still starting: {reason.strip()}")
+                time.sleep(0.03 if now - started < 1 else 0.25)
             else:
                 return
 

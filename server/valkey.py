@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from server import processes
+from server import processes, routine_lines
 from server.errors import ServerError
 from server.processes import Child, Sink
 
@@ -81,9 +81,7 @@ class Valkey:
         )
 
     def _tell(self, line: str) -> None:
-        # Its advice on a kernel setting for forks under memory pressure, which a small queue does
-        # not need.
-        if "Memory overcommit must be enabled" not in line:
+        if not routine_lines.of_valkey(line):
             self._sink(line)
 
     def wait_ready(

@@ -44,6 +44,11 @@ _DELIMITER = OpenApiParameter(
 )
 
 
+def tag_of(module: str) -> str:
+    """The tag of the operations of a module."""
+    return module.rpartition(".")[2].capitalize()
+
+
 class ManagementSchema(AutoSchema):
     """Describes an action of a viewset."""
 
@@ -62,7 +67,7 @@ class ManagementSchema(AutoSchema):
         return getdoc(getattr(self.view, self.view.action)) or ""
 
     def get_tags(self) -> list[str]:
-        return [type(self.view).__module__.rpartition(".")[2].capitalize()]
+        return [tag_of(type(self.view).__module__)]
 
     def get_override_parameters(self) -> list[Any]:
         action = self.view.action

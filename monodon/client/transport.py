@@ -19,6 +19,10 @@ _NAMES = ("namespace", "table")
 """Parameters of queries that name an object."""
 
 
+_NO_OPERATION = (404, 405, 501)
+"""The answers of other programs to paths and methods that they do not have. Monodon's are JSON."""
+
+
 class Unset:
     """The type of ``UNSET``."""
 
@@ -128,9 +132,12 @@ class Sender:
         return {"authorization": f"Bearer {self._token()}"} if self._token is not None else {}
 
     def _check(self, response: httpx.Response) -> None:
-        """Raises RequestFailed for an error, and Unreachable for a redirect."""
+        """Raises RequestFailed for an error, and Unreachable for a redirect or the error of another program."""
         if response.is_error:
             response.read()
+            if response.status_code in _NO_OPERATION and not _is_json(response):
+                status = f"{response.status_code} {response.reason_phrase}".strip()
+                raise Unreachable(f"{self.url} does not answer like a Monodon server ({status})")
             raise failure(response)
         if response.is_redirect:
             target = response.headers.get("location", "another URL")
@@ -190,6 +197,14 @@ def _address(
     if name is not None:
         path = path.replace("{}", path_segment(name, delimiter), 1)
     return path, query
+
+
+def _is_json(response: httpx.Response) -> bool:
+    try:
+        response.json()
+    except ValueError:
+        return False
+    return True
 
 
 def failure(response: httpx.Response) -> RequestFailed:

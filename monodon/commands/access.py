@@ -170,7 +170,7 @@ def create(
 )
 @dry_run_option
 def rotate(app: App, *, name: str, overlap: int, dry_run: bool) -> None:
-    """Create a new key with the same rights, which replaces the key NAME."""
+    """Replace the key NAME by a new key with the same rights."""
     answer = app.client.rotate_key(name, overlap_seconds=overlap, dry_run=dry_run or UNSET)
     if dry_run:
         _show_key(app, answer["details"])

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +14,7 @@ import click
 
 from monodon import __version__
 from monodon.client import Client, ClientError, InvalidName, RequestFailed, Unreachable, names
+from monodon.commands import completing
 from monodon.commands.texts import echo, printable, to_json
 from monodon.local import NotInstalled
 from monodon.profiles import Connection, ProfileError, Profiles
@@ -21,6 +23,7 @@ from monodon.sign_on.tokens import TokenSource
 
 if TYPE_CHECKING:
     import httpx
+    from click.shell_completion import CompletionItem
     from rich.console import Console
 
 OK, REFUSED, USAGE, DENIED, MISSING, CONFLICT, UNAVAILABLE, FAILED, DIFFERENT = range(9)
@@ -47,6 +50,8 @@ class App:
     as_json: bool = False
     transport: "httpx.BaseTransport | None" = None
     """Another transport for requests, for tests."""
+    timeout: float = 60.0
+    """Seconds for connecting, and between two parts of an answer."""
     _client: Client | None = field(default=None, init=False)
 
     @property
@@ -57,6 +62,7 @@ class App:
                 connection.url,
                 connection.api_key,
                 token=self._token_source(connection),
+                timeout=self.timeout,
                 transport=self.transport,
             )
         return self._client
@@ -169,6 +175,18 @@ class NameType(_NameBase):
         except InvalidName as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        app, options = ctx.ensure_object(App), ctx.find_root().params
+        app.profile, app.url = options.get("profile"), options.get("url")
+        app.timeout = completing.SECONDS
+        with suppress(ClientError, ProfileError, OSError):
+            return [CompletionItem(name) for name in completing.objects(app.client, incomplete)]
+        return []
+
 
 NAME = NameType()
 
@@ -248,7 +266,12 @@ class _Root(click.Group):
     epilog='Names are written as prod.users or prod$users; quotes protect dots: prod."a.b".',
 )
 @click.version_option(__version__, prog_name="monodon")
-@click.option("--profile", metavar="NAME", help="The profile to use; default: the current one.")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    shell_complete=completing.profiles,
+    help="The profile to use; default: the current one.",
+)
 @click.option("--url", metavar="URL", help="The server, if it is not that of the profile.")
 @click.pass_context
 def root(context: click.Context, profile: str | None, url: str | None) -> None:

@@ -27,6 +27,8 @@ from monodon.commands.catalog import annotations_of, entries_of
 from monodon.commands.texts import echo
 
 Parts = tuple[str, ...]
+_NAMESPACE_NOT_EMPTY = "3"
+"""The code of the Lance protocol."""
 
 
 @command(root, "protect")
@@ -76,7 +78,7 @@ def drop(app: App, *, name: Parts, cascade: bool, dry_run: bool, yes: bool) -> N
     impact = "" if yes or kind == "namespace" else _dependent_views(client, name)
     confirm(f"{impact}Drop {kind} {display(name)}{content}?", yes=yes)
     if kind == "namespace":
-        client.drop_namespace(name, cascade=cascade)
+        _drop_namespace(client, name, cascade=cascade)
     elif form == "lance":
         client.drop_lance_table(name)
     else:
@@ -84,6 +86,19 @@ def drop(app: App, *, name: Parts, cascade: bool, dry_run: bool, yes: bool) -> N
     if app.as_json:
         app.json({"kind": kind, "name": name})
     app.say(f"Dropped {kind} {display(name)}. To restore it: monodon undrop {shell_name(name)}")
+
+
+def _drop_namespace(client: Client, name: Parts, *, cascade: bool) -> None:
+    try:
+        client.drop_namespace(name, cascade=cascade)
+    except RequestFailed as error:
+        if error.code == _NAMESPACE_NOT_EMPTY:  # the answer names the field of the protocol
+            fail(_not_empty(name), CONFLICT)
+        raise
+
+
+def _not_empty(name: Parts) -> str:
+    return f"{display(name)} is not empty: drop it with --cascade."
 
 
 def _show_drop(app: App, name: Parts, annotations: Any, *, cascade: bool) -> None:
@@ -94,7 +109,7 @@ def _show_drop(app: App, name: Parts, annotations: Any, *, cascade: bool) -> Non
         objects += entries_of(client, name, recursive=cascade)
     obstacles = []
     if len(objects) > 1 and not cascade:
-        obstacles.append(f"{display(name)} is not empty: drop it with --cascade.")
+        obstacles.append(_not_empty(name))
         objects = objects[:1]
     for dropped_kind, _form, dropped in objects:
         protection = (

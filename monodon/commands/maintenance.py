@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from monodon.client import UNSET, pages
+from monodon.commands import completing
 from monodon.commands.app import (
     NAME,
     App,
@@ -80,7 +81,7 @@ def plan(
 
 @command(maintain, "run")
 @click.argument("table", type=NAME)
-@click.argument("kind")
+@click.argument("kind", shell_complete=completing.kinds)
 @click.option("--dry-run", is_flag=True, help="Report what it would do; change nothing.")
 @click.option("--index", "indexes", multiple=True, help="Only this index; repeatable.")
 @click.option("--engine-profile", help="The engine profile of a job on Spark.")

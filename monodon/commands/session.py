@@ -9,6 +9,7 @@ import click
 
 from monodon.client import Client, RequestFailed
 from monodon.client.transport import is_loopback
+from monodon.commands import completing
 from monodon.commands.app import App, command, fail, root
 from monodon.commands.texts import echo
 from monodon.profiles import DEFAULT_URL, Profiles, Server
@@ -39,7 +40,7 @@ def login(
     previous = profiles.servers.get(name)
     stored = previous.url if previous else DEFAULT_URL
     address = (url or app.url or os.environ.get("MONODON_URL") or stored).rstrip("/")
-    if "://" not in address:
+    if not address.lower().startswith(("http://", "https://")):
         fail(f"'{address}' is not a URL such as https://catalog.example.com", 2)
     client = _offered_client(app, address, sign_on)
     server = (
@@ -137,7 +138,7 @@ def _revoke(app: App, server: Server) -> None:
 
 
 @command(root, "logout")
-@click.argument("profile", required=False)
+@click.argument("profile", required=False, shell_complete=completing.profiles)
 def logout(app: App, *, profile: str | None) -> None:
     """Remove a profile from this machine. Tokens of a sign-on are revoked; a key stays valid."""
     with Profiles.locked() as profiles:
@@ -158,7 +159,12 @@ def logout(app: App, *, profile: str | None) -> None:
 
 
 @command(root, "profiles")
-@click.option("--use", metavar="NAME", help="Make this profile the current one.")
+@click.option(
+    "--use",
+    metavar="NAME",
+    shell_complete=completing.profiles,
+    help="Make this profile the current one.",
+)
 def profiles(app: App, *, use: str | None) -> None:
     """List the profiles, or choose the current one."""
     if use is None:

@@ -48,6 +48,31 @@ def test_a_document_is_generated_once_per_format(protocol, monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("protocol", GENERATORS)
+def test_web_processes_generate_the_same_document(protocol, monkeypatch):
+    """Otherwise the ETag depends on the process that answers."""
+    answers = []
+    for request_id in ("first-request", "second-request"):
+        monkeypatch.setattr(documents, "_documents", {})
+        answers.append(Client().get(f"/schema/{protocol}", headers={"x-request-id": request_id}))
+        assert request_id.encode() not in answers[-1].content
+    assert answers[0].content == answers[1].content
+    assert answers[0]["ETag"] == answers[1]["ETag"]
+
+
+@pytest.mark.parametrize("protocol", GENERATORS)
+def test_tags_are_declared_with_descriptions(client, protocol):
+    document = client.get(f"/schema/{protocol}", headers={"accept": "application/json"}).json()
+    tags = {
+        tag
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for tag in operation["tags"]
+    }
+    assert {tag["name"] for tag in document["tags"]} == tags
+    assert all(tag["description"].endswith(".") for tag in document["tags"])
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("protocol", ["lance", "lancedb", "iceberg", "management"])
 def test_errors_have_examples_of_their_status(client, protocol):

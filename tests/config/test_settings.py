@@ -1,6 +1,9 @@
 """Invalid settings are reported in one line with the name of the variable."""
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from config import settings as module
+
+PROJECT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -66,6 +71,56 @@ def test_errors_of_the_database_url_do_not_contain_its_password(read, url, messa
     assert "secret" not in str(refused.value)
     assert "\n" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://u:secret@h",
+        "h:6379",
+        "redis://:secret@h:port",
+        "redis://:secret@[::1",
+        "foo://secret",
+    ],
+)
+def test_errors_of_the_broker_url_do_not_contain_its_password(read, url):
+    with pytest.raises(ImproperlyConfigured, match="REDIS_URL cannot be read") as refused:
+        read(REDIS_URL=url)
+    assert "secret" not in str(refused.value)
+    for valid in (
+        "redis://h",
+        "rediss://:pw@h:6380/1?ssl_cert_reqs=required",
+        "unix:///run/v.sock",
+    ):
+        assert read(REDIS_URL=valid)["REDIS_URL"] == valid
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://u:secret@127.0.0.1:1/d", "Connection refused"),
+        ("postgresql://u:secret@127.0.0.1:99999/d", "invalid port number"),
+        ("postgresql://u:secret@no-such-host.invalid/d", "no-such-host.invalid"),
+    ],
+)
+def test_a_command_without_a_database_ends_with_one_line(url, reason, tmp_path):
+    completed = subprocess.run(
+        [sys.executable, "manage.py", "showmigrations"],
+        cwd=PROJECT,
+        env=os.environ | {"DATABASE_URL": url, "MONODON_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.returncode == 1
+    assert completed.stdout == ""
+    (line,) = completed.stderr.splitlines()
+    assert line.startswith("The database cannot be used: ")
+    assert reason in line
+    assert line.endswith(
+        "Check DATABASE_URL, or start Monodon if its database is the embedded one."
+    )
+    assert "secret" not in line
 
 
 def test_values_may_have_whitespace_and_any_case(read):

@@ -159,6 +159,23 @@ def test_a_server_that_does_not_answer():
         client_of(lambda request: httpx.Response(200, text="<html>")).get_job(1)
 
 
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_another_program_at_the_url(status):
+    """It has none of the paths, and answers with a page."""
+    client = client_of(lambda request: httpx.Response(status, text="<html>"))
+    with pytest.raises(Unreachable, match=rf"does not answer like a Monodon server \({status} "):
+        client.get_job(1)
+    with pytest.raises(Unreachable):
+        list(client.export_audit())
+
+
+def test_a_page_of_a_proxy_keeps_its_status():
+    client = client_of(lambda request: httpx.Response(502, text="<html>"))
+    with pytest.raises(RequestFailed, match="answered with 502 Bad Gateway") as caught:
+        client.get_job(1)
+    assert caught.value.status == 502
+
+
 def test_streams_raise_the_errors_of_their_answers():
     client = client_of(lambda request: httpx.Response(403, json={"detail": "Not permitted"}))
     with pytest.raises(RequestFailed, match="Not permitted"):

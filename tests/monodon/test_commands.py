@@ -177,7 +177,7 @@ def test_labels_and_protection(monodon):
 def test_drop_and_undrop(monodon):
     with unchanged():
         monodon.refused(2, "Confirm with --yes", "drop", "prod.users")
-        monodon.refused(5, "not empty", "drop", "prod", "--yes")
+        monodon.refused(5, "prod is not empty: drop it with --cascade.", "drop", "prod", "--yes")
         monodon.refused(4, "not in the trash", "undrop", "prod.users")
     for name in ("prod.users", "prod.orders"):
         assert "monodon undrop" in monodon.run("drop", name, "--yes").stdout
@@ -481,6 +481,8 @@ def test_login_stores_a_key_that_the_server_accepts(monodon, monkeypatch):
     result = monodon.run("login", "http://localhost", text="wrong\n", status=3)
     assert "monodon: " in result.stderr
     assert not path.exists()
+    for address in ("localhost", "localhost:2333", "ftp://localhost", "postgresql://localhost"):
+        monodon.refused(2, f"'{address}' is not a URL such as https://", "login", address)
     monodon.run("login", "http://localhost", text=f"{key}\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert monodon.lines("ls") == [["namespace", "", "prod"]]
@@ -498,10 +500,6 @@ def test_a_principal_without_grants_may_log_in(monodon, make_key):
     key, monodon.key = make_key("etl"), ""
     monodon.run("login", "http://localhost", text=f"{key}\n")
     assert monodon.run("ls").stdout == ""
-
-
-def test_completion(monodon):
-    assert "_MONODON_COMPLETE=bash_complete" in monodon.run("completion", "bash").stdout
 
 
 def test_control_characters_are_not_printed(monodon):

@@ -271,7 +271,7 @@ def test_times_are_printed_without_fractions_of_seconds(capsys):
     assert capsys.readouterr().out == "2026-11-23T23:50:17Z\ta 2026-11-23T23:50:17.728796Z\n"
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [78, 98])  # click leaves two columns free
 def test_the_help_has_no_truncated_texts(width):
     groups = {(): root} | {
         (name,): group for name, group in root.commands.items() if isinstance(group, click.Group)

@@ -1,4 +1,4 @@
-"""The wheel: installed into an empty environment, it has the command line, and the server in a package."""
+"""The distributions: the wheel, installed into an empty environment, has the command line, and the server in a package."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -29,11 +30,17 @@ def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory) -> Path:
+def distributions(tmp_path_factory) -> Path:
+    """A directory with the wheel and the source distribution."""
     directory = tmp_path_factory.mktemp("dist")
     python(".ci/docs", cwd=PROJECT)  # `make wheel` builds the documentation first
-    python("-m", "hatchling", "build", "-t", "wheel", "-d", str(directory), cwd=PROJECT)
-    (path,) = directory.iterdir()
+    python("-m", "hatchling", "build", "-d", str(directory), cwd=PROJECT)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def wheel(distributions) -> Path:
+    (path,) = distributions.glob("*.whl")
     return path
 
 
@@ -87,6 +94,22 @@ def test_the_wheel_installs_one_package(wheel):
     # Every file of the packages is in the wheel.
     tracked = python_files(PROJECT / "catalog")
     assert {f"monodon/_app/catalog/{name}" for name in tracked} <= set(names)
+
+
+def test_the_source_distribution_builds_the_same_wheel(distributions, wheel, tmp_path):
+    (source,) = distributions.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    directory = tmp_path / source.name.removesuffix(".tar.gz")
+    python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist"), cwd=directory)
+    (rebuilt,) = (tmp_path / "dist").iterdir()
+    assert contents(rebuilt) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """The checksums of the files of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {file.filename: file.CRC for file in archive.infolist()}
 
 
 def python_files(package: Path) -> set[str]:

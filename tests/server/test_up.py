@@ -108,6 +108,8 @@ def test_starts_stops_and_starts_again_quickly(home: Path) -> None:
             assert f" http://127.0.0.1:{first.port}{path}\n" in first.output
         assert "`make demo` in another terminal" in first.output
         assert not warnings(first)
+        servers = [line for line in first.lines if line.startswith(("postgres", "valkey"))]
+        assert not servers, "a start needs no lines of PostgreSQL and Valkey"
         first.processes()
         first.process.send_signal(signal.SIGINT)
         assert first.wait_exit(within=10) == 0, first.output
@@ -197,10 +199,16 @@ def test_a_killed_supervisor_leaves_no_process(used_home: Path) -> None:
                 assert not second.left_over()
 
 
-@pytest.mark.parametrize("moment", ["state in", "is ready to accept connections", "setup "])
+@pytest.mark.parametrize("moment", ["state in", "the database runs", "setup "])
 def test_it_can_be_stopped_while_it_starts(home: Path, moment: str) -> None:
     with Running(home) as running:
-        eventually(lambda: moment in running.output, within=60, description=moment)
+
+        def is_reached() -> bool:
+            if moment == "the database runs":
+                return running.has(*CHILDREN["postgres"])
+            return moment in running.output
+
+        eventually(is_reached, within=60, description=moment)
         running.processes()
         running.process.send_signal(signal.SIGINT)
         assert running.wait_exit(within=10) == 0, running.output

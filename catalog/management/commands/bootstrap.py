@@ -13,7 +13,7 @@ from django.core.management import BaseCommand, call_command
 from catalog import access
 from catalog.access import credentials
 from catalog.errors import PrincipalAlreadyExists
-from catalog.models import ApiKey
+from catalog.models import ApiKey, Principal
 from catalog.services.access import api_keys
 from catalog.services.audit import partitions as audit_partitions
 from catalog.services.maintenance import schedules
@@ -75,13 +75,23 @@ class Command(BaseCommand):
                 digest=credentials.key_digest(configured)
             ).exists()
             if not is_registered:
-                name = f"{_FIRST_KEY}-{credentials.key_digest(configured)[:8]}"
+                name = self._free_name(configured)
                 api_keys.create_api_key(actor=access.SYSTEM, name=name, key=configured)
-                self._say("API key:     that of MONODON_ADMIN_API_KEY")
+                self._say(f"API key:     that of MONODON_ADMIN_API_KEY, named '{name}'")
         elif not ApiKey.objects.exists():
             _, key = api_keys.create_api_key(actor=access.SYSTEM, name=_FIRST_KEY)
             self._say(f"API key:     {key}   (not shown again)")
             self._say(f"             also saved in {self._save(key)}, which only you can read")
+
+    @staticmethod
+    def _free_name(configured: str) -> str:
+        """The name of a configured key: ``admin``, or with a suffix if that is in use."""
+        is_used = (
+            ApiKey.objects.filter(name=_FIRST_KEY).exists()
+            or Principal.objects.filter(name=_FIRST_KEY).exists()
+        )
+        suffix = f"-{credentials.key_digest(configured)[:8]}" if is_used else ""
+        return f"{_FIRST_KEY}{suffix}"
 
     @staticmethod
     def _save(key: str) -> Path:

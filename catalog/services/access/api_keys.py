@@ -281,8 +281,8 @@ def list_api_keys(
 def find_client(*, client_id: str, client_secret: str) -> ApiKey:
     """The key of an OAuth2 client, whose secret is the key itself.
 
-    The client's id is the key's name, or its prefix, or empty. The name of a key from
-    MONODON_ADMIN_API_KEY ends with the beginning of its digest, which may be omitted: ``admin``.
+    The client's id is the key's name, or its prefix, or empty. If the name of a key from
+    MONODON_ADMIN_API_KEY ends with the beginning of its digest, that may be omitted: ``admin``.
     Raises Unauthenticated.
     """
     key = known_keys.find_key(client_secret)

@@ -13,18 +13,31 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
+from django.db.models import Max
 
 from catalog import encryption
 from catalog.access import credentials
 from catalog.errors import CatalogError, InvalidInput
-from catalog.models import ApiKey, Namespace, StorageProfile, Table, Webhook
+from catalog.formats.lance import naming
+from catalog.models import (
+    ApiKey,
+    Namespace,
+    StorageProfile,
+    Table,
+    TableFormat,
+    TableVersion,
+    Webhook,
+)
 from catalog.postgresql import programs
 from catalog.services.audit import verification
 from catalog.services.recovery import backup
 from catalog.services.recovery.backup import Manifest
+from catalog.storage import stores
 
 _COPY = ".restored"
 """The directory of the warehouse with its future files, while the database is loaded."""
+_HINT = "latest_version_hint.json"
+"""Lance's note of the newest version, which it writes again."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,36 @@ def restore(directory: Path) -> Manifest:
     _set_secret_key(key)
     call_command("migrate", interactive=False, verbosity=0)
     _set_admin_key(directory / backup.ADMIN_KEY)
+    if manifest.has_warehouse:
+        _remove_later_versions()
     return manifest
+
+
+def _remove_later_versions() -> None:
+    """Remove the manifests of versions that clients committed after the dump, while the warehouse was copied.
+
+    Lance finds the newest version by listing them, so the next commit would continue from a version that the
+    catalog does not have. The backup keeps the files.
+    """
+    root = f"{os.path.realpath(settings.MONODON_WAREHOUSE)}/"
+    for table in Table.objects.filter(format=TableFormat.LANCE, location__startswith=root):
+        for branch in ("", *table.branches.values_list("name", flat=True)):
+            _remove_versions_above(table, branch)
+
+
+def _remove_versions_above(table: Table, branch: str) -> None:
+    versions = TableVersion.objects.filter(table=table).on(branch)
+    newest = versions.aggregate(most=Max("version"))["most"]
+    if newest is None:
+        return
+    store, directory = stores.store_of(table.location), naming.versions_directory(branch)
+    later = [
+        file.name
+        for file in store.list_files(table.location, directory)
+        if (name := naming.parse_manifest_name(file.name)) and name.version > newest
+    ]
+    for file in [*later, _HINT] if later else ():
+        store.remove(f"{table.location}/{directory}/{file}")
 
 
 def _check_target(manifest: Manifest, key: str) -> None:

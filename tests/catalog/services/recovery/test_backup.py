@@ -7,16 +7,20 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 from django.core.management import CommandError, call_command
 
 from catalog import encryption
 from catalog.access import SYSTEM
 from catalog.errors import InvalidInput
-from catalog.models import ApiKey, Job, JobStatus, Table, Webhook
+from catalog.formats.lance import naming
+from catalog.models import ApiKey, Job, JobStatus, Table, TableVersion, Webhook
 from catalog.postgresql import programs
 from catalog.services.access import api_keys
 from catalog.services.lance import data as lance_data
+from catalog.services.lance.refs import branches
 from catalog.services.recovery import backup, restore
 from tests.factories import make_iceberg_table, make_lance_table, make_root, open_lance, unchanged
 from tests.sealing import seal_all
@@ -95,6 +99,46 @@ def test_the_drill(home, settings, tmp_path):
     assert open_lance(Table.objects.named(("prod", "users")).get().location).count_rows() == 6
     seal_all()
     call_command("audit_verify", stdout=StringIO())
+
+
+def test_versions_that_are_newer_than_the_dump_do_not_come_back(
+    home, settings, tmp_path, monkeypatch
+):
+    """Clients commit while the warehouse is copied; after a restore, they are not in the ledger."""
+    branches.create_branch(actor=SYSTEM, table=("prod", "users"), name="draft")
+    location = Table.objects.named(("prod", "users")).get().location
+    copy = backup._copy_warehouse
+
+    def insert(branch: str = "") -> None:
+        data = pa.table({"id": [4], "name": ["d"]})
+        lance_data.insert(
+            actor=SYSTEM, table=("prod", "users"), data=data.to_reader(), branch=branch
+        )
+
+    def insert_and_copy(*arguments, **options):
+        for branch in ("", "", "draft"):
+            insert(branch)
+        copy(*arguments, **options)
+
+    monkeypatch.setattr(backup, "_copy_warehouse", insert_and_copy)
+    backup.create(tmp_path / "backup", warehouse=True)
+    assert open_lance(location).count_rows() == 5
+    start_over(home, settings)
+    restore.restore(tmp_path / "backup")
+    for branch in ("", "draft"):
+        directory = naming.versions_directory(branch)
+        names = [path.name for path in Path(location, directory).iterdir()]
+        stored = [name for text in names if (name := naming.parse_manifest_name(text))]
+        rows = TableVersion.objects.filter(table__location=location).on(branch)
+        assert {name.version for name in stored} == set(rows.values_list("version", flat=True))
+    assert open_lance(location).count_rows() == 3
+    insert()
+    insert("draft")
+    assert open_lance(location).count_rows() == 4
+    assert open_lance(location).checkout_version(("draft", None)).count_rows() == 4
+    # The backup is complete.
+    (saved,) = (tmp_path / "backup" / "warehouse").glob(f"{Path(location).name}")
+    assert lance.dataset(str(saved)).count_rows() == 5
 
 
 def test_verification_names_what_differs(home, tmp_path, settings):
