@@ -125,8 +125,14 @@ def _whole_pages_are_recorded(django_test_environment: None) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _rows_are_deleted() -> Iterator[None]:
     """Empty the tables after tests with transactions by DELETE: TRUNCATE makes new files for each
-    table and index, which takes half a second."""
+    table and index, which takes half a second.
+
+    The root namespace is added again, because the migrations create it: groups of tests run before
+    the tests whose transactions are rolled back.
+    """
     from django.test import TransactionTestCase
+
+    from tests.factories import make_root
 
     def empty(self: TransactionTestCase) -> None:
         with connections["default"].cursor() as cursor:
@@ -136,6 +142,7 @@ def _rows_are_deleted() -> Iterator[None]:
                 cursor.execute(_EMPTY)
         if not may_skip_triggers:
             flush(self)
+        make_root()
 
     flush = TransactionTestCase._fixture_teardown
     with pytest.MonkeyPatch.context() as patch:

@@ -241,7 +241,7 @@ def test_the_tab_shows_figures_plan_trend_and_jobs(browser):
         "90 first, 30 last, between 30 and 90",
         "Compact (dry run)",
         'aria-label="Compact"',
-        'aria-label="Compact (dry run)"',
+        'aria-label="Dry run: Compact"',
         "Measured at version 7 of the table.",
     ):
         assert fragment in page, fragment
