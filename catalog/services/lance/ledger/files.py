@@ -266,6 +266,17 @@ def require_bases(
     return references.only(access.readable_tables(reader, references.sources))
 
 
+def is_first(table: models.Table) -> bool:
+    """True if no version of a table is in the ledger, and no former table has left some at its location."""
+    versions = models.TableVersion.objects.filter(table=table)
+    return not (versions.exists() or former_holders(table))
+
+
+def former_holders(table: models.Table) -> set[int]:
+    """The dropped tables that have left files at the location of a table."""
+    return recorded_references.former_holders(f"{table.location}/-", table.pk)
+
+
 def record_references(actor: Principal, table: models.Table, references: References) -> None:
     """Record what a new version refers to, inside its commit.
 

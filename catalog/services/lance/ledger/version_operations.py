@@ -228,8 +228,7 @@ class CreateVersion(TableOperation):
             return
         batch.require_locks()
         batch.flush()
-        is_first = not TableVersion.objects.filter(table=row).exists()
-        old = () if is_first else look.continued_bases(row.location)
+        old = () if files.is_first(row) else look.continued_bases(row.location)
         self.record(batch.actor, row, files.require_bases(batch.actor, row, bases, old))
 
     def _final_path(self, row: Table, look: Look) -> str | None:
