@@ -186,9 +186,9 @@ def register_table(
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
     references |= files.references([metadata_location])
-    references = recorded_references.as_registered(
-        recorded_references.former_holders(path), references
-    )
+    if references:
+        former = recorded_references.former_holders(path)
+        references = recorded_references.as_registered(former, references)
     operation = RegisterFromMetadata(
         table=table,
         file=file,
