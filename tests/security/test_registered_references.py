@@ -100,6 +100,39 @@ def test_lance_references_that_were_committed_stay_open(world: World, admin: Lan
     assert FileReference.objects.get(table=row).directories == committed
 
 
+def _clone(world: World, admin: Lance) -> dict[str, object]:
+    """The client of an administrator clones the attacker's table; returns the request of its commit."""
+    answer = admin.post("/v1/table/mine$clone/declare", {})
+    target = Path(str(answer["location"]))
+    lance.dataset(world.mine.location).shallow_clone(str(target), NEXT)
+    written = _manifest(target, NEXT)
+    staged = written.rename(f"{written}-client")
+    return {"version": NEXT, "manifest_path": str(staged), "naming_scheme": "V2"}
+
+
+def test_a_clone_opens_no_forged_references_of_its_source(world: World, admin: Lance):
+    _forge(world)
+    body = _clone(world, admin)
+    admin.post("/v1/table/mine$clone/version/create", body)
+    opened = FileReference.objects.exclude(directories=[])
+    assert {row.source for row in opened} == {world.mine}
+    with watched(*world.canaries) as touched:
+        answer = Lance(KEY).call("POST", "/v1/table/mine$clone/query", {"k": 10, "vector": {}})
+    assert answer.status_code == 400, answer.content
+    assert touched.events == []
+
+
+def test_a_clone_opens_references_that_its_source_has_committed(world: World, admin: Lance):
+    staged = world.stage(attacks.clone_of(world.victims["hidden"], NEXT, world.clones / "evil"))
+    admin.post(CREATE, {"version": NEXT, "manifest_path": str(staged), "naming_scheme": "V2"})
+    admin.post("/v1/table/mine$clone/version/create", _clone(world, admin))
+    clone = Table.objects.named(("mine", "clone")).get()
+    opened = FileReference.objects.exclude(directories=[]).filter(table=clone)
+    assert {row.source for row in opened} == {world.mine, world.victims["hidden"]}
+    answer = Lance(KEY).call("POST", "/v1/table/mine$clone/count_rows", {})
+    assert answer.status_code == 200, answer.content
+
+
 # --- Iceberg -----------------------------------------------------------------------------------
 
 
