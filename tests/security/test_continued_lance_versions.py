@@ -132,11 +132,11 @@ def test_the_base_paths_that_a_transaction_brings_in(world: World, tmp_path: Pat
     lance.dataset(str(target)).add_bases([base])
     lance.dataset(str(target)).delete("false")
     added = [
-        {Path(base.path).name for base in history.added_bases(path.read_bytes())}
+        {Path(base.path).name for base in history.added_bases(path.read_bytes()).paths}
         for path in sorted((target / "_versions").glob("*.manifest"), reverse=True)
     ]
     assert added == [{source.name}, {"base"}, set()]
-    assert history.added_bases(_real(world)) == ()
+    assert history.added_bases(_real(world)).paths == ()
 
 
 def test_an_administrator_copies_no_rows_that_others_put_into_a_version(world: World, admin: Lance):

@@ -16,7 +16,7 @@ _LENGTH_BYTES = 4
 _FRAGMENTS, _TRANSACTION_SECTION = 2, 23
 # messages Transaction, Overwrite, Clone, UpdateBases
 _OVERWRITE, _CLONE, _UPDATE_BASES = 102, 113, 114
-_INITIAL_BASES, _BRANCH_NAME, _NEW_BASES = 5, 5, 1
+_INITIAL_BASES, _SOURCE_PATH, _BRANCH_NAME, _NEW_BASES = 5, 4, 5, 1
 # message DataFragment
 _FRAGMENT_ID, _FILES, _DELETION_FILE, _PHYSICAL_ROWS = 1, 2, 3, 4
 # messages DataFile, DeletionFile
@@ -152,7 +152,16 @@ def _fragment(data: bytes) -> Fragment:
     )
 
 
-def added_bases(data: bytes) -> tuple[BasePath, ...]:
+@dataclass(frozen=True, slots=True)
+class AddedBases:
+    """The base paths that a transaction brings in."""
+
+    paths: tuple[BasePath, ...] = ()
+    source: str = ""
+    """The location of the table of which this one is a clone; empty for other transactions."""
+
+
+def added_bases(data: bytes) -> AddedBases:
     """The base paths that the transaction in a manifest file brings in. Raises NotAManifest.
 
     Other operations take over those of the version from which they continue. A clone as a new table has those
@@ -164,7 +173,8 @@ def added_bases(data: bytes) -> tuple[BasePath, ...]:
         transaction = _transaction(data, wire.fields(data, begin, end, {_TRANSACTION_SECTION}))
         clone = wire.message(data, transaction, _CLONE)
         if clone is not None and not wire.text(data, clone, _BRANCH_NAME):
-            return manifest.read_head(data[start:]).base_paths
+            source = wire.text(data, clone, _SOURCE_PATH) or ""
+            return AddedBases(manifest.read_head(data[start:]).base_paths, source)
         added = [
             base
             for operation, bases in (
@@ -174,7 +184,7 @@ def added_bases(data: bytes) -> tuple[BasePath, ...]:
             for message in wire.messages(data, transaction, operation)
             for base in wire.messages(data, message, bases)
         ]
-        return tuple(manifest.read_base(data, base) for base in added)
+        return AddedBases(tuple(manifest.read_base(data, base) for base in added))
     except MalformedMessage as error:
         raise NotAManifest(f"its message is malformed: {error}") from None
 

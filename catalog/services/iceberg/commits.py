@@ -53,7 +53,7 @@ from catalog.services.iceberg.metadata_operations import (
     RegisterFromMetadata,
 )
 from catalog.services.iceberg.tables import LoadedTable
-from catalog.services.storage import namespace_locations
+from catalog.services.storage import namespace_locations, recorded_references
 from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables.namespace_operations import CreateNamespace
 from catalog.services.tables.table_operations import already_exists, require_free_location
@@ -186,6 +186,9 @@ def register_table(
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
     references |= files.references([metadata_location])
+    if references:
+        former = recorded_references.former_holders(path)
+        references = recorded_references.as_registered(former, references)
     operation = RegisterFromMetadata(
         table=table,
         file=file,

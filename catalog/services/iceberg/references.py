@@ -24,12 +24,12 @@ from catalog.access import Principal
 from catalog.errors import ForeignFile, InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
-from catalog.models import IcebergMetadata, Table, UnreadSnapshot
+from catalog.models import IcebergMetadata, Table, TableVersion, UnreadSnapshot
 from catalog.regular_files import NotRegular
 from catalog.services.engine import locks
 from catalog.services.iceberg import metadata_files
 from catalog.services.iceberg.files import TableFileIO, data_files, is_cherry_picked
-from catalog.services.storage import file_references
+from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_owners import References
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, stores
@@ -216,6 +216,8 @@ class _Reading:
                 leading.append(path)
             position += 1
         references = references.only(references.sources - {row.table_id})
+        if row.is_whole and references:
+            references = recorded_references.as_registered(_former_holders(row.table), references)
         is_as_committed = not (references.foreign and _is_any_newer(row, reader, leading))
         _record(row, committer, references, is_as_committed=is_as_committed)
         if position < len(paths):
@@ -274,6 +276,14 @@ class _Reading:
                 snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or []
             }
         return self._snapshots
+
+
+def _former_holders(table: Table) -> set[int]:
+    """The other tables that hold the file by which a table was registered."""
+    versions = TableVersion.objects.filter(table=table, branch="").order_by("version")
+    location = versions.values_list("manifest_path", flat=True).first() or ""
+    path = TableFiles(table).classify([location])[location].path
+    return set() if path is None else recorded_references.former_holders(path, table.pk)
 
 
 def _may_hold_tables(location: str) -> bool:

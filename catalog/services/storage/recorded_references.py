@@ -1,22 +1,38 @@
 """Checks whether references of a table to files outside its directories have been committed before."""
 
+from collections.abc import Collection
+from dataclasses import replace
+
+from django.db.models import Q
+
 from catalog.errors import ForeignFile
 from catalog.models import FileReference, FreeDirectory, Table
 from catalog.services.storage import file_references
 from catalog.services.storage.file_owners import Holder, References
+from catalog.services.storage.table_claims import claims_of, winners
+from catalog.storage import locations
 
 
-def unrecorded(table_id: int, references: References) -> list[str]:
-    """The directories of other tables to which a table has no recorded reference. One statement, or none."""
+def _unrecorded(table_id: int, references: References) -> set[tuple[int, str]]:
+    """The references to other tables' files that a table has not committed. One statement, or none."""
     if not references.foreign:
-        return []
+        return set()
     rows = FileReference.objects.filter(table_id=table_id, source_id__in=references.sources)
     recorded = dict(rows.values_list("source_id", "directories"))
-    return sorted(
-        directory
+    return {
+        (source, directory)
         for source, directory in references.foreign
         if source not in recorded or not file_references.is_within(directory, recorded[source])
-    )
+    }
+
+
+def _uncommitted(table_id: int, references: References) -> set[tuple[int, str]]:
+    """The same, without those that follow from committed ones."""
+    missing = _unrecorded(table_id, references)
+    if missing:
+        record_implied(table_id, references)
+        missing = _unrecorded(table_id, references)
+    return missing
 
 
 def recorded_directories(table_id: int) -> list[str]:
@@ -32,12 +48,44 @@ def recorded_directories(table_id: int) -> list[str]:
 
 def require_recorded(table: Holder, references: References) -> None:
     """Raise ForeignFile unless references of a table to files of other tables have been committed before."""
-    missing = unrecorded(table.pk, references)
+    missing = _uncommitted(table.pk, references)
     if missing:
-        record_implied(table.pk, references)
-        missing = unrecorded(table.pk, references)
-    if missing:
-        raise ForeignFile(missing[0], table.identifier)
+        raise ForeignFile(min(directory for _, directory in missing), table.identifier)
+
+
+def former_holders(path: str, table_id: int = 0) -> set[int]:
+    """The tables, present or dropped, that hold a file, apart from the table that is being registered.
+
+    ``path`` is canonical. Two statements.
+    """
+    above = locations.parents(path)
+    claims = claims_of(Q(path__in=above), Q(location__in=above))
+    for directory in above:
+        held = [claim for claim in claims.get(directory, ()) if claim.table_id != table_id]
+        if held:
+            return {claim.table_id for claim in winners(held)}
+    return set()
+
+
+def as_registered(former: Collection[int], references: References) -> References:
+    """The references of a table that is registered by files of the ``former`` tables.
+
+    The writers of those tables may have put references into the files. The principal that registers them opens
+    only those that the former tables have committed, and their own files.
+    """
+    if not (former and references):
+        return references
+    others = frozenset(pair for pair in references.foreign if pair[0] not in former)
+    closed = {
+        pair for pk in former for pair in _uncommitted(pk, replace(references, foreign=others))
+    }
+    free = FreeDirectory.objects.filter(table_id__in=former).values_list("path", flat=True)
+    return replace(
+        references,
+        foreign=references.foreign - closed,
+        free=frozenset(path for path in references.free if locations.is_below_any(path, free)),
+        continued=references.continued | closed,
+    )
 
 
 def record_implied(table_id: int, references: References) -> None:

@@ -228,7 +228,8 @@ def _query(text: str) -> dict[str, str]:
     query: dict[str, str] = {}
     for parameter in text.split("&") if text else ():
         name, _, value = parameter.partition("=")
-        if not re.fullmatch(r"[A-Za-z-]+", name) or name in query or "+" in value:
+        # Some stores read a plus sign as a space, and a semicolon as the beginning of another parameter.
+        if not re.fullmatch(r"[A-Za-z-]+", name) or name in query or set(value) & {"+", ";"}:
             _refuse("its query is malformed, or repeats a parameter")
         try:
             query[name] = unquote(value, errors="strict")
@@ -263,7 +264,7 @@ def _path(bucket: str, encoded: str) -> str:
 
 def _copy_source(text: str) -> str:
     bucket, _, encoded = text.removeprefix("/").partition("/")
-    if not encoded or "?" in text:
+    if not encoded or "?" in unquote(text):  # some stores decode it before they look for a version
         _refuse("header x-amz-copy-source does not name an object")
     try:
         object_locations.canonical_directory(f"s3://{bucket}")

@@ -223,6 +223,8 @@ REFUSED_URIS = [
             *("list-type=2&prefix=", "list-type=2&prefix=/", "list-type=2&prefix=tables/t/../u/"),
             *("list-type=2&prefix=tables/t/&prefix=u/", "list-type=2&prefix=tables/t/&versions"),
             "list-type=2&prefix=tables/%252e%252e/",
+            "list-type=2&prefix=tables/t/;prefix=tables/u/",
+            "list-type=2&prefix=tables/t/&x-id=a;prefix=tables/u/",
         )
     ),
     HOST,
@@ -300,6 +302,7 @@ def test_other_headers_are_refused(headers):
             "/lake//a",
             "/lake/tables/../u",
             "lake/a?versionId=1",
+            "lake/a%3FversionId=1",
             "/x/a%2f..",
         ),
         *("arn:aws:s3:eu-central-1:1:accesspoint/x/object/a", "/LAKE/a", "/la*ke/a", "/lake/a%00"),

@@ -266,6 +266,32 @@ def require_bases(
     return references.only(access.readable_tables(reader, references.sources))
 
 
+def as_cloned(references: References, table: models.Table, source: str) -> References:
+    """The references of a clone: of other tables, only those that its source has committed.
+
+    Others may have put theirs into the version that was cloned. ``source`` is the location in the clone's
+    transaction; empty if the table is no clone.
+    """
+    directory = _directory(BasePath(0, source, is_root=True)) if source and references else None
+    if directory is None:
+        return references
+    path = f"{stores.store_of(directory).resolve(directory)}/-"
+    return recorded_references.as_registered(
+        recorded_references.former_holders(path, table.pk), references
+    )
+
+
+def is_first(table: models.Table) -> bool:
+    """True if no version of a table is in the ledger, and no former table has left some at its location."""
+    versions = models.TableVersion.objects.filter(table=table)
+    return not (versions.exists() or former_holders(table))
+
+
+def former_holders(table: models.Table) -> set[int]:
+    """The dropped tables that have left files at the location of a table."""
+    return recorded_references.former_holders(f"{table.location}/-", table.pk)
+
+
 def record_references(actor: Principal, table: models.Table, references: References) -> None:
     """Record what a new version refers to, inside its commit.
 

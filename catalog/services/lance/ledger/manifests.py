@@ -24,6 +24,7 @@ from catalog.errors import (
 from catalog.formats.lance import history as lance_history
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance.history import AddedBases
 from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.regular_files import NotRegular, TooLarge
@@ -41,8 +42,8 @@ class Look:
     """Its path in the table."""
     size: int
     head: Head
-    added: tuple[BasePath, ...] = ()
-    """The base paths that its own transaction brings in; read only if it has foreign ones."""
+    added: AddedBases = AddedBases()
+    """What its own transaction brings in; read only if it has foreign base paths."""
 
     def foreign_bases(self, location: str) -> tuple[BasePath, ...]:
         """The base paths that are not the table itself."""
@@ -50,7 +51,7 @@ class Look:
 
     def continued_bases(self, location: str) -> tuple[BasePath, ...]:
         """Those of them that its writer took over from another version."""
-        added = {(base.path, base.is_root) for base in self.added}
+        added = {(base.path, base.is_root) for base in self.added.paths}
         bases = self.foreign_bases(location)
         return tuple(base for base in bases if (base.path, base.is_root) not in added)
 
@@ -99,7 +100,7 @@ def look(
 
 def _added_bases(
     table: Identifier, location: str, path: str, relative: str, version: int
-) -> tuple[BasePath, ...]:
+) -> AddedBases:
     """The base paths that a manifest's transaction brings in."""
     file = f"{location}/{relative}"
     try:

@@ -22,7 +22,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests
-from catalog.services.storage import object_placement
+from catalog.services.storage import object_placement, recorded_references
 from catalog.services.tables.table_operations import (
     NewTableOperation,
     already_exists,
@@ -132,11 +132,13 @@ class RegisterTable(NewTableOperation):
             )
             yield from look.foreign_bases(location)
 
-    def _record_references(self, batch: Batch, row: Table) -> None:
+    def _record_references(self, batch: Batch, row: Table, *, is_again: bool = False) -> None:
         if not self.bases:
             return
         batch.flush()
         references = files.require_bases(batch.actor, row, self.bases)
+        former = {row.pk} if is_again else files.former_holders(row)
+        references = recorded_references.as_registered(former, references)
         files.record_references(batch.actor, row, references)
 
     def apply(self, batch: Batch) -> Table:
@@ -164,7 +166,7 @@ class RegisterTable(NewTableOperation):
         batch.flush()
         before = {"properties": row.properties}
         row.properties = dict(self.properties)
-        self._record_references(batch, row)
+        self._record_references(batch, row, is_again=True)
         entered = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
         self._enter(batch, row, known=entered)
         if self.manifests:

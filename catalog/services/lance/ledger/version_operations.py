@@ -228,9 +228,9 @@ class CreateVersion(TableOperation):
             return
         batch.require_locks()
         batch.flush()
-        is_first = not TableVersion.objects.filter(table=row).exists()
-        old = () if is_first else look.continued_bases(row.location)
-        self.record(batch.actor, row, files.require_bases(batch.actor, row, bases, old))
+        old = () if files.is_first(row) else look.continued_bases(row.location)
+        references = files.require_bases(batch.actor, row, bases, old)
+        self.record(batch.actor, row, files.as_cloned(references, row, look.added.source))
 
     def _final_path(self, row: Table, look: Look) -> str | None:
         """Where the staged manifest goes (as an object store names it); None if it stays put."""

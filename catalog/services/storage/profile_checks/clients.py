@@ -5,6 +5,7 @@ begins as that of ``A``, next to an object in their parent. The credentials are 
 """
 
 from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 import urllib3
 
@@ -18,7 +19,7 @@ from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
 from catalog.services.storage.profile_checks.token_clients import TokenClient
 from catalog.services.storage.profile_checks.trial import Trial
 from catalog.storage.configuration import Key, StoreKind
-from catalog.storage.object_locations import key_of
+from catalog.storage.object_locations import bucket_of, key_of
 
 Mint = Callable[[str, bool], Key]
 """``mint(location, write)``: credentials of a client for one table. Raises CatalogError, OSError."""
@@ -185,6 +186,12 @@ def check_signing(trial: Trial) -> str:
         raise CheckFailed(
             "The store answers a request for another object than the signature is for",
             "Do not use this store: it does not check signatures, so that everybody can read everything.",
+        )
+    source = quote(f"/{bucket_of(trial.root).partition('://')[2]}/{sibling}")
+    if _send(lambda: requests.send_copy(own, source)).is_copy:
+        raise CheckFailed(
+            "The store obeys a header of S3 that the signature does not cover: it copies an object of another table",
+            "Do not use “signing” with this store: whoever may write to one table can read all others.",
         )
     return "a signed request works, and its signature is refused for another table"
 

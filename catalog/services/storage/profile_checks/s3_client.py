@@ -42,6 +42,11 @@ class Answer:
         return self.status in {401, 403}
 
     @property
+    def is_copy(self) -> bool:
+        """True if the store has copied an object."""
+        return self.is_success and b"CopyObjectResult" in self.body
+
+    @property
     def code(self) -> str:
         """Error code of S3, such as ``NoSuchBucket``; empty if the answer has none."""
         return self.text("Code")
@@ -123,6 +128,12 @@ class S3Client:
         """Read one object with the signature of a request for another."""
         headers = self._signed("GET", self._url(signed_key), None, b"")
         return fetch(self._pool, "GET", self._url(key), headers)
+
+    def send_copy(self, key: str, source: str) -> Answer:
+        """Write an object with a header that makes it a copy, which the signature does not cover."""
+        return self.send(
+            "PUT", key, headers=self._encryption, unsigned={"x-amz-copy-source": source}
+        )
 
     def list_keys(self, prefix: str) -> Answer:
         """List up to one key below a prefix."""
