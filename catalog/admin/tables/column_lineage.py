@@ -40,7 +40,10 @@ def _columns(columns: Sequence[ViewColumn], problem: str) -> Panel:
             (
                 _name(column.name),
                 _origins(column),
-                _how(is_copy=column.is_copy),
+                # Of a column without origins, it is not known whether it is a copy of one.
+                cells.NOTHING
+                if column.remarks and not column.origins
+                else _how(is_copy=column.is_copy),
                 *([", ".join(column.dialects) or cells.NOTHING] if has_dialects else []),
             )
             for column in columns[:_MAX_ROWS]

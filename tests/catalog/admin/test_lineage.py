@@ -135,7 +135,7 @@ def test_the_columns_of_a_view_and_the_views_that_read_columns(rows, browser):
     assert "a a of ws.raw copied" in columns
     assert f"{escaped}2 {escaped} of ws.raw a of ws.raw computed" in columns
     assert "c no column computed" in columns
-    assert "d A source is not a column that you may read. copied" in columns
+    assert "d A source is not a column that you may read. –" in columns
     assert f'href="{url(rows["raw"])}?tab=lineage"' in page
     page = text(browser, url(rows["raw"]), tab="lineage")
     assert ">Columns<" not in page
