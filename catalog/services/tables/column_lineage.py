@@ -32,6 +32,7 @@ MAX_VIEWS = 50
 """Views of each kind whose definitions are read for the readers of a table."""
 MAX_READERS = 1_000
 _MAX_TABLES = 200  # whose names and schemas are read
+_MAX_DIGESTS = 5_000  # that the names may have
 _NOT_DERIVED = "The SQL of the view is not parsed yet."
 _UNREADABLE = "The stored query of the view cannot be read."
 _SEVERAL = "Several columns have this name; the view reads one of them."
@@ -241,7 +242,8 @@ def _reads(column: StoredColumn, digest: UUID) -> bool:
 
 def _named(actor: Principal, digests: Collection[UUID], row: Table | None = None) -> _Sources:
     """The tables with these digests, and the row. Three statements."""
-    visible = Table.objects.present().filter(access.visible_tables(actor), digest__in=digests)
+    keys = sorted(digests)[:_MAX_DIGESTS]
+    visible = Table.objects.present().filter(access.visible_tables(actor), digest__in=keys)
     rows = list(visible.select_related("namespace").order_by("pk")[:_MAX_TABLES])
     return _loaded(actor, [*rows, *([row] if row else [])])
 

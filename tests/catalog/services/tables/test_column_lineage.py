@@ -1,5 +1,6 @@
 """The lineage of columns, as principals with different privileges see it."""
 
+import pyarrow as pa
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -11,12 +12,15 @@ from catalog.models import MaterializedView, SearchDocument, Table, ViewQuery
 from catalog.privileges import parse
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
-from catalog.services.iceberg import view_sources
+from catalog.services.iceberg import view_sources, views
+from catalog.services.lance.materialized_views import materialized_views
+from catalog.services.search import documents as search_documents
 from catalog.services.tables import column_lineage
 from catalog.services.tables.column_lineage import Reader, ViewColumn
 from catalog.services.tables.table_operations import DropTable, RenameTable
-from tests.factories import make_namespace, make_table
-from tests.lineage import make_view, materialize
+from tests.api.client import encoded_schema
+from tests.factories import make_iceberg_table, make_lance_table, make_namespace, make_table
+from tests.lineage import definition, make_view, materialize
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 
@@ -182,6 +186,48 @@ def test_views_that_were_parsed_before_columns_were_derived():
     ViewQuery.objects.filter(view=row).update(columns=None)
     assert (view_sources.read_due(), view_sources.read_due()) == (1, 0)
     assert ViewQuery.objects.get(view=row).columns is not None
+
+
+def test_schemas_of_tables_and_views_as_the_search_reads_them():
+    make_iceberg_table("ws", "i")
+    data = pa.table({"id": [1], "Score": [0.5], "a b": [1]})
+    source = make_lance_table(("ws", "l"), data)
+    fields = [
+        {"id": 1, "name": "key", "type": "long", "required": False},
+        {"id": 2, "name": "name", "type": "string", "required": False},
+        {"id": 3, "name": "score", "type": "double", "required": False},
+        {"id": 4, "name": "a b", "type": "long", "required": False},
+    ]
+    views.create_view(
+        actor=SYSTEM,
+        view=("ws", "v"),
+        schema={"type": "struct", "schema-id": 0, "fields": fields},
+        view_version=definition("SELECT i.id AS k, name, l.* EXCEPT (id) FROM i JOIN l USING (id)"),
+    )
+    materialized_views.create_view(
+        actor=SYSTEM,
+        table=("ws", "m"),
+        kind="query",
+        source_query="SELECT * FROM ws.l",
+        output_schema=encoded_schema(data.schema),
+        auto_refresh=False,
+        with_no_data=True,
+    )
+    view_sources.read_due()
+    while search_documents.update():
+        pass
+    v, m = Table.objects.named(("ws", "v"), ("ws", "m")).order_by("-name")
+    assert of(v) == {
+        "key": "ws.i.id",
+        "name": "ws.i.name",
+        "score": "ws.l.Score",
+        "a b": "ws.l.a b",
+    }
+    assert of(m) == {"id": "ws.l.id", "Score": "ws.l.Score", "a b": "ws.l.a b"}
+    assert [answer for answer in readers(source) if answer[1] == "ws.v"] == [
+        ("Score", "ws.v", "score"),
+        ("a b", "ws.v", "a b"),
+    ]
 
 
 def materialized(name: str, source: Table, *columns: tuple[str, str]) -> Table:
