@@ -135,7 +135,7 @@ def readers_of(*, actor: Principal, row: Table) -> Readers | None:
     ]
     sources = _named(actor, _digests(chain.from_iterable(columns for _, columns in defined)), row)
     defined += [(view.table, _defined(view, sources)) for view in materialized]
-    found = [
+    uses = [
         Reader(origin.column, view, column.name, column.is_copy, len(origins) == 1)
         for view, columns in defined
         for column in map(sources.resolve, columns)
@@ -143,7 +143,7 @@ def readers_of(*, actor: Principal, row: Table) -> Readers | None:
         for origin in origins
         if origin.table.pk == row.pk
     ]
-    distinct = dict.fromkeys(found)
+    distinct = dict.fromkeys(uses)
     readers = sorted(distinct, key=lambda r: (r.column, r.view.identifier, r.view_column))
     is_complete &= len(readers) <= MAX_READERS
     return Readers(tuple(readers[:MAX_READERS]), is_complete)
@@ -185,9 +185,9 @@ class _Sources:
         origins: list[tuple[Origin, ...]] = []
         remarks = dict.fromkeys([column.problem] if column.problem else [])
         for reference in column.references:
-            found, remark = self._origins(reference)
-            if found:
-                origins.append(found)
+            candidates, remark = self._origins(reference)
+            if candidates:
+                origins.append(candidates)
             if remark:
                 remarks[remark] = None
         return ViewColumn(
@@ -281,7 +281,7 @@ def _defined(view: MaterializedView, sources: _Sources) -> list[StoredColumn]:
         if not is_copy and not is_hidden:
             # Words of SQL are no columns.
             names = [name for name in names if _spelled(name, schema or ()) is not None]
-        is_known = is_copy or is_hidden or (read is not None and schema is not None)
+        is_certain = is_copy or is_hidden or (read is not None and schema is not None)
         references = tuple(((keys, name),) for name in names)
-        columns.append(StoredColumn(name, references, is_copy, "" if is_known else _NO_SCHEMA))
+        columns.append(StoredColumn(name, references, is_copy, "" if is_certain else _NO_SCHEMA))
     return columns

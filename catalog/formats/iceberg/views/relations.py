@@ -47,7 +47,7 @@ def computed_from(values: Iterable[Value], *, is_copy: bool = False) -> Value:
     return Value(frozenset(references), is_copy, problem)
 
 
-class Found(NamedTuple):
+class Matches(NamedTuple):
     """The values of a column that certainly exists, else the columns that may exist."""
 
     values: tuple[Value, ...] = ()
@@ -65,14 +65,14 @@ class Found(NamedTuple):
         return None
 
 
-def _merged(found: Iterable[Found]) -> Found:
+def _merged(matches: Iterable[Matches]) -> Matches:
     values: dict[Value, None] = {}
     possible: set[Origin] = set()
-    for result in found:
+    for result in matches:
         values.update(dict.fromkeys(result.values))
         possible |= result.possible
     # Names in a valid query are unique: a column that exists excludes those that may exist.
-    return Found(tuple(values)) if values else Found(possible=frozenset(possible))
+    return Matches(tuple(values)) if values else Matches(possible=frozenset(possible))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +93,31 @@ class Star:
     replaced: Mapping[str, Value] = field(default_factory=dict)
     problem: str = ""
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> Matches:
         key = name.casefold()
         if key in self.replaced:
-            return Found((self.replaced[key],))
+            return Matches((self.replaced[key],))
         if key in self.excluded:
-            return Found()
-        found = self.only.find(name) if self.only else self.scope.find(name)
-        value = found.value()
+            return Matches()
+        matches = self.only.find(name) if self.only else self.scope.find(name)
+        value = matches.value()
         if self.problem and value:
-            return Found((value.with_problem(self.problem),))
-        return found
+            return Matches((value.with_problem(self.problem),))
+        return matches
 
     def items(self) -> Iterator[Item]:
         """The columns, as far as the SQL names them; ALL for those of a table."""
+        replaced = {key: Item(key, value) for key, value in self.replaced.items()}
         for relation in [self.only] if self.only else self.scope.relations:
             if relation.parts:
                 origin = frozenset({(relation.parts, ALL)})
                 yield Item(ALL, Value(frozenset({origin}), is_copy=True, problem=self.problem))
             for item in relation.items:
                 for inner in item.items() if isinstance(item, Star) else (item,):
-                    if inner.name.casefold() not in self.excluded:
-                        yield inner
+                    key = inner.name.casefold()
+                    if key not in self.excluded:
+                        yield replaced.pop(key, inner)
+        yield from replaced.values()
 
 
 Items = tuple[Item | Star, ...]
@@ -130,21 +133,21 @@ class Relation:
     items: Items = ()
     others: Value | None = None
     """The value of any other column, such as a column of a function."""
-    _found: dict[str, Found] = field(default_factory=dict)
+    _matches: dict[str, Matches] = field(default_factory=dict)
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> Matches:
         if self.parts:
-            return Found(possible=frozenset({(self.parts, name)}))
+            return Matches(possible=frozenset({(self.parts, name)}))
         key = name.casefold()
-        if key not in self._found:
+        if key not in self._matches:
             named = [
-                Found((item.value,))
+                Matches((item.value,))
                 for item in self.items
                 if isinstance(item, Item) and item.name.casefold() == key
             ]
             stars = [item for item in self.items if isinstance(item, Star)]
-            self._found[key] = _merged(named or [star.find(name) for star in stars])
-        return self._found[key]
+            self._matches[key] = _merged(named or [star.find(name) for star in stars])
+        return self._matches[key]
 
     def value(self, name: str) -> Value:
         return self.find(name).value() or self.others or Value(problem=UNKNOWN)
@@ -181,30 +184,30 @@ class Scope:
     aliases: dict[str, Value] = field(default_factory=dict)
     """Columns before in the SELECT list, which some dialects let later ones name."""
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> Matches:
         """The column in the relations, without those of the query around."""
         if (shared := self.using.get(name.casefold())) is not None:
-            return Found((shared,))
-        found = _merged(relation.find(name) for relation in self.relations)
-        if found.value() is None:
+            return Matches((shared,))
+        matches = _merged(relation.find(name) for relation in self.relations)
+        if matches.value() is None:
             others = (relation.others for relation in self.relations)
-            return Found(tuple(value for value in others if value is not None))
-        return found
+            return Matches(tuple(value for value in others if value is not None))
+        return matches
 
     def column(self, name: str) -> Value:
         """The value of a column without a qualifier."""
-        found = self.find(name)
+        matches = self.find(name)
         outer = self.parent.column(name) if self.parent else Value(problem=UNKNOWN)
         others = [value for value in (self.aliases.get(name.casefold()),) if value is not None]
         if not outer.problem:
             others.append(outer)
-        value = found.value()
-        if found.values and value:
+        value = matches.value()
+        if matches.values and value:
             return value
         if value is None:
             return others[0] if others else outer
         # The column may exist, else it is the alias, or a column of the query around.
-        possible = set(found.possible)
+        possible = set(matches.possible)
         for other in others:
             if len(other.references) != 1:
                 return value.with_problem(ALIAS)
@@ -223,5 +226,5 @@ class Scope:
     def share(self, name: str, right: Sequence[Relation]) -> None:
         """A column in the USING clause of a join with these relations: it is made from both sides."""
         both = [self.find(name), _merged(relation.find(name) for relation in right)]
-        values = [value for value in (found.value() for found in both) if value is not None]
+        values = [value for value in (matches.value() for matches in both) if value is not None]
         self.using[name.casefold()] = computed_from(values, is_copy=True)

@@ -54,7 +54,7 @@ def reader(db, django_user_model) -> Principal:
     return of_user(user)
 
 
-def shown(column: ViewColumn) -> str:
+def origins_of(column: ViewColumn) -> str:
     return " + ".join(
         " or ".join(f"{origin.table}.{origin.column}" for origin in origins)
         for origins in column.origins
@@ -64,7 +64,7 @@ def shown(column: ViewColumn) -> str:
 def of(row: Table, actor: Principal = SYSTEM) -> dict[str, str]:
     answer = column_lineage.columns_of(actor=actor, row=row)
     assert answer is not None
-    return {column.name: shown(column) for column in answer.columns}
+    return {column.name: origins_of(column) for column in answer.columns}
 
 
 def remarks(row: Table, actor: Principal = SYSTEM) -> list[tuple[str, ...]]:

@@ -105,6 +105,10 @@ def test_the_schema_of_the_view_names_its_columns(sql, fields, expected):
 def test_modifiers_of_all_columns():
     sql = "SELECT * EXCEPT (a) REPLACE (b + c AS b) FROM t"
     assert derive(sql, dialect="bigquery", fields=("b", "d")) == {"b": "t.b t.c*", "d": "t.d"}
+    sql = "SELECT * EXCEPT (a) REPLACE (c AS b) FROM (SELECT a, b, c FROM t)"
+    assert derive(sql, dialect="bigquery") == {"b": "t.c", "c": "t.c"}
+    sql = "SELECT * REPLACE (c AS b) FROM t"
+    assert derive(sql, dialect="bigquery") == {"*": "t.*", "b": "t.c"}
     sql = "SELECT * EXCLUDE (a) RENAME (b AS x) FROM t"
     assert derive(sql, dialect="snowflake", fields=("x",)) == {"x": "t.b"}
     sql = "SELECT a, b FROM t UNION ALL BY NAME SELECT b, a FROM u"
