@@ -65,8 +65,15 @@ def distribution(title: str, counts: Sequence[int], left: str, right: str) -> Sa
     step = _WIDTH / len(counts)
     drawn = format_html_join(
         "",
-        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1"></rect>',
-        (_bar(index, step, count, max(counts)) for index, count in enumerate(counts)),
+        '<rect class="m-bar-plain" x="{}" y="{}" width="{}" height="{}" rx="1">'
+        "<title>range {} of {}: {} value{}</title></rect>",
+        (
+            (
+                *_bar(index, step, count, max(counts)),
+                *(index + 1, len(counts), f"{count:,}", "" if count == 1 else "s"),
+            )
+            for index, count in enumerate(counts)
+        ),
     )
     return format_html('<div class="m-distribution">{}</div>', _svg(title, drawn, left, right, ""))
 

@@ -117,6 +117,11 @@ class ViewQuery(models.Model):
     problem = models.TextField(
         blank=True, help_text="Which SQL was not parsed, and why; empty: the sources are complete."
     )
+    columns = models.JSONField(
+        null=True,
+        help_text="What the columns of the view are made from, in the form of "
+        "catalog.formats.iceberg.views.stored_columns; null: not derived yet.",
+    )
 
     class Meta:
         verbose_name_plural = "view queries"

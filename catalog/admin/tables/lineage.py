@@ -13,7 +13,7 @@ from catalog.admin.actor import actor
 from catalog.admin.lance import materialized_views
 from catalog.admin.pages import Panel, Tab
 from catalog.admin.paging import PANEL_SIZE, number, query
-from catalog.admin.tables import lineage_graph
+from catalog.admin.tables import column_lineage, lineage_graph
 from catalog.models import MaterializedView, Table, TableFormat
 from catalog.services.tables import lineage
 from catalog.services.tables.lineage import Lineage
@@ -32,7 +32,7 @@ def _panels(request: HttpRequest, row: Table) -> Sequence[Panel]:
     if hops not in _HOPS:
         hops = lineage.DEFAULT_HOPS
     graph = lineage.around(actor=actor(request), row=row, hops=hops)
-    panels = [_graph(request, row, graph, hops)]
+    panels = [_graph(request, row, graph, hops), *column_lineage.panels(request, row)]
     if row.format == TableFormat.LANCE:
         panels.append(_materialized_views(request, row))
     return panels

@@ -50,6 +50,25 @@ def compared_columns(expression: str) -> frozenset[tuple[str, Comparison]]:
     return frozenset(_compared(_TOKEN.findall(expression)))
 
 
+def read_columns(expression: str) -> frozenset[str] | None:
+    """The paths that an expression may read, among them words of SQL; None if it is too long.
+
+    The name before a bracket is that of a function, unless it is quoted.
+    """
+    if len(expression) > _LONGEST:
+        return None
+    tokens = _TOKEN.findall(expression)
+    read: set[str] = set()
+    position = 0
+    while position < len(tokens):
+        path, end = _path(tokens, position)
+        is_call = tokens[end : end + 1] == ["("] and tokens[position][0] != "`"
+        if path and not is_call:
+            read.add(path)
+        position = end if path else position + 1
+    return frozenset(read)
+
+
 def _compared(tokens: list[str]) -> Iterator[tuple[str, Comparison]]:
     lower = ["", "", *(token.lower() for token in tokens), "", ""]
     position = 0

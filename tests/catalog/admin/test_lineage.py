@@ -8,8 +8,16 @@ from django.test.utils import CaptureQueriesContext
 
 from catalog.access import SYSTEM, On
 from catalog.admin.governance import impact
+from catalog.admin.tables import column_lineage
 from catalog.errors import ApprovalRequired
-from catalog.models import ApprovalRequest, FileReference, Namespace, Table
+from catalog.models import (
+    ApprovalRequest,
+    FileReference,
+    Namespace,
+    SearchDocument,
+    Table,
+    ViewQuery,
+)
 from catalog.privileges import parse
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
@@ -92,7 +100,7 @@ def test_a_page_costs_a_limited_number_of_statements(rows, browser):
     counts = []
     for number in range(3):
         for part in range(10 * number):
-            make_view(("other", f"v{number}_{part}"), "SELECT * FROM ws.clean")
+            make_view(("other", f"v{number}_{part}"), "SELECT a FROM ws.clean")
         view_sources.read_due()
         with CaptureQueriesContext(connection) as queries:
             page = text(browser, url(rows["clean"]), tab="lineage")
@@ -100,6 +108,72 @@ def test_a_page_costs_a_limited_number_of_statements(rows, browser):
     assert "11 more objects in the list below." in page
     assert len(set(counts)) == 1
     assert counts[0] <= 25
+
+
+def panel(page: str, title: str) -> str:
+    """The text of a panel, without tags."""
+    (_, content) = page.split(f">{title}<", 1)
+    return " ".join(re.sub(r"<[^>]*>", " ", content.split("</table>")[0]).split())
+
+
+def test_the_columns_of_a_view_and_the_views_that_read_columns(rows, browser):
+    sql = f"SELECT a, a + `{EVIL}` AS `{EVIL}2`, 1 AS c, d FROM raw"
+    view = make_view(("ws", "v"), sql)
+    page = text(browser, url(view), tab="lineage")
+    assert "The SQL of the view is not parsed yet." in page
+    assert "The columns of the view are not known: its SQL is not parsed, or cannot be." in page
+    view_sources.read_due()
+    for name in ("raw", "v"):
+        SearchDocument.objects.update_or_create(
+            table=Table.objects.get(name=name),
+            defaults={"columns": [["a", "int", ""], [EVIL, "int", ""]], "schema_version": "1"},
+        )
+    page = text(browser, url(view), tab="lineage")
+    assert EVIL not in page
+    escaped = "&lt;script&gt;alert(1)&lt;/script&gt;"
+    columns = panel(page, "Columns")
+    assert "a a of ws.raw copied" in columns
+    assert f"{escaped}2 {escaped} of ws.raw a of ws.raw computed" in columns
+    assert "c no column computed" in columns
+    assert "d A source is not a column that you may read. –" in columns
+    assert f'href="{url(rows["raw"])}?tab=lineage"' in page
+    page = text(browser, url(rows["raw"]), tab="lineage")
+    assert ">Columns<" not in page
+    assert "a ws.v a copied" in panel(page, "Columns used by")
+    assert f"a ws.v {escaped}2 computed" in panel(page, "Columns used by")
+    page = text(browser, url(view), tab="lineage")
+    assert "No column of a view that you may read is made from a column of this object." in page
+
+
+def test_dialects_with_different_columns(rows, browser):
+    view = make_view(("ws", "v"), "SELECT a FROM raw")
+    document = ViewQuery.objects.filter(view=view)
+    view_sources.read_due()
+    stored = document.get().columns
+    other = {"dialect": "trino", "columns": [{**stored["dialects"][0]["columns"][0], "name": "b"}]}
+    document.update(columns={**stored, "dialects": [*stored["dialects"], other]})
+    columns = panel(text(browser, url(view), tab="lineage"), "Columns")
+    assert "a a of ws.raw copied spark b a of ws.raw copied trino" in columns
+
+
+def test_long_lists_of_columns_say_so(rows, browser, monkeypatch):
+    monkeypatch.setattr(column_lineage, "_MAX_ROWS", 1)
+    view = make_view(("ws", "v"), "SELECT raw.a, raw.b FROM raw")
+    view_sources.read_due()
+    assert "The list has the first 1 of 2 columns." in text(browser, url(view), tab="lineage")
+    assert "The list has the first 1 of 2 uses." in text(browser, url(rows["raw"]), tab="lineage")
+
+
+def test_columns_are_for_readers(rows, sign_in):
+    view = make_view(("ws", "v"), "SELECT a FROM raw")
+    view_sources.read_due()
+    client = sign_in()
+    grants.set_grant(
+        actor=SYSTEM, on=On.namespace(("ws",)), principal="user:bob", privileges=parse(["browse"])
+    )
+    for row in (view, rows["raw"]):
+        page = text(client, url(row), tab="lineage")
+        assert (">Columns<" in page, ">Columns used by<" in page) == (False, False)
 
 
 def test_a_drop_names_the_views_that_read_the_table(rows, browser):

@@ -689,7 +689,10 @@ def test_a_column_has_a_profile(browser, table):
     assert sorted(words(str(rows)) for _, rows in top.rows) == ["4 (50.0 %)"] * 2
     (profile,) = profile_panels(browser, table, column="id")
     assert figures(profile)["Maximum"] == "8"
-    assert str(profile.lead).count("<rect") == 24
+    titles = re.findall(r"<rect[^>]*><title>(.*?)</title></rect>", str(profile.lead))
+    assert len(titles) == 24
+    assert titles[:2] == ["range 1 of 24: 1 value", "range 2 of 24: 0 values"]
+    assert titles[-1] == "range 24 of 24: 1 value"
 
 
 def test_values_in_a_profile_are_escaped(browser, table):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from catalog.formats.lance.filters import Comparison, compared_columns
+from catalog.formats.lance.filters import Comparison, compared_columns, read_columns
 
 VALUE, LABELS, SUBSTRING = Comparison.VALUE, Comparison.LABELS, Comparison.SUBSTRING
 
@@ -34,3 +34,21 @@ VALUE, LABELS, SUBSTRING = Comparison.VALUE, Comparison.LABELS, Comparison.SUBST
 )
 def test_columns_that_an_index_could_look_up(expression, columns):
     assert dict(compared_columns(expression)) == columns
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("a + point.x", {"a", "point.x"}),
+        ("upper(a) || 'b' || \"c\"", {"a"}),
+        ("`f`(a)", {"f", "a"}),
+        ("CASE WHEN `a b` IS NULL THEN 1.5 ELSE _x END", {"`a b`", "_x", "THEN", "ELSE", "END"}),
+        ("1", set()),
+    ],
+)
+def test_names_that_an_expression_may_read(expression, expected):
+    assert read_columns(expression) == expected
+
+
+def test_a_long_expression_is_not_parsed():
+    assert read_columns("a + " * 5_000 + "a") is None

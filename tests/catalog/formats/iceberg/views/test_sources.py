@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from catalog.formats.iceberg.describe_views import Representation, ViewVersion
-from catalog.formats.iceberg.views import sources
+from catalog.formats.iceberg.views import parsing, sources
 from catalog.formats.iceberg.views.sources import MAX_CHARACTERS, MAX_NAMES, MAX_PROBLEMS, Sources
 
 NAMESPACE = ("prod", "sales")
@@ -251,8 +251,8 @@ def test_the_limit_ends_work_whose_finalizers_call_functions():
             Finalized()
 
     began = time.thread_time()
-    with pytest.raises(sources._TooSlow):
-        sources._within(0.1, work)
+    with pytest.raises(parsing.TooSlow):
+        parsing.within(0.1, work)
     assert time.thread_time() - began < 30
     assert gc.isenabled()
     assert sys.getprofile() is None
