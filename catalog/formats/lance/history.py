@@ -161,6 +161,10 @@ class AddedBases:
     """The location of the table of which this one is a clone; empty for other transactions."""
 
 
+NO_BASES = AddedBases()
+"""Those of a transaction that brings in none."""
+
+
 def added_bases(data: bytes) -> AddedBases:
     """The base paths that the transaction in a manifest file brings in. Raises NotAManifest.
 

@@ -24,7 +24,7 @@ from catalog.errors import (
 from catalog.formats.lance import history as lance_history
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
-from catalog.formats.lance.history import AddedBases
+from catalog.formats.lance.history import NO_BASES, AddedBases
 from catalog.formats.lance.manifest import BasePath, Contents, Head, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.regular_files import NotRegular, TooLarge
@@ -42,7 +42,7 @@ class Look:
     """Its path in the table."""
     size: int
     head: Head
-    added: AddedBases = AddedBases()
+    added: AddedBases = NO_BASES
     """What its own transaction brings in; read only if it has foreign base paths."""
 
     def foreign_bases(self, location: str) -> tuple[BasePath, ...]:
