@@ -1,5 +1,6 @@
 """What a request costs against a budget: CPU time, in multiples of a calibration loop, and counts."""
 
+import importlib
 import json
 import os
 import statistics
@@ -158,10 +159,12 @@ def _prepared(stack: Stack, operations: dict[str, Prepare]) -> Client:
     settings = {
         "MONODON_MANIFEST_PATHS": budget_operations.MANIFESTS,
         "MONODON_WEB_WORKERS": "1",
-        "REDIS_URL": "memory://",  # a drop sends a message
     }
     os.environ.update(stack.environment(url) | settings)
     client = Client()
+    # A drop sends a message. Celery cannot be imported before Django has its settings.
+    celery = importlib.import_module("tasks.celery").app
+    celery.conf.broker_url = "memory://"
     report_progress("content")
     budget_operations.seed(client.send)
     for prepare in operations.values():

@@ -147,13 +147,22 @@ def test_invalid_answers_of_the_server(answer, message):
     assert len(network.requests) == 1
 
 
-@pytest.mark.parametrize("url", ["http://catalog.example.com", "https://u:p@x", "x://y"])
-def test_sign_on_needs_a_safe_connection_to_the_server(url, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("url", "exit_code", "message"),
+    [
+        ("http://catalog.example.com", 1, "The URL of the server"),
+        ("https://u:p@x", 1, "The URL of the server"),
+        ("x://y", 2, "'x://y' is not a URL such as https://"),
+    ],
+)
+def test_sign_on_needs_a_safe_connection_to_the_server(
+    url, exit_code, message, monkeypatch, tmp_path
+):
     monkeypatch.setenv("MONODON_CONFIG", str(tmp_path / "profiles.json"))
     network = Network()
     result = CliRunner().invoke(root, ["login", url, "--sign-on"], obj=App(transport=network))
-    assert (result.exit_code, network.requests) == (1, [])
-    assert "The URL of the server" in result.stderr
+    assert (result.exit_code, network.requests) == (exit_code, [])
+    assert message in result.stderr
 
 
 # --- the issuer's document -------------------------------------------------------------------------
