@@ -76,7 +76,8 @@ def test_clean_up_overlaps_writers(
     """Snapshots expire as soon as they are not the newest; committed files are made days old."""
     address = ".".join(("lake", *name))
     session.sql(
-        f"CREATE TABLE {address} (id BIGINT) TBLPROPERTIES ('commit.retry.num-retries'='50')"
+        f"CREATE TABLE {address} (id BIGINT) TBLPROPERTIES"
+        " ('commit.retry.num-retries'='50', 'commit.retry.max-wait-ms'='500')"
     )
     table = catalog.load_table(name)
 
@@ -94,7 +95,8 @@ def test_clean_up_overlaps_writers(
         session.sql(f"INSERT INTO {address} VALUES ({id_})")
 
     removed, overlapping = 0, 0
-    with _Writer(0, append) as pyiceberg, _Writer(_OF_SPARK, replace) as spark:
+    # PyIceberg ends first: its commits let those of Spark wait.
+    with _Writer(_OF_SPARK, replace) as spark, _Writer(0, append) as pyiceberg:
         for _ in range(_ROUNDS):
             time.sleep(1)
             _age(table)
