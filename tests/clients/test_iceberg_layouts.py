@@ -136,7 +136,7 @@ def test_the_suggested_order_halves_the_bytes_that_scans_read(
     keys = [round(999 / (rank + 1)) for rank in range(24)]
     before = scan(session, jobs, table, keys)
     live.manage(_SUGGESTED.format(name=name, files=12))
-    order = {"strategy": "sort", "sort_order": "part_key", "target_bytes": 2 * MB}
+    order = {"strategy": "sort", "sort_order": "part_key", "target_bytes": MB}
     result = jobs.run(name, "compact", **order)
     assert result["after"]["files"] >= 4
     assert before >= 2 * scan(session, jobs, table, keys) > 0
