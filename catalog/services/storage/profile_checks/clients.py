@@ -191,7 +191,7 @@ def check_signing(trial: Trial) -> str:
     if _send(lambda: requests.send_copy(own, source)).is_copy:
         raise CheckFailed(
             "The store obeys a header of S3 that the signature does not cover: it copies an object of another table",
-            "Do not use “signing” with this store: whoever may write to one table can read all others.",
+            "Do not use “signing” with this store: a client that may write to one table can read all others.",
         )
     return "a signed request works, and its signature is refused for another table"
 
