@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from catalog.access import SYSTEM
+from catalog.models import UnreadSnapshot
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys
 from tests.access.protocols import KEY, give, make_requester
@@ -32,6 +33,7 @@ def world(db, recalled_warehouse: Path, settings, monkeypatch) -> World:
         made = World(recalled_warehouse, recalled_warehouse.parent)
         requester = make_requester()
         give(requester, Privilege.ALL, make_namespace("mine"))
+        assert not UnreadSnapshot.objects.exists(), "a test has limited what the commits read"
         return made
 
     return recall("foreign files", make)

@@ -39,8 +39,11 @@ MERGE = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-
 
 
 @pytest.fixture(params=[None, "_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES"])
-def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the commit read everything, or leave it to the periodic task."""
+def limit(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commit read everything, or leave it to the periodic task.
+
+    It follows ``world``, which later tests copy with what its own commits left unread.
+    """
     if request.param is not None:
         monkeypatch.setattr(iceberg_files, request.param, 0)
 

@@ -137,8 +137,13 @@ def test_a_clone_opens_references_that_its_source_has_committed(world: World, ad
 
 
 @pytest.fixture(params=[None, "_MAX_LIST_BYTES", "_MAX_MANIFEST_BYTES"])
-def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the registration read everything, or leave it to the periodic task."""
+def limit(
+    request: pytest.FixtureRequest, iceberg_world: foreign.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the registration read everything, or leave it to the periodic task.
+
+    It follows ``iceberg_world``, which later tests copy with what its own commits left unread.
+    """
     if request.param is not None:
         monkeypatch.setattr(iceberg_files, request.param, 0)
 
