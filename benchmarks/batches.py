@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.budget_operations import MANIFESTS
 from benchmarks.compare import report_progress
 from benchmarks.errors import BadAnswers
 from benchmarks.stack import API_KEY, running
@@ -49,7 +50,8 @@ def measure(size: Size, directory: Path | None) -> bool:
     with running(directory) as stack:
         url = stack.postgres.url
         stack.bootstrap(url)
-        child, port = stack.start_web(url, settings={"MONODON_WEB_WORKERS": "1"})
+        settings = {"MONODON_WEB_WORKERS": "1", "MONODON_MANIFEST_PATHS": MANIFESTS}
+        child, port = stack.start_web(url, settings=settings)
         batches = _Batches(port, child.pid)
         batches.send("namespace", 1, route="/v1/namespace/bench/create", body={})
         return _show(size, _measure(batches, size))
@@ -71,13 +73,14 @@ def _measure(batches: "_Batches", size: Size) -> list[tuple[Figure, Figure]]:
             lambda n: [_declare(f"more-{n}", f"more/{n}"), _create(f"more-{n}", 1)],
         ),
         pair("first version", lambda n: [_create(_name(n), 1)]),
-        pair("version", lambda n: [_create(_name(n), 2)]),
+        pair("versions", lambda n: [_create(_name(n), 2), _create(_name(n), 3)]),
         pair("delete", lambda n: [_delete(_name(n), 1)]),
         pair("delete and deregister", lambda n: [_delete(_name(n), 2), _deregister(_name(n))]),
         pair("declare with version", lambda n: [_declare(_name(n)), _create(_name(n), 1)]),
         pair("replace", lambda n: [_deregister(_name(n)), _declare(_name(n))]),
     ]
-    versions = [_create(_name(0), n) for n in range(10, 10 + size.versions)]
+    # With the failing operation, as many as a batch may have.
+    versions = [_create(_name(0), n) for n in range(10, 9 + size.versions)]
     batches.commit("one version", [_create(_name(0), 9)])
     failing = batches.commit("versions of one table", [*versions, _create(_name(0), 9)], status=409)
     return [*pairs, (failing, batches.commit("versions of one table", versions))]
@@ -138,7 +141,7 @@ def _declare(name: str, location: str | None = None) -> Operation:
 
 
 def _create(name: str, version: int) -> Operation:
-    path = f"elsewhere/{name}/{version}.manifest"
+    path = f"{MANIFESTS}{name}/{version}.manifest"
     entry = {"id": ["bench", name], "version": version, "manifest_path": path}
     return {"create_table_version": entry}
 
