@@ -1,6 +1,6 @@
 """Scanners for vector searches, made without the copies that the Lance package makes of their options."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from lance.dataset import LanceDataset, LanceScanner, ScannerBuilder
 from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -25,15 +25,16 @@ class SearchOptions(BaseModel):
     """Columns to sort the results by."""
 
 
-class _Options(dict[str, Any]):
-    """Options that nobody changes.
+class _Builder(ScannerBuilder):
+    """A builder whose scanners keep no deep copy of its options.
 
-    A scanner keeps a deep copy of its options, from which it could be built again with other blob handling. The
-    copy of the query vector alone takes a tenth of the time of a search.
+    Scanners need the copy only to be built again with other blob handling, in ``to_pandas``. It takes a tenth of
+    the time of a search.
     """
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {}  # ``vars(builder)``: the options to copy
 
 
 def more_options(query: Any) -> dict[str, Any]:
@@ -54,11 +55,9 @@ def nearest(dataset: LanceDataset, search: dict[str, Any], options: dict[str, An
     ``search`` has the arguments of ``ScannerBuilder.nearest``. ``options`` has the arguments of further
     methods of the builder by their names; those that are None are not set. Raises ValueError, TypeError.
     """
-    builder: Any = ScannerBuilder(dataset)
+    builder = _Builder(dataset)
     for name, value in options.items():
         if value is not None:
             getattr(builder, name)(value)
     builder.nearest(**search)
-    builder._nearest = _Options(builder._nearest)  # noqa: SLF001 -- the only place of the copied vector
-    scanner: LanceScanner = builder.to_scanner()
-    return scanner
+    return builder.to_scanner()
