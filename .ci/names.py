@@ -1,6 +1,7 @@
 """Check names and sizes: `python .ci/names.py`. Exits with 1 and a line for each finding.
 
-- Fewer than 1 % of the assigned names are vague: names such as ``found`` do not say what they hold.
+- Fewer than 1 % of the names are vague: of variables, attributes, parameters and functions. Names such as ``found`` do not say
+  what they hold.
   The tests, benchmarks and examples have the same limit, counted separately.
 - No file of the packages has more than 400 lines, and no folder more than 20 modules.
 """
@@ -49,16 +50,14 @@ LONG = {
 }
 
 
-def assigned_names(tree: ast.AST) -> Iterator[ast.Name]:
+def chosen_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names that a file chooses, with their lines: of variables, attributes, parameters and functions."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign | ast.For | ast.comprehension | ast.NamedExpr):
-            targets = [node.target]
-        else:
-            continue
-        for target in targets:
-            yield from (name for name in ast.walk(target) if isinstance(name, ast.Name))
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name, node.lineno
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name, node.lineno
 
 
 def python_files(folders: tuple[str, ...]) -> list[Path]:
@@ -71,14 +70,14 @@ def python_files(folders: tuple[str, ...]) -> list[Path]:
 
 
 def vague_names(files: list[Path]) -> tuple[list[str], int]:
-    """A line for each vague name, and the number of all assigned names."""
+    """A line for each vague name, and the number of all names."""
     vague: list[str] = []
     total = 0
     for file in files:
-        for name in assigned_names(ast.parse(file.read_text())):
+        for name, line in chosen_names(ast.parse(file.read_text())):
             total += 1
-            if name.id.strip("_") in VAGUE:
-                vague.append(f"{file}:{name.lineno}: '{name.id}' does not say what it holds")
+            if name.strip("_") in VAGUE:
+                vague.append(f"{file}:{line}: '{name}' does not say what it holds")
     return vague, total
 
 

@@ -19,15 +19,15 @@ class TokenBucket:
     def refill(self) -> None:
         """Allow ``most`` uses again."""
         with self._lock:
-            self._left, self._since = float(self._most), self._clock()
+            self._tokens, self._since = float(self._most), self._clock()
 
     def take(self) -> bool:
         """Count a use; False if it is one too many."""
         with self._lock:
             now = self._clock()
-            self._left = min(self._most, self._left + (now - self._since) * self._a_second)
+            self._tokens = min(self._most, self._tokens + (now - self._since) * self._a_second)
             self._since = now
-            if self._left < 1:
+            if self._tokens < 1:
                 return False
-            self._left -= 1
+            self._tokens -= 1
             return True

@@ -15,7 +15,7 @@ QUIT_AFTER = 4.0
 KILL_AFTER = 6.0
 
 
-def gone(group: int) -> bool:
+def has_ended(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -37,7 +37,7 @@ def end(groups: dict[int, int]) -> None:
     for group, polite in groups.items():
         send(group, polite)
     stages = [(QUIT_AFTER, signal.SIGQUIT), (KILL_AFTER, signal.SIGKILL)]
-    while remaining := [group for group in groups if not gone(group)]:
+    while remaining := [group for group in groups if not has_ended(group)]:
         elapsed = time.monotonic() - started
         if stages and elapsed > stages[0][0]:
             number = stages.pop(0)[1]

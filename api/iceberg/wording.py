@@ -42,7 +42,7 @@ def message(error: errors.CatalogError, warehouse: Identifier) -> str:
     """The message of a refusal, without its detail."""
     if isinstance(error, errors.NamespaceNotFound) and _holds(error.namespace, warehouse):
         return f"Warehouse does not exist: {prefixes.spell(warehouse)}"
-    key = type(error), getattr(error, "wanted", "")
+    key = type(error), getattr(error, "requested", "")
     template = _SAME_NAME.get(key) or TEMPLATES.get(type(error))
     return error.worded(lambda identifier: name(identifier, warehouse), template)
 

@@ -94,19 +94,19 @@ class _Body(io.RawIOBase):
         self._is_held_in_memory = is_held_in_memory
         self.failure: CatalogError | None = None
         self._input = self._source = request.META["wsgi.input"]
-        self._left = settings.MONODON_MAX_DATA_BYTES
+        self._allowed = settings.MONODON_MAX_DATA_BYTES
         self._tail = b""
         self._ahead = b""
         """The beginning of a body, which Arrow has not read yet."""
         self._digest: Any = None
         length = request.META.get("CONTENT_LENGTH") or "0"
         is_chunked = "HTTP_TRANSFER_ENCODING" in request.META
-        self._told = None if is_chunked else int(length) if length.isdigit() else 0
+        self._unread = None if is_chunked else int(length) if length.isdigit() else 0
         encoding = request.META.get("HTTP_CONTENT_ENCODING", "")
         try:
             if encodings.is_gzip(encoding):
                 self._source = encodings.Reader(self._source)
-                self._told = None
+                self._unread = None
         except CatalogError as error:
             self.failure = error
 
@@ -129,7 +129,7 @@ class _Body(io.RawIOBase):
         """
         if self.failure is not None:
             raise self.failure
-        if self._told is not None and self._told > self._left:
+        if self._unread is not None and self._unread > self._allowed:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
         try:
             is_small, content = self._begin()
@@ -163,9 +163,9 @@ class _Body(io.RawIOBase):
 
         The length of a chunked body is unknown, so its beginning is read to find out.
         """
-        if self._told is not None:
-            is_small = self._told <= _SMALL_BYTES
-            return is_small, self._read_up_to(self._told) if is_small else b""
+        if self._unread is not None:
+            is_small = self._unread <= _SMALL_BYTES
+            return is_small, self._read_up_to(self._unread) if is_small else b""
         content = self._read_up_to(_SMALL_BYTES + 1)
         if len(content) <= _SMALL_BYTES:
             return True, content
@@ -188,27 +188,27 @@ class _Body(io.RawIOBase):
             content, self._ahead = self._ahead[:size], self._ahead[size:]
             buffer[: len(content)] = content
             return len(content)
-        if self._told is not None:
+        if self._unread is not None:
             # Not more bytes than declared, for which some servers would wait.
-            size = min(size, self._told)
+            size = min(size, self._unread)
         content = self._take(size)
         buffer[: len(content)] = content
         return len(content)
 
-    def _take(self, wanted: int) -> bytes:
+    def _take(self, size: int) -> bytes:
         try:
-            content: bytes = self._source.read(wanted) if wanted and self._told != 0 else b""
+            content: bytes = self._source.read(size) if size and self._unread != 0 else b""
         except CatalogError as error:  # it was incomplete or too slow
             raise self._fail(error) from None
-        if self._told is not None:
-            self._told -= len(content)
-            if not content and self._told:
-                raise self._fail(_broken(f"{self._told} bytes are missing"))
+        if self._unread is not None:
+            self._unread -= len(content)
+            if not content and self._unread:
+                raise self._fail(_broken(f"{self._unread} bytes are missing"))
         self._tail = (self._tail + content)[-len(_END) :]
         if self._digest is not None:
             self._digest.update(content)
-        self._left -= len(content)
-        if self._left < 0:
+        self._allowed -= len(content)
+        if self._allowed < 0:
             raise self._fail(DataTooLarge(settings.MONODON_MAX_DATA_BYTES))
         return content
 
@@ -217,7 +217,7 @@ class _Body(io.RawIOBase):
         if isinstance(self._input, Feed):
             return  # the event loop does this
         deadline = time.monotonic() + _DRAIN_SECONDS
-        self._left = _DRAIN_BYTES
+        self._allowed = _DRAIN_BYTES
         with suppress(CatalogError, OSError):
             while self.read(1 << 20) and time.monotonic() < deadline:
                 pass
@@ -241,12 +241,12 @@ class _Body(io.RawIOBase):
                 if weightless > _MOST_WEIGHTLESS + _WEIGHTLESS_BY_BYTE * size:
                     raise Bomb(f"{weightless} values that take no bytes")
                 yield batch
-            if self._told is None and self._tail != _END:
+            if self._unread is None and self._tail != _END:
                 # Only the end marker distinguishes the end of a chunked body from a lost client.
                 raise self._fail(_broken("its end is missing"))
             # Only a read to the end shows whether the body is complete.
-            while self._take(min(1 << 16, self._told or 1)):
-                if self._told is None:
+            while self._take(min(1 << 16, self._unread or 1)):
+                if self._unread is None:
                     raise self._fail(_broken("there is more after its end"))
         except _SPOILED as error:
             raise self._fail(_broken(error)) from None
@@ -351,11 +351,11 @@ def file_response(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> HttpR
         return HttpResponse(buffer.getvalue().to_pybytes(), content_type=FILE_TYPE)
     sink = _Sink()
     writer = pa.ipc.new_file(sink, schema)
-    remaining = _rest(sink, writer, chain(first, batches))
+    remaining = _remaining_content(sink, writer, chain(first, batches))
     return StreamingHttpResponse(remaining, content_type=FILE_TYPE)
 
 
-def _rest(
+def _remaining_content(
     sink: "_Sink", writer: pa.RecordBatchFileWriter, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[bytes]:
     for batch in batches:

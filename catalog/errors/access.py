@@ -54,12 +54,12 @@ class ApprovalRequired(CatalogError):
     draft: object = None
     """The content of the approval request."""
 
-    def __init__(self, what: str, target: Sequence[str]) -> None:
-        """``what`` is the action, up to the kind of its target: ``dropping namespace``."""
-        self.what, self.target = what, tuple(target)
+    def __init__(self, action: str, target: Sequence[str]) -> None:
+        """``action`` is the action, up to the kind of its target: ``dropping namespace``."""
+        self.action, self.target = action, tuple(target)
         super().__init__(
-            "{what} '{target}' needs the approval of a second person",
-            what=f"{what[:1].upper()}{what[1:]}",
+            "{action} '{target}' needs the approval of a second person",
+            action=f"{action[:1].upper()}{action[1:]}",
             target=self.target,
         )
 

@@ -36,18 +36,18 @@ def _count(number: int, thing: str) -> str:
 
 
 class TableAlreadyExists(Conflict):
-    """``wanted`` is the kind of object that the request would create: ``table`` or ``view``."""
+    """``requested`` is the kind of object that the request would create: ``table`` or ``view``."""
 
-    def __init__(self, table: Sequence[str], *, wanted: str = "table") -> None:
-        self.table, self.wanted = tuple(table), wanted
+    def __init__(self, table: Sequence[str], *, requested: str = "table") -> None:
+        self.table, self.requested = tuple(table), requested
         super().__init__("Table '{table}' exists already", table=self.table)
 
 
 class ViewAlreadyExists(Conflict):
-    """``wanted`` is the kind of object that the request would create: ``table`` or ``view``."""
+    """``requested`` is the kind of object that the request would create: ``table`` or ``view``."""
 
-    def __init__(self, view: Sequence[str], *, wanted: str = "view") -> None:
-        self.view, self.wanted = tuple(view), wanted
+    def __init__(self, view: Sequence[str], *, requested: str = "view") -> None:
+        self.view, self.requested = tuple(view), requested
         super().__init__("View '{view}' exists already", view=self.view)
 
 

@@ -185,11 +185,11 @@ class _Nested:
     """Converts a nested value to JSON values, up to a limited number of leaves."""
 
     def __init__(self) -> None:
-        self._left = _LEAVES
+        self._remaining_leaves = _LEAVES
 
     def plain(self, scalar: pa.Scalar) -> Any:
         if not scalar.is_valid:
-            self._left -= 1
+            self._remaining_leaves -= 1
             return None
         if isinstance(scalar, pa.ExtensionScalar | pa.DictionaryScalar):
             return self.plain(scalar.value)
@@ -199,7 +199,7 @@ class _Nested:
             return self._map(scalar)
         if pa.types.is_nested(scalar.type):
             return self._list(scalar)
-        self._left -= 1
+        self._remaining_leaves -= 1
         if _is_binary(scalar.type):
             return f"{scalar.as_buffer().size:,} bytes"
         return _clip(_text(scalar)) if _is_text(scalar.type) else _leaf(scalar)
@@ -207,7 +207,7 @@ class _Nested:
     def _struct(self, scalar: pa.StructScalar) -> dict[str, Any]:
         members: dict[str, Any] = {}
         for index in range(scalar.type.num_fields):
-            if self._left <= 0:
+            if self._remaining_leaves <= 0:
                 members["…"] = f"{scalar.type.num_fields - index:,} more"
                 break
             members[_clip(scalar.type.field(index).name)] = self.plain(scalar[index])
@@ -217,7 +217,7 @@ class _Nested:
         members: dict[str, Any] = {}
         entries = scalar.values
         for index in range(len(entries)):
-            if self._left <= 0:
+            if self._remaining_leaves <= 0:
                 members["…"] = f"{len(entries) - index:,} more"
                 break
             entry = entries[index]
@@ -230,7 +230,7 @@ class _Nested:
             return str(scalar.type)
         items: list[Any] = []
         for index in range(len(values)):
-            if self._left <= 0:
+            if self._remaining_leaves <= 0:
                 items.append(f"… {len(values) - index:,} more")
                 break
             items.append(self.plain(values[index]))

@@ -148,7 +148,7 @@ class Procedures:
 
     def compact(self) -> dict[str, Any]:
         strategy, order = self._request.get("strategy"), self._request.get("sort_order")
-        result = self._one(
+        result = self._call_for_row(
             "rewrite_data_files",
             strategy=_text(strategy) if strategy else "",
             sort_order=_text(order) if order else "",
@@ -285,10 +285,10 @@ class Procedures:
         return _text(_ORPHANS_VIEW)
 
     def rewrite_manifests(self) -> dict[str, Any]:
-        return self._one("rewrite_manifests", use_caching="false")
+        return self._call_for_row("rewrite_manifests", use_caching="false")
 
     def rewrite_position_deletes(self) -> dict[str, Any]:
-        result = self._one("rewrite_position_delete_files", options=self._options())
+        result = self._call_for_row("rewrite_position_delete_files", options=self._options())
         removed = self._remove_dangling_deletes()
         if removed:
             rewritten = result.get("rewritten_delete_files_count") or 0
@@ -307,7 +307,7 @@ class Procedures:
         return sum(1 for _ in result.removedDeleteFiles())
 
     def compute_statistics(self) -> dict[str, Any]:
-        return self._one("compute_table_stats")
+        return self._call_for_row("compute_table_stats")
 
     def _orphans(self, *, is_dry_run: bool, **arguments: str) -> list[str]:
         rows = self._call(
@@ -340,7 +340,7 @@ class Procedures:
         pairs = ", ".join(f"{_text(name)}, {_text(value)}" for name, value in options.items())
         return f"map({pairs})" if pairs else ""
 
-    def _one(self, procedure: str, **arguments: str) -> dict[str, Any]:
+    def _call_for_row(self, procedure: str, **arguments: str) -> dict[str, Any]:
         """Call a procedure that returns one row, or no row if there is no work; returns the row."""
         rows = self._call(procedure, **arguments)
         return rows[0] if rows else {}

@@ -338,17 +338,17 @@ def _send(
     return HttpResponse(answer, headers=headers)
 
 
-def tag_of(etag: str, wanted: str) -> str:
+def tag_of(etag: str, snapshots: str) -> str:
     """The ETag of an answer with this selection of snapshots."""
-    return etag if wanted == "all" else f'{etag[:-1]}.{wanted}"'
+    return etag if snapshots == "all" else f'{etag[:-1]}.{snapshots}"'
 
 
-def known_tags(header: str, wanted: str) -> list[str]:
+def known_tags(header: str, snapshots: str) -> list[str]:
     """The ETags of an If-None-Match header in their stored form."""
     tags = delegation.unmarked(_tags_in(header))
-    if wanted == "all":
+    if snapshots == "all":
         return tags
-    ending = f'.{wanted}"'
+    ending = f'.{snapshots}"'
     return [tag.removesuffix(ending) + '"' for tag in tags if tag.endswith(ending)]
 
 

@@ -171,7 +171,7 @@ class Command(BaseCommand):
 
     def _status(self, options: Mapping[str, Any]) -> None:
         if options["job"]:
-            self._one(options["job"])
+            self._show_job(options["job"])
             return
         try:
             since = timezone.now() - timedelta(hours=options["hours"])
@@ -188,7 +188,7 @@ class Command(BaseCommand):
         for job in jobs:
             self.stdout.write(f"{job.pk:>8}  {job.table!s:40} {_line(job)} {job.error}".rstrip())
 
-    def _one(self, pk: int) -> None:
+    def _show_job(self, pk: int) -> None:
         job = job_control.find_job(actor=COMMAND, job=pk)
         self.stdout.write(f"Job {job.pk}, {job.table}: {_line(job)} {job.error}".rstrip())
         token: str | None = None

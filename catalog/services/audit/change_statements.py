@@ -144,7 +144,7 @@ def _away(of: str) -> str:
     """  # noqa: S608 -- constants
 
 
-def _there(of: str) -> str:
+def _existed(of: str) -> str:
     """The condition that a table existed at a moment, in the selected namespaces."""
     return f"""
         t.created_at <= %({of})s AND (t.dropped_at IS NULL OR t.dropped_at > %({of})s)
@@ -183,7 +183,7 @@ COUNTS = f"""
         UNION SELECT t.id FROM away_after a JOIN catalog_table t ON t.uuid = a.table_uuid
     ),
     compared AS MATERIALIZED (
-        SELECT t.id, {_there("before")} AS was, {_there("after")} AS is_there,
+        SELECT t.id, {_existed("before")} AS was, {_existed("after")} AS is_there,
             (path_before.path, COALESCE(place_before.name, t.name))
                 <> (path_after.path, COALESCE(place_after.name, t.name)) AS is_renamed
         FROM touched JOIN catalog_table t USING (id) {_joined("before")} {_joined("after")}

@@ -272,12 +272,12 @@ class _Repeatable(_Counted):
 
     def __init__(self, data: Data) -> None:
         super().__init__(data)
-        self._kept: list[pa.RecordBatch] = []
+        self._read_batches: list[pa.RecordBatch] = []
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        yield from self._kept
+        yield from self._read_batches
         for batch in super()._batches():
-            self._kept.append(batch)
+            self._read_batches.append(batch)
             yield batch
 
 

@@ -351,11 +351,11 @@ def _range(query: Query) -> tuple[float | None, float | None] | None:
     return bounds
 
 
-def _check_size(results: int, each: int) -> None:
-    if results * each > MAX_SEARCH_BYTES:
+def _check_size(results: int, result_bytes: int) -> None:
+    if results * result_bytes > MAX_SEARCH_BYTES:
         raise InvalidInput(
             f"A search for {results} results of this table takes too much memory; "
-            f"at most {MAX_SEARCH_BYTES // each} are possible",
+            f"at most {MAX_SEARCH_BYTES // result_bytes} are possible",
             detail="Ask for a smaller k, offset, refine_factor, or number of vectors.",
         )
 

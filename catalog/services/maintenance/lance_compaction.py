@@ -110,8 +110,10 @@ def lay_out(dataset: LanceDataset, policy: Mapping[str, Any] | Any) -> Layout:
             small += 1
         elif deleted_here <= policy["deleted_ratio"] * metadata.physical_rows:
             excluded.append(metadata.id)
-    known = tuple(filter(None, sizes))
-    return Layout(dataset.version, rows, deleted, files, sum(sizes), small, tuple(excluded), known)
+    positive = tuple(filter(None, sizes))
+    return Layout(
+        dataset.version, rows, deleted, files, sum(sizes), small, tuple(excluded), positive
+    )
 
 
 def plan(dataset: LanceDataset, layout: Layout, policy: Mapping[str, Any] | Any) -> Plan:

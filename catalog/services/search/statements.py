@@ -129,7 +129,7 @@ _NEAR = """
                     FROM catalog_searchword WHERE key = ANY(q.keys) GROUP BY word
                     ORDER BY likeness DESC, word LIMIT {most_similar}
                 ) similar_words
-                WHERE likeness >= 0.3 {known}
+                WHERE likeness >= 0.3 {visible}
                 ORDER BY likeness DESC, word LIMIT 8
             ) known_words
         ) w
@@ -258,9 +258,9 @@ class Lookup:
         parameters: list[Any] = []
         similar = ""
         if near is not None:
-            known, of_known = self._known
-            similar = _NEAR.format(most_similar=_MOST_SIMILAR, known=known)
-            parameters += [near, *of_known]
+            visible, of_visible = self._has_visible_document
+            similar = _NEAR.format(most_similar=_MOST_SIMILAR, visible=visible)
+            parameters += [near, *of_visible]
         for number, (tier, query, of_query) in enumerate(tiers):
             # A query that the statement builds is SQL text; any other query is a parameter.
             text = query if of_query else "%s::tsquery"
@@ -306,7 +306,7 @@ class Lookup:
         return rows.order_by().values("pk").query.sql_with_params()
 
     @property
-    def _known(self) -> tuple[str, Sequence[Any]]:
+    def _has_visible_document(self) -> tuple[str, Sequence[Any]]:
         """SQL condition that a similar word is in a document that the actor may browse."""
         if Privilege.BROWSE in self._actor.everywhere and self._actor.within is None:
             return "", ()

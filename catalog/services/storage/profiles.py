@@ -36,7 +36,7 @@ _KEY_ERROR = (
 REMEDY = "Enter the key of the profile again, or restore MONODON_SECRET_KEY."
 _lock = threading.Lock()
 _cached: tuple[float, tuple[StoreConfiguration, ...]] | None = None
-_known: frozenset[StoreConfiguration] = frozenset()
+_last_read: frozenset[StoreConfiguration] = frozenset()
 """The configurations that were read last."""
 
 
@@ -47,7 +47,7 @@ def connect() -> None:
 
 def configurations(fresh: bool = False) -> Sequence[StoreConfiguration]:
     """The configurations of all profiles. One statement a second at most, unless ``fresh``."""
-    global _cached, _known  # noqa: PLW0603 -- one cache for the process
+    global _cached, _last_read  # noqa: PLW0603 -- one cache for the process
     with _lock:
         cached = _cached
     if not fresh and cached is not None and time.monotonic() - cached[0] < _FRESH_SECONDS:
@@ -58,7 +58,7 @@ def configurations(fresh: bool = False) -> Sequence[StoreConfiguration]:
     with _lock:
         if _cached is None or _cached[0] <= read_at:
             _cached = (read_at, rows)
-            removed, added, _known = _known - present, present - _known, present
+            removed, added, _last_read = _last_read - present, present - _last_read, present
             availability.retire(removed, present)
             _log_unreadable(added)
     return rows

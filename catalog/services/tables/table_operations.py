@@ -239,12 +239,12 @@ def not_found_but(
 
 
 def already_exists(
-    identifier: Identifier, holder: Holder, wanted: str = TableKind.TABLE
+    identifier: Identifier, holder: Holder, requested: str = TableKind.TABLE
 ) -> TableAlreadyExists | ViewAlreadyExists:
-    """Return the error for a new object of kind ``wanted`` whose name ``holder`` has."""
+    """Return the error for a new object of kind ``requested`` whose name ``holder`` has."""
     if holder.kind == TableKind.VIEW:
-        return ViewAlreadyExists(identifier, wanted=wanted)
-    return TableAlreadyExists(identifier, wanted=wanted)
+        return ViewAlreadyExists(identifier, requested=requested)
+    return TableAlreadyExists(identifier, requested=requested)
 
 
 def mark_dropped(batch: Batch, rows: list[Table], *, purge: bool = False) -> None:

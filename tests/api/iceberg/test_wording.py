@@ -41,11 +41,11 @@ Words = tuple[int, str, str]
         (lambda at: errors.TableAlreadyExists(at("ns", "t")), "Table already exists: ns.t"),
         (lambda at: errors.ViewAlreadyExists(at("ns", "v")), "View already exists: ns.v"),
         (
-            lambda at: errors.TableAlreadyExists(at("ns", "t"), wanted="view"),
+            lambda at: errors.TableAlreadyExists(at("ns", "t"), requested="view"),
             "Table with same name already exists: ns.t",
         ),
         (
-            lambda at: errors.ViewAlreadyExists(at("ns", "v"), wanted="table"),
+            lambda at: errors.ViewAlreadyExists(at("ns", "v"), requested="table"),
             "View with same name already exists: ns.v",
         ),
         (

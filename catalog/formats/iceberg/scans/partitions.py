@@ -100,7 +100,7 @@ class Partitions:
     def to_json(self, values: tuple[Any, ...]) -> list[object]:
         types = [field.field_type for field in self._type.fields]
         return [
-            single_values.to_json(_known(types[i]) if i < len(types) else None, value)
+            single_values.to_json(_primitive(types[i]) if i < len(types) else None, value)
             for i, value in enumerate(values)
         ]
 
@@ -205,5 +205,5 @@ def _field(document: Document, index: int) -> PartitionField:
     )
 
 
-def _known(type_: object) -> PrimitiveType | None:
+def _primitive(type_: object) -> PrimitiveType | None:
     return type_ if isinstance(type_, PrimitiveType) else None

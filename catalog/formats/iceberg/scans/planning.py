@@ -247,7 +247,7 @@ class Planner:
     @cached_property
     def _metrics(self) -> metrics.Evaluator:
         test = expressions.to_test(
-            self._filter.expression, lambda one: one.test if one.is_ordered else AlwaysTrue()
+            self._filter.expression, lambda term: term.test if term.is_ordered else AlwaysTrue()
         )
         return metrics.Evaluator(expressions.schema_of(self._filter.types), test)
 

@@ -130,9 +130,9 @@ def fresh(spec: Document | None, moved: dict[int, int], path: str) -> Document:
     return {**spec, "spec-id": 0, "fields": fields}
 
 
-def same(one: Document, other: Document) -> bool:
+def same(first: Document, second: Document) -> bool:
     """True if two specs partition alike; spec and field ids do not count."""
-    return _meaning(one) == _meaning(other)
+    return _meaning(first) == _meaning(second)
 
 
 def _meaning(spec: Document) -> list[tuple[Any, ...]]:

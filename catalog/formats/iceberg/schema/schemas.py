@@ -298,9 +298,9 @@ def _fresh_id(owner: Document, key: str, numbers: Iterator[int], moved: dict[int
     return renewed
 
 
-def same(one: Document, other: Document) -> bool:
+def same(first: Document, second: Document) -> bool:
     """True if two valid schemas are equal except for their schema ids."""
-    return _plain_schema(one) == _plain_schema(other)
+    return _plain_schema(first) == _plain_schema(second)
 
 
 def _plain_schema(schema: Document) -> Document:

@@ -52,9 +52,9 @@ def fresh(order: Document | None, moved: dict[int, int], path: str) -> Document:
     return {**order, "order-id": 1, "fields": fields} if fields else unsorted()
 
 
-def same(one: Document, other: Document) -> bool:
+def same(first: Document, second: Document) -> bool:
     """True if two orders sort alike; their ids do not count."""
-    return _meaning(one) == _meaning(other)
+    return _meaning(first) == _meaning(second)
 
 
 def _meaning(order: Document) -> list[tuple[Any, ...]]:

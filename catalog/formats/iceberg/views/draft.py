@@ -157,9 +157,9 @@ def _check_id(id_: int, path: str) -> None:
         raise InvalidMetadata(f"{path}: there is no id left above {INT_MAX}")
 
 
-def _is_same(one: Document, other: Document) -> bool:
+def _is_same(first: Document, second: Document) -> bool:
     """True if two versions are equal except for their ids and times."""
-    return _meaning(one) == _meaning(other)
+    return _meaning(first) == _meaning(second)
 
 
 def _meaning(version: Document) -> Document:

@@ -92,10 +92,10 @@ def look(
         raise InvalidManifestPath(
             path, f"is refused, as no client could write after it: {head.obstacle}"
         )
-    seen = Look(relative, status.size, head)
-    if not seen.foreign_bases(location):
-        return seen
-    return replace(seen, added=_added_bases(table, location, path, relative, version))
+    look = Look(relative, status.size, head)
+    if not look.foreign_bases(location):
+        return look
+    return replace(look, added=_added_bases(table, location, path, relative, version))
 
 
 def _added_bases(
@@ -244,7 +244,7 @@ def _content(
 _SEEN_SECONDS = 60.0
 _MOST_SEEN = 100_000
 _lock = threading.Lock()
-_seen: OrderedDict[str, float] = OrderedDict()
+_seen_at: OrderedDict[str, float] = OrderedDict()
 """The manifests in object stores, and the moves of staged ones, that this process saw to be there or done
 lately, with the time by time.monotonic()."""
 
@@ -304,14 +304,14 @@ def is_in_storage(location: str, directory: str) -> bool:
 def was_seen(path: str) -> bool:
     """True if ``note_seen`` was called for a manifest or a move within the last minute."""
     with _lock:
-        seen_at = _seen.get(path)
+        seen_at = _seen_at.get(path)
     return seen_at is not None and time.monotonic() - seen_at < _SEEN_SECONDS
 
 
 def note_seen(path: str) -> None:
     """Note that a manifest is in an object store, or that a move was done."""
     with _lock:
-        _seen[path] = time.monotonic()
-        _seen.move_to_end(path)
-        while len(_seen) > _MOST_SEEN:
-            _seen.popitem(last=False)
+        _seen_at[path] = time.monotonic()
+        _seen_at.move_to_end(path)
+        while len(_seen_at) > _MOST_SEEN:
+            _seen_at.popitem(last=False)

@@ -113,10 +113,10 @@ class RegisterTable(NewTableOperation):
         return replace(self, manifests=manifests, bases=bases)
 
     def _foreign_bases(
-        self, location: str, found: Iterable[tuple[str, int, str, int]]
+        self, location: str, paths: Iterable[tuple[str, int, str, int]]
     ) -> Iterable[BasePath]:
         """Look at the newest manifest of each branch; older ones are looked at when they are read."""
-        newest = {branch: (version, path) for branch, version, path, _ in sorted(found)}
+        newest = {branch: (version, path) for branch, version, path, _ in sorted(paths)}
         for branch, (version, path) in newest.items():
             if version > lance_naming.MAX_CONTINUED:
                 raise InvalidManifestPath(
@@ -158,7 +158,7 @@ class RegisterTable(NewTableOperation):
             batch, self.location, TableState.LIVE if self.manifests else TableState.DECLARED
         )
         self._record_references(batch, row)
-        self._enter(batch, row, known=set())
+        self._enter(batch, row, entered=set())
         return row
 
     def _again(self, batch: Batch, row: Table) -> Table:
@@ -168,7 +168,7 @@ class RegisterTable(NewTableOperation):
         row.properties = dict(self.properties)
         self._record_references(batch, row, is_again=True)
         entered = set(TableVersion.objects.filter(table=row).values_list("branch", "version"))
-        self._enter(batch, row, known=entered)
+        self._enter(batch, row, entered=entered)
         if self.manifests:
             row.state = TableState.LIVE
         row.save(update_fields=["properties", "state", "updated_at"])
@@ -180,13 +180,13 @@ class RegisterTable(NewTableOperation):
         )
         return row
 
-    def _enter(self, batch: Batch, row: Table, known: set[tuple[str, int]]) -> None:
+    def _enter(self, batch: Batch, row: Table, entered: set[tuple[str, int]]) -> None:
         branches = {branch for branch, *_ in self.manifests if branch}
         present = set(Branch.objects.filter(table_id=row.pk).values_list("name", flat=True))
         for branch in sorted(branches - present):
             batch.add(Branch(table=row, name=branch))
         for branch, version, path, size in self.manifests:
-            if (branch, version) in known:
+            if (branch, version) in entered:
                 continue
             batch.add(
                 NewVersion(

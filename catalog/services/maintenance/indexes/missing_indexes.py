@@ -85,7 +85,7 @@ def find(
             size = rows * _width(dataset, plan.column)
             index = MissingIndex(plan.column, plan.index_type, queries, size, metric)
             missing.append(Missing(index, plan))
-    return sorted(missing, key=lambda each: -each.index.queries)
+    return sorted(missing, key=lambda entry: -entry.index.queries)
 
 
 def _is_served(
@@ -169,7 +169,7 @@ def create_indexes(job: Job, report: Report) -> Mapping[str, Any]:
         indexes, rows = index_summaries(dataset), dataset.count_rows()
         missing = find(job.table, dataset, indexes, policy_values(job))
     outcome: dict[str, Any] = {
-        "plan": {"indexes": [asdict(each.index) for each in missing], "rows": rows},
+        "plan": {"indexes": [asdict(entry.index) for entry in missing], "rows": rows},
         "planned": {"indexes": len(missing)},
         "before": {"indexes": len(indexes)},
     }
@@ -179,17 +179,17 @@ def create_indexes(job: Job, report: Report) -> Mapping[str, Any]:
         return {**outcome, "after": outcome["before"], "note": "no index is missing"}
     report(0, rows * len(missing))
     created: list[str] = []
-    for number, each in enumerate(missing):
-        jobs.log_event(job, f"creating index '{each.plan.name}'", data=each.plan.summary)
+    for number, entry in enumerate(missing):
+        jobs.log_event(job, f"creating index '{entry.plan.name}'", data=entry.plan.summary)
         written = lance_commits.write(
             actor=actor,
             table=jobs.identify(job),  # it may have been renamed
             operation=data_operations.CreateMissingIndex,
-            work=partial(_build, plan=each.plan, report=report, done=number * rows),
-            summary={**each.plan.summary, "job": job.pk},
+            work=partial(_build, plan=entry.plan, report=report, rows_before=number * rows),
+            summary={**entry.plan.summary, "job": job.pk},
             may_commit=lambda: report(job.progress, None),
         )
-        created.append(each.plan.name)
+        created.append(entry.plan.name)
         outcome |= {"version": written.version, "transaction_id": written.transaction_id}
         report((number + 1) * rows, None)
     return {
@@ -200,10 +200,10 @@ def create_indexes(job: Job, report: Report) -> Mapping[str, Any]:
     }
 
 
-def _build(newest: LanceDataset, *, plan: Plan, report: Report, done: int) -> None:
+def _build(newest: LanceDataset, *, plan: Plan, report: Report, rows_before: int) -> None:
     def progress(event: IndexProgress) -> None:
         # Other stages count in other units.
         if event.unit == "rows":
-            report(done + (event.completed or 0), None)
+            report(rows_before + (event.completed or 0), None)
 
     lance_index_plans.build(newest, plan, progress)
