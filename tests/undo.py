@@ -9,6 +9,7 @@ from pathlib import Path
 from django.db import transaction
 
 from catalog import message_broker
+from catalog.access import cached_grants
 from catalog.services.access import known_keys
 from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
@@ -21,8 +22,9 @@ from catalog.storage import stores
 
 
 def empty_caches() -> None:
-    """Clear the caches of keys, namespaces and tables, which describe rows that no longer exist."""
+    """Clear the caches of keys, grants, namespaces and tables, which describe rows that no longer exist."""
     known_keys.forget_keys()
+    cached_grants.cache.clear()
     throttle.reset()
     table_cache.namespaces.clear()
     table_cache.unplaced_namespaces.clear()

@@ -31,6 +31,7 @@ from catalog.access.identity import (
 )
 from catalog.access.job_details import limit_jobs
 from catalog.access.principal import COMMAND, SYSTEM, IdempotencyKey, Principal, Progress
+from catalog.access.reading import TableRead
 from catalog.access.visibility import (
     few_visible_tables,
     readable_namespaces,
@@ -49,6 +50,7 @@ __all__ = [
     "On",
     "Principal",
     "Progress",
+    "TableRead",
     "Target",
     "anonymous",
     "committer",

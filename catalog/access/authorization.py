@@ -1,7 +1,7 @@
 """Deciding whether a principal holds a privilege on a namespace or a table.
 
 ``require`` and ``holds`` cost no statement for a principal that holds the privilege everywhere, and
-one otherwise.
+usually one otherwise (``held_on``). Cached grants can only permit: only the complete statement refuses.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from django.db.models import F
 
+from catalog.access import cached_grants
 from catalog.access.principal import Principal
 from catalog.errors import (
     CatalogError,
@@ -66,16 +67,23 @@ class On:
 Target = On | Namespace | Table
 
 
-def require(actor: Principal, privilege: Privilege, target: Target | None = None) -> Privilege:
+def require(
+    actor: Principal,
+    privilege: Privilege,
+    target: Target | None = None,
+    *,
+    uses_cache: bool = True,
+) -> Privilege:
     """Require a privilege. ``target`` None stands for the catalog as a whole.
 
     Returns the privileges that the check found: all that the actor holds on the target, or, if it
     holds the required one everywhere, those that it holds everywhere. Raises PermissionDenied for a target that the actor may browse; NamespaceNotFound, or the error
-    of ``On.missing``, for one that it may not browse or that does not exist. One statement at most.
+    of ``On.missing``, for one that it may not browse or that does not exist. The statements are those of
+    ``held_on``.
     """
     if actor.holds_everywhere(privilege):
         return actor.everywhere
-    held = NOTHING if target is None else held_on(actor, target)
+    held = NOTHING if target is None else held_on(actor, target, uses_cache=uses_cache)
     if privilege not in held:
         verb = _VERBS.get(privilege, privilege.word)
         words = {"actor": actor.name, "verb": verb}
@@ -147,33 +155,69 @@ _HELD = """
     ) mine
     WHERE {namespace}
 """
-_BY_NAME = _HELD.format(
-    table="t.digest = %(table)s::uuid AND t.state <> 'dropped'",
-    namespace="n.digest = %(namespace)s::uuid AND n.dropped_at IS NULL",
-)
-_BY_ROW = _HELD.format(table="t.id = %(table)s::bigint", namespace="n.id = %(namespace)s::bigint")
+_NAMES = {
+    "table": "t.digest = %(table)s::uuid AND t.state <> 'dropped'",
+    "namespace": "n.digest = %(namespace)s::uuid AND n.dropped_at IS NULL",
+}
+_ROWS = {"table": "t.id = %(table)s::bigint", "namespace": "n.id = %(namespace)s::bigint"}
+_BY_NAME = _HELD.format(**_NAMES)
+_BY_ROW = _HELD.format(**_ROWS)
+
+_FACTS = f"""
+    SELECT {cached_grants.FACTS}
+    FROM catalog_namespace n LEFT JOIN catalog_table t ON {{table}} WHERE {{namespace}}
+"""  # noqa: S608 -- no input
+_FACTS_BY_NAME = _FACTS.format(**_NAMES)
+_FACTS_BY_ROW = _FACTS.format(**_ROWS)
 
 
-def held_on(actor: Principal, target: Target) -> Privilege:
+def held_on(actor: Principal, target: Target, *, uses_cache: bool = True) -> Privilege:
     """The privileges on a namespace or a table; none on one that the actor may only traverse.
 
     A row is evaluated as that row, dropped or not, whatever has its name now. Raises
-    NamespaceNotFound, or the error of ``On.missing``. One statement.
+    NamespaceNotFound, or the error of ``On.missing``. One statement if the actor's grants are cached and
+    give it a privilege; otherwise one more to read them, and one more if it holds nothing. Without the cache,
+    one statement.
     """
     keys: dict[str, Any]
     if isinstance(target, On):
         is_table = target.is_table
         table = digest(target.identifier) if is_table else None
-        text, keys = _BY_NAME, {"namespace": digest(target.namespace_path), "table": table}
+        keys = {"namespace": digest(target.namespace_path), "table": table}
+        text, facts = _BY_NAME, _FACTS_BY_NAME
     elif target._state.adding:
         # The actor created it in this batch, in a namespace whose privileges were checked then.
         return Privilege.ALL & actor.ceiling
     elif isinstance(target, Table):
         is_table = True
-        text, keys = _BY_ROW, {"namespace": target.namespace_id, "table": target.pk}
+        keys = {"namespace": target.namespace_id, "table": target.pk}
+        text, facts = _BY_ROW, _FACTS_BY_ROW
     else:
         is_table = False
-        text, keys = _BY_ROW, {"namespace": target.pk, "table": None}
+        keys = {"namespace": target.pk, "table": None}
+        text, facts = _BY_ROW, _FACTS_BY_ROW
+    if uses_cache and cached_grants.cache.is_usable_by(actor):
+        held = _held_by_cached_grants(actor, facts, keys, is_table=is_table)
+        if held:
+            return held
+    return _held_by_statement(actor, target, text, keys, is_table=is_table)
+
+
+def _held_by_cached_grants(
+    actor: Principal, text: str, keys: dict[str, Any], *, is_table: bool
+) -> Privilege | None:
+    """The privileges by the cached grants; none or None if the statement has to decide."""
+    cursor = hot_cursor()
+    cursor.execute(text, keys)
+    row = cursor.fetchone()
+    if row is None or (is_table and cached_grants.Facts(*row).table is None):
+        return None
+    return cached_grants.held_by(actor, row)
+
+
+def _held_by_statement(
+    actor: Principal, target: Target, text: str, keys: dict[str, Any], *, is_table: bool
+) -> Privilege:
     cursor = hot_cursor()
     cursor.execute(text, {**identities(actor), **keys})
     row = cursor.fetchone()

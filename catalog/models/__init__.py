@@ -1,6 +1,13 @@
 """The tables of the catalog. Only ``catalog.services`` changes rows."""
 
-from catalog.models.access import ApiKey, Grant, Principal, PrincipalKind, PrincipalLevel
+from catalog.models.access import (
+    ApiKey,
+    Grant,
+    GrantVersion,
+    Principal,
+    PrincipalKind,
+    PrincipalLevel,
+)
 from catalog.models.annotations import (
     Facts,
     LabelAssignment,
@@ -76,6 +83,7 @@ __all__ = [
     "FreeDirectory",
     "Function",
     "Grant",
+    "GrantVersion",
     "GuardedAction",
     "Heartbeat",
     "IcebergMetadata",

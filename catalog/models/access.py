@@ -163,6 +163,24 @@ class Grant(models.Model):
         return row
 
 
+class GrantVersion(models.Model):
+    """The version of all grants: a single row.
+
+    Triggers set it to a new random value in each transaction that changes a grant, and so lock it: two
+    snapshots with the same version have the same grants. Processes cache grants by it
+    (``access.cached_grants``).
+    """
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    version = models.UUIDField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="grant_version_single")]
+
+    def __str__(self) -> str:
+        return str(self.version)
+
+
 class ApiKey(models.Model):
     """A key with which a principal authenticates. The key itself is shown once and never stored.
 

@@ -1,10 +1,10 @@
 """Reading Iceberg tables and views, and changes to tables that do not touch their metadata."""
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 from psycopg.pq import Format
@@ -65,15 +65,20 @@ class LoadedTable:
         return metadata_files.read_answer(self.answer)
 
 
-_LOAD = """
-    SELECT t.digest, t.id, t.format, t.kind, t.location, coalesce(m.metadata_location, ''),
-           coalesce(m.sequence, 0), coalesce(m.etag, ''),
-           CASE WHEN ARRAY['*', m.etag] && string_to_array(%s, ',') THEN NULL ELSE m.answer END
-    FROM catalog_table t LEFT JOIN catalog_icebergmetadata m ON m.table_id = t.id
-    WHERE t.state <> 'dropped' AND t.digest = """
+_COLUMNS = """
+    t.digest, t.id, t.format, t.kind, t.location, coalesce(m.metadata_location, ''),
+    coalesce(m.sequence, 0), coalesce(m.etag, ''),
+    CASE WHEN ARRAY['*', m.etag] && string_to_array(%(etags)s, ',') THEN NULL ELSE m.answer END
+"""
+_METADATA = "LEFT JOIN catalog_icebergmetadata m ON m.table_id = t.id"
+# As bytes: PostgreSQL's text form of them is twice as long, and has to be decoded.
+_LOAD = access.TableRead(_COLUMNS, join=_METADATA, is_binary=True)
+_FIND = (
+    f"SELECT {_COLUMNS} FROM catalog_table t {_METADATA} WHERE t.state <> 'dropped' AND t.digest"  # noqa: S608 -- no input
+)
 # For a list of unknown length PostgreSQL would plan each execution, which takes longer than running it.
-_LOAD_ONE = f"{_LOAD} %s::uuid"
-_LOAD_ALL = f"{_LOAD} ANY(string_to_array(%s, ',')::uuid[])"
+_FIND_ONE = f"{_FIND} = %(digests)s::uuid"
+_FIND_ALL = f"{_FIND} = ANY(string_to_array(%(digests)s, ',')::uuid[])"
 
 
 def on(table: Identifier, kind: TableKind = TableKind.TABLE) -> On:
@@ -89,15 +94,16 @@ def load_table(
     etags: Collection[str] = (),
     kind: TableKind = TableKind.TABLE,
 ) -> LoadedTable:
-    """The current state of a table or view. One statement.
+    """The current state of a table or view. One statement, or two (``access.TableRead``).
 
     ``etags`` are those of the answers that the caller has, none with a comma, or ``*`` for any: the
     answer is left out if its ETag is one of them. Raises TableNotFound, also where the namespace is
     missing (Spark's ``ns.table.files`` depends on it), or ViewNotFound; ForeignFile for a job that would
     read files that it may not.
     """
-    held = access.require(actor, Privilege.READ, on(table, kind))
-    loaded = require_kind(table, find([table], etags).get(digest(table)), kind)
+    values = {"digest": digest(table), "etags": ",".join(etags)}
+    held, row = _LOAD.fetch(actor, Privilege.READ, on(table, kind), values)
+    loaded = require_kind(table, None if row is None else _loaded(table, row), kind)
     vars(loaded)["held"] = held  # a copy would take as long as a check
     if kind == TableKind.TABLE:
         usage.count(actor, table, Read.LOAD)
@@ -107,26 +113,24 @@ def load_table(
     return loaded
 
 
-_ETAG = """
-    SELECT m.etag FROM catalog_table t JOIN catalog_icebergmetadata m ON m.table_id = t.id
-    WHERE t.digest = %s::uuid AND t.state <> 'dropped' AND t.format = 'iceberg' AND t.kind = 'table'
-      AND t.location ^@ '/'
-"""
+_ETAG = access.TableRead(
+    "m.etag",
+    join="JOIN catalog_icebergmetadata m ON m.table_id = t.id",
+    condition="t.format = 'iceberg' AND t.kind = 'table' AND t.location ^@ '/'",
+)
 
 
 def find_etag(*, actor: Principal, table: Identifier) -> str | None:
     """The ETag of the current answer to loadTable; None: there is no such table in local files.
 
-    Answers for tables in object stores have credentials, which their ETags include. One statement.
+    Answers for tables in object stores have credentials, which their ETags include. One statement, or two
+    (``access.TableRead``).
     """
-    access.require(actor, Privilege.READ, on(table))
-    cursor = hot_cursor()
-    cursor.execute(_ETAG, [str(digest(table))])
-    row = cursor.fetchone()
+    _, row = _ETAG.fetch(actor, Privilege.READ, on(table), {"digest": digest(table)})
     return None if row is None else row[0]
 
 
-_HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <> 'dropped'"
+_KIND = access.TableRead("t.format, t.kind")
 
 
 def table_exists(
@@ -137,10 +141,13 @@ def table_exists(
     privilege: Privilege = Privilege.BROWSE,
 ) -> None:
     """Raise TableNotFound or ViewNotFound, or PermissionDenied without the privilege on the table."""
-    access.require(actor, privilege, on(table, kind))
-    holder = holder_of(table)
+    _, row = _KIND.fetch(actor, privilege, on(table, kind), {"digest": digest(table)})
+    holder = None if row is None else Holder(*row)
     if holder != (TableFormat.ICEBERG, kind):
         raise not_found_but(table, holder, kind)
+
+
+_HOLDER = "SELECT format, kind FROM catalog_table WHERE digest = %s AND state <> 'dropped'"
 
 
 class Holder(NamedTuple):
@@ -223,21 +230,22 @@ def find(
     """
     by_digest = {digest(table): table for table in tables}
     cursor = hot_cursor()
-    # As bytes: PostgreSQL's text form of them is twice as long, and has to be decoded.
     cursor.cursor.format = Format.BINARY
     try:
         # Lists as text, whose items contain no comma: psycopg takes 30 µs to build an array.
         cursor.execute(
-            _LOAD_ONE if len(by_digest) == 1 else _LOAD_ALL,
-            [",".join(etags), ",".join(map(str, by_digest))],
+            _FIND_ONE if len(by_digest) == 1 else _FIND_ALL,
+            {"etags": ",".join(etags), "digests": ",".join(map(str, by_digest))},
         )
         rows = cursor.fetchall()
     finally:
         cursor.cursor.format = Format.TEXT
-    return {
-        key: LoadedTable(by_digest[key], pk, TableFormat(format_), TableKind(kind), *columns)
-        for key, pk, format_, kind, *columns in rows
-    }
+    return {row[0]: _loaded(by_digest[row[0]], row) for row in rows}
+
+
+def _loaded(table: Identifier, row: Sequence[Any]) -> LoadedTable:
+    _, pk, format_, kind, *columns = row
+    return LoadedTable(table, pk, TableFormat(format_), TableKind(kind), *columns)
 
 
 def require_kind(table: Identifier, holder: LoadedTable | None, kind: TableKind) -> LoadedTable:

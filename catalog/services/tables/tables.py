@@ -33,10 +33,9 @@ class TableDescription:
     format: TableFormat = TableFormat.LANCE
 
 
-_DESCRIBE = """
-    SELECT id, uuid, location, properties, state, managed_versioning, format
-    FROM catalog_table WHERE digest = %s AND state <> 'dropped'
-"""
+_DESCRIBE = access.TableRead(
+    "t.id, t.uuid, t.location, t.properties, t.state, t.managed_versioning, t.format"
+)
 _LIST = """
     SELECT ARRAY(
         SELECT name FROM catalog_table
@@ -54,13 +53,9 @@ def describe_table(
 ) -> TableDescription:
     """Describe a Lance table on which the actor holds ``privilege``.
 
-    Raises NamespaceNotFound, TableNotFound. One statement, and a second one unless the actor holds
-    the privilege everywhere.
+    Raises NamespaceNotFound, TableNotFound. One statement, or two (``access.TableRead``).
     """
-    held = access.require(actor, privilege, On.table(table))
-    cursor = hot_cursor()
-    cursor.execute(_DESCRIBE, [digest(table)])
-    row = cursor.fetchone()
+    held, row = _DESCRIBE.fetch(actor, privilege, On.table(table), {"digest": digest(table)})
     if row is None or row[6] != TableFormat.LANCE:
         raise not_found(table)
     pk, uuid_, location, properties, state, managed_versioning, _ = row

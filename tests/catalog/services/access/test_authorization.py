@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 from django.db import transaction
@@ -10,7 +11,7 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import On
-from catalog.errors import NamespaceNotFound, TableNotFound, ViewNotFound
+from catalog.errors import NamespaceNotFound, PermissionDenied, TableNotFound, ViewNotFound
 from catalog.identifiers import digest
 from catalog.models import (
     ApiKey,
@@ -27,6 +28,7 @@ from catalog.privileges import NOTHING, READ_ONLY, SINGLE, Privilege, closure
 from tests.factories import make_root
 
 SEEDS = range(40)
+HOUR = timedelta(hours=1)
 _MISSING = (NamespaceNotFound, TableNotFound, ViewNotFound)
 
 
@@ -194,6 +196,13 @@ class Model:
             return NOTHING
         return (self.on_namespace(table.namespace) | self.granted(table)) & self.ceiling
 
+    def expected(self, row: Namespace | Table) -> Privilege | None:
+        """What ``held_on`` returns for a row; None: it is reported as missing."""
+        if isinstance(row, Table):
+            return self.on_table(row) or None
+        held = self.on_namespace(row)
+        return held if held or self.leads_on(row) else None
+
     def leads_on(self, namespace: Namespace) -> bool:
         """True if the namespace's name is visible, because of its content or as a parent of the
         key's namespace."""
@@ -237,13 +246,7 @@ def test_sql_and_the_model_agree(db, seed):
         model = Model(world, principal, key)
         actor = access.of_row(principal, key)
         about = f"seed {seed}, {principal.name}, {key}"
-
-        def expected(row, model=model):
-            if isinstance(row, Table):
-                return model.on_table(row) or None
-            held = model.on_namespace(row)
-            return held if held or model.leads_on(row) else None
-
+        expected = model.expected
         for row in live:
             assert _held(actor, row) == expected(row), (about, row)
             assert _held(actor, On.namespace(row.identifier)) == expected(row), (about, row)
@@ -265,6 +268,65 @@ def test_sql_and_the_model_agree(db, seed):
             for row in present[:4]:
                 allowed = privilege in (expected(row) or NOTHING)
                 assert access.holds(actor, privilege, row) is allowed, (about, row, privilege)
+
+
+_PK = access.TableRead("t.id")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_changes_count_at_once_where_grants_are_cached(db, seed):
+    world = make_world(seed)
+    keys = [(row, None) for row in world.principals if row.kind != PrincipalKind.GROUP]
+    keys += [(key.principal, key) for key in world.keys]
+    actors = [(access.of_row(*pair), Model(world, *pair)) for pair in keys]
+    rows = [row for row in world.namespaces if row.dropped_at is None]
+    rows += [row for row in world.tables if row.state != TableState.DROPPED]
+    for _ in range(4):
+        for actor, model in actors:
+            for row in rows:
+                assert _held(actor, row) == model.expected(row), (seed, actor, row)
+                if isinstance(row, Table):
+                    _compare_read(actor, row, model.expected(row) or NOTHING)
+        _change(world)
+
+
+def _compare_read(actor: access.Principal, row: Table, expected: Privilege) -> None:
+    values = {"digest": row.digest}
+    for privilege in (Privilege.BROWSE, Privilege.READ):
+        try:
+            held, columns = _PK.fetch(actor, privilege, On.table(row.identifier), values)
+        except (*_MISSING, PermissionDenied):
+            assert privilege not in expected
+        else:
+            assert privilege in expected
+            assert columns == (row.pk,)
+            assert actor.holds_everywhere(privilege) or held == expected
+
+
+def _change(world: World) -> None:
+    """Revoke, change and add grants, and change owners."""
+    pick = world.random
+    for grant in pick.sample(world.grants, len(world.grants) // 3):
+        if pick.random() < 0.5:
+            world.grants.remove(grant)
+            if pick.random() < 0.5:
+                grant.delete()
+            else:
+                Grant.objects.filter(pk=grant.pk).update(expires_at=timezone.now() - HOUR)
+        else:
+            grant.mask = world.mask().value
+            grant.save()
+    free = [
+        (principal, table)
+        for principal in world.principals
+        for table in world.tables
+        if not Grant.objects.filter(principal=principal, table=table).exists()
+    ]
+    for principal, table in pick.sample(free, min(3, len(free))):
+        _grant(world, principal, table=table)
+    for row in (pick.choice(world.namespaces), pick.choice(world.tables)):
+        row.owner = pick.choice(["", *(principal.name for principal in world.principals)])
+        row.save(update_fields=["owner"])
 
 
 def test_random_catalogs_cover_held_and_refused_privileges(db):
