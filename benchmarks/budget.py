@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import psycopg
 
-from benchmarks import budget_counts, budget_operations
+from benchmarks import budget_counts, budget_grants, budget_operations
 from benchmarks.budget_client import Client
 from benchmarks.budget_counts import Counts
 from benchmarks.budget_operations import OPERATIONS, Prepare, Request
@@ -167,6 +167,7 @@ def _prepared(stack: Stack, operations: dict[str, Prepare]) -> Client:
     celery.conf.broker_url = "memory://"
     report_progress("content")
     budget_operations.seed(client.send)
+    budget_grants.create_principal()
     for prepare in operations.values():
         _send(client, prepare, 10)
     return client

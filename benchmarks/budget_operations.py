@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+from benchmarks import budget_grants
 
 _SCHEMA = {
     "type": "struct",
@@ -97,6 +99,12 @@ def _each(create: Callable[[str], Request], build: Callable[[str], Request]) -> 
     return prepare
 
 
+def _granted(request: Request) -> Prepare:
+    """The request by a principal whose privileges come from 1,000 grants."""
+    granted = replace(request, headers={"X-Api-Key": budget_grants.KEY})
+    return lambda send, count: [granted] * count
+
+
 def _unchanged(send: Send, count: int) -> Sequence[Request]:
     path = "/v1/namespaces/iceberg/tables/t0"
     etag = send(Request("GET", path))["ETag"]
@@ -157,5 +165,7 @@ OPERATIONS: dict[str, Prepare] = {
         _create_iceberg,
         lambda n: Request("DELETE", f"/v1/namespaces/new/tables/{n}", status=204),
     ),
+    "lance describe table, granted": _granted(_post("table/lance$t0/describe")),
+    "iceberg load table, granted": _granted(Request("GET", "/v1/namespaces/iceberg/tables/t0")),
 }
 """By name; in benchmarks/budget.toml each has its budget."""

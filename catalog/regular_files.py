@@ -220,10 +220,14 @@ def read_at(name: str, at: int) -> bytes:
 def write_at(name: str, at: int, content: bytes) -> None:
     """Write a new file in an open directory, and flush it to disk. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, 0o666, dir_fd=at), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    handle = os.open(name, flags, 0o666, dir_fd=at)
+    try:
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[os.write(handle, remaining) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _open(name: str, above: int) -> int:
