@@ -137,6 +137,7 @@ def test_administrators_need_no_grant_query():
 
 def test_a_privilege_check_is_one_statement():
     actor = requester(by_tables)
-    with CaptureQueriesContext(connection) as captured:
-        access.require(actor, Privilege.READ, access.On.table(("ws", "t01")))
-    assert len(captured) == 1
+    for statements in (2, 1):  # the first check also reads the grants
+        with CaptureQueriesContext(connection) as captured:
+            access.require(actor, Privilege.READ, access.On.table(("ws", "t01")))
+        assert len(captured) == statements

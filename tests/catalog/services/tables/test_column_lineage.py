@@ -272,6 +272,7 @@ def test_the_number_of_statements_is_limited(reader):
         sql = ", ".join(f"u{number}{part}.a AS a{part}" for part in range(3))
         tables = ", ".join(f"u{number}{part}" for part in range(3))
         row = view(f"v{number}", f"SELECT t.a, {sql} FROM t, {tables}")
+        of(row, reader)  # caches the grants of the reader
         with CaptureQueriesContext(connection) as queries:
             assert len(of(row, reader)) == 4
         of_columns = len(queries)
