@@ -165,7 +165,7 @@ OPERATIONS: dict[str, Prepare] = {
         _create_iceberg,
         lambda n: Request("DELETE", f"/v1/namespaces/new/tables/{n}", status=204),
     ),
-    "lance describe table, granted": _granted(_post("table/lance$t0/describe")),
-    "iceberg load table, granted": _granted(Request("GET", "/v1/namespaces/iceberg/tables/t0")),
+    "lance describe table by grants": _granted(_post("table/lance$t0/describe")),
+    "iceberg load table by grants": _granted(Request("GET", "/v1/namespaces/iceberg/tables/t0")),
 }
 """By name; in benchmarks/budget.toml each has its budget."""
