@@ -18,7 +18,7 @@ from benchmarks.stack import API_KEY, running
 
 Operation = dict[str, Any]
 ROUTE = "/v1/table/batch-commit"
-GOAL_MS, GOAL_RATIO, GOAL_SECONDS = 2.0, 1.5, 10.0
+GOAL_MS, GOAL_RATIO, GOAL_SECONDS = 1.0, 1.5, 10.0
 
 
 @dataclass(frozen=True)
