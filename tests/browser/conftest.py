@@ -106,35 +106,85 @@ def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
         with_trash.close()
 
 
-@pytest.fixture
-def sign_in(
-    browser: Browser, server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[SignIn]:
-    """Function that signs in a user in a separate browser profile."""
-    contexts: list[BrowserContext] = []
-    failures = request.session.testsfailed
+class People:
+    """The signed-in users, each with a browser profile that all tests share.
 
-    def signed_in(name: str = "ada") -> Page:
-        context = browser.new_context(
-            base_url=server.url, viewport=_SIZE, color_scheme="light", reduced_motion="reduce"
+    A new profile would load and compile all static files again, which takes a second of a processor.
+    """
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self._url = url
+        self._profiles: dict[str, BrowserContext] = {}
+
+    def profile(self) -> BrowserContext:
+        """A new browser profile, in which nobody is signed in."""
+        context = self._browser.new_context(
+            base_url=self._url, viewport=_SIZE, color_scheme="light", reduced_motion="reduce"
         )
-        contexts.append(context)
         context.set_default_timeout(WITHIN)
         context.set_default_navigation_timeout(2 * WITHIN)
+        return context
+
+    def sign_in(self, name: str) -> Page:
+        """A new page of a user, who signs in the first time."""
+        if name in self._profiles:
+            return self._profiles[name].new_page()
+        context = self.profile()
         page = context.new_page()
         page.goto("/admin/")
         page.get_by_label("Username").fill(name)
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        self._profiles[name] = context
         return page
 
-    yield signed_in
-    for number, context in enumerate(contexts):
-        if request.session.testsfailed > failures:
-            for page in context.pages:  # as they were at the failure, for diagnosis
-                page.screenshot(path=tmp_path / f"last-{number}.png")
-        context.close()
+    def pages(self) -> list[Page]:
+        return [page for context in self._profiles.values() for page in context.pages]
+
+    def close_pages(self) -> None:
+        """Close all pages, and forget what they have stored."""
+        for page in self.pages():
+            if page.url.startswith(self._url):
+                page.evaluate("localStorage.clear()")
+            page.close()
+
+    def close(self) -> None:
+        for context in self._profiles.values():
+            context.close()
+        self._profiles.clear()
+
+
+@pytest.fixture(scope="session")
+def _people(browser: Browser, server: LiveServer) -> Iterator[People]:
+    people = People(browser, server.url)
+    yield people
+    _playwright.enter()  # the process may end with another test
+    people.close()
+
+
+@pytest.fixture
+def sign_in(_people: People, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SignIn]:
+    """Function that opens a page of a user, who is signed in, in the user's browser profile."""
+    failures = request.session.testsfailed
+    yield lambda name="ada": _people.sign_in(name)
+    if request.session.testsfailed > failures:
+        for number, page in enumerate(
+            _people.pages()
+        ):  # as they were at the failure, for diagnosis
+            page.screenshot(path=tmp_path / f"last-{number}.png")
+        _people.close()
+    else:
+        _people.close_pages()
+
+
+@pytest.fixture
+def visitor(_people: People) -> Iterator[Page]:
+    """A page in a browser profile of its own, in which nobody is signed in."""
+    context = _people.profile()
+    yield context.new_page()
+    context.close()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The pages of a reader, a steward and a newcomer: every link opens, nothing overflows, and axe has no findings."""
 
+from collections.abc import Iterator
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 import pytest
@@ -46,47 +47,49 @@ def links(page: Page) -> list[str]:
     ]
 
 
-def pages_of(page: Page) -> list[str]:
-    """The overview, the pages to which it links, and those of a table of each format with their sections."""
-    page.goto("/admin/")
-    addresses = [
-        path
-        for path in dict.fromkeys(["/admin/", *links(page)])
-        if "/change/" not in path and "?" not in path
-    ]
+def visit(page: Page, path: str, *, contrast: bool) -> Iterator[str]:
+    """Open a page, and yield a line for each problem of its content and its width."""
+    page.set_viewport_size(_DESKTOP)
+    answer = page.goto(path)
+    if answer is None or answer.status != 200:
+        yield f"status {answer and answer.status}"
+        return
+    yield from violations(page, contrast=contrast)
+    for size in (_DESKTOP, _PHONE):
+        page.set_viewport_size(size)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > size["width"]:
+            yield f"{width} pixels wide on a screen of {size['width']}"
+
+
+def tables_of(page: Page) -> list[str]:
+    """The pages of a table of each format, without those that the user does not see."""
+    addresses = []
     for name in ("nyc.flights", "nyc.fleet"):
         page.goto(f"/admin/catalog/table/?q={name}")
         table = page.locator("#result_list a").get_by_text(name, exact=True)
-        if not table.count():
-            continue
-        address = str(table.first.get_attribute("href")).partition("?")[0]
-        addresses.append(address)
-        page.goto(address)
-        tabs = [path for path in links(page) if path.startswith(f"{address}?tab=")]
-        for tab in dict.fromkeys(tabs):
-            page.goto(tab)
-            addresses += [path for path in links(page) if path.startswith(f"{address}?tab=")]
-    return list(dict.fromkeys(path.partition("&")[0] for path in addresses))
+        if table.count():
+            addresses.append(str(table.first.get_attribute("href")).partition("?")[0])
+    return addresses
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_page_of_a_role_opens_and_fits(
     role: str, people: None, server: LiveServer, sign_in: SignIn
 ) -> None:
+    """The overview, the pages to which it links, and those of two tables with their sections.
+
+    A steward sees all that a reader does, in the same colors.
+    """
     page = sign_in(role)
-    paths = pages_of(page)
-    assert len(paths) > (8 if role == "newcomer" else 25), paths
-    problems = []
+    tables = tables_of(page)
+    paths, problems = ["/admin/", *tables], []
     for path in paths:
-        page.set_viewport_size(_DESKTOP)
-        answer = page.goto(path)
-        if answer is None or answer.status != 200:
-            problems.append(f"{path}: status {answer and answer.status}")
-            continue
-        problems += [f"{path}: {line}" for line in violations(page)]
-        for size in (_DESKTOP, _PHONE):
-            page.set_viewport_size(size)
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > size["width"]:
-                problems.append(f"{path}: {width} pixels wide on a screen of {size['width']}")
+        problems += [f"{path}: {line}" for line in visit(page, path, contrast=role != "reader")]
+        for link in (link.partition("&")[0] for link in links(page)):
+            is_page = path == "/admin/" and "/change/" not in link and "?" not in link
+            is_section = link.startswith(tuple(f"{table}?tab=" for table in tables))
+            if (is_page or is_section) and link not in paths:
+                paths.append(link)
+    assert len(paths) > (8 if role == "newcomer" else 25), paths
     assert not problems, "\n".join(problems)

@@ -5,9 +5,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from urllib.request import Request, urlopen
 
+import pytest
+
 from config.settings import MONODON_ANSWER_STREAMS
 from tests.live import LiveServer
 from tests.security.wire import Answer, send_whole
+
+pytestmark = pytest.mark.xdist_group("browser")  # the server starts once
 
 
 def get(server: LiveServer, path: str, *lines: str) -> Answer:

@@ -60,7 +60,7 @@ def tables(server: LiveServer) -> None:
 @pytest.fixture
 def ada(tables: None, sign_in: SignIn) -> Page:
     page = sign_in("ada")
-    page.context.add_init_script(_COUNT)
+    page.add_init_script(_COUNT)
     page.goto("/admin/")
     return page
 
@@ -197,7 +197,7 @@ def test_approve_a_purge(ada: Page, sign_in: SignIn) -> None:
     says(ada, "second person")
 
     grace = sign_in("grace")
-    grace.context.add_init_script(_COUNT)
+    grace.add_init_script(_COUNT)
     grace.goto("/admin/")
     with few_clicks(grace):
         grace.get_by_role("link", name="Pending approvals: 1").click()
