@@ -14,6 +14,10 @@ from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("stuck rows")  # the server starts once
 WRITERS = 32
+_PAUSE = 0.25
+"""Seconds between the requests of a writer, who would use the whole machine otherwise. The requests that
+wait for the locked row occupy threads, however few others there are."""
+_READING = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ class Writers(Background):
                 "POST", self._server.url + self._path, body=self._body, headers=headers, timeout=60
             )
             self.answers[answer.status, "retry-after" in answer.headers] += 1
-            time.sleep(0.02)  # so that 32 clients do not use the whole machine
+            time.sleep(_PAUSE)
 
 
 @pytest.mark.parametrize("format", ["lance", "iceberg"])
@@ -71,7 +75,7 @@ def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, f
         holder.execute("SELECT FROM catalog_table WHERE name = %s FOR UPDATE", [stuck])
         with Writers(server, path, body) as writers:
             time.sleep(1.0)
-            end = time.monotonic() + 5.0
+            end = time.monotonic() + _READING
             while time.monotonic() < end:
                 started = time.monotonic()
                 status, _ = server.post(read)
@@ -104,7 +108,7 @@ def test_two_locked_rows_do_not_block_reads_of_other_tables(server: LiveServer) 
         first, second = (f"/v1/table/ns${name}/version/create" for name in names)
         with Writers(server, first, body) as some, Writers(server, second, body) as others:
             time.sleep(4.0)  # until the first requests have waited for the locks
-            end = time.monotonic() + 6.0
+            end = time.monotonic() + _READING
             while time.monotonic() < end:
                 started = time.monotonic()
                 assert server.post("/v1/table/ns$free/exists")[0] == 200
