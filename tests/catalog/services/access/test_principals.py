@@ -2,11 +2,10 @@ import threading
 
 import pytest
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from catalog.access import SYSTEM
 from catalog.errors import InvalidInput, LastAdministrator
-from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
+from catalog.models import AuditEvent, Principal, PrincipalKind, PrincipalLevel
 from catalog.services.access import api_keys, principals
 from tests.cases import shared_cases
 from tests.factories import make_root, unchanged
@@ -48,39 +47,6 @@ def test_a_key_of_an_existing_account_has_the_requested_level():
         api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.READ)
     key, _ = api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.ADMIN)
     assert key.principal.name == "etl"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_migration_renames_keys_with_the_name_of_the_system():
-    """Older releases allowed keys with the name of the system principal."""
-    MigrationExecutor(connection).migrate([("catalog", "0012_job_indexes")])
-    names = ("system", "system-key", "anonymous", "etl")
-    try:
-        with connection.cursor() as cursor:
-            cursor.executemany(
-                "INSERT INTO catalog_apikey (name, digest, prefix, access)"
-                " VALUES (%s, %s, '', 'read')",
-                [(name, name) for name in names],
-            )
-            cursor.execute(
-                "INSERT INTO auth_user (password, is_superuser, username, first_name, last_name,"
-                " email, is_staff, is_active, date_joined)"
-                " VALUES ('', true, 'ada', '', '', '', true, true, now())"
-            )
-    finally:
-        executor = MigrationExecutor(connection)
-        executor.migrate(executor.loader.graph.leaf_nodes())
-    assert dict(ApiKey.objects.values_list("name", "principal__name")) == {
-        "system": "system-key-key",
-        "system-key": "system-key",
-        "anonymous": "anonymous-key",
-        "etl": "etl",
-    }
-    levels = dict(Principal.objects.values_list("name", "level"))
-    assert (
-        levels.pop("user:ada") == PrincipalLevel.GRANTED
-    )  # in addition to the level of a superuser
-    assert set(levels.values()) == {PrincipalLevel.READ}
 
 
 @shared_cases(

@@ -7,7 +7,6 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import ProgrammingError, connection, transaction
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from catalog.access import SYSTEM, Principal
@@ -123,45 +122,6 @@ def test_one_call_creates_at_most_200_months():
     with pytest.raises(Exception, match="1 to 200 months"), transaction.atomic():
         query("SELECT catalog_audit_make_partitions('2020-01-01', 201)")
     assert partitions() == before
-
-
-def test_the_partition_migration_is_reversible():
-    state = ("catalog", "0013_principals")
-    executor = MigrationExecutor(connection)
-    executor.migrate([state])
-    try:
-        query(
-            "INSERT INTO catalog_auditevent"
-            " (at, actor, action, target, request_id, after, transaction_id)"
-            " SELECT now() - i * interval '40 days', 'a', 'tag.create', 't' || i, 'r', '{\"a\": 1}',"
-            " gen_random_uuid() FROM generate_series(0, 5) i"
-        )
-        query(
-            "INSERT INTO catalog_auditevent (at, actor, action, target, request_id)"
-            " VALUES ('1970-01-01', 'a', 'tag.create', 'wrong clock', '')"
-        )
-        columns = "id, at, actor, action, target, request_id, after, transaction_id"
-        before = query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id")
-        executor = MigrationExecutor(connection)
-        executor.migrate(executor.loader.graph.leaf_nodes())
-        assert query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id") == before
-        assert {row.outcome for row in AuditEvent.objects.all()} == {"done"}
-        assert partition_of(before[-1][0]) == "catalog_auditevent_default"
-        for pk, at, *_ in before[:-1]:
-            assert partition_of(pk) == f"catalog_auditevent_{at.astimezone(UTC):%Y_%m}"
-        audit_records.record(SYSTEM, "tag.create", "next")
-        assert AuditEvent.objects.latest("pk").pk == before[-1][0] + 1
-        MigrationExecutor(connection).migrate([state])
-        assert query(f"SELECT {columns} FROM catalog_auditevent ORDER BY id")[:-1] == before
-        query(
-            "INSERT INTO catalog_auditevent (actor, action, target, request_id)"
-            " VALUES ('a', 'b', 'c', '')"
-        )
-        assert query("SELECT max(id) FROM catalog_auditevent") == [(before[-1][0] + 2,)]
-        query("TRUNCATE catalog_auditevent")
-    finally:
-        executor = MigrationExecutor(connection)
-        executor.migrate(executor.loader.graph.leaf_nodes())
 
 
 # --- removal -------------------------------------------------------------------------------------
