@@ -27,6 +27,7 @@ from tests.access.protocols import (
     table_of,
 )
 from tests.access.rules import HiddenAnswer, Rule, Target
+from tests.cases import shared_cases
 from tests.factories import make_namespace, make_table, unchanged
 from tests.undo import undone
 
@@ -193,15 +194,23 @@ def test_sufficient_privileges_are_accepted(interface, operation, warehouse):
                 assert response.status_code == request.status, (privilege, target, response.content)
 
 
-@pytest.mark.parametrize("privilege", SINGLE)
+@pytest.fixture
+def prepared(request: pytest.FixtureRequest) -> tuple[Protocol, tuple[Principal, Request, Rule]]:
+    """A protocol, and what ``set_up`` returns for its operation, which the parameter names."""
+    interface, operation = request.param
+    return PROTOCOLS[interface], set_up(PROTOCOLS[interface], operation)
+
+
+@shared_cases("privilege", SINGLE)
 @pytest.mark.parametrize(
-    ("interface", "operation"),
+    "prepared",
     # In a database, names do not contain that of the database.
     [(o, name) for o, name in EVERY if name in rules.LISTS_OF_WS and o != "lancedb"],
+    ids="-".join,
+    indirect=True,
 )
-def test_lists_contain_only_objects_that_may_be_browsed(interface, operation, privilege):
-    protocol = PROTOCOLS[interface]
-    requester, request, _ = set_up(protocol, operation)
+def test_lists_contain_only_objects_that_may_be_browsed(prepared, privilege):
+    protocol, (requester, request, _) = prepared
     give(requester, privilege, Namespace.objects.named(("ws",)).get())
     with unchanged():
         assert words(protocol.send(request)) & HIDDEN == {"ws"}

@@ -25,6 +25,7 @@ from tests.access.protocols import KEY, give, make_requester
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_views import creation
+from tests.cases import shared_cases
 from tests.factories import (
     ICEBERG_SCHEMA,
     make_iceberg_table,
@@ -116,8 +117,8 @@ def hidden(request, warehouse) -> str:
     return path
 
 
-@pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("form", ["{}", "{}/t/u"])
+@shared_cases("kind", TABLES)
+@shared_cases("form", ["{}", "{}/t/u"])
 def test_no_table_is_created_inside_another_namespace_location(hidden, kind, form):
     with unchanged():
         response = TABLES[kind](form.format(hidden))
@@ -126,7 +127,7 @@ def test_no_table_is_created_inside_another_namespace_location(hidden, kind, for
     assert "namespace 'outer" not in response.content.decode()
 
 
-@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
+@shared_cases("name", ["write.data.path", "write.metadata.path"])
 def test_no_table_path_is_set_inside_another_namespace_location(hidden, name):
     with unchanged():
         response = commit_update(
@@ -136,8 +137,8 @@ def test_no_table_path_is_set_inside_another_namespace_location(hidden, name):
     assert "another namespace" in response.content.decode()
 
 
-@pytest.mark.parametrize("kind", NAMESPACES)
-@pytest.mark.parametrize("form", ["{}", "{}/x"])
+@shared_cases("kind", NAMESPACES)
+@shared_cases("form", ["{}", "{}/x"])
 def test_no_namespace_location_is_inside_another_namespace(hidden, kind, form):
     with unchanged():
         response = NAMESPACES[kind](form.format(hidden))
@@ -154,20 +155,23 @@ def test_no_table_path_encloses_another_namespace(requester, warehouse):
     assert path_property(f"{warehouse}/org").status_code == 200
 
 
-@pytest.mark.parametrize("kind", [*TABLES, *NAMESPACES])
-def test_no_location_encloses_another_namespace(warehouse, kind):
+@pytest.fixture
+def enclosed(warehouse) -> None:
     make_namespace("outer", properties={"location": f"file://{warehouse}/a/b"})
+
+
+@shared_cases("kind", [*TABLES, *NAMESPACES])
+def test_no_location_encloses_another_namespace(enclosed, warehouse, kind):
     with unchanged():
         response = (TABLES | NAMESPACES)[kind](f"{warehouse}/a")
     assert response.status_code == 409, response.content
     assert "another namespace" in response.content.decode()
 
 
-@pytest.mark.parametrize("kind", NAMESPACES)
-@pytest.mark.parametrize("example", ["lance", "iceberg", "dropped", "view", "path"])
-@pytest.mark.parametrize("form", ["{}", "{}/x", "{}/.."])
-def test_a_namespace_location_may_not_contain_foreign_tables(warehouse, kind, example, form):
-    location = f"{warehouse}/a/b"
+@pytest.fixture(params=["lance", "iceberg", "dropped", "view", "path"])
+def foreign(request, warehouse) -> str:
+    """The location of a table of others."""
+    location, example = f"{warehouse}/a/b", request.param
     if example == "path":
         make_iceberg_table("hidden", "t", properties={"write.data.path": f"file://{location}"})
     elif example == "lance":
@@ -176,7 +180,13 @@ def test_a_namespace_location_may_not_contain_foreign_tables(warehouse, kind, ex
         make_iceberg_table("hidden", "t", location=f"file://{location}")
     if example == "dropped":
         iceberg_tables.drop_table(actor=SYSTEM, table=("hidden", "t"))
-    at = str(Path(location).parent) if form.endswith("..") else form.format(location)
+    return location
+
+
+@shared_cases("kind", NAMESPACES)
+@shared_cases("form", ["{}", "{}/x", "{}/.."])
+def test_a_namespace_location_may_not_contain_foreign_tables(foreign, kind, form):
+    at = str(Path(foreign).parent) if form.endswith("..") else form.format(foreign)
     with unchanged():
         response = NAMESPACES[kind](at)
     assert response.status_code == 409, response.content
@@ -184,8 +194,8 @@ def test_a_namespace_location_may_not_contain_foreign_tables(warehouse, kind, ex
     assert "hidden" not in response.content.decode()
 
 
-@pytest.mark.parametrize("at", ["/etc/x", "s3://bucket/x", "relative", "file:///tmp/../etc", "{}"])
-@pytest.mark.parametrize("kind", ["set", "new"])
+@shared_cases("at", ["/etc/x", "s3://bucket/x", "relative", "file:///tmp/../etc", "{}"])
+@shared_cases("kind", ["set", "new"])
 def test_a_namespace_location_must_be_allowed_for_tables(warehouse, kind, at):
     text = at.format(warehouse)
     update = {"removals": [], "updates": {"location": text}}

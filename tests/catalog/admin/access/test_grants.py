@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib import admin
+from django.test import Client
 from django.utils import timezone
 
 from catalog import access
@@ -25,6 +26,7 @@ from catalog.services.iceberg import functions
 from catalog.services.iceberg.functions import Content
 from tests.access.iceberg_examples import DEFINITION
 from tests.api.management import examples as management_examples
+from tests.cases import shared_cases
 from tests.factories import make_iceberg_table, make_namespace, make_table, unchanged
 
 NONE_IN_THE_EXAMPLES = {"materializedview"}
@@ -176,36 +178,37 @@ def test_a_namespace_is_created_by_a_user_with_create(sign_in, db, warehouse):
         assert bob.post(f"{NAMESPACES}add/", {"name": "x"}).status_code in {200, 403}
 
 
-def _rows_of_every_kind(warehouse) -> None:
+@pytest.fixture
+def stranger(sign_in, warehouse) -> Client:
+    """A user without grants, in a catalog with rows of every kind."""
     management_examples.make_catalog()
     make_iceberg_table("ws", "iceberg")
     functions.create_function(
         actor=SYSTEM, function=("ws", "f"), content=Content(definitions=[DEFINITION], doc="")
     )
+    return sign_in()
 
 
 admin.autodiscover()
 OURS = [model for model in admin.site._registry if model._meta.app_label == "catalog"]
 
 
-@pytest.mark.parametrize("model", OURS, ids=lambda model: model._meta.model_name)
-def test_users_without_grants_see_no_rows(sign_in, model, warehouse):
-    _rows_of_every_kind(warehouse)
+@shared_cases("model", OURS, ids=[model._meta.model_name for model in OURS])
+def test_users_without_grants_see_no_rows(stranger, model):
     rows = list(model._default_manager.all()[:4])
     if model is Namespace:  # the existence of the root is not secret
         rows = [row for row in rows if row.path]
     assert rows or model._meta.model_name in NONE_IN_THE_EXAMPLES
-    bob = sign_in()
     noun = f"/admin/catalog/{model._meta.model_name}/"
-    listed = bob.get(noun)
+    listed = stranger.get(noun)
     assert listed.status_code in {200, 403}
     text_of_list = listed.content.decode()
     for row in rows:
         with unchanged():
-            page = bob.get(f"{noun}{row.pk}/change/")
+            page = stranger.get(f"{noun}{row.pk}/change/")
         assert page.status_code == (404 if listed.status_code == 200 else 403), row
         assert f"{noun}{row.pk}/" not in text_of_list
-        absent = bob.get(f"{noun}987654321/change/")
+        absent = stranger.get(f"{noun}987654321/change/")
         assert absent.status_code == page.status_code
 
 

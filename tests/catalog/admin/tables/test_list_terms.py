@@ -23,6 +23,7 @@ from catalog.privileges import parse
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
 from catalog.services.tables import candidates, listing, summaries, table_operations, terms
+from tests.cases import shared_cases
 from tests.catalog.admin.tables.test_list import LIST, facets, names
 from tests.factories import make_root, make_table, make_version, wait_for_readers
 
@@ -109,14 +110,15 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@shared_cases("query", QUERIES)
 def test_filters_and_searches_match_as_without_terms(browser, tables, size, monkeypatch, query):
     expected = sorted(QUERIES[query].split())
     answer = browser.get(f"{LIST}?{query}")
     assert sorted(row.name for row in answer.context["cl"].result_list) == expected
     by_terms = facets(answer)
-    monkeypatch.setattr(candidates, "SMALL_CATALOG", 1_000_000)
-    answer = browser.get(f"{LIST}?{query}")
+    with monkeypatch.context() as small:
+        small.setattr(candidates, "SMALL_CATALOG", 1_000_000)
+        answer = browser.get(f"{LIST}?{query}")
     assert sorted(row.name for row in answer.context["cl"].result_list) == expected
     if size == "exact":
         assert facets(answer) == by_terms
