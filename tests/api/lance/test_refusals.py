@@ -25,6 +25,8 @@ from tests.factories import make_namespace, unchanged
 WRITING = [name for name, view in operations().items() if view.changes]
 WITH_BODY = [name for name, view in operations().items() if view.request_model is not None]
 every_operation = pytest.mark.parametrize("operation", list(operations()))
+# For refusals before an operation begins, which need nothing that it has prepared.
+of_all_operations = shared_cases("operation", list(operations()))
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +92,13 @@ def refused(
 # --- authentication -------------------------------------------------------------------------------
 
 
-@every_operation
+@of_all_operations
 def test_unauthenticated(operation):
     response = refused(Lance(), operation, 401, 16, "No API key was given")
     assert response["www-authenticate"] == "Bearer"
 
 
-@every_operation
+@of_all_operations
 def test_an_unknown_key(operation):
     refused(Lance("mnd_no_such_key"), operation, 401, 16, "unknown, expired")
 
@@ -179,7 +181,7 @@ def test_unknown_routes(lance: Lance, path, method):
     lance.refused(404, 0, f"There is no operation at {path}", path, method=method)
 
 
-@every_operation
+@of_all_operations
 def test_wrong_methods(lance: Lance, operation):
     example = EXAMPLES[operation]
     for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - {example.method}:
@@ -205,7 +207,7 @@ NO_BODIES = [
 ]
 
 
-@pytest.mark.parametrize("operation", WITH_BODY)
+@shared_cases("operation", WITH_BODY)
 def test_bad_json(lance: Lance, operation):
     example = EXAMPLES[operation]
     with unchanged():
@@ -249,14 +251,15 @@ def test_a_query_that_is_not_utf8_is_refused(lance: Lance):
 # --- bugs and outages -------------------------------------------------------------------------------
 
 
-@every_operation
+@of_all_operations
 def test_a_bug_is_reported_without_its_stack(lance: Lance, operation, monkeypatch, caplog):
     def broken(self, actor, body, **path):
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr(operations()[operation], "handle", broken)
     caplog.set_level(logging.CRITICAL)
-    response = refused(lance, operation, 500, 18, "unexpected", headers={"x-request-id": "r-7"})
+    with monkeypatch.context() as patch:
+        patch.setattr(operations()[operation], "handle", broken)
+        response = refused(lance, operation, 500, 18, "unexpected", headers={"x-request-id": "r-7"})
     assert response["x-request-id"] == "r-7"
     assert "r-7" in response.json()["detail"]
     assert "secret" not in response.content.decode()
