@@ -71,6 +71,33 @@ def test_blocks_of_every_codec_are_read(codec):
     assert list(avro.read_fields(content, (500,))) == [(path,) for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("type_", "items", "expected"),
+    [
+        (array("long"), number(3) + number(400), [3, 400]),
+        (
+            {"type": "map", "values": "long", "key-id": 501, "value-id": 502},
+            text(b"a") + number(3) + text(b"b") + number(400),
+            {"a": 3, "b": 400},
+        ),
+    ],
+    ids=["array", "map"],
+)
+def test_blocks_of_items_have_the_size_that_they_state(type_, items, expected):
+    """A reader that jumps over the items would see another rest of the record."""
+    ((value,),) = avro.read_fields(_with_size(type_, items, len(items)), (500,))
+    assert value == expected
+    for size in (len(items) - 1, len(items) + 1):
+        content = _with_size(type_, items, size)
+        with pytest.raises(ValueError, match="another size than it states"):
+            list(avro.read_fields(content, (500,)))
+
+
+def _with_size(type_: Any, items: bytes, size: int) -> bytes:
+    """A file with two items in a block that states this size."""
+    return file(record(type_), number(-2) + number(size) + items + number(0))
+
+
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != b"null"])
 def test_a_block_that_expands_beyond_the_limit_is_refused(codec, monkeypatch):
     monkeypatch.setattr(avro, "_MAX_BLOCK", 1 << 20)

@@ -615,6 +615,13 @@ def test_statistics_are_replaced_per_snapshot():
     )
 
 
+def test_an_error_in_a_blob_of_statistics_names_its_place():
+    wrong = statistics(1)
+    wrong["blob-metadata"][0]["properties"] = {"ndv": 3}
+    error = refused(written(1), {"action": "set-statistics", "statistics": wrong})
+    assert error.startswith("updates[0].statistics.blob-metadata[0].properties['ndv'] ")
+
+
 def test_encryption_keys_are_added_and_removed():
     base = apply(table(3), {"action": "add-encryption-key", "encryption-key": encryption_key("k1")})
     assert base["encryption-keys"] == [encryption_key("k1")]

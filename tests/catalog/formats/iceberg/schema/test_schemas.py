@@ -88,6 +88,8 @@ def test_types_are_nested_to_a_limit():
         (99, "there is no column with id 99"),
         (2, "'ts' must be required, in required structs only"),
         (10, "'reading' is of a type that identifies no row"),
+        (14, "'ratio' is of a type that identifies no row"),
+        (15, "'payload' is of a type that identifies no row"),
         (11, "'box' is of a type that identifies no row"),
         (12, "'box.key' must be required, in required structs only"),
         (50, "'list.element' must be required, in required structs only"),
@@ -98,6 +100,8 @@ def test_identifier_fields_and_their_parents_must_be_required(id_, cause):
         column(10, "reading", "double", required=True),
         column(11, "box", struct(column(12, "key", "long", required=True))),
         column(13, "list", list_of("long"), required=True),
+        column(14, "ratio", "float", required=True),
+        column(15, "payload", "variant", required=True),
         **{"identifier-field-ids": [1, id_]},
     )
     assert refused(bad) == f"schema.identifier-field-ids[1]: {cause}"
