@@ -454,6 +454,10 @@ def killed_after_a_part(*arguments: Any, on_part: Any, **options: Any) -> dict[s
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+# With local files, executors need no credentials; the tests above remove them in this process.
+@pytest.mark.parametrize(
+    "storage", [pytest.param("local", marks=pytest.mark.engines), "s3"], indirect=True
+)
 @pytest.mark.xdist_group("lance removal on spark")  # the runs use one driver
 @pytest.mark.timeout(900)
 def test_spark_removes_versions_and_orphans(settings, storage: Storage):
