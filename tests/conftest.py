@@ -165,6 +165,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     if changing := [item.nodeid for item in items if _THIS_MONTH.search(item.nodeid)]:
         raise pytest.UsageError(f"The names of these tests contain the current time: {changing}")
+    for item in items:
+        uses_server = "live" in getattr(item, "fixturenames", ())
+        if uses_server and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("live"))  # one process starts the server
     items.sort(key=lambda item: not _is_long(item))
 
 

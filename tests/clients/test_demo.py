@@ -23,7 +23,7 @@ from server.options import PROJECT
 from tests.clients import pyice
 from tests.live import LiveServer
 
-pytestmark = pytest.mark.xdist_group("demo")  # the tables are loaded once
+pytestmark = pytest.mark.xdist_group("live")  # the tables are loaded once
 ROWS = {
     "airlines": 16,
     "airports": 1_458,

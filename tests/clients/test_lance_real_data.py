@@ -22,7 +22,7 @@ SPACE = "real data"
 FLIGHTS, DIGITS, AIRPORTS = [SPACE, "flights"], [SPACE, "digits"], [SPACE, "airports"]
 EVERYTHING = 1_000_000
 QUERIES = 100
-pytestmark = pytest.mark.xdist_group("lance_real_data")
+pytestmark = pytest.mark.xdist_group("live")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.clients import writers
 from tests.clients.rivals import SHARED, Race, WriterReport, rows, stream, work
 from tests.live import LiveServer
 
-pytestmark = pytest.mark.xdist_group("lance_rivals")  # the writers' processes start once
+pytestmark = pytest.mark.xdist_group("live")  # the writers' processes start once
 OLD = 40  # initial rows
 CHANGES = 12
 FIRST = (1_000, 2_000)  # the ids of each writer's own rows
