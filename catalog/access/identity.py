@@ -30,7 +30,7 @@ def of_user(user: AbstractBaseUser | AnonymousUser) -> Principal:
 
 
 def named(name: str) -> Principal | None:
-    """The active principal of this name, with its groups; None: there is none. One statement."""
+    """The active principal of this name, with its groups; None: there is none. Two statements."""
     row = models.Principal.objects.filter(name=name, is_active=True).select_related("user").first()
     if row is None or (row.user is not None and not row.user.is_active):
         return None

@@ -188,3 +188,12 @@ def test_a_key_limits_its_principal():
         ends_at=ends_at,
     )
     assert access.of_row(row) == access.Principal("etl", Privilege.ALL, ids=(row.pk,))
+
+
+# -- statements
+
+
+def test_the_principal_of_a_name_takes_two_statements(django_assert_num_queries):
+    make_user("ada")
+    with django_assert_num_queries(2):
+        assert access.named("user:ada") is not None

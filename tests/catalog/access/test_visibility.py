@@ -140,3 +140,9 @@ def test_few_visible_tables_are_all_or_none(tables, actor):
     assert access.few_visible_tables(actor, 2) == visible
     assert access.few_visible_tables(actor, 1) is None
     assert access.few_visible_tables(replace(actor, everywhere=READ_ONLY), 9) is None
+
+
+def test_no_statement_finds_what_a_reader_of_everything_may_read(db, django_assert_num_queries):
+    with django_assert_num_queries(0):
+        assert access.readable_namespaces(access.SYSTEM, [7, 8]) == {7, 8}
+        assert access.readable_namespaces(Principal("ada", NOTHING), []) == set()
