@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.utils import timezone
 
 from catalog import access
@@ -373,6 +373,34 @@ def test_the_lease_is_renewed_while_lance_works(sent, replace_work, monkeypatch)
     replace_work(work)
     job_runner.run_job(job.pk)
     assert status(job) == ("succeeded", "Succeeded")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_lease_is_renewed_after_an_outage_of_the_database(
+    sent, replace_work, monkeypatch, caplog
+):
+    monkeypatch.setattr(jobs, "_HEARTBEAT_SECONDS", 0.02)
+    make_root()
+    make_table(*T)
+    job = start()
+    outcomes = iter([OperationalError("the server is away")])
+    renew = jobs.renew
+
+    def renew_later(row):
+        for error in outcomes:
+            raise error
+        return renew(row)
+
+    monkeypatch.setattr(jobs, "renew", renew_later)
+
+    def work(job, report):
+        Job.objects.update(lease_until=timezone.now())
+        wait(lambda: Job.objects.filter(lease_until__gt=timezone.now()))
+
+    replace_work(work)
+    job_runner.run_job(job.pk)
+    assert status(job) == ("succeeded", "Succeeded")
+    assert f"The lease of job {job.pk} could not be renewed" in caplog.messages
 
 
 @pytest.mark.django_db(transaction=True)
