@@ -5,7 +5,6 @@ The next worker continues the job. No row is lost, and every version can be read
 
 import itertools
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ import pytest
 from lance_namespace_urllib3_client import models as m
 
 from tests.chaos import upkeep_judgement as judgement
+from tests.chaos.appending import Appending
 from tests.chaos.test_maintenance_storm import Upkeep
-from tests.chaos.upkeep_writers import SCHEMA, Rows, table_of
+from tests.chaos.upkeep_writers import Rows, table_of
 
 SPACE = "stages"
 STAGES = ("started", "planning", "rewriting")
@@ -65,7 +65,14 @@ def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
         mode="create",
         max_rows_per_file=_ROWS,
     )
-    with _Writing(upkeep, name, rows), server.database() as connection:
+    catalog = server.client()
+
+    def append(row: Rows) -> None:
+        lance.write_dataset(
+            table_of(row), namespace_client=catalog, table_id=list(name), mode="append"
+        )
+
+    with Appending(append, rows, pause=0.2), server.database() as connection:
         status, job = server.post(
             f"/management/v1/tables/{'$'.join(name)}/maintenance", {"kind": "compact"}
         )
@@ -85,7 +92,6 @@ def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
     (row,) = judgement.query(server, "SELECT * FROM catalog_job WHERE id = %s", job["id"])
     assert row["status"] == "succeeded", row  # with a note if all groups were committed before
     assert row["attempts"] >= (1 if reached == "succeeded" else 2), (reached, row)
-    catalog = server.client()
     newest = lance.dataset(namespace_client=catalog, table_id=list(name))
     data = newest.to_table(columns=["id", "n"])
     ids = data["id"].to_pylist()
@@ -95,41 +101,6 @@ def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
     for version in judgement.lance_versions(server, name):
         lance.dataset(namespace_client=catalog, table_id=list(name), version=version).validate()
     return reached
-
-
-class _Writing:
-    """Appends rows of its own to a table until the end of the block, and adds them to ``rows``."""
-
-    def __init__(self, upkeep: Upkeep, name: judgement.Name, rows: Rows) -> None:
-        self._upkeep, self._name, self._rows = upkeep, name, rows
-        self._stop = threading.Event()
-        self._errors: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert not self._errors, self._errors
-
-    def _run(self) -> None:
-        try:
-            catalog = self._upkeep.server.client()
-            for id_ in itertools.count(1_000_000):
-                row = {id_: 1}
-                lance.write_dataset(
-                    table_of(row).cast(SCHEMA),
-                    namespace_client=catalog,
-                    table_id=list(self._name),
-                    mode="append",
-                )
-                self._rows |= row
-                if self._stop.wait(0.2):
-                    return
-        except BaseException as error:  # noqa: BLE001 -- raised by the test's thread
-            self._errors.append(error)
 
 
 def _wait_for(connection: psycopg.Connection, job: int, stage: str) -> None:
