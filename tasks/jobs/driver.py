@@ -16,6 +16,7 @@ import os
 import queue
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -25,14 +26,15 @@ from types import ModuleType
 from typing import Any
 
 from py4j.java_gateway import JavaPackage
-from py4j.protocol import Py4JError
-from pyspark import cloudpickle
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 _FULL = 0.7
 """Fraction of the JVM's heap that is still in use after a garbage collection, above which the driver
 must not take another job."""
+_END_SECONDS = 2.0  # until a JVM that no longer answers has ended
 _output_lock = threading.Lock()
 
 
@@ -63,6 +65,22 @@ def read_requests(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+def describe_death(error: BaseException) -> str:
+    """How Spark's JVM ended; empty if it runs, or if the error is another one.
+
+    The error itself would only say that a connection was refused.
+    """
+    gateway: Any = SparkContext._gateway  # noqa: SLF001
+    if gateway is None or not isinstance(error, (OSError, Py4JNetworkError)):
+        return ""
+    try:
+        status = gateway.proc.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ""
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
+    return f"Spark's JVM {how}"
+
+
 class Driver:
     """The Spark session, and the scripts that were loaded."""
 
@@ -86,6 +104,8 @@ class Driver:
                 recycle = self._clean_up(base)
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             kind, message = script.describe(error) if script else ("error", str(error))
+            if death := describe_death(error):
+                kind, message = "error", death
             print(error, file=sys.stderr, flush=True)
             emit("failed", kind=kind, message=message, recycle=recycle)
         except Exception as error:  # noqa: BLE001 -- the outermost frame of a job

@@ -5,12 +5,15 @@ import hashlib
 import importlib
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from catalog.access import SYSTEM
 from catalog.engine_profiles import EngineKind
@@ -133,6 +136,45 @@ def test_a_driver_that_could_not_be_cleaned_up_is_replaced_after_a_failure_too(j
 def test_the_outcome_of_a_failed_job_says_whether_the_driver_was_cleaned_up(
     monkeypatch, capsys, error
 ):
+    assert outcome_of_failure(error, monkeypatch, capsys) == {
+        "event": "failed",
+        "kind": "conflict",
+        "message": "it failed",
+        "recycle": "signed requests",
+    }
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), Py4JNetworkError()])
+def test_the_outcome_says_how_the_jvm_ended(monkeypatch, capsys, error):
+    """Otherwise it would be a refused connection, such as of a process without memory."""
+    jvm = subprocess.Popen(["sleep", "60"])
+    jvm.kill()
+    monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=jvm))
+    outcome = outcome_of_failure(error, monkeypatch, capsys)
+    assert (outcome["kind"], outcome["message"]) == (
+        "error",
+        "Spark's JVM was killed by SIGKILL",
+    )
+
+
+def test_a_running_jvm_is_not_the_reason_of_an_error(monkeypatch, capsys):
+    program = loaded_program()
+    monkeypatch.setattr(program, "_END_SECONDS", 0.01)
+    jvm = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr("pyspark.SparkContext._gateway", SimpleNamespace(proc=jvm))
+    try:
+        outcome = outcome_of_failure(OSError("no such file"), monkeypatch, capsys)
+    finally:
+        jvm.kill()
+        jvm.wait()
+    assert (outcome["kind"], outcome["message"]) == ("conflict", "no such file")
+
+
+def outcome_of_failure(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """The last event of a driver whose job raises an error."""
+
     class Base:
         def newSession(self) -> "Base":  # noqa: N802 -- as PySpark names it
             return self
@@ -152,12 +194,8 @@ def test_the_outcome_of_a_failed_job_says_whether_the_driver_was_cleaned_up(
     monkeypatch.setattr(program.Driver, "_clean_up", lambda *_: "signed requests")
     program.Driver().run({"job": 7, "script": "fake"})
     _, outcome = map(json.loads, capsys.readouterr().out.splitlines())
-    assert outcome == {
-        "event": "failed",
-        "kind": "conflict",
-        "message": "it failed",
-        "recycle": "signed requests",
-    }
+    assert isinstance(outcome, dict)
+    return outcome
 
 
 def loaded_program() -> Any:
