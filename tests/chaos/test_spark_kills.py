@@ -22,11 +22,11 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from tests.chaos import upkeep_judgement as judgement
-from tests.chaos.appending import Appending
 from tests.chaos.test_maintenance_storm import Upkeep, _age, java
-from tests.chaos.upkeep_writers import SCHEMA, Rows, rows_of, table_of
+from tests.chaos.upkeep_writers import OWN, SCHEMA, Rows, rows_of, table_of
 from tests.clients import pyice
 from tests.clients.test_iceberg_maintenance import JAVA_OPTIONS, Cluster
+from tests.repeating import Repeating
 
 __all__ = ["java"]
 pytestmark = [
@@ -165,7 +165,7 @@ class _Kills:
         table = _create(self._upkeep, self._name, _FILES)
         rows = rows_of(table.scan().to_arrow())
         with (
-            Appending(lambda row: _append(table, row), rows, pause=4.0) as writer,
+            Repeating(lambda id_: _append(table, {id_: 1}), first=OWN, pause=4.0) as writer,
             self._server.database() as connection,
         ):
             job = _Followed(connection, _start(self._upkeep, self._name, "compact"))
@@ -180,10 +180,10 @@ class _Kills:
             self._upkeep.wait_until_done(_WITHIN)
             self._judge_job(job)
         assert not [path for path in orphans if Path(path).exists()]
-        self._judge_table(rows)
+        self._judge_table(rows | dict.fromkeys(writer.ids, 1))
         return reached
 
-    def _compact(self, job: _Followed, stages: tuple[str, ...], writer: Appending) -> Counter[str]:
+    def _compact(self, job: _Followed, stages: tuple[str, ...], writer: Repeating) -> Counter[str]:
         reached: Counter[str] = Counter()
         with ExitStack() as delay:
             is_delayed = False
@@ -253,7 +253,7 @@ class _Kills:
                 self._upkeep.broker.start()
 
     @contextmanager
-    def _commits_wait(self, writer: Appending) -> Iterator[None]:
+    def _commits_wait(self, writer: Repeating) -> Iterator[None]:
         """Commits to the table wait until the end of the block. The server has received them."""
         with writer.turn, psycopg.connect(self._server.database_url) as connection:
             connection.execute(

@@ -16,9 +16,9 @@ import pytest
 from lance_namespace_urllib3_client import models as m
 
 from tests.chaos import upkeep_judgement as judgement
-from tests.chaos.appending import Appending
 from tests.chaos.test_maintenance_storm import Upkeep
-from tests.chaos.upkeep_writers import Rows, table_of
+from tests.chaos.upkeep_writers import OWN, Rows, table_of
+from tests.repeating import Repeating
 
 SPACE = "stages"
 STAGES = ("started", "planning", "rewriting")
@@ -67,12 +67,15 @@ def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
     )
     catalog = server.client()
 
-    def append(row: Rows) -> None:
+    def append(id_: int) -> None:
         lance.write_dataset(
-            table_of(row), namespace_client=catalog, table_id=list(name), mode="append"
+            table_of({id_: 1}), namespace_client=catalog, table_id=list(name), mode="append"
         )
 
-    with Appending(append, rows, pause=0.2), server.database() as connection:
+    with (
+        Repeating(append, first=OWN, pause=0.2) as writer,
+        server.database() as connection,
+    ):
         status, job = server.post(
             f"/management/v1/tables/{'$'.join(name)}/maintenance", {"kind": "compact"}
         )
@@ -96,7 +99,7 @@ def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
     data = newest.to_table(columns=["id", "n"])
     ids = data["id"].to_pylist()
     assert len(ids) == len(set(ids))
-    assert dict(zip(ids, data["n"].to_pylist(), strict=True)) == rows
+    assert dict(zip(ids, data["n"].to_pylist(), strict=True)) == rows | dict.fromkeys(writer.ids, 1)
     assert len(newest.get_fragments()) < _FRAGMENTS
     for version in judgement.lance_versions(server, name):
         lance.dataset(namespace_client=catalog, table_id=list(name), version=version).validate()

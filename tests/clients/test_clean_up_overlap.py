@@ -1,12 +1,9 @@
 """Clean-up and removal of orphans while Spark and PyIceberg write: no file of a live snapshot is removed."""
 
 import os
-import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 import pyarrow as pa
 import pytest
@@ -27,6 +24,7 @@ from tests.clients.test_iceberg_maintenance import (
     name,
     session,
 )
+from tests.repeating import Repeating
 
 __all__ = ["catalog", "java", "jobs", "live", "name", "session"]
 pytestmark = [
@@ -38,36 +36,6 @@ pytestmark = [
 ]
 _ROUNDS = 5
 _OF_SPARK = 1_000_000
-
-
-class _Writer:
-    """Repeats a change of one row until the end of the block, and keeps the expected ids."""
-
-    def __init__(self, first: int, change: Callable[[int], None]) -> None:
-        self.ids: set[int] = set()
-        self._next = first
-        self._change = change
-        self._stop = threading.Event()
-        self._errors: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert not self._errors, self._errors
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(0.1):
-                self._change(self._next)
-                self.ids.add(self._next)
-                self._next += 1
-        except BaseException as error:  # noqa: BLE001 -- raised by the test's thread
-            self._errors.append(error)
 
 
 def test_clean_up_overlaps_writers(
@@ -96,7 +64,10 @@ def test_clean_up_overlaps_writers(
 
     removed, overlapping = 0, 0
     # PyIceberg ends first: its commits let those of Spark wait.
-    with _Writer(_OF_SPARK, replace) as spark, _Writer(0, append) as pyiceberg:
+    with (
+        Repeating(replace, first=_OF_SPARK, pause=0.1) as spark,
+        Repeating(append, first=0, pause=0.1) as pyiceberg,
+    ):
         for _ in range(_ROUNDS):
             time.sleep(1)
             _age(table)

@@ -1,20 +1,20 @@
-"""A writer that appends rows to a table beside a test."""
+"""A writer that changes rows of a table beside a test."""
 
 import itertools
 import threading
 from collections.abc import Callable
 from typing import Self
 
-from tests.chaos.upkeep_writers import OWN, Rows
 
+class Repeating:
+    """Calls ``change`` with one id after the other until the end of the block."""
 
-class Appending:
-    """Appends one row after the other until the end of the block, and adds them to ``rows``."""
-
-    def __init__(self, append: Callable[[Rows], object], rows: Rows, pause: float) -> None:
+    def __init__(self, change: Callable[[int], object], *, first: int, pause: float) -> None:
+        self.ids: set[int] = set()
+        """The ids whose changes have succeeded."""
         self.turn = threading.Lock()
-        """Nothing is appended while the test holds it."""
-        self._append, self._rows, self._pause = append, rows, pause
+        """Nothing is changed while the test holds it."""
+        self._change, self._first, self._pause = change, first, pause
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run)
@@ -30,11 +30,10 @@ class Appending:
 
     def _run(self) -> None:
         try:
-            for id_ in itertools.count(OWN):
-                row = {id_: 1}
+            for id_ in itertools.count(self._first):
                 with self.turn:
-                    self._append(row)
-                self._rows |= row
+                    self._change(id_)
+                self.ids.add(id_)
                 if self._stop.wait(self._pause):
                     return
         except BaseException as error:  # noqa: BLE001 -- raised by the test's thread
