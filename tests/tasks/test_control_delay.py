@@ -1,6 +1,5 @@
 """Control tasks start within seconds while jobs occupy every slot of the worker."""
 
-import itertools
 import time
 from collections.abc import Iterator
 
@@ -50,18 +49,15 @@ def _end(worker: Child) -> None:
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_control_tasks_do_not_wait_for_jobs(server: LiveServer) -> None:
-    """A task seals an event of the audit trail while jobs run in all slots and others wait for them."""
+    """A task deletes an expired record while jobs run in all slots and others wait for them."""
     celery = Celery("probe", broker=settings.CELERY_BROKER_URL)
-    queue = server._environment["MONODON_QUEUE"]
     with server.database() as connection:
-        _seal(celery, queue, server, connection, "before")  # once the worker runs
+        _delay(celery, server, connection)  # once the worker runs
         _start_jobs(server)
         delays = []
-        for number in itertools.count():
-            if not _jobs(connection, "queued"):
-                break
+        while _jobs(connection, "queued"):
             is_full = _jobs(connection, "running") == _SLOTS
-            delay = _seal(celery, queue, server, connection, f"during{number}")
+            delay = _delay(celery, server, connection)
             if is_full:
                 delays.append(delay)
         assert _jobs(connection, "failed") == 0
@@ -88,18 +84,19 @@ def _start_jobs(server: LiveServer) -> None:
         assert status == 202, job
 
 
-def _seal(
-    celery: Celery, queue: str, server: LiveServer, connection: psycopg.Connection, name: str
-) -> float:
-    """The seconds until a task has sealed an event."""
-    server.client().create_namespace(m.CreateNamespaceRequest(id=[name]))
+def _delay(celery: Celery, server: LiveServer, connection: psycopg.Connection) -> float:
+    """The seconds until a task has deleted an expired record."""
+    record = connection.execute(
+        "INSERT INTO catalog_idempotencyrecord (key, actor, fingerprint, headers, created_at)"
+        " VALUES (gen_random_uuid(), 'probe', '', '{}', now() - interval '30 d') RETURNING id"
+    ).fetchone()
     began = time.monotonic()
-    celery.send_task("tasks.maintenance.seal_audit", queue=queue)
-    statement = (
-        "SELECT EXISTS (SELECT FROM catalog_auditseal s JOIN catalog_auditevent e"
-        " ON e.id = s.event_id WHERE e.target = %s)"
+    celery.send_task(
+        "tasks.maintenance.delete_expired_idempotency_records",
+        queue=server._environment["MONODON_QUEUE"],
     )
-    while connection.execute(statement, [name]).fetchone() != (True,):
+    statement = "SELECT FROM catalog_idempotencyrecord WHERE id = %s"
+    while connection.execute(statement, record).fetchone():
         assert time.monotonic() < began + 120, server.log
         time.sleep(0.01)
     return time.monotonic() - began
