@@ -118,7 +118,6 @@ def test_alerts_are_raised_within_a_minute(upkeep: Upkeep) -> None:
         "MonodonAuditSealLate",
     )
 
-    assert upkeep.broker._child is not None
-    upkeep.broker._child.kill_group()
+    upkeep.kill_broker()
     prometheus.expect("MonodonBrokerDown")
     print(prometheus.seconds)

@@ -179,7 +179,7 @@ class Upkeep:
         self._beat.start()
 
     def stop_policies(self) -> None:
-        self._kill_beat()
+        self.kill_beat()
         self._policies = False
         self.start_beat()
 
@@ -195,13 +195,11 @@ class Upkeep:
                 self.server.start_worker()
                 self.killed["worker"] += 1
             case "beat":
-                self._kill_beat()
+                self.kill_beat()
                 self.start_beat()
                 self.killed["beat"] += 1
             case "broker":
-                assert self.broker._child is not None
-                self.broker._child.kill_group()
-                self.broker._child.wait(5)
+                self.kill_broker()
                 time.sleep(dice.uniform(0, 2))
                 self.broker.start()
                 self.killed["broker"] += 1
@@ -215,7 +213,12 @@ class Upkeep:
                         dice.choice(drivers).kill()
                         self.killed["driver"] += 1
 
-    def _kill_beat(self) -> None:
+    def kill_broker(self) -> None:
+        assert self.broker._child is not None
+        self.broker._child.kill_group()
+        self.broker._child.wait(5)
+
+    def kill_beat(self) -> None:
         assert self._beat is not None
         assert self._beat.running, self.server.log
         self._beat.kill_group()

@@ -233,12 +233,9 @@ class _Kills:
             case "worker":
                 self._server.kill_worker()
             case "beat":
-                self._upkeep._kill_beat()
+                self._upkeep.kill_beat()
             case "broker":
-                broker = self._upkeep.broker
-                assert broker._child is not None
-                broker._child.kill_group()
-                broker._child.wait(5)
+                self._upkeep.kill_broker()
 
     def _restore(self, job: _Followed) -> None:
         match self._victim:

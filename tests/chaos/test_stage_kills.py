@@ -1,6 +1,6 @@
-"""The worker is killed at each stage of a compaction, while a writer commits.
+"""The worker, beat and the broker are killed at each stage of a compaction, while a writer commits.
 
-The next worker continues the job. No row is lost, and every version can be read.
+The next worker continues the job of a killed one. No row is lost, and every version can be read.
 """
 
 import itertools
@@ -40,21 +40,24 @@ def upkeep(live_template: None, tmp_path: Path) -> Iterator[Upkeep]:
 
 @pytest.mark.timeout(1200)  # about 20 s, and several times that on a busy machine
 def test_a_compaction_survives_the_death_of_its_worker(upkeep: Upkeep, seed: int) -> None:
-    _kill(upkeep, "rewriting", 0, random.Random(seed))
+    _kill(upkeep, "worker", "rewriting", 0, random.Random(seed))
 
 
 @pytest.mark.chaos
-def test_a_compaction_survives_deaths_at_each_stage(upkeep: Upkeep, rounds: int, seed: int) -> None:
+@pytest.mark.parametrize("victim", ["worker", "beat", "broker"])
+def test_a_compaction_survives_deaths_at_each_stage(
+    upkeep: Upkeep, rounds: int, seed: int, victim: str
+) -> None:
     """``rounds`` of each stage. A short stage may have ended when the signal arrives."""
     reached: Counter[str] = Counter()
     dice = random.Random(seed)
     for number, stage in enumerate(itertools.chain.from_iterable([STAGES] * rounds)):
-        reached[_kill(upkeep, stage, number, dice)] += 1
-        print(f"{number + 1} kills: {dict(reached)}", flush=True)
+        reached[_kill(upkeep, victim, stage, number, dice)] += 1
+        print(f"{victim}: {number + 1} kills: {dict(reached)}", flush=True)
 
 
-def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
-    """Kill the worker in a stage of a job; returns the stage that it had reached."""
+def _kill(upkeep: Upkeep, victim: str, stage: str, number: int, dice: random.Random) -> str:
+    """Kill a process in a stage of a job; returns the stage that the job had reached."""
     server = upkeep.server
     name = (SPACE, f"t{number}")
     rows: Rows = dict.fromkeys(range(_FRAGMENTS * _ROWS), number)
@@ -83,27 +86,54 @@ def _kill(upkeep: Upkeep, stage: str, number: int, dice: random.Random) -> str:
         _wait_for(connection, job["id"], stage)
         if stage == "rewriting":
             time.sleep(dice.uniform(0, 0.2))
-        server.kill_worker()
-        server.wait_until_idle()  # statements that the database has received may still take effect
-        reached = _stage(connection, job["id"])
-        connection.execute(  # its worker is dead, so the lease need not run out
-            "UPDATE catalog_job SET lease_until = now() WHERE id = %s AND status = 'running'",
-            [job["id"]],
-        )
-        server.start_worker()
+        reached = _replace(upkeep, victim, connection, job["id"], dice)
         upkeep.wait_until_done(_WITHIN)
     (row,) = judgement.query(server, "SELECT * FROM catalog_job WHERE id = %s", job["id"])
     assert row["status"] == "succeeded", row  # with a note if all groups were committed before
-    assert row["attempts"] >= (1 if reached == "succeeded" else 2), (reached, row)
+    is_repeated = victim == "worker" and reached != "succeeded"
+    assert row["attempts"] >= 1 + is_repeated, (reached, row)
+    _judge(upkeep, name, rows | dict.fromkeys(writer.ids, 1))
+    return reached
+
+
+def _replace(
+    upkeep: Upkeep, victim: str, connection: psycopg.Connection, job: int, dice: random.Random
+) -> str:
+    """Kill a process and start it again; returns the stage that a job had reached in between."""
+    server = upkeep.server
+    match victim:
+        case "worker":
+            server.kill_worker()
+            server.wait_until_idle()  # the database may have statements of the worker
+            reached = _stage(connection, job)
+            connection.execute(  # its worker is dead, so the lease need not run out
+                "UPDATE catalog_job SET lease_until = now() WHERE id = %s AND status = 'running'",
+                [job],
+            )
+            server.start_worker()
+        case "beat":
+            upkeep.kill_beat()
+            reached = _stage(connection, job)
+            upkeep.start_beat()
+        case _:
+            upkeep.kill_broker()
+            reached = _stage(connection, job)
+            time.sleep(dice.uniform(0, 2))
+            upkeep.broker.start()
+    return reached
+
+
+def _judge(upkeep: Upkeep, name: judgement.Name, rows: Rows) -> None:
+    """Assert that a table is compacted, has these rows, and that every version can be read."""
+    catalog = upkeep.server.client()
     newest = lance.dataset(namespace_client=catalog, table_id=list(name))
     data = newest.to_table(columns=["id", "n"])
     ids = data["id"].to_pylist()
     assert len(ids) == len(set(ids))
-    assert dict(zip(ids, data["n"].to_pylist(), strict=True)) == rows | dict.fromkeys(writer.ids, 1)
+    assert dict(zip(ids, data["n"].to_pylist(), strict=True)) == rows
     assert len(newest.get_fragments()) < _FRAGMENTS
-    for version in judgement.lance_versions(server, name):
+    for version in judgement.lance_versions(upkeep.server, name):
         lance.dataset(namespace_client=catalog, table_id=list(name), version=version).validate()
-    return reached
 
 
 def _wait_for(connection: psycopg.Connection, job: int, stage: str) -> None:
