@@ -1,4 +1,4 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|search|lists|paint|batches|objects|lancedb|budget|counts]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|upkeep|search|lists|paint|batches|objects|lancedb|budget|counts]`."""
 
 import argparse
 import dataclasses
@@ -22,12 +22,14 @@ from benchmarks import (
     report,
     scale,
     search,
+    upkeep,
 )
 from benchmarks.errors import BenchmarkError
 from server.errors import ServerError
 
 MODULES: dict[str, Any] = {
     "maintenance": maintenance,
+    "upkeep": upkeep,
     "search": search,
     "lists": lists,
     "paint": paint,

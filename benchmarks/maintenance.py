@@ -37,7 +37,7 @@ TARGET_ROWS, TARGET_BYTES = 128 * 1024, 64 * 1024**2
 """Limits of a file after compaction, chosen so that two cores have work."""
 DELETED_RATIO = 0.1
 """Lance's own default, and that of policies."""
-_LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
+LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
 # The worker's code for a job, without a worker.
 _JOB = """
 import json
@@ -144,7 +144,7 @@ def measure(size: Size, directory: Path | None) -> None:
         _, port = stack.start_web(url)
         server = f"http://127.0.0.1:{port}"
         _create_namespace(server)
-        jar = _iceberg_runtime()
+        jar = iceberg_runtime()
         formats = ["lance", *(["iceberg"] if jar else [])]
         if not jar:
             report_progress(
@@ -227,7 +227,7 @@ class _Bench:
                 "DJANGO_SETTINGS_MODULE": "config.settings",
                 "MONODON_URL": self.server,
                 "SPARK_MASTER": case.executor,
-                "MONODON_SPARK_CONF": _LOOPBACK,
+                "MONODON_SPARK_CONF": LOOPBACK,
                 "MONODON_SPARK_JARS": self.jar if case.format == "iceberg" else "",
             },
             directory=PROJECT,
@@ -300,7 +300,7 @@ def _make_iceberg(server: str, name: str, size: Size) -> tuple[Path, int]:
 # --- Spark ---------------------------------------------------------------------------------------
 
 
-def _iceberg_runtime() -> str:
+def iceberg_runtime() -> str:
     """The path of the jar, or empty."""
     if chosen := os.environ.get("MONODON_SPARK_JARS"):
         return chosen

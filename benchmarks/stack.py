@@ -56,7 +56,7 @@ class Stack:
             self.home.postgres,
             self.home.socket_dir(),
             extra_privileges=True,
-            sink=self._keep,
+            sink=self.keep,
         )
 
     def __enter__(self) -> Self:
@@ -82,7 +82,7 @@ class Stack:
     def last_lines(self) -> str:
         return "\n".join(self._lines)
 
-    def _keep(self, line: str) -> None:
+    def keep(self, line: str) -> None:
         self._lines.append(line)
 
     def environment(self, database_url: str) -> dict[str, str]:
@@ -103,7 +103,7 @@ class Stack:
         setup = Child(
             "setup",
             [sys.executable, "manage.py", "bootstrap"],
-            sink=self._keep,
+            sink=self.keep,
             environment=self.environment(database_url),
             directory=PROJECT,
         )
@@ -133,7 +133,7 @@ class Stack:
         child = Child(
             "web",
             [sys.executable, *(wsgi_command(options, wsgi) if wsgi else commands.web(options))],
-            sink=self._keep,
+            sink=self.keep,
             environment=self.environment(database_url)
             | {"PROMETHEUS_MULTIPROC_DIR": str(metrics)}
             | dict(settings or {}),
@@ -149,7 +149,7 @@ class Stack:
         child = Child(
             "reference",
             [sys.executable, "-m", "benchmarks.reference", str(root), str(port)],
-            sink=self._keep,
+            sink=self.keep,
             environment=os.environ,
             directory=PROJECT,
         )
