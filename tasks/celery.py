@@ -8,11 +8,14 @@ from typing import Any
 from celery import Celery, bootsteps
 from celery.signals import beat_init, worker_ready, worker_shutdown
 
+from tasks import broker
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 # Importing Lance starts nothing; its first call does, and only the pool's processes call it.
 warnings.filterwarnings("ignore", message="lance is not fork-safe", category=UserWarning)
 
+broker.install()
 app = Celery("monodon")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 

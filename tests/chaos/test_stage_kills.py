@@ -43,6 +43,18 @@ def test_a_compaction_survives_the_death_of_its_worker(upkeep: Upkeep, seed: int
     _kill(upkeep, "worker", "rewriting", 0, random.Random(seed))
 
 
+@pytest.mark.timeout(1200)
+def test_a_worker_outlives_the_broker(upkeep: Upkeep, seed: int) -> None:
+    """It finishes its job, connects to the next broker, and takes the next job."""
+    worker = upkeep.server._worker
+    assert worker is not None
+    dice = random.Random(seed)
+    for number in range(2):
+        _kill(upkeep, "broker", "started", number, dice)
+    assert upkeep.server._worker is worker
+    assert worker.running, upkeep.server.log
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("victim", ["worker", "beat", "broker"])
 def test_a_compaction_survives_deaths_at_each_stage(

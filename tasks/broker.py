@@ -1,0 +1,29 @@
+"""A channel of the broker that a worker may close after it has lost the connection.
+
+Kombu returns the messages of running tasks to the queue when a channel is closed, and acknowledges them when the
+tasks end. Both need a connection. Without one, an AttributeError ended the worker, which then waited for its running
+jobs and took no others, possibly for hours.
+"""
+
+from typing import Any
+
+from kombu.exceptions import InconsistencyError
+from kombu.transport import redis
+
+
+class Channel(redis.Channel):
+    @property
+    def do_restore(self) -> bool:  # type: ignore[override]
+        """Whether closing returns messages. If not, beat sends jobs that have not ended again."""
+        return self.connection.client is not None
+
+    def _connparams(self, asynchronous: bool = False) -> Any:
+        if self.connection.client is None:
+            # Celery expects this one if an acknowledgment fails.
+            raise InconsistencyError("The connection to the broker is closed.")
+        return super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
+
+
+def install() -> None:
+    """Let all connections to Redis use these channels."""
+    redis.Transport.Channel = Channel
