@@ -15,13 +15,18 @@ class Channel(redis.Channel):
     @property
     def do_restore(self) -> bool:  # type: ignore[override]
         """Whether closing returns messages. If not, beat sends jobs that have not ended again."""
-        return self.connection.client is not None
+        return self._is_connected
 
     def _connparams(self, asynchronous: bool = False) -> Any:
-        if self.connection.client is None:
+        if not self._is_connected:
             # Celery expects this one if an acknowledgment fails.
             raise InconsistencyError("The connection to the broker is closed.")
         return super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
+
+    @property
+    def _is_connected(self) -> bool:
+        transport = self.connection
+        return transport is not None and transport.client is not None
 
 
 def install() -> None:

@@ -62,3 +62,16 @@ def test_the_workers_of_the_supervisor_take_from_one_queue_each():
     assert job_worker[job_worker.index("--queues") + 1] == "other.jobs"
     assert task_worker[task_worker.index("--queues") + 1] == "other"
     assert "--queues" not in commands.worker(options)
+
+
+def test_a_running_task_does_not_need_the_connection_that_brought_its_message(broker):
+    """The broker dies while a job runs: the worker closes the connection, and the job ends later."""
+    app.send_task("tasks.maintenance.run_job", args=[1], connection=broker.connection)
+    channel = broker.connection.channel()
+    message = channel.basic_get(JOBS)
+    channel.connection.client = None
+    channel.close()
+    for transport in (channel.connection, None):
+        channel.connection = transport
+        with pytest.raises(broker.connection.connection_errors):
+            message.ack()
