@@ -14,7 +14,7 @@ from kombu.transport import redis
 class Channel(redis.Channel):
     @property
     def do_restore(self) -> bool:  # type: ignore[override]
-        """Whether closing returns messages. If not, beat sends jobs that have not ended again."""
+        """True if closing the channel returns its messages. Otherwise beat sends the jobs again that have not ended."""
         return self._is_connected
 
     def _connparams(self, asynchronous: bool = False) -> Any:
