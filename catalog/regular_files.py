@@ -83,7 +83,7 @@ def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tu
             raise TooLarge(f"{path} is larger than {limit} bytes")
         if start >= first:
             return tail[start - first :], status
-        return _pread(handle, start, first - start) + tail, status
+        return _pread(handle, start, size - start), status  # of the tail alone a copy would be made
     finally:
         os.close(handle)
 
