@@ -346,14 +346,14 @@ def _decompress(codec: str, data: bytes) -> bytes:
             return data
         case "deflate":
             inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-            first = inflater.decompress(data, _BEGINNING)
+            first = inflater.decompress(data, min(_BEGINNING, _MAX_BLOCK))
             content = _whole(first, lambda n: inflater.decompress(inflater.unconsumed_tail, n))
         case "snappy":
             return _snappy(data)
         case "bzip2" | "zstandard":
             name = {"bzip2": "bz2", "zstandard": "zstd"}[codec]
             with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
-                content = _whole(stream.read(_BEGINNING), stream.read)
+                content = _whole(stream.read(min(_BEGINNING, _MAX_BLOCK)), stream.read)
         case _:
             raise ValueError(f"the codec {codec[:40]!r} is not supported")
     if len(content) == _MAX_BLOCK:
