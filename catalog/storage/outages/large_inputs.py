@@ -26,6 +26,7 @@ _occupied: dict[Pool, int] = {}
 
 class _Request(threading.local):
     bytes_read = 0
+    is_exempt = False
     holder: Pool | None = None
     """The pool of the thread, while it has the turn."""
 
@@ -39,7 +40,7 @@ def count(size: int) -> None:
     Raises Busy if it needs the turn and does not get it in time.
     """
     pool = pools.current()
-    if pool is None or _request.holder is not None:
+    if pool is None or _request.holder is not None or _request.is_exempt:
         return
     _request.bytes_read += size
     if _request.bytes_read > FREE_BYTES:
@@ -58,9 +59,14 @@ def _take_turn(pool: Pool) -> None:
     _request.holder = pool
 
 
+def exempt() -> None:
+    """Count nothing more until the request ends: it has committed, so it must not be refused."""
+    _request.is_exempt = pools.current() is not None
+
+
 def release() -> None:
     """Forget what the current thread has read: its request has ended."""
-    _request.bytes_read = 0
+    _request.bytes_read, _request.is_exempt = 0, False
     pool, _request.holder = _request.holder, None
     if pool is not None:
         _turn.release()

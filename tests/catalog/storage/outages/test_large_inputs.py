@@ -17,6 +17,7 @@ from catalog.formats.lance.manifest import NotAManifest
 from catalog.storage.local_store import LocalStore
 from catalog.storage.outages import large_inputs, pools
 from catalog.storage.outages.pools import Pool
+from tests.factories import make_namespace
 
 LARGE = large_inputs.FREE_BYTES + 1
 
@@ -78,6 +79,19 @@ def test_a_waiting_request_gets_the_turn(threads, monkeypatch):
     second.run(large_inputs.release)
     second.run(large_inputs.count, large_inputs.FREE_BYTES)  # it is counted anew
     first.run(large_inputs.count, LARGE)
+
+
+@pytest.mark.django_db
+def test_a_request_is_not_refused_after_its_commit(threads, monkeypatch):
+    first, second, *_ = threads
+    exempt = large_inputs.exempt
+    monkeypatch.setattr(large_inputs, "exempt", lambda: second.run(exempt))
+    first.run(large_inputs.count, LARGE)
+    make_namespace("ws")
+    second.run(large_inputs.count, LARGE)
+    second.run(large_inputs.release)
+    with pytest.raises(Busy):
+        second.run(large_inputs.count, LARGE)
 
 
 def test_jobs_have_no_turns():
