@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import lance
 import pyarrow as pa
@@ -52,7 +53,7 @@ class Memory:
         self._thread = threading.Thread(target=self._watch)
         self.growth = 0
 
-    def __enter__(self) -> "Memory":
+    def __enter__(self) -> Self:
         self._before = sum(self._server.resident())
         self._thread.start()
         return self

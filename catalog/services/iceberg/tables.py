@@ -111,7 +111,8 @@ def load_table(
         usage.count(actor, table, Read.LOAD)
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
         # The job's process reads the files in this metadata with the rights of the server.
-        files.require_readable(loaded, loaded.document, actor.job_kind)
+        kind_of_job, location = actor.job_kind, loaded.metadata_location
+        files.require_readable(loaded, loaded.document, kind_of_job, location)
         return for_job(loaded)
     return loaded
 
