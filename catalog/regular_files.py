@@ -88,11 +88,6 @@ def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tu
         os.close(handle)
 
 
-def read(path: str, limit: int) -> tuple[bytes, Status]:
-    """A whole file and its status. Raises NotRegular, TooLarge and OSError."""
-    return read_end(path, lambda tail, size: 0, limit)
-
-
 def read_range(path: str, start: int, length: int) -> bytes:
     """A part of a file; shorter if the file ends before. Raises NotRegular and OSError."""
     parent, _, name = path.rpartition("/")

@@ -2,9 +2,10 @@
 
 import gzip
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ LARGE = large_inputs.FREE_BYTES + 1
 
 
 class Thread:
-    """A thread of a pool, which runs one call after another."""
+    """A thread of a pool, which runs one call after undone."""
 
     def __init__(self, pool: Pool) -> None:
         self._executor = ThreadPoolExecutor(1)
@@ -46,7 +47,7 @@ Pending = "object"
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Thread]]:
     """Four threads of a pool whose last one never waits."""
-    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 0.1)
     pool = Pool(3)
     made = [Thread(pool) for _ in range(4)]
     yield made
@@ -54,7 +55,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Thread]]:
         thread.end()
 
 
-def test_one_request_has_the_turn_until_it_ends(threads):
+def test_one_request_has_the_turn_until_it_ends(threads, monkeypatch):
     first, second, third, last = threads
     first.run(large_inputs.count, LARGE)
     first.run(large_inputs.count, LARGE)
@@ -62,11 +63,22 @@ def test_one_request_has_the_turn_until_it_ends(threads):
         thread.run(large_inputs.count, large_inputs.FREE_BYTES)  # nobody waits for less
     with pytest.raises(Busy, match="reading large files"):
         second.run(large_inputs.count, 1)
-    waiting = [second.begin(large_inputs.count, 1), third.begin(large_inputs.count, 1)]
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 20.0)
+    waiting = {thread.begin(large_inputs.count, 1): thread for thread in (second, third)}
+    wait_until(lambda: [*large_inputs._occupied.values()] == [3])
     with pytest.raises(Busy):
-        last.run(large_inputs.count, 1)
+        last.run(large_inputs.count, 1)  # it never waits
     first.run(large_inputs.release)
-    assert sum(pending.exception(20) is None for pending in waiting) == 1
+    (done,), (undone,) = wait(waiting, 20, FIRST_COMPLETED)
+    waiting[done].run(large_inputs.release)
+    assert undone.result(20) is None
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_waiting_request_gets_the_turn(threads, monkeypatch):
