@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,6 @@ from pyiceberg.typedef import Record
 from tests.clients import jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
-from tests.security.foreign import local
 from tests.security.inotify import watched
 
 pytestmark = [pytest.mark.xdist_group("spark maintenance"), pytest.mark.timeout(600)]
@@ -137,6 +137,10 @@ def tenants(live: LiveServer) -> tuple[Tenant, Tenant]:
 
 def texts(table: Table) -> set[str]:
     return set(table.refresh().scan().to_arrow()["text"].to_pylist())
+
+
+def local(uri: str) -> Path:
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
 
 
 def files(table: Table) -> list[str]:
