@@ -83,14 +83,9 @@ def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tu
             raise TooLarge(f"{path} is larger than {limit} bytes")
         if start >= first:
             return tail[start - first :], status
-        return _pread(handle, start, first - start) + tail, status
+        return _pread(handle, start, size - start), status  # of the tail alone a copy would be made
     finally:
         os.close(handle)
-
-
-def read(path: str, limit: int) -> tuple[bytes, Status]:
-    """A whole file and its status. Raises NotRegular, TooLarge and OSError."""
-    return read_end(path, lambda tail, size: 0, limit)
 
 
 def read_range(path: str, start: int, length: int) -> bytes:

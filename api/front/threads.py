@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connections
 
-from catalog.storage.outages import pools
+from catalog.storage.outages import large_inputs, pools
 from catalog.storage.outages.pools import Pool
 
 Job = Callable[[], Any]
@@ -127,6 +127,7 @@ class Threads:
             results.put(future, result)
         finally:
             pools.release_all()
+            large_inputs.release()
 
     def _is_superfluous(self) -> bool:
         if not self._surplus:

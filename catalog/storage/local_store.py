@@ -6,6 +6,7 @@ from pathlib import Path
 
 from catalog import regular_files
 from catalog.storage import listing, local_directories, local_files, local_links
+from catalog.storage.outages import large_inputs
 from catalog.storage.stores import FileStatus, Move, Store, StoredFile
 
 
@@ -13,13 +14,17 @@ class LocalStore(Store):
     """Files below the allowed roots of this machine, which may be on volumes of several machines."""
 
     def read(self, path: str, limit: int) -> tuple[bytes, FileStatus]:
-        content, status = regular_files.read(path, limit)
-        return content, _status(status)
+        return self.read_end(path, lambda tail, size: 0, limit)
 
     def read_end(
         self, path: str, start_of: Callable[[bytes, int], int], limit: int
     ) -> tuple[bytes, FileStatus]:
-        content, status = regular_files.read_end(path, start_of, limit)
+        def counted(tail: bytes, size: int) -> int:
+            start = start_of(tail, size)
+            large_inputs.count(min(size - start, limit))
+            return start
+
+        content, status = regular_files.read_end(path, counted, limit)
         return content, _status(status)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:

@@ -15,6 +15,7 @@ from catalog.regular_files import TooLarge
 from catalog.storage import object_batches, object_errors, object_listing, object_removal
 from catalog.storage.configuration import StoreConfiguration, StoreKind
 from catalog.storage.object_clients import ObjectClient
+from catalog.storage.outages import large_inputs
 from catalog.storage.outages.availability import Availability
 from catalog.storage.stores import (
     FileStatus,
@@ -63,6 +64,7 @@ class ObjectStore(Store):
             # The size precedes the content, which is not fetched if it is too much.
             if result.meta["size"] > limit:
                 raise TooLarge(f"{path} is larger than {limit} bytes")
+            large_inputs.count(result.meta["size"])
             return bytes(result.bytes()), _status(result.meta)
 
         return self._client.call(get, key)
@@ -80,6 +82,7 @@ class ObjectStore(Store):
                 return tail[start - first :], _status(meta)
             if size - start > limit:
                 raise TooLarge(f"{path} is larger than {limit} bytes")
+            large_inputs.count(size - start)
             beginning = self._range_of_same(key, start, first, meta)
             if beginning is not None:
                 return beginning + tail, _status(meta)
@@ -171,9 +174,16 @@ class ObjectStore(Store):
     def read_ahead(
         self, paths: Sequence[str], limit: int, sizes: Mapping[str, int]
     ) -> Pending[bytes]:
-        return object_batches.contents(
+        pending = object_batches.contents(
             self._client, paths, limit, sizes, lambda path: self.read(path, limit)[0]
         )
+
+        def counted() -> list[bytes | OSError]:
+            results = pending.results()
+            large_inputs.count(sum(len(r) for r in results if isinstance(r, bytes)))
+            return results
+
+        return Pending(counted, pending.cancel)
 
     def sizes_ahead(self, paths: Sequence[str]) -> Pending[int | None]:
         return object_batches.sizes(self._client, paths, self.size)

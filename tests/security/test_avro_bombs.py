@@ -115,6 +115,7 @@ def test_two_fields_with_the_id_of_the_path():
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_block_that_expands(monkeypatch, codec):
     monkeypatch.setattr(avro, "_MAX_BLOCK", 1 << 20)
+    monkeypatch.setattr(avro, "_BEGINNING", 1 << 19)
     block = text(OWN) + text(bytes(2 << 20))
     content = avro_file(record(PATH, other("bytes")), CODECS[codec](block), codec=codec)
     assert len(content) < 10_000

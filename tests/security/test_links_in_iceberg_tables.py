@@ -1,6 +1,8 @@
 """Links in the directories of an Iceberg table or view: the server creates no file behind them."""
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,14 @@ from catalog.errors import CatalogError, ForeignFile, InvalidLocation
 from catalog.models import Job, JobStatus, StagedFile, Table
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits, views
+from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import job_operations
 from catalog.storage import local_directories, local_files
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import files, make_iceberg_table, make_namespace, make_root, unchanged
+from tests.security.foreign import local, write_table
 
 pytestmark = pytest.mark.django_db
 
@@ -167,3 +171,28 @@ def test_directories_are_not_made_behind_a_link(victim, tmp_path):
     local_directories.make_directory(str(tmp_path / "a" / "b"))
     local_directories.make_directory(str(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
+
+
+@pytest.mark.parametrize("target", ["link", "pipe"])
+@pytest.mark.parametrize("beside", ["metadata", "list", "manifest", "data"])
+def test_a_job_reads_no_checksum_file_that_is_not_regular(warehouse, beside, target):
+    """Hadoop opens ``.name.crc`` beside each local file: it would follow the link, or wait for the pipe for ever."""
+    hidden = write_table("secret", "t").data
+    mine = write_table("ws", "mine")
+    metadata = local(
+        iceberg_tables.load_table(actor=SYSTEM, table=("ws", "mine")).metadata_location
+    )
+    path = metadata if beside == "metadata" else getattr(mine, beside)
+    job = replace(SYSTEM, job_kind="compact")
+    assert iceberg_tables.load_table(actor=job, table=("ws", "mine"))
+    checksum = path.with_name(f".{path.name}.crc")
+    checksum.unlink(missing_ok=True)
+    if target == "pipe":
+        os.mkfifo(checksum)
+    else:
+        checksum.symlink_to(hidden)
+    with pytest.raises(ForeignFile, match=r"does not belong to table 'ws\.mine'"):
+        iceberg_tables.load_table(actor=job, table=("ws", "mine"))
+    checksum.unlink()
+    checksum.write_bytes(b"crc\0")  # as Spark writes it
+    assert iceberg_tables.load_table(actor=job, table=("ws", "mine"))

@@ -4,13 +4,20 @@ from typing import Any
 
 import pytest
 
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, tokens
 from catalog.engine_profiles import DEFAULT, SparkEngine
 from catalog.errors import InvalidMetadata
+from catalog.models import Job, JobStatus, TableFormat
+from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
+from catalog.services.maintenance import job_runner
+from catalog.services.tables import job_operations
 from tasks.jobs import iceberg as script
 from tasks.spark import configuration
+from tests.api.iceberg.client import Iceberg
+from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import make_iceberg_table, make_namespace, unchanged
 
 SECRET = "${env:AWS_SECRET_ACCESS_KEY}"
@@ -86,3 +93,66 @@ def test_a_table_cannot_name_a_class_that_spark_would_load(name):
 def test_the_classes_of_iceberg_may_be_named():
     name = "org.apache.iceberg.LocationProviders$ObjectStoreLocationProvider"
     make_iceberg_table("ns", "t", properties={"write.location-provider.impl": name})
+
+
+HADOOP = {
+    # Iceberg's writers give them to Hadoop, which puts the secret into its error.
+    "write.parquet.compression-level": "${env.AWS_SECRET_ACCESS_KEY}",
+    "zlib.compress.level": "${env.AWS_SECRET_ACCESS_KEY}",
+    "orc.write.format": "${spark.hadoop.fs.s3a.secret.key}",
+    "comment": "of ${user.home}",
+    # They configure the libraries themselves.
+    "orc.key.provider": "hadoop",
+    "hadoop.security.key.provider.path": "kms://http@127.0.0.1:1/kms",
+    "parquet.crypto.factory.class": "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory",
+}
+USABLE = {
+    "write.parquet.compression-codec": "gzip",
+    "gc.enabled": "false",
+    "history.expire.min-snapshots-to-keep": "3",
+    "encryption.key-id": "k",
+    "write.metadata.metrics.column.$price": "full",
+}
+
+
+class Procedure:
+    """Loads the table and commits to it as Iceberg's procedures do."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, str]] = []
+
+    def __call__(self, job: Job, *arguments: Any, **options: Any) -> dict[str, Any]:
+        client = Iceberg(tokens.issue_job_token(job.pk, job.attempts))
+        update = {"action": "set-properties", "updates": {"commit.retry.num-retries": "3"}}
+        for method, query, body in (
+            ("GET", "", None),
+            ("GET", "?snapshots=refs", None),
+            ("POST", "", {"requirements": [], "updates": [update]}),
+        ):
+            response = client.call(method, f"namespaces/ns/tables/t{query}", body)
+            assert response.status_code == 200, response.content
+            self.answers.append(response.json()["metadata"]["properties"])
+        return {}
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("warehouse")
+def test_a_job_gets_no_properties_that_hadoop_would_interpret(monkeypatch):
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    make_iceberg_table("ns", "t")
+    open_table("ns", "t").append(rows(1))
+    update = {"action": "set-properties", "updates": {**HADOOP, **USABLE}}
+    change = TableChange(table=("ns", "t"), requirements=[], updates=[update])
+    iceberg_commits.commit_table(actor=SYSTEM, change=change)
+    start = job_operations.StartMaintenance(
+        table=("ns", "t"), format=TableFormat.ICEBERG, kind_of_job="compute_statistics"
+    )
+    job = commit([start], actor=SYSTEM).results[0]
+    procedure = Procedure()
+    job_runner.run_job(job.pk, spark=procedure)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED, job.error
+    committed = {**USABLE, "commit.retry.num-retries": "3"}
+    assert procedure.answers == [USABLE, USABLE, committed]
+    loaded = iceberg_tables.load_table(actor=SYSTEM, table=("ns", "t"))
+    assert loaded.document["properties"] == {**HADOOP, **committed}

@@ -22,6 +22,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from catalog.formats.iceberg import avro_readers
+from catalog.storage.outages import large_inputs
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -29,6 +30,8 @@ _INT_BYTES = 10  # the longest encoding of a 64-bit number
 _SNAPPY_SIZE_BYTES = 5
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _MAX_BLOCK = 256 * 1024 * 1024
+_BEGINNING = 16 * 1024 * 1024
+"""Of a block: what follows is expanded when the request has its turn (``large_inputs``)."""
 # Of all blocks of a file, decompressed. Records of ``read`` are kept in memory, which takes more.
 _MAX_CONTENT, _MAX_READ_CONTENT = 1024 * 1024 * 1024, 256 * 1024 * 1024
 _MAX_RECORDS = 250_000  # of ``read``; manifests are written of 8 MB
@@ -342,18 +345,30 @@ def _decompress(codec: str, data: bytes) -> bytes:
         case "null":
             return data
         case "deflate":
-            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_BLOCK)
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            first = inflater.decompress(data, min(_BEGINNING, _MAX_BLOCK))
+            content = _whole(first, lambda n: inflater.decompress(inflater.unconsumed_tail, n))
         case "snappy":
             return _snappy(data)
         case "bzip2" | "zstandard":
             name = {"bzip2": "bz2", "zstandard": "zstd"}[codec]
             with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
-                content = stream.read(_MAX_BLOCK)
+                content = _whole(stream.read(min(_BEGINNING, _MAX_BLOCK)), stream.read)
         case _:
             raise ValueError(f"the codec {codec[:40]!r} is not supported")
     if len(content) == _MAX_BLOCK:
         raise ValueError("a block is too large")
     return content
+
+
+def _whole(beginning: bytes, read: Callable[[int], bytes]) -> bytes:
+    """The content of a block: what follows a large beginning is expanded when it is this request's turn."""
+    if len(beginning) < _BEGINNING:
+        large_inputs.count(len(beginning))
+        return beginning
+    large_inputs.count(_MAX_BLOCK)
+    remaining = _MAX_BLOCK - len(beginning)
+    return beginning + read(remaining) if remaining > 0 else beginning
 
 
 def _snappy(data: bytes) -> bytes:
@@ -365,6 +380,7 @@ def _snappy(data: bytes) -> bytes:
             break
     if size >= _MAX_BLOCK:
         raise ValueError("a block is too large")
+    large_inputs.count(size)
     content: bytes = pa.Codec("snappy").decompress(data[:-4], size, asbytes=True)
     if zlib.crc32(content) != int.from_bytes(data[-4:], "big"):
         raise ValueError("a block has a wrong checksum")

@@ -11,6 +11,7 @@ from isal.igzip_lib import IsalError
 
 from catalog.errors import InvalidMetadata
 from catalog.formats.iceberg.reading import Document, as_object
+from catalog.storage.outages import large_inputs
 
 PATH_PROPERTIES = (
     "write.metadata.path",
@@ -23,6 +24,8 @@ _CODEC = "write.metadata.compression-codec"
 _GZIP_MAGIC = b"\x1f\x8b"
 # A table with 100,000 snapshots and its logs takes about 80 MB.
 MAX_BYTES = 256 * 1024 * 1024
+_BEGINNING = 16 * 1024 * 1024
+"""Of compressed metadata: what follows is expanded when the request has its turn (``large_inputs``)."""
 MAX_VALUES = 10_000_000
 """About the values in ``MAX_BYTES`` of snapshots. An empty list has 3 bytes, and takes 70 in memory."""
 _NAME = re.compile(r"v?(?P<number>[0-9]{1,18})(-[^/]*)?(\.gz)?\.metadata\.json(\.gz)?")
@@ -91,6 +94,7 @@ def load(content: bytes) -> Document:
         raise InvalidMetadata(f"The metadata file is larger than {MAX_BYTES} bytes")
     if _has_too_many_values(content):
         raise InvalidMetadata(f"The metadata file has more than {MAX_VALUES} values")
+    large_inputs.count(2 * len(content))  # the document takes five times as much
     try:
         value: Any = orjson.loads(content)
     except orjson.JSONDecodeError as exc:
@@ -105,7 +109,10 @@ def _unzip(content: bytes) -> bytes:
     try:
         while content.startswith(_GZIP_MAGIC) and len(plain) <= MAX_BYTES:
             stream = isal_zlib.decompressobj(wbits=31)
-            plain += stream.decompress(content, MAX_BYTES + 1 - len(plain))
+            plain += stream.decompress(content, min(_BEGINNING, MAX_BYTES + 1 - len(plain)))
+            if len(plain) >= _BEGINNING:
+                large_inputs.count(MAX_BYTES)
+                plain += stream.decompress(stream.unconsumed_tail, MAX_BYTES + 1 - len(plain))
             if not stream.eof and len(plain) <= MAX_BYTES:
                 raise InvalidMetadata("The metadata file ends within its gzip stream")
             content = stream.unused_data

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from catalog.formats.lance import features, wire
 from catalog.formats.lance.naming import is_plain_path
 from catalog.formats.lance.wire import Field, MalformedMessage
+from catalog.storage.outages import large_inputs
 
 FOOTER_BYTES = 16
 _MAGIC = b"LANC"
@@ -40,6 +41,8 @@ _INDICES, _INDEX_UUID, _INDEX_DETAILS, _INDEX_BASE, _INDEX_FILES = 1, 1, 6, 9, 1
 _UUID_BYTES, _INDEX_FILE_PATH, _ANY_TYPE, _ANY_VALUE = 1, 1, 1, 2
 _REUSE_DETAILS, _REUSE_EXTERNAL = "FragmentReuseIndexDetails", 2
 
+_PARSED = 8
+"""The memory of a parsed message relative to its size: 7 to 20."""
 _MAX_BASES, _MAX_FILES = 1000, 2_000_000
 
 _BLOB_TYPE = b"lance.blob.v2"
@@ -138,6 +141,7 @@ def read_head(end: bytes) -> Head:
 
     Reads only the top level of the message, and what decides of its fragments. Raises NotAManifest.
     """
+    large_inputs.count(_PARSED * len(end))
     try:
         return _head(end, wire.fields(end, *_bounds(end, 0), _HEAD | {_FRAGMENTS}))
     except MalformedMessage as error:
@@ -147,6 +151,7 @@ def read_head(end: bytes) -> Head:
 def read(data: bytes) -> Contents:
     """Read a whole manifest file. Raises NotAManifest, also for a path that is not plain."""
     start = message_start(data[-FOOTER_BYTES:], len(data))
+    large_inputs.count(_PARSED * (len(data) - start))
     try:
         top = _top(data, start)
         head = _head(data, top)

@@ -55,6 +55,7 @@ from catalog.services.engine.statements import (
     insert_if_unchanged,
     insert_together,
 )
+from catalog.storage.outages import large_inputs
 
 COMMITS = Counter("monodon_commits", "Commits by result.", ["result"])
 VERSIONS = Counter("monodon_versions", "Table versions requested, by result.", ["result"])
@@ -118,6 +119,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
         COMMIT_SECONDS.observe(time.perf_counter() - started)
     _COMMITTED.inc()
     actor.progress.committed = True
+    large_inputs.exempt()
     batch.finish()
     goes_on = batch.transaction.status != TransactionStatus.SUCCEEDED
     return Commit(batch.transaction_id, batch.results, goes_on)

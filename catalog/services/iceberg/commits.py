@@ -224,7 +224,8 @@ def commit_table(*, actor: Principal, change: TableChange) -> LoadedTable:
     Raises TableNotFound, ViewNotFound, RequirementFailed, InvalidMetadata, InvalidLocation,
     CommitConflict after too many conflicts, and OutcomeUnknown.
     """
-    return commit_tables(actor=actor, changes=[change])[0]
+    (table,) = commit_tables(actor=actor, changes=[change])
+    return iceberg_tables.for_job(table) if actor.job_kind else table
 
 
 def commit_tables(

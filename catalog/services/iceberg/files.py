@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from pyiceberg.io import InputFile, InputStream, OutputFile
 from pyiceberg.manifest import ManifestFile
 
-from catalog import access, maintenance_actions
+from catalog import access, maintenance_actions, regular_files
 from catalog.access import Principal
 from catalog.errors import InvalidLocation, InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg import manifests
@@ -333,11 +333,27 @@ def _refuse(location: str, error: OSError) -> NoReturn:
     raise error
 
 
-def require_readable(table: Holder, document: Document, kind: str) -> None:
-    """Check all files that a job of this kind reads in a process of its own.
+class _JobFileIO(TableFileIO):
+    """The same for a job, whose process reads local files with Hadoop."""
 
-    That process reads with the rights of the server. Raises ForeignFile, and InvalidMetadata for a
-    list or manifest that cannot be read.
+    def require(self, locations: Iterable[str]) -> None:
+        locations = list(locations)
+        super().require(locations)
+        self.require_checksums(self._real[location] for location in locations)
+
+    def require_checksums(self, paths: Iterable[str]) -> None:
+        """Raise ForeignFile if the checksum file, which Hadoop opens beside each file, is not regular."""
+        for path in paths:
+            directory, _, name = path.removeprefix("file://").rpartition("/")
+            checksum = f"{directory}/.{name}.crc"
+            if directory.startswith("/") and regular_files.is_special(checksum):
+                raise self._files.refusal(checksum)
+
+
+def require_readable(table: Holder, document: Document, kind: str, metadata: str = "") -> None:
+    """Check all files that a job's own process reads, with the server's rights; ``metadata`` is the document's.
+
+    Raises ForeignFile, and InvalidMetadata for a list or manifest that cannot be read.
     """
     action = maintenance_actions.find(kind)
     required = IcebergFiles.MANIFESTS if action is None else action.iceberg_files
@@ -345,7 +361,8 @@ def require_readable(table: Holder, document: Document, kind: str) -> None:
     if required is not IcebergFiles.ALL_MANIFESTS:
         current = document.get("current-snapshot-id")
         snapshots = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] == current]
-    reader = TableFileIO(TableFiles(table), NOBODY)
+    reader = _JobFileIO(TableFiles(table), NOBODY)
+    reader.require_checksums([metadata])
     _require_snapshots(reader, snapshots, with_data=required is IcebergFiles.DATA)
 
 

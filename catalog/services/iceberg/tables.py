@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from catalog.errors import (
     ViewAlreadyExists,
     ViewNotFound,
 )
+from catalog.formats.iceberg.job_properties import without_settings_of_libraries
+from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
@@ -109,8 +111,19 @@ def load_table(
         usage.count(actor, table, Read.LOAD)
     if actor.job_kind and loaded.answer is not None and kind == TableKind.TABLE:
         # The job's process reads the files in this metadata with the rights of the server.
-        files.require_readable(loaded, loaded.document, actor.job_kind)
+        kind_of_job, location = actor.job_kind, loaded.metadata_location
+        files.require_readable(loaded, loaded.document, kind_of_job, location)
+        return for_job(loaded)
     return loaded
+
+
+def for_job(loaded: LoadedTable) -> LoadedTable:
+    """The same table as a job on Spark gets it: without properties that Hadoop would interpret."""
+    document = without_settings_of_libraries(loaded.document)
+    if document is loaded.document:
+        return loaded
+    text = metadata_documents.dump(document)
+    return replace(loaded, answer=metadata_files.answer(loaded.metadata_location, text))
 
 
 _ETAG = access.TableRead(

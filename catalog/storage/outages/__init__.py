@@ -1,1 +1,1 @@
-"""Object stores that do not answer, and the threads of this process that wait for them."""
+"""Object stores that do not answer, large files, and the threads of this process that wait for them."""
