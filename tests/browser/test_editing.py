@@ -1,0 +1,102 @@
+"""Annotations are edited in place, with the keyboard, and without JavaScript as a page."""
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import SignIn
+from tests.browser.hands import says, submit, violations
+from tests.live import LiveServer
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
+
+_TABLE = """
+import pyarrow as pa
+from catalog.access import SYSTEM
+from catalog.services.governance import annotations
+from tests.factories import make_lance_table
+make_lance_table(("nyc", "edited"), pa.table({"id": pa.array([1], pa.int64())}))
+annotations.create_label(actor=SYSTEM, key="stage", values=["raw", "clean"])
+"""
+
+
+@pytest.fixture(scope="module")
+def table(server: LiveServer, roles: None) -> None:
+    server.manage(_TABLE)
+
+
+@pytest.fixture
+def page(table: None, sign_in: SignIn) -> Page:
+    """The page of a table, as a steward."""
+    page = sign_in("steward")
+    open_table(page)
+    return page
+
+
+def open_table(page: Page) -> None:
+    page.goto("/admin/catalog/table/?q=nyc.edited")
+    page.get_by_role("link", name="nyc.edited", exact=True).click()
+    expect(page.get_by_role("heading", level=1, name="nyc.edited")).to_be_visible()
+
+
+def test_annotations_are_edited_with_the_keyboard(page: Page) -> None:
+    page.goto(page.url.partition("?")[0] + "?tab=schema")
+    for name, text in {"description": "The key", "labels": "stage=raw"}.items():
+        pen = page.get_by_role("link", name=f"Edit {name} of id", exact=True)
+        pen.focus()
+        page.keyboard.press("Enter")
+        field = page.get_by_label(name.capitalize(), exact=True)
+        expect(field).to_be_focused()
+        page.keyboard.type("to be canceled")
+        page.keyboard.press("Escape")
+        expect(field).to_have_count(0)
+        expect(pen).to_be_focused()
+
+        page.keyboard.press("Enter")
+        expect(field).to_be_focused()
+        page.keyboard.type(text)
+        assert violations(page) == []
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        says(page, "Saved.")
+        expect(page.locator(".m-cell").filter(has=pen)).to_contain_text(text)
+        expect(pen).to_be_focused()
+
+
+def test_a_mistake_is_reported_beside_the_field(page: Page) -> None:
+    edit(page, "labels", "stage=rwa")
+    form = page.get_by_role("form", name="Edit labels")
+    expect(form.get_by_role("alert")).to_contain_text("rwa")
+    page.get_by_label("Labels", exact=True).fill("stage=clean")
+    submit(page, "Save")
+    says(page, "stage=clean")
+
+
+def test_a_pencil_leads_to_the_login_after_the_session(page: Page) -> None:
+    page.context.clear_cookies()
+    page.get_by_role("link", name="Edit owner of nyc.edited").click()
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_annotations_are_edited_without_scripts(page: Page, browser: Browser) -> None:
+    state = page.context.storage_state()
+    context = browser.new_context(java_script_enabled=False, storage_state=state)
+    plain = context.new_page()
+    plain.goto(page.url)
+    edit(plain, "description", "Written without scripts")
+    says(plain, "Saved.")
+    says(plain, "Written without scripts")
+    context.close()
+
+
+def test_readers_have_no_pencils(table: None, sign_in: SignIn) -> None:
+    page = sign_in("reader")
+    open_table(page)
+    expect(page.locator(".m-pen")).to_have_count(0)
+    page.goto(page.url.partition("?")[0] + "?tab=schema")
+    expect(page.locator(".m-pen")).to_have_count(0)
+
+
+def edit(page: Page, name: str, text: str) -> None:
+    page.get_by_role("link", name=f"Edit {name} of nyc.edited", exact=True).click()
+    page.get_by_label(name.capitalize(), exact=True).fill(text)
+    submit(page, "Save")
