@@ -586,7 +586,7 @@ def test_the_overview_adds_up_results_of_maintenance(browser):
         "bytes reclaimed": '<span title="4096 bytes">4.0\xa0KB</span>',
         "files removed": "20",
         "small files merged": "18",
-        "plans kept": '<span class="m-muted">–</span>',
+        "plans kept": '<span class="m-muted m-none">–</span>',
         "jobs succeeded": "7",
         "failed": "1",
         "running or queued": "1",

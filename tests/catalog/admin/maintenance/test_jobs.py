@@ -281,7 +281,7 @@ def test_figures_before_and_after_are_shown(browser, table):
     assert figures.columns == ("Figure", "Before", "After", "Difference")
     plain = [[str(cell) for cell in line] for line in figures.rows]
     assert [line[0] for line in plain] == ["Rows", "Files", "Bytes", "Gone", "New"]
-    none = '<span class="m-muted">–</span>'
+    none = '<span class="m-muted m-none">–</span>'
     assert plain[0] == ["Rows", "10", "10", '<span class="m-muted">unchanged</span>']
     assert plain[1] == ["Files", "200", "4", "−196"]
     assert plain[2][3] == "+1.0\xa0KB"
