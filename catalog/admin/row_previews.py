@@ -226,7 +226,7 @@ def _lead(
         "fault": cells.clipped(fault, 2000),
         "note": " ".join(notes),
         "longer_url": _url(request, {"longer": 1} | dict(version.parameters))
-        if preview.stopped and form.request.seconds < MOST_SECONDS
+        if preview.is_late and form.request.seconds < MOST_SECONDS
         else "",
         "most_seconds": f"{MOST_SECONDS:g}",
         "csp_nonce": getattr(request, "csp_nonce", ""),

@@ -68,6 +68,8 @@ class Preview:
     """Why the preview ended before its row limit; empty if it did not."""
     has_more: bool = False
     """True if there are more rows after the page."""
+    is_late: bool = False
+    """True if it ended because it took too long."""
 
 
 def without_excess_media(preview: Preview) -> Preview:

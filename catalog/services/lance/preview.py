@@ -67,7 +67,7 @@ def preview(
             if running.cancel():
                 return Preview(names, [], BUSY)
             scan.stop.set()
-        return Preview(names, list(scan.rows), scan.stopped(), scan.has_more)
+        return Preview(names, list(scan.rows), scan.stopped(), scan.has_more, scan.is_late)
 
 
 def profile(dataset: LanceDataset, *, table: Identifier, column: str) -> Profile:
@@ -140,6 +140,8 @@ class _PreviewScan:
     predicate: str
     request: Request
     has_more: bool = False
+    is_late: bool = False
+    """True if the scan ended because it took too long."""
     rows: list[list[Shown]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     scanned_rows: int = 0
@@ -158,7 +160,7 @@ class _PreviewScan:
 
     def stopped(self) -> str:
         if self.stop.is_set() and not self.reason:
-            return self._too_long()
+            return self._too_long(self.scanned_rows if self.predicate else 0)
         return self.reason
 
     def _find(self) -> list[int]:
@@ -183,7 +185,7 @@ class _PreviewScan:
             if selection.is_complete:
                 break
             if self._is_late() or selection.is_too_large:
-                self.reason = late(self._limit, self.scanned_rows, self.request.order)
+                self.reason = self._too_long(self.scanned_rows)
                 break
         row_ids, self.has_more = selection.page()
         return row_ids
@@ -207,7 +209,7 @@ class _PreviewScan:
                 break
             self.scanned_rows += sum(fragment.physical_rows for fragment in group or ())
             if self._is_late():
-                self.reason = self._too_long()
+                self.reason = self._too_long(self.scanned_rows if self.predicate else 0)
                 break
         self.has_more = len(row_ids) > start + count
         return row_ids[start : start + count]
@@ -234,6 +236,7 @@ class _PreviewScan:
         size, position, chunk_size = 0, 0, 1
         while position < len(ids):
             if self._is_late():
+                self.is_late = True
                 self.reason = incomplete(self.reason, position, len(ids))
                 return
             if size > MOST_BYTES:
@@ -268,8 +271,9 @@ class _PreviewScan:
     def _is_late(self) -> bool:
         return self.stop.is_set() or time.monotonic() - self.began > self._limit
 
-    def _too_long(self) -> str:
-        return late(self._limit, self.scanned_rows if self.predicate else 0, self.request.order)
+    def _too_long(self, scanned_rows: int) -> str:
+        self.is_late = True
+        return late(self._limit, scanned_rows, self.request.order)
 
 
 def _mebibytes(size: int) -> int:

@@ -68,6 +68,8 @@ class RowScan:
     most_bytes: int
     reason: str = ""
     has_more: bool = False
+    is_late: bool = False
+    """True if the scan ended because it took too long."""
     scanned_rows: int = 0
     opened: list[DataFile] = field(default_factory=list)
     """The files so far, by their number."""
@@ -81,7 +83,8 @@ class RowScan:
         addresses = self._find_plain() if self.request.is_plain else self._find()
         self._limit = self.seconds
         rows = self._read(addresses)
-        return Preview([column.name for column in self.columns], rows, self.reason, self.has_more)
+        names = [column.name for column in self.columns]
+        return Preview(names, rows, self.reason, self.has_more, self.is_late)
 
     def profile(self) -> Profile:
         """The profile of the only column."""
@@ -151,7 +154,7 @@ class RowScan:
             by_file.setdefault(address >> _FILE_SHIFT, []).append(position)
         names = [column.name for column in self.columns]
         values: dict[int, list[Shown]] = {}
-        size, is_late = 0, False
+        size, has_ended = 0, False
         for number, positions in by_file.items():
             file = self.opened[number]
             with reading(f"'{file.location}'"):
@@ -162,15 +165,16 @@ class RowScan:
                             arrow_values.show(rows.columns[column.name][index], column)
                             for column in self.columns
                         ]
-                    is_late = self._is_late()
-                    if is_late or size > self.most_bytes:
+                    has_ended = self._is_late()
+                    if has_ended or size > self.most_bytes:
                         break
             if size > self.most_bytes:
                 self.reason = f"Stopped after {round(size / 1024**2)} MiB."
                 break
-            if is_late:
+            if has_ended:
                 break
-        if is_late and len(values) < len(addresses):
+        if has_ended and len(values) < len(addresses):
+            self.is_late = True
             self.reason = incomplete(self.reason, len(values), len(addresses))
         return [values[address] for address in addresses if address in values]
 
@@ -178,4 +182,5 @@ class RowScan:
         return time.monotonic() - self.began > self._limit
 
     def _too_long(self) -> str:
+        self.is_late = True
         return late(self._limit, self.scanned_rows, self.request.order)

@@ -625,6 +625,7 @@ def test_a_table_without_snapshots_has_no_rows(browser, warehouse, db):
 
 def test_a_slow_preview_is_stopped(browser, table, monkeypatch):
     monkeypatch.setattr(row_previews, "SECONDS", -0.5)
+    monkeypatch.setattr(lance_preview, "_GRACE_SECONDS", 60.0)
     for query in ("sort=id", "where=id&is=gt&value=0", ""):
         lead = words(browser.get(f"{url(table)}&{query}").context["panels"][-1].lead)
         assert re.search(r"Stopped after -0.3 seconds", lead), query
