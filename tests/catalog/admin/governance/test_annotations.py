@@ -300,7 +300,7 @@ def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
         AuditEvent.objects.filter(target="prod.t").order_by("pk").values_list("action", "actor")
     )
     assert list(events)[-3:] == [
-        (action, "user:ada") for action in ("description.set", "label.assign", "sensitivity.set")
+        (action, "user:ada") for action in ("description.set", "label.assign", "classification.set")
     ]
     before = AuditEvent.objects.count()
     browser.post(form_url(row, column="id"), values)
