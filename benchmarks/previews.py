@@ -34,7 +34,7 @@ class Size:
 
 
 QUICK = Size(rows=300_000, requests=2)
-FULL = Size(rows=3_000_000, requests=5)
+FULL = Size(rows=3_750_000, requests=5)
 """At least 1 GB in each format."""
 
 CASES: dict[str, dict[str, Any]] = {

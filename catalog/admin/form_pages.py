@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any
 
 from django import forms
@@ -75,11 +76,9 @@ def ask(
         except CatalogError as error:
             refuse(request, error)
         else:
-            return (
-                HttpResponse(status=204, headers={"HX-Refresh": "true"})
-                if is_in_place
-                else response
-            )
+            if is_in_place and response.status_code == HTTPStatus.FOUND:
+                return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+            return response
     context = {
         "title": title,
         "form": form,
@@ -92,6 +91,7 @@ def ask(
         "places": [(submit, "")],
     }
     if is_in_place:
-        next(iter(form.fields.values())).widget.attrs["autofocus"] = True
+        for field in list(form.fields.values())[:1]:
+            field.widget.attrs["autofocus"] = True
         return TemplateResponse(request, "admin/catalog/form_in_place.html", context)
     return render(request, "admin/catalog/form.html", context)

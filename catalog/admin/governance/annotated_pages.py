@@ -67,7 +67,7 @@ def _editable(value: object, row: Table | Namespace, field: str, path: str = "")
     return format_html(
         '<div class="m-cell"><div>{}</div><a class="m-pen" href="{}" hx-get="{}" hx-target="closest .m-cell"'
         ' hx-swap="beforeend" aria-label="{}" title="Edit"><span class="material-symbols-outlined"'
-        ' aria-hidden="true">edit</span></a></div>',
+        ' aria-hidden="true"></span></a></div>',
         value,
         url,
         url,

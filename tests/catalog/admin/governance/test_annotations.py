@@ -264,10 +264,7 @@ def columns_of(browser, address: str) -> dict[str, list[str]]:
     panels = browser.get(address).context["panels"]
     (panel,) = [panel for panel in panels if panel.keys]
     first = list(panel.columns).index("Description")
-    lines = [
-        [words(cell).removesuffix(" edit") for cell in line[first : first + 3]]
-        for line in panel.rows
-    ]
+    lines = [[words(cell) for cell in line[first : first + 3]] for line in panel.rows]
     return dict(zip(panel.keys, lines, strict=True))
 
 
@@ -355,6 +352,15 @@ def test_annotations_are_edited_in_place(browser, sign_in, of):
             form = form_url(row, only=field)
             assert reader.get(form, **IN_PLACE).status_code == 403
             assert reader.post(form, {field: value}, **IN_PLACE).status_code == 403
+
+
+def test_a_form_without_fields_is_opened_in_place(browser):
+    row = make_table("prod", "t")
+    form = f"/admin/catalog/table/{row.pk}/drop/"
+    assert text(browser.get(form, **IN_PLACE)).startswith('<form class="m-in-place"')
+    assert browser.post(form, **IN_PLACE).headers["HX-Refresh"] == "true"
+    row.refresh_from_db()
+    assert row.state == TableState.DROPPED
 
 
 def test_a_refused_annotation_is_reported_in_place(browser):

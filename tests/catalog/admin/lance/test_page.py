@@ -119,6 +119,7 @@ def test_the_page_of_a_table_shows_its_facts(browser, row):
         "Labels": "–",
         "Sensitivity": "–",
         "Links": "–",
+        "Description": "–",
     }
     assert len(files) == 3
     size = sum(file.stat().st_size for file in files)
