@@ -124,7 +124,7 @@ def listed(browser, query: str = "") -> list[str]:
 
 def test_an_empty_list_explains_the_next_steps(browser):
     assert "No table has been measured yet" in text(browser.get(LIST))
-    assert "No matching tables" in text(browser.get(f"{LIST}?q=t"))
+    assert "No matching entries." in text(browser.get(f"{LIST}?q=t"))
 
 
 def test_the_list_is_ordered_by_score_and_shows_the_gain(browser):

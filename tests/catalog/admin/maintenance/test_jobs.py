@@ -110,7 +110,7 @@ def panel(browser, row: Job, title: str):
 
 def test_an_empty_list_explains_the_next_steps(browser):
     assert "No jobs." in text(browser.get(LIST))
-    assert "No matching jobs." in text(browser.get(f"{LIST}?dry_run=yes"))
+    assert "No matching entries." in text(browser.get(f"{LIST}?dry_run=yes"))
 
 
 @pytest.mark.parametrize(
