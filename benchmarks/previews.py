@@ -22,7 +22,7 @@ from benchmarks.stack import running
 GOAL_MS = 2000
 _DIMENSIONS = 64
 _PORTION = 250_000
-_ROWS = re.compile(r"Rows [\d,]+ to [\d,]+")
+_ROWS = re.compile(r"Rows? [\d,]+(?: to [\d,]+)?\.")
 _STOPPED = re.compile(r"Stopped after [^<]*")
 
 

@@ -163,7 +163,7 @@ def panel(
     following = form.request.page_start + form.request.page_size
     pinned = dict(version.parameters)
     is_last = preview.has_more and following > MAX_START
-    notes = [f"Rows {start + 1:,} to {end:,}."] if preview.rows else []
+    notes = [_range(start, end)] if preview.rows else []
     if is_last:
         notes.append(f"Pages end after {MAX_START:,} rows: add a condition or an order.")
     return Panel(
@@ -178,6 +178,10 @@ def panel(
         if preview.has_more and not is_last
         else None,
     )
+
+
+def _range(start: int, end: int) -> str:
+    return f"Row {end:,}." if end - start == 1 else f"Rows {start + 1:,} to {end:,}."
 
 
 def _empty(form: Form, preview: Preview, fault: str, sql_filter: str | None) -> str:
