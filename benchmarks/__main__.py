@@ -1,4 +1,4 @@
-"""`python -m benchmarks [data|scale|iceberg|maintenance|upkeep|search|lists|paint|batches|objects|lancedb|budget|counts]`."""
+"""`python -m benchmarks [data|scale|iceberg|maintenance|upkeep|search|lists|paint|previews|batches|objects|lancedb|budget|counts]`."""
 
 import argparse
 import dataclasses
@@ -19,6 +19,7 @@ from benchmarks import (
     maintenance,
     object_stores,
     paint,
+    previews,
     report,
     scale,
     search,
@@ -33,6 +34,7 @@ MODULES: dict[str, Any] = {
     "search": search,
     "lists": lists,
     "paint": paint,
+    "previews": previews,
     "batches": batches,
     "objects": object_stores,
     "lancedb": lancedb_remote,

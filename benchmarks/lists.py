@@ -23,6 +23,7 @@ from benchmarks import report
 from benchmarks.budget import Clock, backend_pid
 from benchmarks.compare import report_progress
 from benchmarks.errors import BadAnswers
+from benchmarks.load import DIGEST
 from benchmarks.search import COMMON, NAMESPACES, rare_words
 from benchmarks.stack import Stack, running
 
@@ -51,28 +52,28 @@ FULL = Size(namespaces=1_000, tables=1_000, requests=3)
 
 # Values of three kinds: spread over all tables, frequent but in some part of the catalog only (as if an
 # engine had been used for some years), and rare. ``seed`` counts the tables.
-_TABLES = """
+_TABLES = f"""
     INSERT INTO catalog_table
         (uuid, namespace_id, name, digest, format, kind, state, location, properties,
          managed_versioning, owner, created_at, updated_at, dropped_at)
-    SELECT gen_random_uuid(), namespace_id, name, md5(namespace_id || name)::uuid,
+    SELECT gen_random_uuid(), namespace_id, name, {DIGEST.format("namespace || chr(31) || name")},
         CASE WHEN seed %% 10 < 3 THEN 'iceberg' ELSE 'lance' END,
         CASE WHEN seed %% 50 = 0 THEN 'view' ELSE 'table' END,
         CASE WHEN seed %% 25 = 7 THEN 'dropped' WHEN part < 0.05 THEN 'declared' ELSE 'live' END,
-        '/benchmark/' || namespace_id || '/' || name, '{}', true,
+        '/benchmark/' || namespace_id || '/' || name, '{{}}', true,
         CASE WHEN part BETWEEN 0.3 AND 0.34 THEN 'team:archive' WHEN seed %% 3 = 0 THEN 'team:etl'
             WHEN seed %% 1000 = 1 THEN 'user:ada' ELSE 'user:' || seed %% 97 END,
         now(), now(), CASE WHEN seed %% 25 = 7 THEN now() END
     FROM (
-        SELECT namespace_id, name, seed, seed / %(all)s::float AS part FROM (
-            SELECT n.id AS namespace_id, (n.number - 1) * %(tables)s + t AS seed,
+        SELECT namespace_id, namespace, name, seed, seed / %(all)s::float AS part FROM (
+            SELECT n.id AS namespace_id, n.name AS namespace, (n.number - 1) * %(tables)s + t AS seed,
                 (%(common)s::text[])[1 + (t + n.id * 7) %% cardinality(%(common)s::text[])] || '_'
                 || (%(rare)s::text[])[1 + (t * 31 + n.id * 17) %% cardinality(%(rare)s::text[])] || '_'
                 || (%(common)s::text[])[1 + (t * 13 + n.id * 3) %% cardinality(%(common)s::text[])]
                 || '_' || lpad(t::text, 4, '0') AS name
             FROM (
-                SELECT id, row_number() OVER (ORDER BY id) AS number FROM catalog_namespace
-                WHERE path <> '{}'
+                SELECT id, name, row_number() OVER (ORDER BY id) AS number FROM catalog_namespace
+                WHERE path <> '{{}}'
             ) n, generate_series(0, %(tables)s - 1) t
         ) named
         ORDER BY seed

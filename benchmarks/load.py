@@ -38,12 +38,13 @@ class Size:
         )
 
 
-_DIGEST = "encode(substring(sha256(convert_to({}, 'UTF8')) FOR 16), 'hex')::uuid"
+DIGEST = "encode(substring(sha256(convert_to({}, 'UTF8')) FOR 16), 'hex')::uuid"
+"""SQL of catalog.identifiers.digest, for a name without ``+`` or the names of a path with chr(31) between them."""
 
 _NAMESPACES = f"""
     INSERT INTO catalog_namespace
         (path, digest, parent_id, name, properties, owner, created_at, updated_at)
-    SELECT ARRAY[name], {_DIGEST.format("name")}, root.id, name, '{{}}', 'benchmark', now(), now()
+    SELECT ARRAY[name], {DIGEST.format("name")}, root.id, name, '{{}}', 'benchmark', now(), now()
     FROM (SELECT id FROM catalog_namespace WHERE path = '{{}}') root,
          (SELECT 'ns' || lpad(n::text, 4, '0') AS name FROM generate_series(0, %(namespaces)s - 1) n
           ORDER BY n) names
@@ -54,7 +55,7 @@ _TABLES = f"""
     INSERT INTO catalog_table
         (uuid, namespace_id, name, digest, format, state, location, properties, managed_versioning,
          owner, created_at, updated_at)
-    SELECT id, namespace_id, name, {_DIGEST.format("namespace || chr(31) || name")},
+    SELECT id, namespace_id, name, {DIGEST.format("namespace || chr(31) || name")},
            'lance', 'live', %(warehouse)s || '/' || namespace || '-' || name || '-' || replace(id::text, '-', ''),
            '{{}}', true, 'benchmark', now(), now()
     FROM (

@@ -19,6 +19,7 @@ from psycopg import sql
 from benchmarks import report
 from benchmarks.compare import report_progress
 from benchmarks.errors import BadAnswers, BenchmarkError
+from benchmarks.load import DIGEST
 from benchmarks.stack import API_KEY, Stack, running
 from catalog.services.search import words as search_words
 from server.options import PROJECT
@@ -69,28 +70,28 @@ def rare_words() -> list[str]:
     return sorted(words)
 
 
-NAMESPACES = """
+NAMESPACES = f"""
     INSERT INTO catalog_namespace
         (path, digest, parent_id, name, properties, owner, created_at, updated_at)
-    SELECT ARRAY[name], md5(name)::uuid, root.id, name, '{}', 'benchmark', now(), now()
-    FROM (SELECT id FROM catalog_namespace WHERE path = '{}') root,
+    SELECT ARRAY[name], {DIGEST.format("name")}, root.id, name, '{{}}', 'benchmark', now(), now()
+    FROM (SELECT id FROM catalog_namespace WHERE path = '{{}}') root,
          (SELECT 'area' || lpad(n::text, 4, '0') AS name
           FROM generate_series(0, %(namespaces)s - 1) n ORDER BY n) names
 """
-_TABLES = """
+_TABLES = f"""
     INSERT INTO catalog_table
         (uuid, namespace_id, name, digest, format, state, location, properties, managed_versioning,
          owner, created_at, updated_at)
-    SELECT gen_random_uuid(), namespace_id, name, md5(namespace_id || name)::uuid, 'lance', 'live',
-        '/benchmark/' || namespace_id || '/' || name, '{}', true, 'benchmark', now(), now()
+    SELECT gen_random_uuid(), namespace_id, name, {DIGEST.format("namespace || chr(31) || name")}, 'lance', 'live',
+        '/benchmark/' || namespace_id || '/' || name, '{{}}', true, 'benchmark', now(), now()
     FROM (
-        SELECT n.id AS namespace_id, t + n.id * 7 AS seed,
+        SELECT n.id AS namespace_id, n.name AS namespace, t + n.id * 7 AS seed,
             (%(common)s::text[])[1 + (t + n.id * 7) %% cardinality(%(common)s::text[])] || '_'
             || (%(rare)s::text[])[1 + (t * 31 + n.id * 17) %% cardinality(%(rare)s::text[])] || '_'
             || (%(common)s::text[])[1 + (t * 13 + n.id * 3) %% cardinality(%(common)s::text[])]
             || '_' || lpad(t::text, 4, '0') AS name
         FROM catalog_namespace n, generate_series(0, %(tables)s - 1) t
-        WHERE n.path <> '{}'
+        WHERE n.path <> '{{}}'
         ORDER BY n.id, t
     ) numbered
 """

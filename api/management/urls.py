@@ -67,6 +67,7 @@ for _router, _prefix, _viewset in (
     (_singletons, f"{_TABLE}/annotations", annotations.TableAnnotationsViewSet),
     (_singletons, f"{_TABLE}/dependents", annotations.DependentsViewSet),
     (_singletons, f"{_TABLE}/lineage", annotations.LineageViewSet),
+    (_singletons, f"{_TABLE}/lineage/columns", annotations.ColumnLineageViewSet),
     (_resources, "labels", labels.LabelViewSet),
     (_singletons, "search", search.SearchViewSet),
     (_singletons, "governance", governance.GovernanceViewSet),

@@ -18,7 +18,7 @@ from catalog import writing_systems
 from catalog.models import JobStatus, TableState, TransactionStatus
 
 _LONGEST = 20_000  # characters of an expandable text
-NOTHING = mark_safe('<span class="m-muted">–</span>')
+NOTHING = mark_safe('<span class="m-muted m-none">–</span>')
 BADGES: dict[str, str] = {
     TableState.LIVE: "success",
     TableState.DECLARED: "info",

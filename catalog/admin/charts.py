@@ -6,6 +6,7 @@ from datetime import date, datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from catalog.admin import cells
 from catalog.admin.score_charts import grade
 
 _WIDTH, _HEIGHT, _TOP, _BASE = 320, 90, 14, 74
@@ -35,9 +36,15 @@ def histogram(buckets: Sequence[int]) -> SafeString:
     drawn = format_html_join(
         "",
         '<rect class="m-dot-{}" x="{}" y="{}" width="{}" height="{}" rx="1">'
-        "<title>{} to {}: {} tables</title></rect>",
+        "<title>{} to {}: {}</title></rect>",
         (
-            (grade(low), *_bar(index, step, count, max(buckets)), low, low + wide, f"{count:,}")
+            (
+                grade(low),
+                *_bar(index, step, count, max(buckets)),
+                low,
+                low + wide,
+                cells.counted(count, "table"),
+            )
             for index, count in enumerate(buckets)
             for low in [index * wide]
         ),

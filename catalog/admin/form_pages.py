@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Any
 
 from django import forms
@@ -64,14 +65,20 @@ def ask(
 ) -> HttpResponseBase:
     """Show the form until it is valid and ``call`` succeeds. A CatalogError becomes a message.
 
-    ``back`` is the URL of the button that leaves the form.
+    ``back`` is the URL of the button that leaves the form. A page that opens the form in place gets the form
+    alone, and is loaded again when ``call`` has succeeded.
     """
     form = form or forms.Form(sent(request))
+    is_in_place = request.headers.get("HX-Request") == "true"
     if form.is_valid():
         try:
-            return call(form.cleaned_data)
+            response = call(form.cleaned_data)
         except CatalogError as error:
             refuse(request, error)
+        else:
+            if is_in_place and response.status_code == HTTPStatus.FOUND:
+                return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+            return response
     context = {
         "title": title,
         "form": form,
@@ -83,4 +90,8 @@ def ask(
         "opts": opts,
         "places": [(submit, "")],
     }
+    if is_in_place:
+        for field in list(form.fields.values())[:1]:
+            field.widget.attrs["autofocus"] = True
+        return TemplateResponse(request, "admin/catalog/form_in_place.html", context)
     return render(request, "admin/catalog/form.html", context)

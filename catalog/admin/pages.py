@@ -25,6 +25,7 @@ from catalog.access import Principal
 from catalog.admin import breadcrumbs, cells, contacts, form_pages
 from catalog.admin.actor import actor, holds_somewhere, is_administrator
 from catalog.admin.paging import InfinitePaginator
+from catalog.errors import NotFound
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
 
@@ -312,6 +313,12 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         row = self.find(request, object_id)
         if row is None:
             return self.missing(request, object_id)
+        try:
+            return self._opened(request, row, object_id)
+        except NotFound:  # dropped in the meantime
+            return self.missing(request, object_id)
+
+    def _opened(self, request: HttpRequest, row: Any, object_id: str) -> HttpResponseBase:
         page = self.page(request, row)
         panels = list(page.panels)
         named = (tab for tab in page.tabs if tab.key == request.GET.get("tab"))

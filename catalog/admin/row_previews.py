@@ -35,6 +35,8 @@ from catalog.formats.rows.previews import (
     MOST_COLUMNS,
     MOST_MEDIA,
     MOST_ROWS,
+    MOST_SECONDS,
+    SECONDS,
     Preview,
     Request,
 )
@@ -87,7 +89,7 @@ class Version:
 
 def read(request: HttpRequest, schema: pa.Schema) -> Form:
     """Read the parameters of a preview: ``where``, ``is`` and ``value`` for each condition, ``sort``, ``from``,
-    ``rows`` and ``column``."""
+    ``rows``, ``column`` and ``longer``."""
     lines, parsed = _conditions(request.GET, schema)
     order, order_fault = _order(word(request, "sort"), schema)
     page = Request(
@@ -96,6 +98,7 @@ def read(request: HttpRequest, schema: pa.Schema) -> Form:
         order=order,
         start=min(number(request, "from", 0) or 0, MAX_START),
         limit=max(1, min(number(request, "rows", DEFAULT_ROWS) or DEFAULT_ROWS, MOST_ROWS)),
+        seconds=MOST_SECONDS if word(request, "longer") else SECONDS,
     )
     return Form(schema, page, lines, order_fault)
 
@@ -160,7 +163,7 @@ def panel(
     following = form.request.page_start + form.request.page_size
     pinned = dict(version.parameters)
     is_last = preview.has_more and following > MAX_START
-    notes = [f"Rows {start + 1:,} to {end:,}."] if preview.rows else []
+    notes = [_range(start, end)] if preview.rows else []
     if is_last:
         notes.append(f"Pages end after {MAX_START:,} rows: add a condition or an order.")
     return Panel(
@@ -175,6 +178,10 @@ def panel(
         if preview.has_more and not is_last
         else None,
     )
+
+
+def _range(start: int, end: int) -> str:
+    return f"Row {end:,}." if end - start == 1 else f"Rows {start + 1:,} to {end:,}."
 
 
 def _empty(form: Form, preview: Preview, fault: str, sql_filter: str | None) -> str:
@@ -222,6 +229,10 @@ def _lead(
         "hidden_columns": max(len(names) - _OFFERED, 0),
         "fault": cells.clipped(fault, 2000),
         "note": " ".join(notes),
+        "longer_url": _url(request, {"longer": 1} | dict(version.parameters))
+        if preview.is_late and form.request.seconds < MOST_SECONDS
+        else "",
+        "most_seconds": f"{MOST_SECONDS:g}",
         "csp_nonce": getattr(request, "csp_nonce", ""),
     }
     return render_to_string("admin/catalog/row_preview.html", context)

@@ -172,10 +172,29 @@ class ColumnAnnotations(TypedDict):
     labels: list[GivenLabel]
 
 
+class ColumnLineage(TypedDict):
+    """The lineage of columns, as far as the caller may read the objects."""
+
+    columns: list[ViewColumn]
+    problem: str
+    readers: list[ColumnReader]
+    is_complete: bool
+
+
 class ColumnPart(TypedDict):
     description: NotRequired[str]
     sensitivity: NotRequired[Sensitivity | None]
     labels: NotRequired[dict[str, list[str]]]
+
+
+class ColumnReader(TypedDict):
+    """A column of a view that is made from a column of the object."""
+
+    column: str
+    view: list[str]
+    view_column: str
+    is_copy: bool
+    is_certain: bool
 
 
 class Cost(TypedDict):
@@ -674,6 +693,13 @@ class NewWebhook(TypedDict):
 
     secret: str
     details: Webhook
+
+
+class Origin(TypedDict):
+    """A column that a column of a view is made from."""
+
+    table: list[str]
+    column: str
 
 
 class PaginatedApprovalList(TypedDict):
@@ -1515,6 +1541,16 @@ class VersionRetention(TypedDict):
     version: int
     reasons: list[str]
     expires: bool
+
+
+class ViewColumn(TypedDict):
+    """A column of a view."""
+
+    name: str
+    origins: list[list[Origin]]
+    is_copy: bool
+    remarks: list[str]
+    dialects: list[str]
 
 
 class Webhook(TypedDict):

@@ -1408,6 +1408,20 @@ class ManagementOperations(Sender):
         )
         return answer
 
+    def get_table_column_lineage(
+        self, id: Name, *, delimiter: str | None = None
+    ) -> models.ColumnLineage:
+        """Get the columns that those of a view are made from, and the columns of views that read an
+        object.
+        """
+        answer: models.ColumnLineage = self.send(
+            "GET",
+            "/management/v1/tables/{}/lineage/columns",
+            query={"delimiter": delimiter},
+            name=id,
+        )
+        return answer
+
     def start_maintenance(
         self,
         id: Name,

@@ -219,6 +219,7 @@ MANAGEMENT: dict[str, Rule] = {
     "GetTableAnnotations": BROWSE,
     "GetTableDependents": READ,
     "GetTableLineage": BROWSE,
+    "GetTableColumnLineage": READ,
     "UpdateTableAnnotations": MANAGE,  # the owner: holds all privileges there
     "ListLabels": ANYBODY,
     "GetLabel": ANYBODY,

@@ -22,6 +22,8 @@ __all__ = ["live_template"]
 PASSWORD = "narwhals have one tusk"
 PEOPLE = ("ada", "grace")
 """Two administrators: one requests, the other approves."""
+ROLES = {"reader": "read", "steward": "manage grant maintain", "newcomer": ""}
+"""Others with their privileges on the namespace `nyc`."""
 TABLES = {"airlines": 1, "airports": 1, "planes": 1, "flights": 3}
 """Tables with the number of loaded portions. Each portion is a version and a fragment."""
 ICEBERG = ("nyc", "fleet")
@@ -41,6 +43,20 @@ _PEOPLE = """
 from django.contrib.auth.models import User
 for name in {names!r}:
     User.objects.create_superuser(name, password={password!r})
+"""
+
+_ROLES = """
+from django.contrib.auth.models import User
+from catalog.access import SYSTEM, On
+from catalog.models import Principal, PrincipalKind
+from catalog.privileges import parse
+from catalog.services.access import grants
+for name, privileges in {roles!r}.items():
+    user = User.objects.create_user(name, password={password!r}, is_staff=True)
+    row, _ = Principal.objects.get_or_create(name=f"user:{{name}}", defaults={{"kind": PrincipalKind.USER}})
+    Principal.objects.filter(pk=row.pk).update(user=user)
+    if privileges:
+        grants.set_grant(actor=SYSTEM, on=On.namespace(("nyc",)), principal=row.name, privileges=parse(privileges.split()))
 """
 
 SignIn = Callable[..., Page]
@@ -104,6 +120,12 @@ def server(browser: Browser, live_template: None) -> Iterator[LiveServer]:
         yield with_trash
     finally:
         with_trash.close()
+
+
+@pytest.fixture(scope="session")
+def roles(server: LiveServer) -> None:
+    """Users with the privileges of ``ROLES``."""
+    server.manage(_ROLES.format(roles=ROLES, password=PASSWORD))
 
 
 class People:

@@ -6,34 +6,13 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.conftest import PASSWORD, SignIn
+from tests.browser.conftest import ROLES, SignIn
 from tests.browser.hands import violations
-from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(1800)]
 
-ROLES = {"reader": "read", "steward": "manage grant maintain", "newcomer": ""}
-"""Privileges on the namespace `nyc`."""
 _PHONE = {"width": 390, "height": 800}
 _DESKTOP = {"width": 1440, "height": 900}
-_PEOPLE = """
-from django.contrib.auth.models import User
-from catalog.access import SYSTEM, On
-from catalog.models import Principal, PrincipalKind
-from catalog.privileges import parse
-from catalog.services.access import grants
-for name, privileges in {roles!r}.items():
-    user = User.objects.create_user(name, password={password!r}, is_staff=True)
-    row, _ = Principal.objects.get_or_create(name=f"user:{{name}}", defaults={{"kind": PrincipalKind.USER}})
-    Principal.objects.filter(pk=row.pk).update(user=user)
-    if privileges:
-        grants.set_grant(actor=SYSTEM, on=On.namespace(("nyc",)), principal=row.name, privileges=parse(privileges.split()))
-"""
-
-
-@pytest.fixture(scope="module")
-def people(server: LiveServer) -> None:
-    server.manage(_PEOPLE.format(roles=ROLES, password=PASSWORD))
 
 
 def links(page: Page) -> list[str]:
@@ -74,9 +53,7 @@ def tables_of(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_page_of_a_role_opens_and_fits(
-    role: str, people: None, server: LiveServer, sign_in: SignIn
-) -> None:
+def test_every_page_of_a_role_opens_and_fits(role: str, roles: None, sign_in: SignIn) -> None:
     """The overview, the pages to which it links, and those of two tables with their sections.
 
     A steward sees all that a reader does, in the same colors.

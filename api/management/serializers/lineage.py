@@ -10,6 +10,7 @@ from api.management.serializers.base import QuerySerializer, Serializer
 from api.management.serializers.recovery import DependentsSerializer
 from catalog.models import TableFormat, TableState
 from catalog.services.tables import lineage
+from catalog.services.tables.column_lineage import ColumnLineage, ViewColumn
 from catalog.services.tables.lineage import Direction, EdgeKind, Lineage
 
 
@@ -96,3 +97,73 @@ class LineageSerializer(Serializer):
     @extend_schema_field(LineageEdgeSerializer(many=True))
     def get_edges(self, graph: Lineage) -> list[dict[str, Any]]:
         return [LineageEdgeSerializer.represent(edge) for edge in graph.edges]
+
+
+class OriginSerializer(Serializer):
+    """A column that a column of a view is made from."""
+
+    table = fields.NamesField(source="table.identifier")
+    column = serializers.CharField(help_text="`*` for all columns of the table.")
+
+
+class ViewColumnSerializer(Serializer):
+    """A column of a view."""
+
+    name = serializers.CharField(help_text="`*` for all columns of the source.")
+    origins = serializers.SerializerMethodField(
+        help_text="The columns that it is made from. An element has several columns if the view reads one of"
+        " them, but their schemas do not say which."
+    )
+    is_copy = serializers.BooleanField(help_text="True if it is a copy of a column, not computed.")
+    remarks = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Sentences on origins that are missing or not certain.",
+    )
+    dialects = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="The SQL dialects with this definition, if other dialects define it differently.",
+    )
+
+    @extend_schema_field(serializers.ListField(child=OriginSerializer(many=True)))
+    def get_origins(self, column: ViewColumn) -> list[list[dict[str, Any]]]:
+        return [
+            [OriginSerializer.represent(origin) for origin in origins] for origins in column.origins
+        ]
+
+
+class ColumnReaderSerializer(Serializer):
+    """A column of a view that is made from a column of the object."""
+
+    column = serializers.CharField(help_text="The column of the object; `*` for all.")
+    view = fields.NamesField(source="view.identifier")
+    view_column = serializers.CharField(help_text="`*` for all columns of the view.")
+    is_copy = serializers.BooleanField(
+        help_text="True if it is a copy of the column, not computed."
+    )
+    is_certain = serializers.BooleanField(
+        help_text="False if the view may read a column of another table instead."
+    )
+
+
+class ColumnLineageSerializer(Serializer):
+    """The lineage of columns, as far as the caller may read the objects."""
+
+    columns = serializers.SerializerMethodField(
+        help_text="The columns of a view; empty for a table. At most 2,000."
+    )
+    problem = serializers.CharField(
+        source="columns.problem", help_text="Why columns are missing; empty if there are all."
+    )
+    readers = serializers.SerializerMethodField(help_text="By column and view; at most 1,000.")
+    is_complete = serializers.BooleanField(
+        source="readers.is_complete",
+        help_text="False if there are more readers, or more than 50 views of a kind.",
+    )
+
+    @extend_schema_field(ViewColumnSerializer(many=True))
+    def get_columns(self, row: ColumnLineage) -> list[dict[str, Any]]:
+        return [ViewColumnSerializer.represent(column) for column in row.columns.columns]
+
+    @extend_schema_field(ColumnReaderSerializer(many=True))
+    def get_readers(self, row: ColumnLineage) -> list[dict[str, Any]]:
+        return [ColumnReaderSerializer.represent(reader) for reader in row.readers.readers]

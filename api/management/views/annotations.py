@@ -12,7 +12,7 @@ from api.management.serializers import lineage as lineage_serializers
 from api.management.serializers.base import Serializer
 from api.management.viewsets import ManagementViewSet
 from catalog.services.governance import annotations
-from catalog.services.tables import dependents, lineage
+from catalog.services.tables import column_lineage, dependents, lineage
 
 
 class NamespaceAnnotationsViewSet(ManagementViewSet):
@@ -78,3 +78,17 @@ class LineageViewSet(ManagementViewSet):
         """
         graph = lineage.lineage_of(actor=self.principal, table=self.identifier, **self.query())
         return Response(lineage_serializers.LineageSerializer.represent(graph))
+
+
+class ColumnLineageViewSet(ManagementViewSet):
+    resource = "TableColumnLineage"
+
+    @extend_schema(responses=lineage_serializers.ColumnLineageSerializer)
+    def retrieve(self, request: Request, id: str) -> Response:
+        """Get the columns that those of a view are made from, and the columns of views that read an object.
+
+        Only values count, not conditions and groupings. Objects that the caller may not read are not
+        part of the answer.
+        """
+        row = column_lineage.lineage_of(actor=self.principal, table=self.identifier)
+        return Response(lineage_serializers.ColumnLineageSerializer.represent(row))

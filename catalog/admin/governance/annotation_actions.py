@@ -1,5 +1,6 @@
 """Forms for the annotations of a namespace or table: owner, description, sensitivity, links and labels."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -21,7 +22,7 @@ from catalog.errors import NamespaceNotFound, TableNotFound
 from catalog.models import LabelDefinition, Namespace, Sensitivity, Table, TableState
 from catalog.services.governance import annotations
 from catalog.services.governance.annotation_operations import Link
-from catalog.services.governance.annotations import Changes, ColumnChanges
+from catalog.services.governance.annotations import Changes, ColumnChanges, GivenLabel
 
 DESCRIBE_MENU: dict[str, Any] = {
     "title": "Annotate",
@@ -31,20 +32,52 @@ DESCRIBE_MENU: dict[str, Any] = {
 """The menu of these forms on a page."""
 _INHERITED = ("", "Inherited")
 _NO_SENSITIVITY = ("", "As the table")
-COLUMN_LEVELS = [_NO_SENSITIVITY, *Sensitivity.choices]
-"""The choices of the sensitivity of a column."""
+_COLUMN_LEVELS = [_NO_SENSITIVITY, *Sensitivity.choices]
+_MOST_KEYS = 20
+"""Keys of labels in the help of a field."""
 
 
-class DescribeForm(forms.Form):
+class AnnotationForm(forms.Form):
+    """The annotations of an object, or with ``only`` one of them."""
+
+    description = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text="Markdown. Empty for no description.",
+    )
+    labels = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2, "spellcheck": "false"}),
+    )
+
+    def __init__(self, *args: Any, only: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if only in self.fields:
+            self.fields = {only: self.fields[only]}
+        if "labels" in self.fields:
+            keys = LabelDefinition.objects.order_by("key").values_list("key", flat=True)
+            self.fields["labels"].help_text = _labels_help(list(keys[: _MOST_KEYS + 1]))
+
+    def clean_description(self) -> str:
+        # A text area submits CRLF. Saving an unchanged form must not change the description.
+        text: str = self.cleaned_data["description"]
+        return text.replace("\r\n", "\n")
+
+    def clean_labels(self) -> dict[str, list[str]]:
+        """The values of each label."""
+        given: dict[str, list[str]] = {}
+        for line in self.cleaned_data["labels"].splitlines():
+            key, _, value = line.strip().partition("=")
+            if key:
+                given.setdefault(key.strip(), []).append(value.strip())
+        return given
+
+
+class DescribeForm(AnnotationForm):
     owner = forms.CharField(
         required=False,
         widget=UnfoldAdminTextInputWidget(attrs={"data-suggest": "principals"}),
         help_text="Name of a principal, such as etl, user:ada or group:analysts. Empty for no owner.",
-    )
-    description = forms.CharField(
-        required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}),
-        help_text="Markdown. Empty for no description.",
     )
     sensitivity = forms.ChoiceField(
         required=False,
@@ -56,6 +89,7 @@ class DescribeForm(forms.Form):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3, "spellcheck": "false"}),
         help_text="One link per line: the URL, a space and the title. The title defaults to the URL.",
     )
+    field_order = ("owner", "description", "labels", "sensitivity", "links")
 
     def clean_links(self) -> list[Link]:
         links = []
@@ -66,16 +100,11 @@ class DescribeForm(forms.Form):
         return links
 
 
-class ColumnForm(forms.Form):
-    description = forms.CharField(
-        required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
-        help_text="Markdown. Empty for no description.",
-    )
+class ColumnForm(AnnotationForm):
     sensitivity = forms.ChoiceField(
         required=False,
-        choices=COLUMN_LEVELS,
-        widget=UnfoldAdminSelectWidget(choices=COLUMN_LEVELS),
+        choices=_COLUMN_LEVELS,
+        widget=UnfoldAdminSelectWidget(choices=_COLUMN_LEVELS),
     )
 
 
@@ -119,39 +148,38 @@ def _choice_text(definition: LabelDefinition) -> str:
     )
 
 
+def _labels_help(keys: Sequence[str]) -> str:
+    if not keys:
+        return "No labels are defined. Administrators define labels on the page Labels."
+    names = ", ".join([*keys[:_MOST_KEYS], *(["…"] if len(keys) > _MOST_KEYS else [])])
+    return f"One label per line, with its value: {keys[0]}=value. Empty for none. Defined labels: {names}."
+
+
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
-    """Show the form of owner, description, sensitivity and links, and save the changed values."""
+    """Show the form of the annotations, or of one of them, and save the changed values."""
     current = annotations.annotations_of(row)
-    before = {
+    before: dict[str, Any] = {
         "owner": current.owner,
         "description": current.description,
+        "labels": _direct(current.labels),
         "sensitivity": current.said_sensitivity.value if current.said_sensitivity else "",
         "links": list(current.links),
     }
-    shown_links = "\n".join(f"{link.url} {link.title}" for link in current.links)
-    form = DescribeForm(sent(request), initial=before | {"links": shown_links})
+    shown = {
+        "labels": _lines(before["labels"]),
+        "links": "\n".join(f"{link.url} {link.title}" for link in current.links),
+    }
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        # A text area submits CRLF. Saving an unchanged form must not change the description.
-        data["description"] = data["description"].replace("\r\n", "\n")
-        changed = {name: data[name] for name in before if data[name] != before[name]}
-        sets_sensitivity = "sensitivity" in changed
-        sensitivity = changed.pop("sensitivity", "")
-        _save(
-            request,
-            row,
-            Changes(
-                **changed,
-                sets_sensitivity=sets_sensitivity,
-                sensitivity=Sensitivity(sensitivity) if sensitivity else None,
-            ),
-        )
+        _save(request, row, Changes(**_changed(before, data)))
         messages.success(request, "Saved.")
         return HttpResponseRedirect(cells.page_url(row))
 
+    only = word(request, "only")
+    form = DescribeForm(sent(request), initial=before | shown, only=only)
     return page.ask(
         request,
-        title=f"Edit description and owner of '{row}'",
+        title=f"Edit {_subject(form)} of '{row}'",
         submit="Save",
         form=form,
         call=call,
@@ -160,41 +188,68 @@ def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) 
 
 
 def describe_column(page: ReadOnlyAdmin, request: HttpRequest, row: Table) -> HttpResponseBase:
-    """Show the form of description and sensitivity of the column in the URL, and save the changed values."""
+    """Show the form of the annotations of the column in the URL, or of one of them, and save the changed values."""
     path, back = word(request, "column"), _schema_url(row)
     if not path:
         messages.error(request, "Select a column on the tab Schema.")
         return HttpResponseRedirect(back)
     columns = annotations.annotations_of(row).columns
     current = next((column for column in columns if column.path == path), None)
-    before = {
+    before: dict[str, Any] = {
         "description": current.description if current else "",
+        "labels": _direct(current.labels if current else ()),
         "sensitivity": current.sensitivity.value if current and current.sensitivity else "",
     }
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        data["description"] = data["description"].replace("\r\n", "\n")
-        level = data["sensitivity"]
-        changes = ColumnChanges(
-            description=(
-                data["description"] if data["description"] != before["description"] else None
-            ),
-            sets_sensitivity=level != before["sensitivity"],
-            sensitivity=Sensitivity(level) if level else None,
-        )
+        changes = ColumnChanges(**_changed(before, data))
         _save(request, row, Changes(columns={path: changes}))
         messages.success(request, "Saved.")
         return HttpResponseRedirect(back)
 
+    initial = before | {"labels": _lines(before["labels"])}
+    form = ColumnForm(sent(request), initial=initial, only=word(request, "only"))
     return page.ask(
         request,
-        title=f"Edit column '{path}' of '{row}'",
+        title=f"Edit {_subject(form)} of column '{path}' of '{row}'",
         submit="Save",
-        form=ColumnForm(sent(request), initial=before),
+        form=form,
         call=call,
         back=back,
         original=row,
     )
+
+
+def _subject(form: AnnotationForm) -> str:
+    return next(iter(form.fields)) if len(form.fields) == 1 else "annotations"
+
+
+def _direct(given: Iterable[GivenLabel]) -> dict[str, list[str]]:
+    """The values of labels of the object itself."""
+    return {label.key: list(label.values) for label in given if not label.is_inherited}
+
+
+def _lines(labels: Mapping[str, Sequence[str]]) -> str:
+    return "\n".join(
+        f"{key}={value}" if value else key for key, values in labels.items() for value in values
+    )
+
+
+def _changed(before: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes of a form, which may have only one of the fields."""
+    changes = {name: value for name, value in data.items() if value != before[name]}
+    if "sensitivity" in changes:
+        level = changes["sensitivity"]
+        changes |= {
+            "sets_sensitivity": True,
+            "sensitivity": Sensitivity(level) if level else None,
+        }
+    if "labels" in changes:
+        old, new = before["labels"], data["labels"]
+        removed: dict[str, list[str]] = {key: [] for key in old if key not in new}
+        given = {key: values for key, values in new.items() if values != old.get(key)}
+        changes["labels"] = removed | given
+    return changes
 
 
 def label(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:

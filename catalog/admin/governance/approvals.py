@@ -37,7 +37,7 @@ _COLOURS = {
 
 
 class WaitingFilter(DropdownFilter):  # type: ignore[misc]
-    title = "waiting for"
+    title = "decision"
     parameter_name = "waiting"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:

@@ -64,7 +64,7 @@ class DryRunFilter(DropdownFilter):  # type: ignore[misc]
 
 
 class SinceFilter(DropdownFilter):  # type: ignore[misc]
-    title = "requested"
+    title = "time of the request"
     parameter_name = "since"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
@@ -108,11 +108,13 @@ class JobAdmin(ReadOnlyAdmin):
     list_select_related = ["table__namespace"]
     search_fields = ["table__name"]
     search_help_text = "Name of a table"
-    empty_text = "No jobs. Maintenance, refreshes and purges run as jobs."
+    empty_text = (
+        "No jobs. Purges, index builds, refreshes and maintenance run as jobs. Start maintenance on the page of a"
+        " table, under Health."
+    )
     ordering = ["-pk"]
     actions_detail = ["cancel", "retry", "run"]
     page_related = ["table__namespace", "transaction"]
-    list_before_template = "admin/catalog/jobs_lead.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         rows: QuerySet[Job] = super().get_queryset(request)

@@ -119,6 +119,10 @@ class TableHealthAdmin(ReadOnlyAdmin):
     ordering = ["score", "table"]
     page_related = ["table"]
     list_before_template = "admin/catalog/maintenance_lead.html"
+    empty_text = (
+        "No table has been measured yet. The scheduler measures changed tables in batches while it and a worker"
+        " run. “Measure” on the page of a table measures the table at once."
+    )
 
     @property
     def actions(self) -> Sequence[Callable[..., None]]:
@@ -144,7 +148,7 @@ class TableHealthAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Format")
     def format(self, row: TableHealth) -> str:
-        return row.table.format
+        return row.table.get_format_display()
 
     @admin.display(description="Health")
     def health(self, row: TableHealth) -> SafeString:

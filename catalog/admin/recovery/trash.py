@@ -56,7 +56,7 @@ class NamespaceFilter(TextFilter):  # type: ignore[misc]
 
 
 class DroppedByFilter(TextFilter):  # type: ignore[misc]
-    title = "dropped by, such as user:ada"
+    title = "principal, such as user:ada"
     parameter_name = "by"
 
     def queryset(
@@ -67,7 +67,7 @@ class DroppedByFilter(TextFilter):  # type: ignore[misc]
 
 
 class PurgedFilter(SingleChoiceFilter):
-    title = "purged"
+    title = "time of the purge"
     parameter_name = "purged"
     value_text = ("soon", "Within two days")
 
@@ -157,7 +157,7 @@ class TrashAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Purged at")
     def purged(self, row: TrashItem) -> SafeString:
-        return cells.when(row.purge_at) if row.purge_at else cells.muted("kept")
+        return cells.when(row.purge_at) if row.purge_at else cells.muted("not by itself")
 
     @admin.display(description="Size")
     def size_cell(self, row: TrashItem) -> SafeString:

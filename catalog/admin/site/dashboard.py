@@ -92,7 +92,10 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         own = Q() if sees_all else Q(actor=principal.name)
         newest = list(Transaction.objects.filter(own).order_by("-pk")[:_NEWEST])
         context["transactions"] = transactions.panel(
-            request, newest, "No transactions.", title="Recent transactions"
+            request,
+            newest,
+            "No transactions.",
+            title="Recent transactions" if sees_all else "Your recent transactions",
         )
     if may_see(request, Job):
         visible = access.visible_tables(principal, "table__")

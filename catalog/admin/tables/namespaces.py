@@ -169,7 +169,10 @@ class NamespaceAdmin(ReadOnlyAdmin):
         )
         if annotated_pages.has_tab(page, word(request, "tab")):
             return page
-        return annotated_pages.with_annotations(request, page, for_page(row))
+        edits = row.dropped_at is None and access.holds(actor(request), Privilege.MANAGE, row)
+        return annotated_pages.with_annotations(
+            request, page, for_page(row), edits=row if edits else None
+        )
 
     # -- actions
 

@@ -219,7 +219,7 @@ class TableAdmin(TableColumns, MaintainActions, RepairAction, ReadOnlyAdmin):
         page = replace(page, header=table_header.header(row, annotations))
         if tab != "schema" and row.kind == TableKind.TABLE and reads:
             page = replace(page, tiles=table_header.tiles(row))
-        edits = tab == "schema" and row.state != TableState.DROPPED
+        edits = row.state != TableState.DROPPED
         edits = edits and access.holds(actor(request), Privilege.MANAGE, row)
         return annotated_pages.with_annotations(
             request, page, annotations, edits=row if edits else None

@@ -15,7 +15,12 @@ DEFAULT_ROWS = 20
 MOST_ROWS = 100
 MOST_COLUMNS = 30
 """Default and maximum number of columns."""
-SECONDS = 5.0
+SECONDS = 1.65
+"""Of a preview, so that its page takes two seconds at most."""
+MOST_SECONDS = 9.0
+"""Of a preview on request."""
+SEARCH_SHARE = 2 / 3
+"""Of these seconds; in the others, the rows of the page are read."""
 MOST_BYTES = 32 * 1024**2
 MOST_MEDIA = 4 * 1024**2
 """Bytes of images and recordings on a page."""
@@ -34,6 +39,7 @@ class Request:
     start: int = 0
     """The number of rows before the page."""
     limit: int = DEFAULT_ROWS
+    seconds: float = SECONDS
 
     @property
     def page_start(self) -> int:
@@ -62,6 +68,8 @@ class Preview:
     """Why the preview ended before its row limit; empty if it did not."""
     has_more: bool = False
     """True if there are more rows after the page."""
+    is_late: bool = False
+    """True if it ended because it took too long."""
 
 
 def without_excess_media(preview: Preview) -> Preview:
@@ -91,4 +99,9 @@ def late(seconds: float, scanned_rows: int, order: Order | None) -> str:
     """The message of a preview that took too long."""
     progress = f" and {scanned_rows:,} scanned rows" if scanned_rows else ""
     outcome = "the order covers only these rows" if order else "there may be more"
-    return f"Stopped after {seconds:.0f} seconds{progress}: {outcome}."
+    return f"Stopped after {round(seconds, 1):g} seconds{progress}: {outcome}."
+
+
+def incomplete(reason: str, rows: int, page_rows: int) -> str:
+    """The message of a page of which there was no time to read all rows."""
+    return f"{reason} Only {rows} of the {page_rows} rows of this page were read in time.".lstrip()

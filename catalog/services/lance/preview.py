@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -24,10 +25,11 @@ from catalog.formats.rows import profiles
 from catalog.formats.rows.previews import (
     BUSY,
     MOST_BYTES,
-    SECONDS,
+    SEARCH_SHARE,
     THREADS,
     Preview,
     Request,
+    incomplete,
     late,
     select_columns,
 )
@@ -39,6 +41,8 @@ from catalog.services.lance.errors import refusing
 _AT_ONCE = 1_000_000  # rows scanned between two checks of the time limit
 _BUFFER = 64 * 1024**2
 _LONGEST_FILTER = 1000
+_GRACE_SECONDS = 0.2
+"""Added to the seconds of a preview, which it observes between two batches of rows."""
 _PROFILE_SECONDS = 2 * profiles.SECONDS
 """How long a request waits for a profile, with the time for its first batch and for other previews."""
 _VECTOR_BATCH = 256  # rows
@@ -58,12 +62,12 @@ def preview(
         scan = _PreviewScan(dataset, table, selected, predicate.strip(), request)
         running = _threads().submit(scan.run)
         try:
-            running.result(timeout=SECONDS + 1)
+            running.result(timeout=request.seconds + _GRACE_SECONDS)
         except TimeoutError:
             if running.cancel():
                 return Preview(names, [], BUSY)
             scan.stop.set()
-        return Preview(names, list(scan.rows), scan.stopped(), scan.has_more)
+        return Preview(names, list(scan.rows), scan.stopped(), scan.has_more, scan.is_late)
 
 
 def profile(dataset: LanceDataset, *, table: Identifier, column: str) -> Profile:
@@ -136,23 +140,27 @@ class _PreviewScan:
     predicate: str
     request: Request
     has_more: bool = False
+    is_late: bool = False
+    """True if the scan ended because it took too long."""
     rows: list[list[Shown]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     scanned_rows: int = 0
     reason: str = ""
     began: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self._limit = self.request.seconds * SEARCH_SHARE
+
     def run(self) -> None:
-        if not self.predicate:  # without an SQL filter, no error is the caller's mistake
-            self._read(self._find())
-            return
-        with refusing(self.table):
+        # Without an SQL filter, no error is the caller's mistake.
+        with refusing(self.table) if self.predicate else nullcontext():
             row_ids = self._find()
+        self._limit = self.request.seconds
         self._read(row_ids)
 
     def stopped(self) -> str:
         if self.stop.is_set() and not self.reason:
-            return self._too_long()
+            return self._too_long(self.scanned_rows if self.predicate else 0)
         return self.reason
 
     def _find(self) -> list[int]:
@@ -177,7 +185,7 @@ class _PreviewScan:
             if selection.is_complete:
                 break
             if self._is_late() or selection.is_too_large:
-                self.reason = late(SECONDS, self.scanned_rows, self.request.order)
+                self.reason = self._too_long(self.scanned_rows)
                 break
         row_ids, self.has_more = selection.page()
         return row_ids
@@ -201,7 +209,7 @@ class _PreviewScan:
                 break
             self.scanned_rows += sum(fragment.physical_rows for fragment in group or ())
             if self._is_late():
-                self.reason = self._too_long()
+                self.reason = self._too_long(self.scanned_rows if self.predicate else 0)
                 break
         self.has_more = len(row_ids) > start + count
         return row_ids[start : start + count]
@@ -228,7 +236,8 @@ class _PreviewScan:
         size, position, chunk_size = 0, 0, 1
         while position < len(ids):
             if self._is_late():
-                self.reason = self.reason or self._too_long()
+                self.is_late = True
+                self.reason = incomplete(self.reason, position, len(ids))
                 return
             if size > MOST_BYTES:
                 self.reason = f"Stopped after {_mebibytes(size)} MiB."
@@ -260,10 +269,11 @@ class _PreviewScan:
                 )
 
     def _is_late(self) -> bool:
-        return self.stop.is_set() or time.monotonic() - self.began > SECONDS
+        return self.stop.is_set() or time.monotonic() - self.began > self._limit
 
-    def _too_long(self) -> str:
-        return late(SECONDS, self.scanned_rows if self.predicate else 0, self.request.order)
+    def _too_long(self, scanned_rows: int) -> str:
+        self.is_late = True
+        return late(self._limit, scanned_rows, self.request.order)
 
 
 def _mebibytes(size: int) -> int:

@@ -10,13 +10,14 @@ from itertools import chain, islice
 from uuid import UUID
 
 from catalog import access
-from catalog.access import Principal
+from catalog.access import On, Principal
 from catalog.errors import InvalidInput
 from catalog.formats import view_queries
 from catalog.formats.iceberg.views import stored_columns
 from catalog.formats.iceberg.views.relations import ALL
 from catalog.formats.iceberg.views.stored_columns import Candidate, StoredColumn
 from catalog.formats.lance import filters, paths
+from catalog.identifiers import Identifier
 from catalog.models import (
     MaterializedView,
     SearchDocument,
@@ -27,6 +28,7 @@ from catalog.models import (
     ViewSource,
 )
 from catalog.privileges import Privilege
+from catalog.services.tables import tables
 
 MAX_VIEWS = 50
 """Views of each kind whose definitions are read for the readers of a table."""
@@ -89,6 +91,29 @@ class Readers:
 
     readers: tuple[Reader, ...] = ()
     is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLineage:
+    """Both sides of a table or view."""
+
+    columns: ViewColumns
+    """Empty if it is no view."""
+    readers: Readers
+
+
+def lineage_of(*, actor: Principal, table: Identifier) -> ColumnLineage:
+    """The lineage of the columns of a table or view. Requires READ. Raises NamespaceNotFound, TableNotFound."""
+    access.require(actor, Privilege.READ, On.table(table))
+    row = Table.objects.named(table).select_related("namespace").first()
+    if row is None:
+        raise tables.not_found(table)
+    # Names may have been exchanged since the check.
+    access.require(actor, Privilege.READ, row)
+    return ColumnLineage(
+        columns_of(actor=actor, row=row) or ViewColumns(),
+        readers_of(actor=actor, row=row) or Readers(),
+    )
 
 
 def columns_of(*, actor: Principal, row: Table) -> ViewColumns | None:

@@ -113,6 +113,7 @@ EXAMPLES: dict[str, Example] = {
     "GetTableAnnotations": Example("GET", "tables/ws$t/annotations"),
     "GetTableDependents": Example("GET", "tables/ws$t/dependents"),
     "GetTableLineage": Example("GET", "tables/ws$t/lineage"),
+    "GetTableColumnLineage": Example("GET", "tables/ws$t/lineage/columns"),
     "UpdateTableAnnotations": Example(
         "PATCH", "tables/ws$t/annotations", {"labels": {"known": ["a"]}}
     ),

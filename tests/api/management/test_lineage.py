@@ -3,7 +3,7 @@
 import pytest
 
 from catalog.access import SYSTEM, On, credentials
-from catalog.models import ApiKey, Principal, Table
+from catalog.models import ApiKey, Principal, SearchDocument, Table
 from catalog.privileges import parse
 from catalog.services.access import api_keys, grants
 from catalog.services.iceberg import view_sources
@@ -62,6 +62,45 @@ def test_nodes_and_edges(rows):
     assert dependents["views"] == [["ws", "clean"], ["other", "daily"]]
 
 
+@pytest.mark.operation("GetTableColumnLineage")
+def test_columns(rows):
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="everybody")
+    client = Management(key)
+    make_view(("other", "sums"), "SELECT day, a + b AS total FROM ws.raw")
+    for name, columns in {"raw": ("day", "a", "b"), "clean": ("id",)}.items():
+        document = {"columns": [[column, "int", ""] for column in columns], "schema_version": "1"}
+        SearchDocument.objects.create(table=rows[name], **document)
+    view_sources.read_due()
+    day = [{"table": ["ws", "raw"], "column": "day"}]
+    assert client.get("tables/other$sums/lineage/columns") == {
+        "columns": [
+            {"name": "day", "origins": [day], "is_copy": True, "remarks": [], "dialects": []},
+            {
+                "name": "total",
+                "origins": [[{"table": ["ws", "raw"], "column": name}] for name in "ab"],
+                "is_copy": False,
+                "remarks": [],
+                "dialects": [],
+            },
+        ],
+        "problem": "",
+        "readers": [],
+        "is_complete": True,
+    }
+    raw = client.get("tables/ws$raw/lineage/columns")
+    assert (raw["columns"], raw["problem"], raw["is_complete"]) == ([], "", True)
+    uses = [(use["column"], use["view"], use["view_column"]) for use in raw["readers"]]
+    assert uses == [
+        ("a", ["other", "sums"], "total"),
+        ("b", ["other", "sums"], "total"),
+        ("day", ["other", "sums"], "day"),
+    ]
+    assert [use["is_copy"] for use in raw["readers"]] == [False, False, True]
+    assert all(use["is_certain"] for use in raw["readers"])
+    (use,) = client.get("tables/ws$clean/lineage/columns")["readers"]
+    assert (use["column"], use["view"], use["view_column"]) == ("*", ["other", "daily"], "*")
+
+
 def test_refusals_and_hidden_objects(rows):
     """bob may browse ``ws`` only, and read ``raw``."""
     bob = Principal.objects.create(name="bob", kind="user")
@@ -74,7 +113,10 @@ def test_refusals_and_hidden_objects(rows):
     names = [node["name"] for node in client.get("tables/ws$raw/lineage")["nodes"]]
     assert names == [["ws", "raw"], ["ws", "clean"]]
     assert client.get("tables/ws$raw/dependents")["views"] == [["ws", "clean"]]
-    assert client.call("GET", "tables/other$daily/lineage").status_code == 404
+    for path in ("lineage", "lineage/columns"):
+        assert client.call("GET", f"tables/other$daily/{path}").status_code == 404
+    # daily reads all columns of clean, but bob does not see daily.
+    assert client.get("tables/ws$clean/lineage/columns")["readers"] == []
     for query in ("hops=0", "hops=11", "hops=x", "direction=sideways"):
         assert client.call("GET", f"tables/ws$raw/lineage?{query}").status_code == 400
     assert snapshot() == before

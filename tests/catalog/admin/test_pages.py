@@ -415,3 +415,21 @@ def test_locations_in_events_of_a_namespace_require_read(warehouse, sign_in, pri
     assert "namespace.create" in page
     assert "told" in page
     assert (location in page) is (privilege == "read")
+
+
+def test_a_namespace_that_is_dropped_while_its_page_is_built(browser):
+    row = make_namespace("brief")
+    is_loaded = False
+
+    def drop_after_it_is_loaded(execute, sql, params, many, context):
+        nonlocal is_loaded
+        result = execute(sql, params, many, context)
+        if not is_loaded and '"catalog_namespace"."id" =' in sql:
+            is_loaded = True
+            Namespace.objects.filter(pk=row.pk).update(dropped_at=timezone.now())
+        return result
+
+    with connection.execute_wrapper(drop_after_it_is_loaded):
+        answer = browser.get(f"/admin/catalog/namespace/{row.pk}/change/")
+    assert is_loaded
+    assert answer.status_code == 404

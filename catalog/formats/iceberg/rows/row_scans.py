@@ -22,7 +22,7 @@ from catalog.formats import arrow_values
 from catalog.formats.arrow_values import Shown
 from catalog.formats.iceberg.rows.data_files import DataFile
 from catalog.formats.rows import profiles
-from catalog.formats.rows.previews import Preview, Request, late
+from catalog.formats.rows.previews import SEARCH_SHARE, Preview, Request, incomplete, late
 from catalog.formats.rows.profiles import Profile
 
 _BROKEN = (
@@ -68,15 +68,23 @@ class RowScan:
     most_bytes: int
     reason: str = ""
     has_more: bool = False
+    is_late: bool = False
+    """True if the scan ended because it took too long."""
     scanned_rows: int = 0
     opened: list[DataFile] = field(default_factory=list)
     """The files so far, by their number."""
     began: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self._limit = self.seconds
+
     def preview(self) -> Preview:
+        self._limit = self.seconds * SEARCH_SHARE
         addresses = self._find_plain() if self.request.is_plain else self._find()
+        self._limit = self.seconds
         rows = self._read(addresses)
-        return Preview([column.name for column in self.columns], rows, self.reason, self.has_more)
+        names = [column.name for column in self.columns]
+        return Preview(names, rows, self.reason, self.has_more, self.is_late)
 
     def profile(self) -> Profile:
         """The profile of the only column."""
@@ -146,7 +154,7 @@ class RowScan:
             by_file.setdefault(address >> _FILE_SHIFT, []).append(position)
         names = [column.name for column in self.columns]
         values: dict[int, list[Shown]] = {}
-        size = 0
+        size, has_ended = 0, False
         for number, positions in by_file.items():
             file = self.opened[number]
             with reading(f"'{file.location}'"):
@@ -157,19 +165,22 @@ class RowScan:
                             arrow_values.show(rows.columns[column.name][index], column)
                             for column in self.columns
                         ]
-                    if size > self.most_bytes:
-                        self.reason = f"Stopped after {round(size / 1024**2)} MiB."
-                    elif self._is_late():
-                        self.reason = self.reason or self._too_long()
-                    else:
-                        continue
-                    break
-            if self.reason:
+                    has_ended = self._is_late()
+                    if has_ended or size > self.most_bytes:
+                        break
+            if size > self.most_bytes:
+                self.reason = f"Stopped after {round(size / 1024**2)} MiB."
                 break
+            if has_ended:
+                break
+        if has_ended and len(values) < len(addresses):
+            self.is_late = True
+            self.reason = incomplete(self.reason, len(values), len(addresses))
         return [values[address] for address in addresses if address in values]
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self.began > self.seconds
+        return time.monotonic() - self.began > self._limit
 
     def _too_long(self) -> str:
-        return late(self.seconds, self.scanned_rows, self.request.order)
+        self.is_late = True
+        return late(self._limit, self.scanned_rows, self.request.order)

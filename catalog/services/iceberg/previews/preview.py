@@ -29,7 +29,6 @@ from catalog.formats.rows.conditions import Kind, kind
 from catalog.formats.rows.previews import (
     BUSY,
     MOST_BYTES,
-    SECONDS,
     THREADS,
     Preview,
     Request,
@@ -115,10 +114,10 @@ def preview(opened: OpenedSnapshot, request: Request) -> Preview:
     names = [column.name for column in selected]
     if opened.snapshot_id is None:
         return Preview(names, [])
-    if not _slots.acquire(timeout=SECONDS):
+    if not _slots.acquire(timeout=request.seconds):
         return Preview(names, [], BUSY)
     try:
-        job = Job(opened.layout, selected, request, SECONDS, MOST_BYTES)
+        job = Job(opened.layout, selected, request, request.seconds, MOST_BYTES)
         return client.preview(job, _SnapshotFiles(opened, request))
     finally:
         _slots.release()
@@ -134,10 +133,10 @@ def profile(opened: OpenedSnapshot, column: str) -> Profile:
         raise InvalidInput(f"Column '{column[:200]}' of type {chosen.type} has no profile")
     if opened.snapshot_id is None:
         return profiles.Profiler(chosen).profile()
-    if not _slots.acquire(timeout=SECONDS):
+    if not _slots.acquire(timeout=profiles.SECONDS):
         return profiles.Profiler(chosen).profile(BUSY)
     try:
-        job = Job(opened.layout, [chosen], None, SECONDS, MOST_BYTES)
+        job = Job(opened.layout, [chosen], None, profiles.SECONDS, MOST_BYTES)
         return client.profile(job, _SnapshotFiles(opened, Request()))
     finally:
         _slots.release()

@@ -268,43 +268,117 @@ def columns_of(browser, address: str) -> dict[str, list[str]]:
     return dict(zip(panel.keys, lines, strict=True))
 
 
+def form_url(row, **query: str) -> str:
+    kind = "table" if isinstance(row, Table) else "namespace"
+    action = "describe_column" if "column" in query else "describe"
+    return f"/admin/catalog/{kind}/{row.pk}/{action}/?{urlencode(query)}"
+
+
 def test_columns_are_edited_on_the_schema_tab(browser, sign_in):
-    row = make_iceberg_table("prod", "t")
+    make_iceberg_table("prod", "t")
+    row = Table.objects.get(name="t")
     documents.update()
     address = f"/admin/catalog/table/{row.pk}/change/?tab=schema"
-    form = f"/admin/catalog/table/{row.pk}/describe_column/?column=id"
     content = text(browser.get(address))
-    assert f'action="{form}"' in content
-    assert f'href="/admin/catalog/table/{row.pk}/label/?column=id"' in content
-    assert "Edit column 'id' of 'prod.t'" in text(browser.get(form))
-
-    answer = browser.post(form, {"description": "The **key**", "sensitivity": "internal"})
-    assert answer.headers["location"] == address
-    browser.post(
-        f"/admin/catalog/table/{row.pk}/label/?column=id",
-        {"label": "pii", "values": "no", "column": "id"},
-    )
+    values = {"description": "The **key**", "labels": "pii=no", "sensitivity": "internal"}
+    for field, value in values.items():
+        form = form_url(row, column="id", only=field)
+        assert f'href="{form.replace("&", "&amp;")}"' in content
+        shown = browser.get(form)
+        assert f"Edit {field} of column 'id' of 'prod.t'" in text(shown)
+        assert list(shown.context["form"].fields) == [field]
+        assert browser.post(form, {field: value}).headers["location"] == address
+        assert browser.get(form).context["form"].initial[field] == value
     assert columns_of(browser, address) == {
         "id": ["The key", "pii=no", "internal"],
         "name": ["–", "–", "–"],
     }
-    content = text(browser.get(address))
-    assert '<textarea name="description" rows="3">The **key**</textarea>' in content
-    assert '<option value="internal" selected>' in content
-    event = AuditEvent.objects.get(action="description.set")
-    assert (event.actor, event.target) == ("user:ada", "prod.t")
-
+    events = (
+        AuditEvent.objects.filter(target="prod.t").order_by("pk").values_list("action", "actor")
+    )
+    assert list(events)[-3:] == [
+        (action, "user:ada") for action in ("description.set", "label.assign", "classification.set")
+    ]
     before = AuditEvent.objects.count()
-    browser.post(form, {"description": "The **key**", "sensitivity": "internal"})
+    browser.post(form_url(row, column="id"), values)
     assert AuditEvent.objects.count() == before  # nothing has changed
+    browser.post(form_url(row, column="id"), values | {"labels": ""})
+    assert columns_of(browser, address)["id"] == ["The key", "–", "internal"]
 
     reader = sign_in("read")
     content = text(reader.get(address))
-    assert "pii=no" in content
-    assert "describe_column" not in content
+    assert "The <strong>key</strong>" in content
+    assert 'class="m-pen"' not in content
     with unchanged():
         assert reader.get(form).status_code == 403
-        assert reader.post(form, {"description": "x"}).status_code == 403
+        for field, value in values.items():
+            answer = reader.post(form_url(row, column="id", only=field), {field: value + "x"})
+            assert answer.status_code == 403
+
+
+IN_PLACE = {"HTTP_HX_REQUEST": "true"}
+
+
+@pytest.mark.parametrize("of", ["table", "namespace"])
+def test_annotations_are_edited_in_place(browser, sign_in, of):
+    table = make_table("prod", "t")
+    row = table if of == "table" else table.namespace
+    address = f"/admin/catalog/{of}/{row.pk}/change/"
+    content = text(browser.get(address))
+    values = ANNOTATIONS | {"labels": "pii=yes"}
+    for field, value in values.items():
+        form = form_url(row, only=field)
+        assert f'href="{form}" hx-get="{form}"' in content
+        opened = text(browser.get(form, **IN_PLACE))
+        assert opened.startswith('<form class="m-in-place" method="post"')
+        assert "<html" not in opened
+        saved = browser.post(form, {field: value}, **IN_PLACE)
+        assert (saved.status_code, saved.headers["HX-Refresh"]) == (204, "true")
+        assert browser.get(form).context["form"].initial[field].strip().startswith(value[:20])
+    content = text(browser.get(address))
+    assert "pii=yes</span>" in content
+    assert ">restricted</span>" in content
+    row.refresh_from_db()
+    assert row.owner == "user:ada"
+    # The annotations that a form does not have stay.
+    browser.post(form_url(row, only="labels"), {"labels": ""}, **IN_PLACE)
+    assert not LabelAssignment.objects.exists()
+    assert Facts.objects.get().description == ANNOTATIONS["description"]
+
+    reader = sign_in("read")
+    assert 'class="m-pen"' not in text(reader.get(address))
+    with unchanged():
+        for field, value in values.items():
+            form = form_url(row, only=field)
+            assert reader.get(form, **IN_PLACE).status_code == 403
+            assert reader.post(form, {field: value}, **IN_PLACE).status_code == 403
+
+
+def test_a_form_without_fields_is_opened_in_place(browser):
+    row = make_table("prod", "t")
+    form = f"/admin/catalog/table/{row.pk}/drop/"
+    assert text(browser.get(form, **IN_PLACE)).startswith('<form class="m-in-place"')
+    assert browser.post(form, **IN_PLACE).headers["HX-Refresh"] == "true"
+    row.refresh_from_db()
+    assert row.state == TableState.DROPPED
+
+
+def test_a_refused_annotation_is_reported_in_place(browser):
+    row = make_table("prod", "t")
+    refused = {
+        "labels": ("pii=perhaps", "perhaps"),
+        "links": ("javascript:alert(1)", "javascript:alert(1)"),
+        "sensitivity": ("secret", "Select a valid choice"),
+    }
+    with unchanged():
+        for field, (value, message) in refused.items():
+            answer = text(browser.post(form_url(row, only=field), {field: value}, **IN_PLACE))
+            assert answer.startswith('<form class="m-in-place"')
+            assert message in answer
+        unknown = text(browser.post(form_url(row, only="labels"), {"labels": "pi=no"}, **IN_PLACE))
+        assert "Label 'pi' does not exist" in unknown
+    # The message was shown, and does not appear again on the next page.
+    assert "does not exist" not in page(browser, row)
 
 
 def test_annotations_of_columns_outside_the_schema_stay_visible(browser):

@@ -114,6 +114,7 @@ def test_the_page_of_a_table_shows_its_facts(browser):
         "Labels": "–",
         "Sensitivity": "–",
         "Links": "–",
+        "Description": "–",
         "Created": "",
         "Last updated": "2023-11-14 22:13:20",
     }
@@ -347,6 +348,7 @@ def test_the_page_of_a_view_shows_its_facts(browser):
         "Labels": "–",
         "Sensitivity": "–",
         "Links": "–",
+        "Description": "–",
         "Created": "",
         "Last changed": "2023-11-14 22:13:22",
     }

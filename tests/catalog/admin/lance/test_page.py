@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM, Principal
+from catalog.admin import row_previews
 from catalog.admin.pages import Panel
 from catalog.models import Table, TableState, TableVersion
 from catalog.privileges import Privilege
@@ -118,6 +119,7 @@ def test_the_page_of_a_table_shows_its_facts(browser, row):
         "Labels": "–",
         "Sensitivity": "–",
         "Links": "–",
+        "Description": "–",
     }
     assert len(files) == 3
     size = sum(file.stat().st_size for file in files)
@@ -496,17 +498,19 @@ def test_an_invalid_filter_is_a_message(browser, row, predicate):
 def test_a_filter_that_matches_nothing_is_stopped(browser, row, monkeypatch):
     for _ in range(4):
         insert(row)
-    monkeypatch.setattr(lance_preview, "SECONDS", 0.0)
+    monkeypatch.setattr(row_previews, "SECONDS", 0.0)
+    monkeypatch.setattr(lance_preview, "_GRACE_SECONDS", 60.0)
     monkeypatch.setattr(lance_preview, "_AT_ONCE", 6)
     assert lead(browser, url(row, "preview", filter="id=99")).endswith(
-        "Stopped after 0 seconds and 6 scanned rows: there may be more."
+        "Stopped after 0 seconds and 6 scanned rows: there may be more. Read for up to 9 seconds"
     )
     assert empty_text(browser, url(row, "preview", filter="id=99")) == "No rows to show."
 
 
 def test_a_scan_that_hangs_does_not_block_the_page(browser, row, monkeypatch):
     going_on = threading.Event()
-    monkeypatch.setattr(lance_preview, "SECONDS", -0.9)
+    monkeypatch.setattr(row_previews, "SECONDS", -0.9)
+    monkeypatch.setattr(lance_preview, "_GRACE_SECONDS", 1.0)
     monkeypatch.setattr(lance_preview._PreviewScan, "run", lambda self: going_on.wait(60))
     try:
         leads = [lead(browser, url(row, "preview")) for _ in range(3)]

@@ -124,7 +124,7 @@ def listed(browser, query: str = "") -> list[str]:
 
 def test_an_empty_list_explains_the_next_steps(browser):
     assert "No table has been measured yet" in text(browser.get(LIST))
-    assert "No matching tables" in text(browser.get(f"{LIST}?q=t"))
+    assert "No matching entries." in text(browser.get(f"{LIST}?q=t"))
 
 
 def test_the_list_is_ordered_by_score_and_shows_the_gain(browser):
@@ -586,7 +586,7 @@ def test_the_overview_adds_up_results_of_maintenance(browser):
         "bytes reclaimed": '<span title="4096 bytes">4.0\xa0KB</span>',
         "files removed": "20",
         "small files merged": "18",
-        "plans kept": '<span class="m-muted">–</span>',
+        "plans kept": '<span class="m-muted m-none">–</span>',
         "jobs succeeded": "7",
         "failed": "1",
         "running or queued": "1",

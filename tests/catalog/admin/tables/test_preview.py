@@ -436,7 +436,7 @@ def test_a_preview_of_deleted_rows_is_stopped(browser, deleted, in_process, monk
         lambda _: checks.append(None) or len(checks) > 3,
     )
     panel = browser.get(url(deleted, sort="id")).context["panels"][-1]
-    assert "Stopped after 5 seconds" in words(panel.lead)
+    assert "Stopped after 1.1 seconds" in words(panel.lead)
     assert (panel.rows, len(checks)) == ([], 4)
 
 
@@ -624,11 +624,39 @@ def test_a_table_without_snapshots_has_no_rows(browser, warehouse, db):
 
 
 def test_a_slow_preview_is_stopped(browser, table, monkeypatch):
-    monkeypatch.setattr(iceberg_preview, "SECONDS", -0.5)
-    monkeypatch.setattr(lance_preview, "SECONDS", -0.5)
+    monkeypatch.setattr(row_previews, "SECONDS", -0.5)
+    monkeypatch.setattr(lance_preview, "_GRACE_SECONDS", 60.0)
     for query in ("sort=id", "where=id&is=gt&value=0", ""):
         lead = words(browser.get(f"{url(table)}&{query}").context["panels"][-1].lead)
-        assert re.search(r"Stopped after -?\d seconds", lead), query
+        assert re.search(r"Stopped after -0.3 seconds", lead), query
+
+
+@pytest.mark.parametrize("sort", ["id", "-id"])
+def test_a_stopped_search_shows_the_rows_of_all_files(
+    browser, table, in_process, monkeypatch, sort
+):
+    """The search is stopped after the last row, and then there is time to read the page."""
+    scan = row_scans.RowScan if table.format == "iceberg" else lance_preview._PreviewScan
+    monkeypatch.setattr(
+        scan, "_is_late", lambda self: self._limit < row_previews.SECONDS and self.scanned_rows == 8
+    )
+    page = url(table, sort=sort)
+    panel = browser.get(page).context["panels"][-1]
+    assert "Stopped after 1.1 seconds and 8 scanned rows" in words(panel.lead)
+    assert sorted(ids(browser, page)) == list(range(1, 9))
+    assert f'href="?tab=preview&amp;sort={sort}&amp;longer=1' in panel.lead
+    longer = browser.get(url(table, sort=sort, longer=1)).context["panels"][-1]
+    assert "Stopped" not in words(longer.lead)
+    assert len(longer.rows) == 8
+
+
+def test_a_page_that_is_not_read_in_time_is_a_message(browser, table, in_process, monkeypatch):
+    scan = row_scans.RowScan if table.format == "iceberg" else lance_preview._PreviewScan
+    monkeypatch.setattr(scan, "_is_late", lambda self: self._limit == row_previews.SECONDS)
+    panel = browser.get(url(table, sort="id")).context["panels"][-1]
+    rows = len(panel.rows)
+    assert rows < 8
+    assert f"Only {rows} of the 8 rows of this page were read in time." in words(panel.lead)
 
 
 def test_the_bytes_of_a_preview_are_limited(browser, table, monkeypatch):
@@ -723,7 +751,6 @@ def test_a_column_without_a_profile_is_named(browser, table, column):
 
 def test_a_profile_ends_in_time(browser, table, monkeypatch):
     monkeypatch.setattr(profiles, "SECONDS", -1.0)
-    monkeypatch.setattr(iceberg_preview, "SECONDS", -1.0)
     monkeypatch.setattr(lance_preview, "_PROFILE_SECONDS", 60.0)
     monkeypatch.setattr(iceberg_preview, "_slots", BoundedSemaphore(1))
     profile = profile_panels(browser, table, column="id")[0]
