@@ -164,8 +164,8 @@ _BY_NAME = _HELD.format(**_NAMES)
 _BY_ROW = _HELD.format(**_ROWS)
 
 _FACTS = f"""
-    SELECT {cached_grants.FACTS}
-    FROM catalog_namespace n LEFT JOIN catalog_table t ON {{table}} WHERE {{namespace}}
+    SELECT {cached_grants.FACTS} FROM (SELECT) always
+    LEFT JOIN (catalog_namespace n LEFT JOIN catalog_table t ON {{table}}) ON {{namespace}}
 """  # noqa: S608 -- no input
 _FACTS_BY_NAME = _FACTS.format(**_NAMES)
 _FACTS_BY_ROW = _FACTS.format(**_ROWS)
@@ -210,9 +210,11 @@ def _held_by_cached_grants(
     cursor = hot_cursor()
     cursor.execute(text, keys)
     row = cursor.fetchone()
-    if row is None or (is_table and cached_grants.Facts(*row).table is None):
+    if row is None:  # never
         return None
-    return cached_grants.held_by(actor, row)
+    held = cached_grants.held_by(actor, row)
+    is_missing = is_table and cached_grants.Facts(*row).table is None
+    return None if is_missing else held
 
 
 def _held_by_statement(

@@ -23,7 +23,11 @@ FACTS = """
     ARRAY(SELECT a.owner FROM catalog_namespace a WHERE a.id = ANY(n.ancestors) AND a.owner <> ''),
     t.id, t.owner, (SELECT version FROM catalog_grantversion), date_part('epoch', now())
 """
-"""The columns that ``held_by`` evaluates, of a namespace ``n`` and a table ``t`` in it."""
+"""The columns that ``held_by`` evaluates, of a namespace ``n`` and a table ``t`` in it.
+
+A statement returns them also without such a namespace or table, so that grants are read then too: the number
+of statements must not distinguish a missing object from a hidden one.
+"""
 _MOST_GRANTS = 10_000
 """Of a principal and its groups; those of a principal with more are not cached."""
 _RETRY_SECONDS = 60.0
@@ -33,7 +37,8 @@ _RETRY_SECONDS = 60.0
 class Facts(NamedTuple):
     """The columns of ``FACTS``."""
 
-    ancestors: Sequence[int]
+    ancestors: Sequence[int] | None
+    """None: there is no such namespace."""
     owners: Sequence[str]
     table: int | None
     owner: str | None
@@ -138,11 +143,11 @@ cache = GrantCache()
 def held_by(actor: Principal, columns: Sequence[Any]) -> Privilege | None:
     """The privileges on the table, or without a table on the namespace, of these ``FACTS``.
 
-    None: the grants have changed meanwhile, or are not cached.
+    None: there is no such namespace, or the grants have changed meanwhile, or are not cached.
     """
     ancestors, owners, table, owner, version, now = columns
     grants = cache.at(actor.ids, version, now)
-    if grants is None:
+    if grants is None or ancestors is None:
         return None
     if table is not None and table in actor.tables:
         return Privilege.ALL  # regardless of its other limits

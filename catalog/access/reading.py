@@ -20,13 +20,14 @@ class TableRead:
     def __init__(
         self, columns: str, *, join: str = "", condition: str = "true", is_binary: bool = False
     ) -> None:
-        where = f"WHERE t.digest = %(digest)s AND t.state <> 'dropped' AND {condition}"
+        is_meant = f"t.digest = %(digest)s AND t.state <> 'dropped' AND {condition}"
         self._format = Format.BINARY if is_binary else Format.TEXT
-        self._text = f"SELECT {columns} FROM catalog_table t {join} {where}"  # noqa: S608 -- no input
+        self._text = f"SELECT {columns} FROM catalog_table t {join} WHERE {is_meant}"  # noqa: S608 -- no input
         self._text_with_facts = f"""
-            SELECT {FACTS}, {columns} FROM catalog_table t {join}
-            JOIN catalog_namespace n ON n.id = t.namespace_id AND n.dropped_at IS NULL
-            {where}
+            SELECT {FACTS}, {columns} FROM (SELECT) always LEFT JOIN (
+                catalog_table t {join}
+                JOIN catalog_namespace n ON n.id = t.namespace_id AND n.dropped_at IS NULL
+            ) ON {is_meant}
         """  # noqa: S608 -- no input
 
     def fetch(
@@ -41,7 +42,7 @@ class TableRead:
             return actor.everywhere, self._execute(self._text, values)
         if cache.is_usable_by(actor):
             row = self._execute(self._text_with_facts, values)
-            if row is not None:
+            if row is not None:  # as always
                 held = held_by(actor, row[:_NUMBER_OF_FACTS])
                 if held is not None and privilege in held:
                     return held, row[_NUMBER_OF_FACTS:]

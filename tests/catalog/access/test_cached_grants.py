@@ -6,15 +6,17 @@
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db import connection, transaction
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog import access
 from catalog.access import On, cached_grants
-from catalog.errors import NamespaceNotFound, PermissionDenied, TableNotFound
+from catalog.errors import NamespaceNotFound, NotFound, PermissionDenied, TableNotFound
 from catalog.identifiers import digest
 from catalog.models import Grant, GrantVersion, Namespace, Table
 from catalog.models import Principal as Row
@@ -87,6 +89,34 @@ def test_reads_of_iceberg_tables_take_one_statement(row, django_assert_num_queri
         assert iceberg_tables.find_etag(actor=actor, table=TABLE) == loaded.etag
     with django_assert_num_queries(1):
         iceberg_tables.table_exists(actor=actor, table=TABLE)
+
+
+def test_hidden_and_missing_objects_take_the_same_statements(row):
+    """Also right after a change of grants, which every owner can make."""
+    make_root()
+    make_table("sales", "shown")
+    grant(row, table=make_table("sales", "visible"))
+    make_table("hidden", "orders")
+    actor = access.of_row(row)
+
+    def statements(call):
+        Grant.objects.update(mask=F("mask"))  # the version changes
+        with CaptureQueriesContext(connection) as queries, pytest.raises(NotFound):
+            call()
+        return len(queries)
+
+    for hidden, missing in (("sales", "shown"), ("sales", "none")), (
+        ("hidden", "orders"),
+        ("nowhere", "orders"),
+    ):
+        for call in (
+            lambda name: tables.describe_table(actor=actor, table=name),
+            lambda name: iceberg_tables.load_table(actor=actor, table=name),
+            lambda name: access.held_on(actor, On.table(name)),
+        ):
+            assert statements(partial(call, hidden)) == statements(partial(call, missing))
+    namespaces = [On.namespace((name,)) for name in ("hidden", "nowhere")]
+    assert len({statements(partial(access.held_on, actor, on)) for on in namespaces}) == 1
 
 
 def test_a_check_of_access_alone_takes_one_statement(table, row, django_assert_num_queries):
