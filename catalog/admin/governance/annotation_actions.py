@@ -1,6 +1,6 @@
 """Forms for the annotations of a namespace or table: owner, description, sensitivity, links and labels."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -158,20 +158,22 @@ def _labels_help(keys: Sequence[str]) -> str:
 def describe(page: ReadOnlyAdmin, request: HttpRequest, row: Namespace | Table) -> HttpResponseBase:
     """Show the form of the annotations, or of one of them, and save the changed values."""
     current = annotations.annotations_of(row)
+    # A title is one line of the form, whatever it has been set to.
+    links = [Link(" ".join(link.title.split()), link.url) for link in current.links]
     before: dict[str, Any] = {
         "owner": current.owner,
         "description": current.description,
         "labels": _direct(current.labels),
         "sensitivity": current.said_sensitivity.value if current.said_sensitivity else "",
-        "links": list(current.links),
+        "links": links,
     }
     shown = {
         "labels": _lines(before["labels"]),
-        "links": "\n".join(f"{link.url} {link.title}" for link in current.links),
+        "links": "\n".join(f"{link.url} {link.title}" for link in links),
     }
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        _save(request, row, Changes(**_changed(before, data)))
+        _save(request, row, Changes(**_changed(before, data, request.POST)))
         messages.success(request, "Saved.")
         return HttpResponseRedirect(cells.page_url(row))
 
@@ -202,7 +204,7 @@ def describe_column(page: ReadOnlyAdmin, request: HttpRequest, row: Table) -> Ht
     }
 
     def call(data: dict[str, Any]) -> HttpResponseBase:
-        changes = ColumnChanges(**_changed(before, data))
+        changes = ColumnChanges(**_changed(before, data, request.POST))
         _save(request, row, Changes(columns={path: changes}))
         messages.success(request, "Saved.")
         return HttpResponseRedirect(back)
@@ -235,9 +237,13 @@ def _lines(labels: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _changed(before: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes of a form, which may have only one of the fields."""
-    changes = {name: value for name, value in data.items() if value != before[name]}
+def _changed(
+    before: Mapping[str, Any], data: Mapping[str, Any], sent_fields: Container[str]
+) -> dict[str, Any]:
+    """The changes of a form. A field that was not sent keeps its value."""
+    changes = {
+        name: value for name, value in data.items() if name in sent_fields and value != before[name]
+    }
     if "sensitivity" in changes:
         level = changes["sensitivity"]
         changes |= {

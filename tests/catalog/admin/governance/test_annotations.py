@@ -13,6 +13,7 @@ from catalog.privileges import Privilege
 from catalog.services.access import grants
 from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations
+from catalog.services.governance.annotation_operations import Link
 from catalog.services.governance.annotations import Changes, ColumnChanges
 from catalog.services.recovery import undrop
 from catalog.services.search import documents
@@ -352,6 +353,58 @@ def test_annotations_are_edited_in_place(browser, sign_in, of):
             form = form_url(row, only=field)
             assert reader.get(form, **IN_PLACE).status_code == 403
             assert reader.post(form, {field: value}, **IN_PLACE).status_code == 403
+
+
+def test_the_title_of_a_link_stays_one_line(browser):
+    """Otherwise an edit would make another link of its second line."""
+    row = make_table("prod", "t")
+    link = Link("The wiki\u2028https://other.example/\n a\tpage", "https://example.com/")
+    annotations.annotate_table(actor=SYSTEM, table=row.identifier, changes=Changes(links=[link]))
+    form = form_url(row, only="links")
+    shown = browser.get(form).context["form"].initial["links"]
+    with unchanged():
+        assert browser.post(form, {"links": shown}).status_code == 302
+    browser.post(form, {"links": f"{shown}\nhttps://example.com/b B"})
+    assert [link["url"] for link in Facts.objects.get().links] == [
+        "https://example.com/",
+        "https://example.com/b",
+    ]
+
+
+def test_parameters_of_forms_are_hostile(browser):
+    """They neither reach the page as HTML nor clear what the request does not name."""
+    make_iceberg_table("prod", "t")
+    row = Table.objects.get(name="t")
+    documents.update()
+    column = ColumnChanges(description="The key", labels={"pii": ["yes"]})
+    changes = Changes(owner="user:ada", description="Of people", columns={"id": column})
+    annotations.annotate_table(actor=SYSTEM, table=row.identifier, changes=changes)
+    hostile = '"><script>alert(1)</script>'
+    with unchanged():
+        for query in (
+            {"only": hostile},
+            {"column": hostile},
+            {"column": hostile, "only": hostile},
+            {"column": "id\u202e" + "x" * 5000, "only": "description"},
+            {"column": "id", "only": "owner"},
+        ):
+            for method in ("get", "post"):
+                answer = getattr(browser, method)(form_url(row, **query), **IN_PLACE)
+                assert answer.status_code in (200, 204, 302), (method, query)
+                assert "<script>alert" not in answer.content.decode()
+        foreign = {"owner": "x", "links": "x"}
+        browser.post(form_url(row, column="id", only="description"), foreign | {"labels": ""})
+        browser.post(form_url(row, column="id", only="owner"), foreign)
+
+
+def test_edits_in_place_require_a_token(browser):
+    row = make_table("prod", "t")
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = browser.cookies
+    with unchanged():
+        form = form_url(row, only="owner")
+        assert strict.post(form, {"owner": "user:ada"}, **IN_PLACE).status_code == 403
+        assert strict.get(f"{form}&owner=user:ada", **IN_PLACE).status_code == 200
 
 
 def test_a_form_without_fields_is_opened_in_place(browser):
