@@ -88,6 +88,7 @@ class Threads:
 
     @contextmanager
     def _replaced(self) -> Any:
+        large_inputs.release()  # the answer is made, and may be sent for long
         self._start_thread()
         try:
             with pools.outside():

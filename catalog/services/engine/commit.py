@@ -119,7 +119,8 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
         COMMIT_SECONDS.observe(time.perf_counter() - started)
     _COMMITTED.inc()
     actor.progress.committed = True
-    large_inputs.exempt()
+    if not actor.progress.is_dry_run:
+        large_inputs.exempt()
     batch.finish()
     goes_on = batch.transaction.status != TransactionStatus.SUCCEEDED
     return Commit(batch.transaction_id, batch.results, goes_on)

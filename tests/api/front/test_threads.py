@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from api.front.threads import JobFailed, Results, Threads
+from catalog.storage.outages import large_inputs
 
 
 @pytest.fixture
@@ -98,3 +99,25 @@ def test_a_failed_job_does_not_end_its_thread(loop, threads: Threads, failure: B
         loop.run_until_complete(asyncio.wait_for(threads.submit(fail, results), 5))
     assert loop.run_until_complete(asyncio.wait_for(threads.submit(lambda: 1, results), 5)) == 1
     assert alive() == before
+
+
+def test_an_answer_that_is_sent_in_pieces_does_not_keep_the_turn(loop, threads: Threads):
+    """A client that reads slowly would let all requests for large files of others be refused."""
+    results, is_sending, go = Results(loop), threading.Event(), threading.Event()
+
+    def read_large_files() -> None:
+        large_inputs.count(large_inputs.FREE_BYTES + 1)
+
+    def send() -> None:
+        read_large_files()
+        with threads.replaced():
+            is_sending.set()
+            go.wait(20)
+
+    first = threads.submit(send, results)
+    try:
+        assert is_sending.wait(10)
+        loop.run_until_complete(threads.submit(read_large_files, results))
+    finally:
+        go.set()
+        loop.run_until_complete(first)

@@ -6,15 +6,20 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from catalog.access import SYSTEM, Progress
 from catalog.errors import Busy, InvalidMetadata
 from catalog.formats.iceberg import avro
 from catalog.formats.iceberg import files as metadata_files
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance.manifest import NotAManifest
+from catalog.services.engine import transactions
+from catalog.services.engine.commit import commit
+from catalog.services.tables.namespace_operations import CreateNamespace
 from catalog.storage.local_store import LocalStore
 from catalog.storage.outages import large_inputs, pools
 from catalog.storage.outages.pools import Pool
@@ -91,6 +96,41 @@ def test_a_waiting_request_gets_the_turn(threads, monkeypatch):
     second.run(large_inputs.release)
     second.run(large_inputs.count, large_inputs.FREE_BYTES)  # it is counted anew
     first.run(large_inputs.count, LARGE)
+
+
+def test_a_slow_request_loses_the_turn(threads, monkeypatch):
+    """A client that sends or reads slowly, or a store that answers slowly, would refuse all others."""
+    monkeypatch.setattr(large_inputs, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 20.0)
+    slow, second, *_ = threads
+    slow.run(large_inputs.count, LARGE)
+    pending = second.begin(large_inputs.count, LARGE)
+    assert pending.result(10) is None
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(large_inputs, "LONGEST_SECONDS", 60.0)
+    second.run(large_inputs.release)
+    second.run(large_inputs.count, LARGE)
+    with pytest.raises(Busy):
+        slow.run(large_inputs.count, 1)  # it needs the turn again
+    slow.run(large_inputs.release)
+    with pytest.raises(Busy):
+        slow.run(large_inputs.count, LARGE)  # it has not ended the turn of the other
+    second.run(large_inputs.release)
+    assert not large_inputs._occupied
+
+
+@pytest.mark.django_db
+def test_a_rehearsed_commit_exempts_nothing(threads, monkeypatch):
+    """Its change is rolled back, so the request may be refused."""
+    first, second, *_ = threads
+    exempt = large_inputs.exempt
+    monkeypatch.setattr(large_inputs, "exempt", lambda: second.run(exempt))
+    first.run(large_inputs.count, LARGE)
+    actor = replace(SYSTEM, progress=Progress())
+    with transactions.rehearsal(actor, is_dry_run=True):
+        commit([CreateNamespace(namespace=("ws",))], actor=actor)
+    with pytest.raises(Busy):
+        second.run(large_inputs.count, LARGE)
 
 
 @pytest.mark.django_db
