@@ -118,12 +118,16 @@ def load_table(
 
 
 def for_job(loaded: LoadedTable) -> LoadedTable:
-    """The same table as a job on Spark gets it: without properties that Hadoop would interpret."""
+    """The same table as a job on Spark gets it: without properties that Hadoop would interpret.
+
+    Such an answer has an ETag of its own, because answers are cached by it.
+    """
     document = without_settings_of_libraries(loaded.document)
     if document is loaded.document:
         return loaded
     text = metadata_documents.dump(document)
-    return replace(loaded, answer=metadata_files.answer(loaded.metadata_location, text))
+    answer = metadata_files.answer(loaded.metadata_location, text)
+    return replace(loaded, answer=answer, etag=f'{loaded.etag[:-1]}.job"')
 
 
 _ETAG = access.TableRead(

@@ -14,6 +14,7 @@ import pytest
 from django.http import HttpResponse
 
 from api.iceberg import answers, delegation
+from catalog.access import SYSTEM, tokens
 from catalog.models import (
     AuditEvent,
     Grant,
@@ -22,11 +23,15 @@ from catalog.models import (
     Namespace,
     StorageProfile,
     Table,
+    TableFormat,
 )
+from catalog.services.engine import jobs
+from catalog.services.engine.commit import commit
 from catalog.services.iceberg import metadata_files
 from catalog.services.storage import profiles
 from catalog.services.storage.client_sessions import token_services
 from catalog.services.storage.credentials import Credentials
+from catalog.services.tables import job_operations
 from catalog.storage import role_sessions
 from catalog.storage.configuration import ClientAccess, Key, StoreConfiguration, StoreKind
 from tests import vending
@@ -443,6 +448,43 @@ def test_credentials_need_read(lake: Lake):
     with unchanged():
         assert browser.call("GET", f"{PATH}/credentials").status_code == 403
         assert outsider.call("GET", f"{PATH}/credentials").status_code == 404
+
+
+@pytest.mark.operation("loadTable")
+def test_jobs_and_clients_share_no_compressed_answer(lake: Lake, iceberg: Iceberg, monkeypatch):
+    """Hadoop would put secrets of the server in place of variables in properties that jobs get."""
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    row = IcebergMetadata.objects.get()
+    content = json.loads(metadata_files.decompress(bytes(row.answer)))
+    of_client = {"gc.enabled": "false", "zlib.compress.level": "${env.AWS_SECRET_ACCESS_KEY}"}
+    text = json.dumps(content["metadata"] | {"properties": of_client}).encode()
+    answer = metadata_files.answer(row.metadata_location, text)
+    start = job_operations.StartMaintenance(
+        table=("ns", "orders"), format=TableFormat.ICEBERG, kind_of_job="compute_statistics"
+    )
+    job = jobs.take(commit([start], actor=SYSTEM).results[0].pk)
+    assert job is not None
+    of_job = Iceberg(tokens.issue_job_token(job.pk, job.attempts))
+
+    tags: dict[str, set[str]] = {"client": set(), "job": set()}
+
+    def load(client: Iceberg, query: str = "") -> None:
+        """The properties; no ETag of an answer means another answer too."""
+        kind, other = ("job", "client") if client is of_job else ("client", "job")
+        for known in ("", *tags[other]):
+            headers = {**DELEGATED, **GZIP, **({"If-None-Match": known} if known else {})}
+            loaded = client.call("GET", f"{PATH}{query}", headers=headers)
+            tags[kind].add(loaded["ETag"])
+            properties = content_of(loaded)["metadata"]["properties"]
+            assert properties == (of_client if client is iceberg else {"gc.enabled": "false"})
+
+    for clients in ((iceberg, of_job, iceberg), (of_job, iceberg, of_job)):
+        IcebergMetadata.objects.update(answer=answer, etag=metadata_files.new_etag())
+        tags["client"].clear()
+        for client in clients:
+            load(client)
+        load(of_job, "?snapshots=refs")
+        assert not tags["client"] & tags["job"]
 
 
 # --- how the fields come into the stored answer --------------------------------------------------
