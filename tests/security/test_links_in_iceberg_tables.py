@@ -196,3 +196,22 @@ def test_a_job_reads_no_checksum_file_that_is_not_regular(warehouse, beside, tar
     checksum.unlink()
     checksum.write_bytes(b"crc\0")  # as Spark writes it
     assert iceberg_tables.load_table(actor=job, table=("ws", "mine"))
+
+
+@pytest.mark.parametrize("prefix", ["file:///", "file:/", "file://localhost/", "/"])
+def test_the_metadata_file_of_a_registered_table_has_no_special_checksum_file(warehouse, prefix):
+    """However its location is spelled."""
+    mine = write_table("ws", "mine")
+    loaded = iceberg_tables.load_table(actor=SYSTEM, table=("ws", "mine"))
+    metadata = local(loaded.metadata_location)
+    iceberg_tables.unregister_table(actor=SYSTEM, table=("ws", "mine"))
+    commits.register_table(
+        actor=SYSTEM, table=("ws", "again"), metadata_location=f"{prefix}{str(metadata)[1:]}"
+    )
+    job = replace(SYSTEM, job_kind="compact")
+    assert iceberg_tables.load_table(actor=job, table=("ws", "again"))
+    checksum = metadata.with_name(f".{metadata.name}.crc")
+    checksum.unlink(missing_ok=True)
+    checksum.symlink_to(mine.data)
+    with pytest.raises(ForeignFile, match=r"does not belong to table 'ws\.again'"):
+        iceberg_tables.load_table(actor=job, table=("ws", "again"))

@@ -344,7 +344,7 @@ class _JobFileIO(TableFileIO):
     def require_checksums(self, paths: Iterable[str]) -> None:
         """Raise ForeignFile if the checksum file, which Hadoop opens beside each file, is not regular."""
         for path in paths:
-            directory, _, name = path.removeprefix("file://").rpartition("/")
+            directory, _, name = path.rpartition("/")
             checksum = f"{directory}/.{name}.crc"
             if directory.startswith("/") and regular_files.is_special(checksum):
                 raise self._files.refusal(checksum)
@@ -362,7 +362,8 @@ def require_readable(table: Holder, document: Document, kind: str, metadata: str
         current = document.get("current-snapshot-id")
         snapshots = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] == current]
     reader = _JobFileIO(TableFiles(table), NOBODY)
-    reader.require_checksums([metadata])
+    if metadata:
+        reader.require_checksums([storage_locations.iceberg_path(metadata)])
     _require_snapshots(reader, snapshots, with_data=required is IcebergFiles.DATA)
 
 
