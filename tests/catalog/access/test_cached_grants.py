@@ -135,6 +135,19 @@ def test_a_revoked_grant_stops_with_the_next_request(table, row):
             expires_at=timezone.now() - timedelta(hours=1)
         ),
         lambda row: Grant.objects.filter(pk=row.pk).update(mask=Privilege.BROWSE.value),
+        lambda row: execute(
+            f"INSERT INTO catalog_grant (principal_id, table_id, mask, granted_by) VALUES ({row.principal_id},"
+            f" {row.table_id}, 1, '') ON CONFLICT (principal_id, table_id) WHERE namespace_id IS NULL"
+            " DO UPDATE SET mask = excluded.mask"
+        ),
+        lambda row: execute(
+            f"MERGE INTO catalog_grant g USING (VALUES ({row.pk})) v (id) ON g.id = v.id"
+            " WHEN MATCHED THEN DELETE"
+        ),
+        lambda row: execute(
+            f"WITH moved AS (UPDATE catalog_grant SET principal_id = {make_other().pk} RETURNING id)"
+            " SELECT count(*) FROM moved"
+        ),
         lambda row: execute("TRUNCATE catalog_grant"),
     ):
         Grant.objects.all().delete()
@@ -142,6 +155,10 @@ def test_a_revoked_grant_stops_with_the_next_request(table, row):
         actor = warm(row)
         revoke(granted)
         assert not may_read(actor)
+
+
+def make_other():
+    return Row.objects.get_or_create(name="other", kind="service")[0]
 
 
 def execute(text):
