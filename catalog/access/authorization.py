@@ -209,12 +209,9 @@ def _held_by_cached_grants(
     """The privileges by the cached grants; none or None if the statement has to decide."""
     cursor = hot_cursor()
     cursor.execute(text, keys)
-    row = cursor.fetchone()
-    if row is None:  # never
-        return None
-    held = cached_grants.held_by(actor, row)
-    is_missing = is_table and cached_grants.Facts(*row).table is None
-    return None if is_missing else held
+    facts = cached_grants.Facts(*cursor.fetchone())
+    held = cached_grants.held_by(actor, facts)
+    return None if is_table and facts.table is None else held
 
 
 def _held_by_statement(
