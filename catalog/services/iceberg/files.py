@@ -362,8 +362,7 @@ def require_readable(table: Holder, document: Document, kind: str, metadata: str
         current = document.get("current-snapshot-id")
         snapshots = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] == current]
     reader = _JobFileIO(TableFiles(table), NOBODY)
-    if metadata:
-        reader.require_checksums([storage_locations.iceberg_path(metadata)])
+    reader.require_checksums([storage_locations.iceberg_path(metadata)] if metadata else [])
     _require_snapshots(reader, snapshots, with_data=required is IcebergFiles.DATA)
 
 

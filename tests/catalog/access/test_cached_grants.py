@@ -105,9 +105,12 @@ def test_hidden_and_missing_objects_take_the_same_statements(row):
             call()
         return len(queries)
 
-    for hidden, missing in (("sales", "shown"), ("sales", "none")), (
-        ("hidden", "orders"),
-        ("nowhere", "orders"),
+    for hidden, missing in (
+        (("sales", "shown"), ("sales", "none")),
+        (
+            ("hidden", "orders"),
+            ("nowhere", "orders"),
+        ),
     ):
         for call in (
             lambda name: tables.describe_table(actor=actor, table=name),
