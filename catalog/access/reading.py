@@ -42,7 +42,7 @@ class TableRead:
             return actor.everywhere, self._execute(self._text, values)
         if cache.is_usable_by(actor):
             row = self._execute(self._text_with_facts, values)
-            if row is not None:  # as always
+            if row is not None:
                 held = held_by(actor, row[:_NUMBER_OF_FACTS])
                 if held is not None and privilege in held:
                     return held, row[_NUMBER_OF_FACTS:]
