@@ -6,16 +6,13 @@ import warnings
 from typing import Any
 
 from celery import Celery, bootsteps
-from celery.signals import beat_init, worker_ready, worker_shutdown
-
-from tasks import broker
+from celery.signals import beat_init, worker_init, worker_ready, worker_shutdown
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 # Importing Lance starts nothing; its first call does, and only the pool's processes call it.
 warnings.filterwarnings("ignore", message="lance is not fork-safe", category=UserWarning)
 
-broker.install()
 app = Celery("monodon")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 
@@ -36,6 +33,13 @@ class TaskModules(bootsteps.Step):  # type: ignore[misc]
 
 
 app.steps["worker"].add(TaskModules)
+
+
+@worker_init.connect
+def _install_channel(**_: Any) -> None:
+    from tasks import broker  # in workers only: web processes would take 8 MB more
+
+    broker.install()
 
 
 # The imports wait until Django is set up.

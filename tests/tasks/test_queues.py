@@ -6,9 +6,11 @@ import pytest
 import redis
 from django.conf import settings
 from kombu import Connection
+from kombu.transport.redis import Transport
 
 from server import commands
 from server.options import Options
+from tasks.broker import Channel
 from tasks.celery import app
 
 QUEUE = settings.CELERY_TASK_DEFAULT_QUEUE
@@ -64,8 +66,9 @@ def test_the_workers_of_the_supervisor_take_from_one_queue_each():
     assert "--queues" not in commands.worker(options)
 
 
-def test_a_running_task_does_not_need_the_connection_that_brought_its_message(broker):
+def test_a_running_task_does_not_need_the_connection_that_brought_its_message(broker, monkeypatch):
     """The broker dies while a job runs: the worker closes the connection, and the job ends later."""
+    monkeypatch.setattr(Transport, "Channel", Channel)  # as in workers
     app.send_task("tasks.maintenance.run_job", args=[1], connection=broker.connection)
     channel = broker.connection.channel()
     message = channel.basic_get(JOBS)

@@ -64,7 +64,7 @@ DAY = 86_400
 @pytest.fixture
 def lake(s3: S3Store, s3_profile: Any) -> Iterator[Storage]:
     """An object store for all new tables."""
-    manifests._seen.clear()
+    manifests._seen_at.clear()
     place = Storage("s3", s3_profile.roots[0], s3_profile, s3)
     place.bind(make_root())
     yield place
@@ -287,7 +287,7 @@ def test_a_missing_manifest_is_noticed_within_a_minute(lake, table, monkeypatch)
 
 def test_nothing_is_retired_while_the_directory_is_missing(lake, table, s3):
     insert(3)
-    manifests._seen.clear()
+    manifests._seen_at.clear()
     bucket = lake.root.removeprefix("s3://").partition("/")[0]
     for key in s3.keys(bucket):
         s3.client().delete_object(Bucket=bucket, Key=key)
@@ -297,7 +297,7 @@ def test_nothing_is_retired_while_the_directory_is_missing(lake, table, s3):
 
 
 def test_a_describe_asks_the_store_once_a_minute(lake, table, monkeypatch):
-    manifests._seen.clear()
+    manifests._seen_at.clear()
     calls = []
     real = object_store.ObjectStore.status
 
@@ -312,7 +312,7 @@ def test_a_describe_asks_the_store_once_a_minute(lake, table, monkeypatch):
 
 
 def test_a_describe_does_not_wait_for_a_store_that_is_down(lake, table, monkeypatch):
-    manifests._seen.clear()
+    manifests._seen_at.clear()
     monkeypatch.setattr(object_store.ObjectStore, "status", _unavailable)
     assert describe(1).version == 1
 
