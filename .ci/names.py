@@ -1,8 +1,7 @@
 """Check names and sizes: `python .ci/names.py`. Exits with 1 and a line for each finding.
 
-- Fewer than 1 % of the names are vague: of variables, attributes, parameters and functions. Names such as ``found`` do not say
-  what they hold.
-  The tests, benchmarks and examples have the same limit, counted separately.
+- Fewer than 1 % of the names of variables, attributes, parameters and functions are vague: names such as
+  ``found`` do not say what they hold. The tests, benchmarks and examples have the same limit, counted separately.
 - No file of the packages has more than 400 lines, and no folder more than 20 modules.
 """
 

@@ -33,8 +33,8 @@ from catalog.services.access import grants
 from catalog.services.recovery import undrop
 from tests.lineage import make_view
 ROWS = pa.table({"taskid": pa.array([1, 2], pa.int64())})
-kept = make_lance_table(("tasks", "kept"), ROWS)
-data.insert(actor=SYSTEM, table=kept.identifier, data=ROWS.to_reader())
+table = make_lance_table(("tasks", "kept"), ROWS)
+data.insert(actor=SYSTEM, table=table.identifier, data=ROWS.to_reader())
 OTHERS = pa.table({"id": pa.array([1, 2], pa.int64())})
 for who in MANAGERS:
     for name in ("safe", "lost", "gone", "small"):
@@ -47,7 +47,7 @@ undrop.set_approval_rule(actor=SYSTEM, namespace=("tasks",), actions=["purge"])
 make_iceberg_table("tasks", "trips")
 make_view(("tasks", "daily"), "SELECT * FROM tasks.trips")
 make_view(("tasks", "weekly"), "SELECT * FROM tasks.daily")
-Job.objects.create(kind="compact", table=kept, status=JobStatus.FAILED, error="The disk of the worker is full")
+Job.objects.create(kind="compact", table=table, status=JobStatus.FAILED, error="The disk of the worker is full")
 Principal.objects.get_or_create(name="group:analysts", defaults={"kind": PrincipalKind.GROUP})
 view_sources.read_due()
 search_documents.update()

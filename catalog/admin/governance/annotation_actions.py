@@ -65,12 +65,12 @@ class AnnotationForm(forms.Form):
 
     def clean_labels(self) -> dict[str, list[str]]:
         """The values of each label."""
-        given: dict[str, list[str]] = {}
+        labels: dict[str, list[str]] = {}
         for line in self.cleaned_data["labels"].splitlines():
             key, _, value = line.strip().partition("=")
             if key:
-                given.setdefault(key.strip(), []).append(value.strip())
-        return given
+                labels.setdefault(key.strip(), []).append(value.strip())
+        return labels
 
 
 class DescribeForm(AnnotationForm):
@@ -226,9 +226,9 @@ def _subject(form: AnnotationForm) -> str:
     return next(iter(form.fields)) if len(form.fields) == 1 else "annotations"
 
 
-def _direct(given: Iterable[GivenLabel]) -> dict[str, list[str]]:
+def _direct(labels: Iterable[GivenLabel]) -> dict[str, list[str]]:
     """The values of labels of the object itself."""
-    return {label.key: list(label.values) for label in given if not label.is_inherited}
+    return {label.key: list(label.values) for label in labels if not label.is_inherited}
 
 
 def _lines(labels: Mapping[str, Sequence[str]]) -> str:
@@ -253,8 +253,8 @@ def _changed(
     if "labels" in changes:
         old, new = before["labels"], data["labels"]
         removed: dict[str, list[str]] = {key: [] for key in old if key not in new}
-        given = {key: values for key, values in new.items() if values != old.get(key)}
-        changes["labels"] = removed | given
+        changed = {key: values for key, values in new.items() if values != old.get(key)}
+        changes["labels"] = removed | changed
     return changes
 
 

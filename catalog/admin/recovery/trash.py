@@ -157,7 +157,7 @@ class TrashAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Purged at")
     def purged(self, row: TrashItem) -> SafeString:
-        return cells.when(row.purge_at) if row.purge_at else cells.muted("not by itself")
+        return cells.when(row.purge_at) if row.purge_at else cells.muted("not automatically")
 
     @admin.display(description="Size")
     def size_cell(self, row: TrashItem) -> SafeString:

@@ -471,8 +471,8 @@ def test_jobs_and_clients_share_no_compressed_answer(lake: Lake, iceberg: Iceber
     def load(client: Iceberg, query: str = "") -> None:
         """The properties; no ETag of an answer means another answer too."""
         kind, other = ("job", "client") if client is of_job else ("client", "job")
-        for known in ("", *tags[other]):
-            headers = {**DELEGATED, **GZIP, **({"If-None-Match": known} if known else {})}
+        for tag in ("", *tags[other]):
+            headers = {**DELEGATED, **GZIP, **({"If-None-Match": tag} if tag else {})}
             loaded = client.call("GET", f"{PATH}{query}", headers=headers)
             tags[kind].add(loaded["ETag"])
             properties = content_of(loaded)["metadata"]["properties"]

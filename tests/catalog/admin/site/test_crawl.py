@@ -52,9 +52,9 @@ def shapes_of(url: str) -> list[tuple[str, ...]]:
     parts = urlsplit(url)
     path = re.sub(r"/(?:\d+|[0-9a-f]{8}-[0-9a-f-]{27})/", "/ROW/", parts.path)
     parameters = parse_qsl(parts.query, keep_blank_values=True)
-    place = [f"{key}={value}" for key, value in parameters if key in {"tab", "section"}]
+    section = [f"{key}={value}" for key, value in parameters if key in {"tab", "section"}]
     filters = [key for key, _ in parameters if key not in {"tab", "section"}]
-    return [(path, *sorted(place), name) for name in filters or [""]]
+    return [(path, *sorted(section), name) for name in filters or [""]]
 
 
 def client_of(role: str) -> Client:

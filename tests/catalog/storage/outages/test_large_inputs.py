@@ -94,7 +94,7 @@ def test_a_waiting_request_gets_the_turn(threads, monkeypatch):
     first.run(large_inputs.release)
     assert pending.result(20) is None
     second.run(large_inputs.release)
-    second.run(large_inputs.count, large_inputs.FREE_BYTES)  # it is counted anew
+    second.run(large_inputs.count, large_inputs.FREE_BYTES)  # what it read before no longer counts
     first.run(large_inputs.count, LARGE)
 
 
