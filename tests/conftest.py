@@ -1,6 +1,7 @@
 """Fixtures for every test. tests/embedded.py starts the database and the broker."""
 
 import gc
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connections
 
-from tests import templates
+from tests import long_sessions, templates
 from tests.stores.fixtures import (
     Storage,
     azurite,
@@ -148,6 +149,25 @@ def _rows_are_deleted() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", empty)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _statements_stay_prepared() -> Iterator[None]:
+    with long_sessions.statements_stay_prepared():
+        yield
+
+
+_BETWEEN_VACUUMS = 50
+"""Number of tests with the database."""
+_tests = itertools.count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Vacuum now and then, after the test has rolled back."""
+    uses_database = "_django_db_helper" in getattr(item, "fixturenames", ())
+    if uses_database and nextitem is not None and next(_tests) % _BETWEEN_VACUUMS == 0:
+        long_sessions.remove_dead_rows()
 
 
 _LONG = ("tests/chaos/", "tests/clients/", "tests/server/", "tests/browser/", "tests/security/")

@@ -37,16 +37,25 @@ from server.valkey import Valkey
 PACKAGES = {
     "catalog/services/engine": ("tests/catalog/services/engine/",),
     "catalog/access": ("tests/catalog/access/", "tests/catalog/services/access/", "tests/access/"),
+    "catalog/services/access": ("tests/catalog/services/access/", "tests/access/"),
     "catalog/formats/iceberg": ("tests/catalog/formats/iceberg/",),
 }
 # Further tests that reach them.
 OTHERS = (
     *("tests/catalog/access", "tests/catalog/formats", "tests/catalog/services", "tests/access"),
-    *("tests/api/iceberg", "tests/api/lance", "tests/api/management"),
+    *("tests/api/iceberg", "tests/api/lance", "tests/api/management", "tests/catalog/admin/access"),
+    *(
+        "tests/api/test_attempts.py",
+        "tests/api/test_credential_matrix.py",
+        "tests/api/test_oidc.py",
+    ),
+    *("tests/api/test_unauthenticated.py", "tests/catalog/admin/tables/test_list_terms.py"),
 )
+OWN = tuple({folder for folders in PACKAGES.values() for folder in folders})
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 MAP = Path(".mutants.json")
 LEAST_SHARE = 0.9
+LEAST_TESTS = 10
 OUTCOMES = {0: "survived", 1: "killed", 2: "killed", 3: "killed", 33: "untested", -24: "timeout"}
 SURVIVORS = {"survived", "untested"}
 PYTEST = ["-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no"]
@@ -64,7 +73,7 @@ class Tests(TestRunner):
 
     def measure(self) -> LineMap:
         """The lines of each test. Tests that fail without a mutant are left out."""
-        recorder = Recorder(f"{package}/*" for package in PACKAGES)
+        recorder = Recorder((f"{package}/*" for package in PACKAGES), OWN)
         self._run([*PYTEST, *self._folders], recorder)
         for name in sorted(recorder.failed):
             print(f"left out, because it fails without a mutant: {name}")
@@ -139,17 +148,23 @@ def by_name(names: list[str]) -> list[Mutant]:
 
 
 def tests_of(mutant: Mutant, line_map: LineMap, seconds: float) -> list[str]:
-    """The package's own tests that reach the mutant, then others while time remains."""
-    reaching = line_map.reaching(mutant.path, mutant.lines())
+    """Tests that reach the mutant and take at most these seconds together, but ten at least.
+
+    The package's own tests come first, and the first case of each test before the second case of any.
+    """
     own_folders = PACKAGES[package_of(mutant.path)]
-    tests = [test for test in reaching if test.startswith(own_folders)]
-    seconds -= sum(line_map.seconds[test] for test in tests)
-    for test in reaching:
-        if not test.startswith(own_folders):
-            seconds -= line_map.seconds[test]
-            if seconds < 0:
-                break
-            tests.append(test)
+    cases: Counter[tuple[bool, str]] = Counter()
+    ranked = []
+    for test in line_map.reaching(mutant.path, mutant.lines()):
+        kind = not test.startswith(own_folders), test.partition("[")[0]
+        cases[kind] += 1
+        ranked.append((kind[0], cases[kind], line_map.seconds[test], test))
+    tests: list[str] = []
+    for *_, duration, test in sorted(ranked):
+        if len(tests) >= LEAST_TESTS and duration > seconds:
+            continue
+        seconds -= duration
+        tests.append(test)
     return tests
 
 
@@ -218,8 +233,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=150, help="mutants of all packages together")
     parser.add_argument("--seed", type=int, help="repeats a sample; otherwise a new one is drawn")
     parser.add_argument("--package", choices=list(PACKAGES), action="append")
-    parser.add_argument("--limit", type=float, default=60, help="seconds for each mutant")
-    parser.add_argument("--tests-seconds", type=float, default=60, help="tests for each mutant")
+    parser.add_argument("--limit", type=float, default=30, help="seconds for each mutant")
+    parser.add_argument("--tests-seconds", type=float, default=20, help="tests for each mutant")
     parser.add_argument("--tests", action="append", help="tests to run instead of all that may")
     parser.add_argument("--keep", action="store_true", help=f"use the tests' lines in {MAP}")
     parser.add_argument("--update", action="append", help="tests whose lines are measured again")

@@ -50,15 +50,30 @@ class LineMap:
 
 
 class Recorder:
-    """A pytest plugin that records the lines of each test that passes."""
+    """A pytest plugin that records the lines of each test that passes.
 
-    def __init__(self, files: Iterable[str]) -> None:
+    Outside of the folders ``complete``, it runs the first case of each test only.
+    """
+
+    def __init__(self, files: Iterable[str], complete: tuple[str, ...]) -> None:
+        self._complete = complete
         self._coverage = Coverage(data_file=None, include=list(files), config_file=False)
         self._seconds: dict[str, float] = {}
         self.failed: set[str] = set()
 
     def pytest_sessionstart(self) -> None:
         self._coverage.start()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        first: dict[str, pytest.Item] = {}
+        for item in items:
+            first.setdefault(item.nodeid.partition("[")[0], item)
+        chosen = {item.nodeid for item in first.values()}
+        items[:] = [
+            item
+            for item in items
+            if item.nodeid.startswith(self._complete) or item.nodeid in chosen
+        ]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

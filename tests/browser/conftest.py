@@ -129,9 +129,10 @@ def roles(server: LiveServer) -> None:
 
 
 class People:
-    """The signed-in users, each with a browser profile that all tests share.
+    """The signed-in users, each with a browser profile and a page that all tests share.
 
-    A new profile would load and compile all static files again, which takes a second of a processor.
+    A new profile would load and compile all static files again, which takes a second of a processor, and a new
+    page starts a process, which takes half a second.
     """
 
     def __init__(self, browser: Browser, url: str) -> None:
@@ -149,9 +150,11 @@ class People:
         return context
 
     def sign_in(self, name: str) -> Page:
-        """A new page of a user, who signs in the first time."""
+        """The page of a user, who signs in the first time."""
         if name in self._profiles:
-            return self._profiles[name].new_page()
+            page = self._profiles[name].pages[0]
+            page.set_viewport_size(_SIZE)
+            return page
         context = self.profile()
         page = context.new_page()
         page.goto("/admin/")
@@ -165,12 +168,14 @@ class People:
     def pages(self) -> list[Page]:
         return [page for context in self._profiles.values() for page in context.pages]
 
-    def close_pages(self) -> None:
-        """Close all pages, and forget what they have stored."""
-        for page in self.pages():
+    def reset(self) -> None:
+        """Close all pages but one of each user, and forget what they have stored."""
+        for context in self._profiles.values():
+            page, *others = context.pages
+            for other in others:
+                other.close()
             if page.url.startswith(self._url):
-                page.evaluate("localStorage.clear()")
-            page.close()
+                page.evaluate("localStorage.clear(); sessionStorage.clear()")
 
     def close(self) -> None:
         for context in self._profiles.values():
@@ -198,7 +203,7 @@ def sign_in(_people: People, tmp_path: Path, request: pytest.FixtureRequest) -> 
             page.screenshot(path=tmp_path / f"last-{number}.png")
         _people.close()
     else:
-        _people.close_pages()
+        _people.reset()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ def test_every_answer_is_true_under_faults(seed: int) -> None:
         budget=BUDGET,
         seed=seed,
         clients=8,
+        client_pause=0.05,  # for the other tests of the machine
         disks=False,
         pause=0.5,
         kills=3,

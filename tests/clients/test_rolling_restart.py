@@ -13,6 +13,8 @@ from tests.clients.balancer import Balancer
 from tests.live import KEY, LiveServer
 
 CLIENTS = 4
+_PAUSE = 0.02
+"""Seconds between the tables of a client, who would use a whole processor otherwise."""
 
 
 def wait_until(condition: Callable[[], bool], reason: str, within: float = 60.0) -> None:
@@ -46,6 +48,7 @@ class Client(threading.Thread):
             self._post(f"table/{table}/declare")
             self.created.append(table)
             self._post(f"table/{table}/describe")
+            self.stopped.wait(_PAUSE)
 
     def _post(self, path: str) -> None:
         headers = {"x-api-key": KEY, "content-type": "application/json"}

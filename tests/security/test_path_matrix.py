@@ -57,6 +57,7 @@ from tests.access.protocols import EVERY, KEY, PROTOCOLS, Protocol, Request, giv
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.factories import fingerprint, make_lance_table, make_namespace
+from tests.long_sessions import remove_dead_rows
 from tests.recall import copy_files, recall
 from tests.security.fields import Field, fields
 from tests.security.foreign import write_table
@@ -300,6 +301,7 @@ def faults(interface: str, operation: str, settings: Any, name: str = "") -> lis
 
     ``name`` limits it to fields with this name. Returns a line for each foreign file that is touched, and for each wrong answer.
     """
+    remove_dead_rows()  # each request is rolled back
     protocol = PROTOCOLS[interface]
     request, world = set_up(protocol, operation, settings)
     copies = Path(settings.MONODON_WAREHOUSE).with_name("copies")
@@ -322,7 +324,8 @@ def faults(interface: str, operation: str, settings: Any, name: str = "") -> lis
                 response = protocol.send(sent(request, field, path))
                 answers = [response]
                 wrong = []
-                if fingerprint() != before:
+                is_changed = fingerprint() != before
+                if is_changed:
                     answers += use()
                     if is_path(field) and states() != tables and maintained[field] < _MAINTAINED:
                         maintained[field] += 1
@@ -339,7 +342,8 @@ def faults(interface: str, operation: str, settings: Any, name: str = "") -> lis
                     shutil.rmtree(directory, ignore_errors=True)
                     copy_files(copies / directory.name, directory)
                 lance_datasets.clear_caches()
-            empty_caches()
+            if is_changed or response.status_code < 400:
+                empty_caches()
     return lines
 
 

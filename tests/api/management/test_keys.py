@@ -142,7 +142,7 @@ def test_a_token_may_not_rotate_a_key_that_expires_later(etl: Management):
     token = tokens.issue_token(ApiKey.objects.get(name="etl").pk)
     client = Management(authorization=f"Bearer {token}")
     body = {"overlap_seconds": 60}
-    text = "before the key to be replaced"
+    text = "before the key to be replaced: set an end that is not later, or present another key"
     client.refused(403, "permission-denied", text, "POST keys/etl/rotate", body)
     client.refused(
         403,

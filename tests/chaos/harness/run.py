@@ -41,6 +41,8 @@ class Plan:
     seconds: float
     seed: int
     clients: int = 12
+    client_pause: float = 0.0
+    """Seconds between the operations of a client, which uses a whole processor otherwise."""
     spaces: int = 5
     lifetime: int = 400
     engines: bool = True
@@ -190,7 +192,9 @@ class _Run:
             self._engines = _create_engines(cluster, self._history, plan)
         stop, calm = threading.Event(), threading.Event()
         load = [
-            threading.Thread(target=client.run, args=(stop,), name=f"client {client.number}")
+            threading.Thread(
+                target=client.run, args=(stop, plan.client_pause), name=f"client {client.number}"
+            )
             for client in clients
         ]
         load += [threading.Thread(target=engine.run, args=(stop,)) for engine in self._engines]

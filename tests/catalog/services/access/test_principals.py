@@ -49,6 +49,25 @@ def test_a_key_of_an_existing_account_has_the_requested_level():
     assert key.principal.name == "etl"
 
 
+def test_the_last_administrator_is_not_removed_by_deactivating_a_group(db):
+    """Members have the level of a group while it is active."""
+    principals.create_principal(
+        actor=SYSTEM, name="group:admins", kind=PrincipalKind.GROUP, level=PrincipalLevel.ADMIN
+    )
+    key, _ = api_keys.create_api_key(actor=SYSTEM, name="etl", level=PrincipalLevel.READ)
+    principals.add_member(actor=SYSTEM, group="group:admins", member="etl")
+    assert list(principals.administrators()) == [key.principal]
+    with unchanged(), pytest.raises(LastAdministrator):
+        principals.update_principal(actor=SYSTEM, name="group:admins", is_active=False)
+
+
+def test_a_new_principal_has_no_description_issuer_and_privileges(db):
+    row = principals.create_principal(actor=SYSTEM, name="etl", kind=PrincipalKind.SERVICE)
+    row.refresh_from_db()
+    assert (row.level, row.description, row.issuer, row.subject) == ("granted", "", "", "")
+    assert (row.is_active, row.user, row.groups.count()) == (True, None, 0)
+
+
 @shared_cases(
     "name",
     [
