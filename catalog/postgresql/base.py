@@ -121,8 +121,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Close a connection that has ended, and forget plans that may be those of a smaller catalog."""
         self.close_if_ended()
         self.requests += 1
-        if self.requests in _PLANNED_AGAIN_AT and self.connection is not None:
+        if self.requests not in _PLANNED_AGAIN_AT or self.connection is None:
+            return
+        try:
             self.connection.execute("DISCARD PLANS", prepare=False)
+        except self.Database.Error:  # the request opens another connection
+            self.close()
 
     def close_if_ended(self) -> None:
         """Close a connection that the server has ended while it was idle.
