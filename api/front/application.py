@@ -108,11 +108,11 @@ class Front:
             await self.refuse(protocol, request, refusal)
             return
         client = scope.client
-        self.guard.active.add(client)
+        self.guard.enter(client)
         try:
             await Exchange(self, scope, protocol, request, credential).run()
         finally:
-            self.guard.active.discard(client)
+            self.guard.leave(client)
             self.limits.leave(address, principal)
 
     async def refuse(self, protocol: Any, request: dict[str, Any], error: CatalogError) -> None:

@@ -31,13 +31,13 @@ class Exchanges:
         self.front = front
         self.statuses: list[int] = []
 
-    def send(self, path: str) -> asyncio.Task[None]:
+    def send(self, path: str, client: str = "") -> asyncio.Task[None]:
         scope: Any = SimpleNamespace(
             path=path,
             method="GET",
             query_string="",
             server="127.0.0.1:2333",
-            client=f"127.0.0.1:{len(self.statuses) + 1000}",
+            client=client or f"127.0.0.1:{len(self.statuses) + 1000}",
             scheme="http",
             http_version="1.1",
             headers={"x-api-key": "mnd_alice"},
@@ -74,6 +74,29 @@ def test_a_client_with_its_answer_may_send_the_next_request(settings, monkeypatc
             assert not task.done()
 
     assert run(front, work) == [200] * 20
+
+
+def test_a_connection_is_in_use_although_its_last_request_ends_late(monkeypatch):
+    """The event loop hears of the end of a request when the next one has arrived on the connection."""
+    monkeypatch.setattr(threads, "_LOOK_SECONDS", 30.0)
+    front, go = Front(lambda request: Answer(200, [])), threading.Event()
+
+    async def work(exchanges: Exchanges) -> None:
+        first = exchanges.send("/v1/namespaces", "192.0.2.1:1000")
+        while not front.results._ready:  # noqa: ASYNC110 -- set by a thread
+            await asyncio.sleep(0.001)
+        front._handler = lambda request: Answer(200, []) if go.wait(10) else Answer(500, [])
+        exchanges.send("/v1/namespaces", "192.0.2.1:1000")
+        await first
+        assert "192.0.2.1:1000" in front.guard._active
+        go.set()
+        while not front.results._ready:  # noqa: ASYNC110 -- set by a thread
+            await asyncio.sleep(0.001)
+        front.results.deliver()
+        await asyncio.sleep(0)
+        assert not front.guard._active
+
+    assert run(front, work) == [200, 200]
 
 
 def test_a_request_above_the_limit_is_refused(settings):
