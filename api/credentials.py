@@ -1,9 +1,11 @@
 """Credentials of API requests: keys and tokens in their headers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from django.http import HttpRequest
 
+from api.front import marker
 from api.request_id import request_id
 from catalog.access import Principal
 from catalog.errors import TokenExpired, Unauthenticated
@@ -13,7 +15,11 @@ from catalog.services.access.throttle import throttle
 
 def presented_key(request: HttpRequest) -> str | None:
     """Return the key or token of ``x-api-key`` or ``Authorization: Bearer``, or None."""
-    meta = request.META
+    return key_of(request.META)
+
+
+def key_of(meta: Mapping[str, Any]) -> str | None:
+    """The same of a WSGI environment."""
     key = meta.get("HTTP_X_API_KEY")
     if not key:
         scheme, _, token = meta.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -36,7 +42,11 @@ def authenticate(
         throttle.check(key, address)
     try:
         actor = authentication.authenticate(
-            key, request_id=request_id.get(), context=context, interface=interface
+            key,
+            request_id=request_id.get(),
+            context=context,
+            interface=interface,
+            principal=request.META.get(marker.PRINCIPAL),
         )
     except TokenExpired:
         raise  # the token was valid once, so it is not a guess

@@ -58,11 +58,12 @@ class Clock:
     """CPU time of this process and of the backend of its connection, in seconds."""
 
     def __init__(self, backend: int) -> None:
+        self.backend = backend
         # The ID that clock_getcpuclockid returns on Linux: the CPU time of all threads of the process.
-        self._backend = (~backend << 3) | 2
+        self._clock = (~backend << 3) | 2
 
     def read(self) -> tuple[float, float]:
-        return time.process_time(), time.clock_gettime(self._backend)
+        return time.process_time(), time.clock_gettime(self._clock)
 
 
 class Calibration:
@@ -178,6 +179,7 @@ def _measure(
 ) -> tuple[dict[str, Samples], float]:
     client, calibration = _prepared(stack, operations), Calibration(stack.postgres.url)
     clock = Clock(backend_pid())
+    _use_one_processor(os.getpid(), clock.backend, calibration.clock.backend)
     samples = {name: Samples() for name in operations}
     units = []
     for number in range(size.rounds):
@@ -194,6 +196,17 @@ def _measure(
             sample.multiples.append((web_us + database_us) / len(calls) / unit_us)
             units.append(unit_us)
     return samples, statistics.median(units)
+
+
+def _use_one_processor(*pids: int) -> None:
+    """Run these processes on the same processor.
+
+    A wake-up of a process on another processor takes as long as half of the calibration loop, and the kernel would place
+    them sometimes together and sometimes apart.
+    """
+    processor = max(os.sched_getaffinity(0))
+    for pid in pids:
+        os.sched_setaffinity(pid, {processor})
 
 
 def _timed(clock: Clock, times: int, work: Callable[[], None]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import load, processes, wrk
 from benchmarks.load import Size
-from benchmarks.sides import Monodon, PostgreSQL, Reference, Sample, Side
+from benchmarks.sides import SETTINGS, Monodon, PostgreSQL, Reference, Sample, Side
 from benchmarks.stack import running
 
 OPERATIONS = {
@@ -85,7 +85,7 @@ def compare(plan: Plan, directory: Path | None) -> Outcome:
         report_progress(f"load: {SIZE}")
         load.seed(url, SIZE, stack.warehouse)
         report_progress(f"servers and the reference's content: {REFERENCE_SIZE}")
-        web, port = stack.start_web(url)
+        web, port = stack.start_web(url, settings=SETTINGS)
         adapter, adapter_port, _ = stack.start_reference()
         scratch = stack.root / "requests"
         ours = Monodon(port, SIZE, scratch, web.pid, stack.postgres_pid)

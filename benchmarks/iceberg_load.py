@@ -78,9 +78,10 @@ class Client:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 content = answer.read()
         except urllib.error.HTTPError as error:
-            if error.status == HTTPStatus.NOT_MODIFIED:
-                return error, b""
-            raise BadAnswers(f"{method} {path}: {error.code} {error.read()!r}") from error
+            with error:
+                if error.status == HTTPStatus.NOT_MODIFIED:
+                    return error, b""
+                raise BadAnswers(f"{method} {path}: {error.code} {error.read()!r}") from error
         if answer.headers.get("Content-Encoding") == "gzip":
             content = gzip.decompress(content)
         return answer, content

@@ -14,7 +14,7 @@ from benchmarks import load, report, wrk
 from benchmarks.compare import report_progress
 from benchmarks.errors import BenchmarkError
 from benchmarks.load import Size
-from benchmarks.sides import Monodon, Sample
+from benchmarks.sides import SETTINGS, Monodon, Sample
 from benchmarks.stack import Stack, running
 
 SMALL = Size(namespaces=100, tables=100, versions=10)
@@ -66,7 +66,7 @@ def _catalog(stack: Stack, name: str, size: Size) -> Catalog:
     with psycopg.connect(url) as connection:
         row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
     assert row is not None
-    web, port = stack.start_web(url)
+    web, port = stack.start_web(url, settings=SETTINGS)
     server = Monodon(port, size, stack.root / "requests", web.pid, stack.postgres_pid)
     server.check()
     report_progress(f"took {seconds:.0f} s, {row[0] / 1e6:,.0f} MB")

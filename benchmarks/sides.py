@@ -25,6 +25,10 @@ STAGED_PER_SECOND = 5000
 """Manifests staged for one second of creates. A server that needs more fails the run in plain words."""
 MANIFEST_BYTES = 461
 NUMBERS_PER_RUN = 10_000_000
+FIRST_RECORDED = 100_000
+"""The versions of ``record`` and ``batch`` begin here, above those of ``create``."""
+SETTINGS = {"MONODON_MANIFEST_PATHS": "bench/"}
+"""Of Monodon's web server: the operations ``record`` and ``batch`` name such paths."""
 
 _seeds = itertools.count(1)
 
@@ -98,6 +102,7 @@ class _Server(Side):
         self._scratch = scratch
         self._staging: list[Staging] = []
         self._numbers = itertools.count(1)
+        self._first_number = FIRST_RECORDED * size.all_tables
 
     def _run(self, operation: str, connections: int, seconds: int) -> Run:
         facts: dict[str, Any] = {
@@ -107,7 +112,7 @@ class _Server(Side):
             "namespaces": self._size.namespaces,
             "tables": self._size.tables,
             "seed": next(_seeds),
-            "base": next(self._numbers) * NUMBERS_PER_RUN,
+            "base": self._first_number + next(self._numbers) * NUMBERS_PER_RUN,
         }
         if operation != "create":
             return wrk.run(operation, **facts)

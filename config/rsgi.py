@@ -17,4 +17,9 @@ def stop() -> None:
     import_string("catalog.services.tables.usage.write")()
 
 
-application = Front(handler.answer, on_start=start, on_stop=stop)
+application = Front(
+    handler.answer,
+    on_start=start,
+    on_stop=stop,
+    known_principal=import_string("api.front.immediate.principal_of"),
+)

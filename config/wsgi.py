@@ -77,7 +77,7 @@ class Handler(WSGIHandler):
         if is_conditional and (headers := unchanged.headers(environ)) is not None:
             close_old_connections()
             return Answer(HTTPStatus.NOT_MODIFIED, headers)
-        connection.close_if_ended()  # type: ignore[attr-defined]  # absent from Django's
+        connection.begin_request()  # type: ignore[attr-defined]  # absent from Django's
         if self._sets_prefix or _is_mounted(environ):
             self._sets_prefix = True  # from now on, each request resets what the last one set
             set_script_prefix(get_script_name(environ))

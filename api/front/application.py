@@ -1,12 +1,14 @@
 """The RSGI application: admits requests, and passes each to an exchange."""
 
 import asyncio
+import contextvars
 import resource
 from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
 
+from api.errors import TooManyRequests
 from api.front import bodies, environ
 from api.front.answer import Answer
 from api.front.connections import Guard
@@ -38,12 +40,17 @@ class Front:
         handler: Callable[[dict[str, Any]], Answer],
         on_start: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
+        known_principal: Callable[[dict[str, Any]], Any] = lambda request: None,
     ) -> None:
-        """``on_start`` is called once, when the process begins to serve, and ``on_stop`` when it ends."""
+        """``on_start`` is called once, when the process begins to serve, and ``on_stop`` when it ends.
+
+        ``known_principal`` returns the principal of a request that needs no thread, and otherwise None.
+        """
         self._handler = handler
         self.draining = Draining()
         self._on_start = on_start
         self._on_stop = on_stop
+        self.known_principal = known_principal
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
         # The last quarter never waits for object stores, so that other requests continue.
@@ -59,6 +66,8 @@ class Front:
         self.streams = Slots(settings.MONODON_ANSWER_STREAMS)
         self.guard = Guard()
         self.refusals = Refusals(handler)
+        self.context = contextvars.copy_context()
+        """Of the requests that are answered in the event loop. Django would make a connection for each task."""
         self._turn = asyncio.Lock()
         self._refused_at = float("-inf")
 
@@ -80,9 +89,10 @@ class Front:
         return self.draining.closing(self._handler(request))
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        self.results.deliver()
         request, error = environ.build(scope)
         if scope.path == _LIVE:  # it needs neither a thread nor the database
-            self.handler(environ.set_body(request, b"")).send(protocol)
+            self.context.run(self.handler, environ.set_body(request, b"")).send(protocol)
             return
         forwarded = request.get("HTTP_X_FORWARDED_FOR", "")
         address = network(client_address(forwarded, request["REMOTE_ADDR"]))
@@ -90,15 +100,19 @@ class Front:
         credential = hash(text) if text else None
         principal = self.limits.principal(credential)
         refusal = error or self.limits.enter(address, principal)
+        if isinstance(refusal, TooManyRequests):
+            # Requests whose results are set have not left yet: let them, and count again.
+            await asyncio.sleep(0)
+            refusal = self.limits.enter(address, principal)
         if refusal is not None:
             await self.refuse(protocol, request, refusal)
             return
         client = scope.client
-        self.guard.active.add(client)
+        self.guard.enter(client)
         try:
             await Exchange(self, scope, protocol, request, credential).run()
         finally:
-            self.guard.active.discard(client)
+            self.guard.leave(client)
             self.limits.leave(address, principal)
 
     async def refuse(self, protocol: Any, request: dict[str, Any], error: CatalogError) -> None:

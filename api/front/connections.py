@@ -107,10 +107,20 @@ class Guard:
     """
 
     def __init__(self, ports: Iterable[int] = ()) -> None:
-        self.active: set[str] = set()
-        """The peers with requests in progress."""
+        self._active = Counter[str]()
+        """The number of requests in progress by peer. The end of a request may be counted after the next one's beginning."""
         self._writes: dict[str, _Write] = {}
         self._ports = set(ports)
+
+    def enter(self, peer: str) -> None:
+        """Keep the connection open while a request is in progress."""
+        self._active[peer] += 1
+
+    def leave(self, peer: str) -> None:
+        """End a request; in the same thread as ``enter``."""
+        self._active[peer] -= 1
+        if not self._active[peer]:
+            del self._active[peer]
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="connections", daemon=True).start()
@@ -161,7 +171,7 @@ class Guard:
         ):
             if counts[address] <= most and excess <= 0:
                 continue
-            if peer not in self.active:
+            if peer not in self._active:
                 abort(connection)
                 closed[address] += 1
                 counts[address] -= 1

@@ -75,7 +75,7 @@ class Exchange:
         is_chunked = "HTTP_TRANSFER_ENCODING" in request
         try:
             if not is_chunked and (declared is None or declared == "0"):
-                await self._answer(b"")
+                await self._answer(b"", may_wait=True)
                 return
             length = None if is_chunked or declared is None else int(declared)
             is_anonymous = self._credential is None and settings.MONODON_ANONYMOUS == "none"
@@ -86,7 +86,7 @@ class Exchange:
             ):
                 await self._read_large(length)
             else:
-                await self._answer(await self._read_small(length))
+                await self._answer(await self._read_small(length), may_wait=True)
         except _Answered:
             pass
         except CatalogError as error:
@@ -248,10 +248,17 @@ class Exchange:
 
     # -- threads
 
-    async def _answer(self, body: bytes) -> None:
-        """Answer a request with a complete body in a thread."""
+    async def _answer(self, body: bytes, *, may_wait: bool = False) -> None:
+        """Answer a request with a complete body, in a thread unless it needs none.
+
+        ``may_wait``: nothing scarce is released afterwards, so the event loop need not hear of the end at once.
+        """
         environ.set_body(self._request, body)
         front, path = self._front, self._path
+        if not body and (principal := front.known_principal(self._request)) is not None:
+            self._request[marker.PRINCIPAL] = principal
+            self._note_credentials(front.context.run(self._work))
+            return
         is_stream = path == event_slots.PATH and self._request["REQUEST_METHOD"] == "GET"
         if is_stream and self._is_proven():
             principal = front.limits.principal(self._credential)
@@ -261,18 +268,21 @@ class Exchange:
             threads = front.monitoring
         elif path.startswith(_DOCUMENTS):
             threads = front.documents
-        self._note_credentials(await self._in_thread(threads, partial(self._work, threads)))
+        job = partial(self._work, threads)
+        self._note_credentials(await self._in_thread(threads, job, may_wait=may_wait))
 
-    async def _in_thread(self, threads: Threads, job: Callable[[], Any]) -> Any:
+    async def _in_thread(
+        self, threads: Threads, job: Callable[[], Any], *, may_wait: bool = False
+    ) -> Any:
         """Return the result of a job. Raises ServiceUnavailable if too many jobs wait for these
-        threads."""
-        future = threads.submit(job, self._front.results)
+        threads. ``may_wait``: the result may come later (``Results``)."""
+        future = threads.submit(job, self._front.results, may_wait=may_wait)
         if future is None:
             raise ServiceUnavailable("The server has too many requests to work on")
         return await future
 
     def _work(self, threads: Threads | None = None) -> Answer | None:
-        """Answer the request; runs in a thread. Returns the answer if it was complete."""
+        """Answer the request. Returns the answer if it was complete."""
         answer = self._guarded(partial(self._front.handler, self._request))
         if answer is None:
             return None

@@ -1,4 +1,4 @@
-"""Information from the front to an operation about its request, under a key of the WSGI environment."""
+"""Information from the front to an operation about its request, under keys of the WSGI environment."""
 
 from enum import Enum
 
@@ -6,6 +6,9 @@ from django.http import HttpResponse
 
 KEY = "monodon.front"
 """Absent if the body is complete; otherwise BodyState.AWAITED, or the CatalogError of the refusal."""
+
+PRINCIPAL = "monodon.principal"
+"""The principal of the request's key, if the front has read it from the cache of keys."""
 
 
 class BodyState(Enum):

@@ -14,6 +14,8 @@ from catalog.storage.outages import large_inputs, pools
 from catalog.storage.outages.pools import Pool
 
 Job = Callable[[], Any]
+_LOOK_SECONDS = 0.02
+"""The time between looks for results that may wait. While no job is pending, there are none."""
 
 
 class JobFailed(Exception):
@@ -21,26 +23,56 @@ class JobFailed(Exception):
 
 
 class Results:
-    """Sets results of futures of the event loop, many with one wake-up."""
+    """Sets results of futures of the event loop, many with one wake-up.
+
+    Waking the loop for a result takes as long as a tenth of a read. So a result that nobody waits for, of a job that
+    has sent its answer itself, is set when the loop is awake in any case: with the next request, or at the next look.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._ready: deque[tuple[asyncio.Future[Any], Any, Exception | None]] = deque()
         self._is_waking = False
+        self._pending = 0
+        """The number of futures without a result."""
+        self._looks = False
+        """True if a look is scheduled."""
 
     def new_future(self) -> asyncio.Future[Any]:
+        self._pending += 1
+        if not self._looks:
+            self._looks = True
+            self._loop.call_later(_LOOK_SECONDS, self._look)
         return self._loop.create_future()
 
-    def put(self, future: asyncio.Future[Any], result: Any, error: Exception | None = None) -> None:
-        """Set a result, from any thread."""
+    def put(
+        self,
+        future: asyncio.Future[Any],
+        result: Any,
+        error: Exception | None = None,
+        *,
+        may_wait: bool = False,
+    ) -> None:
+        """Set a result, from any thread. ``may_wait``: within 20 ms."""
         self._ready.append((future, result, error))
-        if not self._is_waking:
+        if not self._is_waking and not may_wait:
             self._is_waking = True
-            self._loop.call_soon_threadsafe(self._deliver)
+            self._loop.call_soon_threadsafe(self._wake)
 
-    def _deliver(self) -> None:
+    def _wake(self) -> None:
         self._is_waking = False  # before the queue is emptied: later results wake the loop again
+        self.deliver()
+
+    def _look(self) -> None:
+        self.deliver()
+        self._looks = self._pending > 0
+        if self._looks:
+            self._loop.call_later(_LOOK_SECONDS, self._look)
+
+    def deliver(self) -> None:
+        """Set the results that are ready; in the event loop."""
         while self._ready:
+            self._pending -= 1
             future, result, error = self._ready.popleft()
             if future.done():
                 continue
@@ -65,7 +97,7 @@ class Threads:
         self._name = name
         self._count = count
         self._max_waiting = max_waiting
-        self._jobs: SimpleQueue[tuple[Job, asyncio.Future[Any], Results]] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Job, asyncio.Future[Any], Results, bool]] = SimpleQueue()
         self._lock = threading.Lock()
         self._surplus = 0
         self._started = 0
@@ -74,12 +106,17 @@ class Threads:
         for _ in range(self._count):
             self._start_thread()
 
-    def submit(self, job: Job, results: Results) -> asyncio.Future[Any] | None:
-        """Queue a job from the event loop, and return its future; None if too many jobs wait."""
+    def submit(
+        self, job: Job, results: Results, *, may_wait: bool = False
+    ) -> asyncio.Future[Any] | None:
+        """Queue a job from the event loop, and return its future; None if too many jobs wait.
+
+        ``may_wait``: the result may be set later (``Results``).
+        """
         if self._jobs.qsize() >= self._max_waiting:
             return None
         future = results.new_future()
-        self._jobs.put((job, future, results))
+        self._jobs.put((job, future, results, may_wait))
         return future
 
     def replaced(self) -> AbstractContextManager[None]:
@@ -110,13 +147,13 @@ class Threads:
         pools.enter(self._pool)
         try:
             while not self._is_superfluous():
-                job, future, results = self._jobs.get()
-                self._run(job, future, results)
+                job, future, results, may_wait = self._jobs.get()
+                self._run(job, future, results, may_wait)
                 del job, future, results  # they refer to a request and its answer
         finally:
             connections.close_all()
 
-    def _run(self, job: Job, future: asyncio.Future[Any], results: Results) -> None:
+    def _run(self, job: Job, future: asyncio.Future[Any], results: Results, may_wait: bool) -> None:
         """Run a job. Its failure ends neither the thread nor the wait for its result."""
         try:
             result = job()
@@ -125,7 +162,7 @@ class Threads:
             error.__cause__ = exc
             results.put(future, None, error)
         else:
-            results.put(future, result)
+            results.put(future, result, may_wait=may_wait)
         finally:
             pools.release_all()
             large_inputs.release()

@@ -35,6 +35,11 @@ function bench.nth_table(n)
     string.format("t%04d", math.floor(i / bench.namespaces))
 end
 
+-- Its version at that time. The catalog refuses numbers that are far above the newest one.
+function bench.nth_version(n)
+  return math.floor(n / (bench.namespaces * bench.tables)) + 1
+end
+
 -- As lance-namespace clients spell it.
 function bench.operation(namespace, name, operation, query)
   return "/v1/table/" .. namespace .. "%24" .. name .. "/" .. operation .. "?delimiter=%24" .. (query or "")

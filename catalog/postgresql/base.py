@@ -1,4 +1,4 @@
-"""Django's backend for PostgreSQL, with five differences.
+"""Django's backend for PostgreSQL, with six differences.
 
 - If the server is starting, stopping or recovering, opening a connection is retried for
   ``MONODON_CONNECT_SECONDS``, by a bounded number of threads.
@@ -6,6 +6,7 @@
 - A read outside a transaction whose connection is lost runs once more on a new connection.
 - Any other lost connection raises ``TransactionLost`` if the transaction was rolled back for
   certain, and ``OutcomeLost`` if it may have been committed.
+- A connection that serves requests plans its prepared statements again as the catalog grows.
 - Rows of bulk inserts are divided among statements, because parameters are bound by the server, which
   accepts at most 65,535 of them. Django does this itself only from version 6 on.
 """
@@ -31,6 +32,12 @@ from catalog.postgresql.schema import SchemaEditor
 _UNTRACED = nullcontext()
 _LOST = (OperationalError, InterfaceError)
 _MOST_PARAMETERS = 65_535
+_PLANNED_AGAIN_AT = frozenset({100, 1_000, 10_000})
+"""Numbers of requests of one connection.
+
+PostgreSQL keeps the plan of a prepared statement until autovacuum analyzes one of its tables, which may take a minute. A
+plan for a table of one page reads the whole table, and that of a new catalog grows meanwhile.
+"""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 # Errors that waiting does not resolve. Messages in other languages do not match; the wait is bounded.
 _PERMANENT = re.compile(
@@ -49,6 +56,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     SchemaEditorClass = SchemaEditor
     session_locks = 0
     """The number of session-level locks held. While there are any, no read is repeated."""
+    requests = 0
+    """The number of requests of the current connection."""
     statements = 0
     """The number of statements of this thread, for the log lines of requests."""
 
@@ -60,6 +69,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return parameters
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        self.requests = 0
         try:
             return super().get_new_connection(conn_params)
         except self.Database.OperationalError as error:
@@ -106,6 +116,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if not self.is_lost():
                 raise
             raise OutcomeLost(*error.args) from error.__cause__
+
+    def begin_request(self) -> None:
+        """Close a connection that has ended, and forget plans that may be those of a smaller catalog."""
+        self.close_if_ended()
+        self.requests += 1
+        if self.requests not in _PLANNED_AGAIN_AT or self.connection is None:
+            return
+        try:
+            self.connection.execute("DISCARD PLANS", prepare=False)
+        except self.Database.Error:  # the request opens another connection
+            self.close()
 
     def close_if_ended(self) -> None:
         """Close a connection that the server has ended while it was idle.

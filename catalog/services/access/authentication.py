@@ -19,15 +19,18 @@ def authenticate(
     request_id: str = "",
     context: Mapping[str, str] | None = None,
     interface: str = "",
+    principal: Principal | None = None,
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    ``key`` may also be an access token of a key, or the token of a running job. Raises
-    Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
+    ``key`` may also be an access token of a key, or the token of a running job. ``principal``: what
+    ``known_keys.cached_principal`` has just returned for it. Raises Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
     if key is not None and key.startswith(tokens.JOB_PREFIX):
         # Not cached, because a job may lose its lease at any time.
         principal = jobs.principal_of_token(key)
+    elif principal is not None:
+        pass
     elif not key:
         anonymous = access.anonymous()
         if anonymous is None:

@@ -74,7 +74,7 @@ def test_idle_connections_over_the_limit_of_an_address_are_closed(listener: List
     settings.MONODON_CONNECTIONS_PER_ADDRESS = 2
     guard = Guard(ports=[listener.port])
     active, address = listener.connect("127.0.0.5")
-    guard.active.add(address)
+    guard.enter(address)
     greedy = [listener.connect("127.0.0.5")[0] for _ in range(3)]
     other = listener.connect("127.0.0.6")[0]
     guard.scan(0.0)

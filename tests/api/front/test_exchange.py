@@ -83,7 +83,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, answer: Answer, **request: str) ->
     monkeypatch.setattr("api.front.limits._PROVEN_SECONDS", 0.0)
     front.limits.prove(1, "alice")
 
-    async def in_thread(exchange: Exchange, threads: Any, job: Any) -> Any:
+    async def in_thread(exchange: Exchange, threads: Any, job: Any, **options: Any) -> Any:
         return job()
 
     monkeypatch.setattr(Exchange, "_in_thread", in_thread)

@@ -51,6 +51,16 @@ def test_a_message_to_an_idle_connection_does_not_close_it():
     assert not PrincipalRow.objects.filter(name="user:ada").exists()
 
 
+def test_a_connection_that_ends_at_the_beginning_of_a_request_is_replaced(monkeypatch):
+    ended = backend()
+    end(ended)
+    monkeypatch.setattr(connection, "close_if_ended", lambda: None)  # it ends just after the check
+    connection.requests = 99
+    connection.begin_request()
+    PrincipalRow.objects.create(name="user:ada")
+    assert backend() != ended
+
+
 def change_after_the_end() -> None:
     with transaction.atomic():
         end(backend())

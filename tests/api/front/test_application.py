@@ -1,0 +1,239 @@
+"""Requests from their admission to the end of their tasks."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api.front import environ, immediate, marker, threads
+from api.front.answer import Answer
+from api.front.application import Front
+from api.front.connections import Guard
+from catalog.access import SYSTEM
+from catalog.services.access import api_keys, authentication, known_keys
+
+CONFIG = "/v1/config"
+
+
+@pytest.fixture(autouse=True)
+def _no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard would close connections of other tests."""
+    monkeypatch.setattr(Guard, "start", lambda guard: None)
+
+
+class Exchanges:
+    """Requests to a front that runs in this event loop, each from a connection of its own."""
+
+    def __init__(self, front: Front) -> None:
+        self.front = front
+        self.statuses: list[int] = []
+
+    def send(self, path: str, client: str = "") -> asyncio.Task[None]:
+        scope: Any = SimpleNamespace(
+            path=path,
+            method="GET",
+            query_string="",
+            server="127.0.0.1:2333",
+            client=client or f"127.0.0.1:{len(self.statuses) + 1000}",
+            scheme="http",
+            http_version="1.1",
+            headers={"x-api-key": "mnd_alice"},
+        )
+        return asyncio.create_task(self.front.__rsgi__(scope, self))
+
+    def response_bytes(self, status: int, headers: Any, content: bytes) -> None:
+        self.statuses.append(status)
+
+
+def run(front: Front, work: Callable[[Exchanges], Awaitable[None]]) -> list[int]:
+    """Run requests, and return the statuses of their answers."""
+    exchanges = Exchanges(front)
+
+    async def serve() -> None:
+        front.__rsgi_init__(asyncio.get_running_loop())
+        await work(exchanges)
+
+    asyncio.run(serve())
+    return exchanges.statuses
+
+
+def test_a_client_with_its_answer_may_send_the_next_request(settings, monkeypatch):
+    """The event loop hears of the end of a request later, but counts it no longer."""
+    monkeypatch.setattr(threads, "_LOOK_SECONDS", 30.0)
+    settings.MONODON_REQUESTS_PER_ADDRESS = settings.MONODON_REQUESTS_PER_PRINCIPAL = 1
+    front = Front(lambda request: Answer(200, []))
+
+    async def work(exchanges: Exchanges) -> None:
+        for count in range(20):
+            task = exchanges.send("/v1/namespaces")
+            while len(exchanges.statuses) == count or not front.results._ready:  # noqa: ASYNC110 -- set by a thread
+                await asyncio.sleep(0.001)
+            assert not task.done()
+
+    assert run(front, work) == [200] * 20
+
+
+def test_a_connection_is_in_use_although_its_last_request_ends_late(monkeypatch):
+    """The event loop hears of the end of a request when the next one has arrived on the connection."""
+    monkeypatch.setattr(threads, "_LOOK_SECONDS", 30.0)
+    front, go = Front(lambda request: Answer(200, [])), threading.Event()
+
+    async def work(exchanges: Exchanges) -> None:
+        first = exchanges.send("/v1/namespaces", "192.0.2.1:1000")
+        while not front.results._ready:  # noqa: ASYNC110 -- set by a thread
+            await asyncio.sleep(0.001)
+        front._handler = lambda request: Answer(200, []) if go.wait(10) else Answer(500, [])
+        exchanges.send("/v1/namespaces", "192.0.2.1:1000")
+        await first
+        assert "192.0.2.1:1000" in front.guard._active
+        go.set()
+        while not front.results._ready:  # noqa: ASYNC110 -- set by a thread
+            await asyncio.sleep(0.001)
+        front.results.deliver()
+        await asyncio.sleep(0)
+        assert not front.guard._active
+
+    assert run(front, work) == [200, 200]
+
+
+def test_a_request_above_the_limit_is_refused(settings):
+    settings.MONODON_REQUESTS_PER_ADDRESS = 1
+    go = threading.Event()
+
+    def handler(request: dict[str, Any]) -> Answer:
+        if marker.KEY in request:  # a refusal
+            return Answer(429, [])
+        go.wait(10)
+        return Answer(200, [])
+
+    async def work(exchanges: Exchanges) -> None:
+        first = exchanges.send("/v1/namespaces")
+        await asyncio.sleep(0.01)
+        await exchanges.send("/v1/namespaces")
+        go.set()
+        await first
+
+    assert run(Front(handler), work) == [429, 200]
+
+
+def test_an_idle_front_does_not_look_for_results():
+    front = Front(lambda request: Answer(200, []))
+
+    async def work(exchanges: Exchanges) -> None:
+        await exchanges.send("/v1/namespaces")
+        await asyncio.sleep(2 * threads._LOOK_SECONDS)
+        assert not front.results._looks
+        await exchanges.send("/v1/namespaces")  # another look finds its end
+
+    assert run(front, work) == [200, 200]
+
+
+def test_the_configuration_needs_no_thread(settings):
+    settings.MONODON_WEB_THREADS = 1
+    go, names = threading.Event(), []
+
+    def handler(request: dict[str, Any]) -> Answer:
+        if request["PATH_INFO"] == CONFIG:
+            names.append(threading.current_thread().name)
+            assert request[marker.PRINCIPAL] == "alice"
+            return Answer(200, [], principal="alice")
+        go.wait(10)
+        return Answer(204, [])
+
+    def known_principal(request: dict[str, Any]) -> str | None:
+        return "alice" if request["PATH_INFO"] == CONFIG else None
+
+    front = Front(handler, known_principal=known_principal)
+
+    async def work(exchanges: Exchanges) -> None:
+        busy = exchanges.send("/v1/namespaces")
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(exchanges.send(CONFIG), 5)
+        go.set()
+        await busy
+
+    assert run(front, work) == [200, 204]
+    assert names == ["MainThread"]
+    assert front.limits.is_proven(hash("mnd_alice"))
+
+
+def test_a_failure_in_the_event_loop_is_answered():
+    def handler(request: dict[str, Any]) -> Answer:
+        raise RuntimeError
+
+    front = Front(handler, known_principal=lambda request: "alice")
+
+    async def work(exchanges: Exchanges) -> None:
+        await exchanges.send(CONFIG)
+
+    assert run(front, work) == [500]
+
+
+# -- which requests need no thread
+
+
+@pytest.fixture
+def request_of(db) -> Callable[..., dict[str, Any]]:
+    _, key = api_keys.create_api_key(actor=SYSTEM, name="etl")
+
+    def build(**others: str) -> dict[str, Any]:
+        return {
+            "PATH_INFO": CONFIG,
+            "REQUEST_METHOD": "GET",
+            "QUERY_STRING": "",
+            "HTTP_X_API_KEY": key,
+            **others,
+        }
+
+    authentication.authenticate(key)
+    return build
+
+
+def test_requests_that_need_no_thread(request_of):
+    principal = immediate.principal_of(request_of())
+    assert principal is not None
+    assert principal.name == "etl"
+    bearer = f"Bearer {request_of()['HTTP_X_API_KEY']}"
+    assert immediate.principal_of(request_of(HTTP_X_API_KEY="", HTTP_AUTHORIZATION=bearer))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"QUERY_STRING": "warehouse=sales"},
+        {"REQUEST_METHOD": "POST"},
+        {"REQUEST_METHOD": "HEAD"},
+        {"PATH_INFO": "/v1/namespaces"},
+        {"PATH_INFO": "/v1/config/"},
+        {"HTTP_X_API_KEY": "mnd_unknown"},
+        {"HTTP_X_API_KEY": ""},
+        {"HTTP_IF_NONE_MATCH": '"1"'},
+        {"HTTP_X_LANCEDB_DATABASE": "prod"},
+    ],
+)
+def test_requests_that_may_need_the_database(request_of, others):
+    assert immediate.principal_of(request_of(**others)) is None
+
+
+def test_a_key_that_is_not_cached_any_more_needs_a_thread(request_of):
+    known_keys.forget_keys()
+    assert immediate.principal_of(request_of()) is None
+
+
+def test_the_configuration_is_answered_in_an_event_loop(request_of):
+    """Django refuses to open a connection to the database there."""
+    from config.wsgi import application
+
+    request = request_of(SERVER_NAME="127.0.0.1", SERVER_PORT="2333", HTTP_HOST="127.0.0.1")
+    request[marker.PRINCIPAL] = immediate.principal_of(request)
+    known_keys.forget_keys()  # the principal has been read already
+
+    async def answer() -> Answer:
+        return application.answer(environ.set_body(request, b""))
+
+    result = asyncio.run(answer())
+    assert (result.status, result.principal) == (200, "etl")
+    assert b"endpoints" in result.content
