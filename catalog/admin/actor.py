@@ -7,14 +7,19 @@ permissions do not apply to the catalog. Superusers hold all privileges.
 from dataclasses import replace
 from typing import cast
 
+from django.db.models import Q
 from django.http import HttpRequest
 
 from catalog import access
 from catalog.access import Principal
+from catalog.models import Table
 from catalog.privileges import Privilege
+from catalog.services.tables import listing
 
 _ATTRIBUTE = "_monodon_principal"
 _SOMEWHERE = "_monodon_holds_somewhere"
+_FEW_TABLES = "_monodon_few_tables"
+_MOST_FEW = 20_000
 
 
 def actor(request: HttpRequest, _permission: str = "") -> Principal:
@@ -39,6 +44,34 @@ def holds_somewhere(request: HttpRequest, privilege: Privilege) -> bool:
     if privilege not in answers:
         answers[privilege] = access.holds_somewhere(actor(request), privilege)
     return answers[privilege]
+
+
+def browsable_tables(request: HttpRequest) -> Q:
+    """``access.visible_tables`` of rows with a ``table`` that is not dropped, faster if the user may browse few.
+
+    Two statements at most in each request.
+    """
+    tables = few_tables(request)
+    if tables is None:
+        return access.visible_tables(actor(request), "table__")
+    return Q(table__in=tables)
+
+
+def few_tables(request: HttpRequest) -> list[int] | None:
+    """The tables that the user may browse, if they are few; cached in the request. Two statements at most."""
+    if not hasattr(request, _FEW_TABLES):
+        setattr(request, _FEW_TABLES, _few_tables(actor(request)))
+    return cast("list[int] | None", getattr(request, _FEW_TABLES))
+
+
+def _few_tables(principal: Principal) -> list[int] | None:
+    candidates = access.few_visible_tables(principal, _MOST_FEW)
+    if not candidates:
+        return candidates
+    rows = Table.objects.present().filter(
+        access.visible_tables(principal), listing.among(candidates)
+    )
+    return list(rows.order_by().values_list("pk", flat=True))
 
 
 def is_administrator(request: HttpRequest) -> bool:

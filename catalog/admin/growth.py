@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from django.db import connection
-from django.db.models import BigIntegerField, Q
+from django.db.models import BigIntegerField, F
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 from django.http import HttpRequest
@@ -18,13 +18,13 @@ from django.utils.safestring import SafeString
 
 from catalog import access
 from catalog.admin import charts
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, browsable_tables
 from catalog.admin.paging import number, query
-from catalog.models import TableHealth
+from catalog.models import Table, TableHealth, TableState, TableSummary
 
 PERIODS = (30, 90)
 MAX_ROWS = 20_000
-"""Maximum number of tables or versions that a chart reads."""
+"""Maximum number of tables or versions that a chart of additions reads."""
 LARGEST = 1_000
 """Maximum number of tables in the charts of rows and bytes; the largest are used."""
 _STEPS = 30
@@ -102,14 +102,13 @@ def days(request: HttpRequest) -> int:
 
 
 def growth(request: HttpRequest) -> Growth:
-    """Rows and bytes, over time, of the tables that the user may browse. Two statements."""
+    """Rows and bytes, over time, of the tables that the user may browse. Four statements at most."""
     chosen = days(request)
     now = timezone.now()
     step = timedelta(days=chosen) / _STEPS
     points = [now - step * index for index in range(_STEPS, -1, -1)]
-    measured = _measured(request, points[0])
-    largest = [table for _, table in sorted(measured[:MAX_ROWS], reverse=True)[:LARGEST]]
-    by_point = _course(points, largest)
+    largest = _largest(request, points[0])
+    by_point = _course(points, largest[:LARGEST])
     series = [(point, *by_point.get(point, (0, 0))) for point in points]
     return Growth(
         amounts=(
@@ -118,7 +117,7 @@ def growth(request: HttpRequest) -> Growth:
         )
         if by_point
         else (),
-        note=_note(len(measured)),
+        note=f"Shows the {LARGEST:,} largest tables." if len(largest) > LARGEST else "",
         periods=tuple(
             (
                 period,
@@ -161,30 +160,35 @@ def additions(period: int) -> Additions:
     )
 
 
-def _measured(request: HttpRequest, since: datetime) -> list[tuple[int, int]]:
-    """Bytes and table of the newest measurements, including tables dropped since."""
-    rows = (
+def _largest(request: HttpRequest, since: datetime) -> list[int]:
+    """The largest tables, first, including tables dropped since then; one more than ``LARGEST`` at most.
+
+    Of the dropped tables, the last ``LARGEST`` are considered.
+    """
+    sizes = list(
+        TableSummary.objects.filter(browsable_tables(request))
+        .order_by(F("bytes").desc(nulls_last=True), "-table")
+        .values_list("bytes", "table")[: LARGEST + 1]
+    )
+    dropped = Table.objects.filter(state=TableState.DROPPED, dropped_at__gt=since)
+    sizes += (
         TableHealth.objects.newest()
-        .filter(Q(table__dropped_at=None) | Q(table__dropped_at__gt=since))
-        .filter(access.visible_tables(actor(request), "table__"))
+        .filter(
+            access.visible_tables(actor(request), "table__"),
+            table__in=dropped.order_by("-dropped_at").values("pk")[:LARGEST],
+        )
         .annotate(bytes=Cast(KT("statistics__bytes"), BigIntegerField()))
-        .order_by("score", "table")
         .values_list("bytes", "table")
     )
     # A failed measurement has no figures here; the chart uses an earlier one.
-    return [(size or 0, table) for size, table in rows[: MAX_ROWS + 1]]
+    ordered = sorted(((size or 0, table) for size, table in sizes), reverse=True)
+    return [table for _, table in ordered[: LARGEST + 1]]
 
 
 def _course(points: list[datetime], tables: list[int]) -> dict[datetime, tuple[int, int]]:
     with connection.cursor() as cursor:
         cursor.execute(_COURSE, {"points": points, "tables": tables})
         return {at: (rows or 0, size or 0) for at, rows, size in cursor.fetchall()}
-
-
-def _note(measured: int) -> str:
-    if measured > MAX_ROWS:
-        return f"Shows the {LARGEST:,} largest of the {MAX_ROWS:,} measured tables with the lowest health."
-    return f"Shows the {LARGEST:,} largest of {measured:,} tables." if measured > LARGEST else ""
 
 
 def _rows(points: list[tuple[datetime, int]]) -> Amount:

@@ -124,6 +124,12 @@ class Table(models.Model):
                 condition=models.Q(state=TableState.DROPPED),
                 name="table_dropped_listing",
             ),
+            # Finds the last dropped tables of the catalog.
+            models.Index(
+                fields=["dropped_at"],
+                condition=models.Q(state=TableState.DROPPED),
+                name="table_by_drop",
+            ),
             # Finds the views whose SQL changed since it was parsed.
             models.Index(
                 fields=["id"],

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from catalog import maintenance_actions, read_costs
 from catalog.admin import cells, growth, score_charts
+from catalog.admin.actor import browsable_tables
 from catalog.admin.maintenance import index_panels, jobs, layout_panels
 from catalog.admin.maintenance import policies as maintenance_policies
 from catalog.admin.maintenance.actions import may_maintain, press_bar
@@ -342,12 +342,12 @@ def _last_jobs(request: HttpRequest, row: Table) -> Panel:
     )
 
 
-def unhealthy(visible: Q, limit: int) -> Panel:
+def unhealthy(request: HttpRequest, limit: int) -> Panel:
     """Panel of the overview: the visible tables with the lowest health."""
     rows = (
         TableHealth.objects.newest()
         .exclude(table__state=TableState.DROPPED)
-        .filter(visible, score__lt=100)
+        .filter(browsable_tables(request), score__lt=100)
         .select_related("table__namespace")
         .order_by("score", "table")[:limit]
     )

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from urllib.parse import urlencode
 
-from django.db.models import Count, F
+from django.db import connection
+from django.db.models import F
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from catalog import access
-from catalog.access import Principal
 from catalog.admin import cells, treemap
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, browsable_tables, few_tables
 from catalog.admin.pages import Panel
 from catalog.identifiers import label, spelled
-from catalog.models import Table, TableState, TableSummary, TableUse, TableVersion
+from catalog.models import Table, TableState, TableSummary, TableUse
 
 DAYS = 7
 """The period of reads and commits."""
@@ -28,10 +28,16 @@ LARGEST = 1_000
 """Maximum number of tables in the treemap; the largest are used."""
 MAX_ROWS = 20_000
 """Maximum number of commits, or of counts of reads, that a panel reads; the newest are used."""
-_FEW = 20_000  # tables of a user, named in a statement
 _GROUPS = 40  # rectangles
 _CANDIDATES = 200  # tables, of which those that the user may read are shown
 _SHOWN = 5
+
+_COMMITS = """
+    SELECT table_id, count(*) FROM (
+        SELECT table_id, created_at FROM catalog_tableversion ORDER BY id DESC LIMIT %(limit)s
+    ) newest
+    WHERE created_at > %(since)s GROUP BY table_id
+"""
 
 
 @dataclass(frozen=True)
@@ -43,13 +49,9 @@ class Storage:
 
 def storage(request: HttpRequest) -> Storage:
     """The bytes of the largest tables by namespace. Two statements at most."""
-    principal = actor(request)
-    rows = TableSummary.objects.filter(
-        access.visible_tables(principal, "table__"), bytes__gt=0
-    ).exclude(table__state=TableState.DROPPED)
-    few = access.few_visible_tables(principal, _FEW)
-    if few is not None:
-        rows = rows.filter(table__in=few)
+    rows = TableSummary.objects.filter(browsable_tables(request), bytes__gt=0).exclude(
+        table__state=TableState.DROPPED
+    )
     largest = list(
         rows.order_by(F("bytes").desc(nulls_last=True), "-table").values_list(
             "bytes", "table__namespace__path"
@@ -104,7 +106,7 @@ def most_read(request: HttpRequest) -> Panel:
     return _panel(
         "Most read tables",
         "Reads",
-        actor(request),
+        request,
         reads,
         empty=f"No reads of tables that you may read in the last {DAYS} days. Reads are loads by clients, scans of engines and queries over HTTP.",
         note=f"Of the newest {MAX_ROWS:,} counts." if len(newest) == MAX_ROWS else "",
@@ -113,20 +115,14 @@ def most_read(request: HttpRequest) -> Panel:
 
 def most_written(request: HttpRequest) -> Panel:
     """The tables with the most commits of the last days. Three statements at most."""
-    newest = TableVersion.objects.order_by("-pk").values("pk")[:MAX_ROWS]
-    rows = (
-        TableVersion.objects.filter(
-            pk__in=newest, created_at__gt=timezone.now() - timedelta(days=DAYS)
-        )
-        .order_by()
-        .values_list("table")
-        .annotate(commits=Count("pk"))
-    )
-    commits = Counter(dict(rows))
+    since = timezone.now() - timedelta(days=DAYS)
+    with connection.cursor() as cursor:
+        cursor.execute(_COMMITS, {"limit": MAX_ROWS, "since": since})
+        commits = Counter(dict(cursor.fetchall()))
     return _panel(
         "Most written tables",
         "Commits",
-        actor(request),
+        request,
         commits,
         empty=f"No commits in the last {DAYS} days to tables that you may read.",
         note=f"Of the newest {MAX_ROWS:,} commits." if commits.total() == MAX_ROWS else "",
@@ -134,13 +130,13 @@ def most_written(request: HttpRequest) -> Panel:
 
 
 def _panel(
-    title: str, column: str, principal: Principal, counts: Counter[int], *, empty: str, note: str
+    title: str, column: str, request: HttpRequest, counts: Counter[int], *, empty: str, note: str
 ) -> Panel:
-    few = access.few_visible_tables(principal, _FEW) if counts else None
+    few = few_tables(request) if counts else None
     if few is not None:
         counts = Counter({pk: counts[pk] for pk in few if counts[pk]})
     candidates = [pk for pk, count in counts.most_common(_CANDIDATES) if count]
-    readable = access.readable_tables(principal, candidates) if candidates else set()
+    readable = access.readable_tables(actor(request), candidates) if candidates else set()
     shown = [pk for pk in candidates if pk in readable][: 2 * _SHOWN]
     tables = Table.objects.present().select_related("namespace").in_bulk(shown) if shown else {}
     rows = [tables[pk] for pk in shown if pk in tables][:_SHOWN]

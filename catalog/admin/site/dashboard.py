@@ -120,9 +120,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         context["month"] = month.month()
     if may_see(request, TableHealth):
         context["health_url"] = cells.list_url(TableHealth)
-        context["unhealthy"] = maintenance_health.unhealthy(
-            access.visible_tables(principal, "table__"), _NEWEST
-        )
+        context["unhealthy"] = maintenance_health.unhealthy(request, _NEWEST)
     if may_see(request, Namespace):
         context["namespaces_url"] = cells.list_url(Namespace)
     return context

@@ -5,11 +5,9 @@ Each panel reads a bounded number of rows that the user may browse.
 
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import groupby
+from itertools import groupby, pairwise
 
-from django.db.models import BigIntegerField, Max
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast
+from django.db.models import Count, F, Max, Q, Sum
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -17,7 +15,7 @@ from django.utils.safestring import SafeString
 from catalog import access
 from catalog.admin import cells, charts
 from catalog.admin.access import api_keys
-from catalog.admin.actor import actor, is_administrator
+from catalog.admin.actor import actor, browsable_tables, is_administrator
 from catalog.admin.pages import Panel
 from catalog.admin.recovery import trash
 from catalog.admin.score_charts import FAIR
@@ -28,8 +26,7 @@ from catalog.models import (
     DeliveryStatus,
     Job,
     JobStatus,
-    TableHealth,
-    TableState,
+    TableSummary,
     TrashItem,
     Webhook,
     WebhookDelivery,
@@ -192,28 +189,24 @@ def _action(newest: AuditEvent, count: int) -> SafeString | str:
 
 
 def health_summary(request: HttpRequest) -> HealthSummary:
-    """Summary of table health. One statement."""
-    principal = actor(request)
-    newest = (
-        TableHealth.objects.newest()
-        .exclude(table__state=TableState.DROPPED)
-        .filter(access.visible_tables(principal, "table__"))
-        .annotate(
-            rows=Cast(KT("statistics__rows"), BigIntegerField()),
-            bytes=Cast(KT("statistics__bytes"), BigIntegerField()),
-        )
-        .order_by("score", "table")
-        .values_list("score", "rows", "bytes")[: MAX_ROWS + 1]
+    """Summary of table health, as of some seconds ago. Two statements at most."""
+    worst = TableSummary.objects.filter(browsable_tables(request), score__isnull=False).order_by(
+        F("score").asc(nulls_first=True), "table"
+    )[:MAX_ROWS]
+    limits = [number * 100 // _BUCKETS for number in range(_BUCKETS)]
+    figures = worst.aggregate(
+        tables=Count("pk"),
+        unhealthy=Count("pk", filter=Q(score__lt=FAIR)),
+        total_rows=Sum("rows"),
+        total_bytes=Sum("bytes"),
+        **{f"from_{limit}": Count("pk", filter=Q(score__gte=limit)) for limit in limits},
     )
-    buckets = [0] * _BUCKETS
-    tables = unhealthy = rows = size = 0
-    measurements = list(newest)
-    for score, of_rows, of_bytes in measurements[:MAX_ROWS]:
-        buckets[min(score * _BUCKETS // 100, _BUCKETS - 1)] += 1
-        tables += 1
-        unhealthy += score < FAIR
-        rows += of_rows or 0
-        size += of_bytes or 0
+    cumulative = [figures[f"from_{limit}"] for limit in limits] + [0]
     return HealthSummary(
-        charts.histogram(buckets), tables, unhealthy, rows, size, len(measurements) <= MAX_ROWS
+        charts.histogram([start - end for start, end in pairwise(cumulative)]),
+        figures["tables"],
+        figures["unhealthy"],
+        int(figures["total_rows"] or 0),
+        int(figures["total_bytes"] or 0),
+        figures["tables"] < MAX_ROWS,
     )

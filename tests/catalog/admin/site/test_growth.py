@@ -9,9 +9,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalog.access import SYSTEM, On
-from catalog.models import Table, TableHealth, TableState
+from catalog.models import Table, TableHealth, TableState, TableSummary
 from catalog.privileges import Privilege
 from catalog.services.access import grants
+from catalog.services.tables import summaries
 from tests.factories import make_table
 
 URL = "/admin/"
@@ -28,11 +29,12 @@ def create_table(*identifier: str, days_ago: float, dropped: float | None = None
             else {"state": TableState.DROPPED, "dropped_at": now - timedelta(days=dropped)}
         ),
     )
+    row.refresh_from_db()
     return row
 
 
 def add_measurements(row: Table, *figures: tuple[float, dict[str, object]]) -> None:
-    """Add measurements, oldest first, as pairs of an age in days and statistics."""
+    """Add measurements, oldest first, as pairs of an age in days and statistics, and the summary."""
     for position, (days_ago, statistics) in enumerate(figures, 1):
         TableHealth.objects.create(
             table=row,
@@ -40,6 +42,10 @@ def add_measurements(row: Table, *figures: tuple[float, dict[str, object]]) -> N
             is_newest=position == len(figures),
             score=90,
             statistics=statistics,
+        )
+    if row.state != TableState.DROPPED:
+        TableSummary.objects.create(
+            table=row, name=row.name, **summaries.figures(90, figures[-1][1])
         )
 
 
@@ -110,7 +116,9 @@ def test_a_longer_period_may_be_selected(browser, catalog):
         assert browser.get(f"{URL}?{nonsense}").context["days"] == 30
 
 
-def test_only_tables_that_may_be_browsed_are_added_up(sign_in, catalog):
+@pytest.mark.parametrize("few", [20_000, 0])
+def test_only_tables_that_may_be_browsed_are_added_up(sign_in, catalog, monkeypatch, few):
+    monkeypatch.setattr("catalog.admin.actor._MOST_FEW", few)
     client = sign_in()
     assert client.get(URL).context["growth"].amounts == ()
     grants.set_grant(
@@ -118,6 +126,7 @@ def test_only_tables_that_may_be_browsed_are_added_up(sign_in, catalog):
     )
     context = client.get(URL).context
     assert context["growth"].amounts[0].now == "350"
+    assert (context["health"].tables, context["health"].rows) == (2, 350)
     assert "additions" not in context
 
 
@@ -139,14 +148,10 @@ def test_only_the_largest_tables_are_added_up_with_a_note(browser, catalog, monk
     monkeypatch.setattr("catalog.admin.growth.LARGEST", 1)
     growth = browser.get(URL).context["growth"]
     assert growth.amounts[0].now == "300"  # of the present tables, the largest in bytes
-    assert growth.note == "Shows the 1 largest of 4 tables."
-    monkeypatch.setattr("catalog.admin.growth.MAX_ROWS", 2)
-    assert (
-        "of the 2 measured tables with the lowest health" in browser.get(URL).context["growth"].note
-    )
+    assert growth.note == "Shows the 1 largest tables."
 
 
-def test_growth_takes_two_statements(browser, catalog):
+def test_growth_takes_a_fixed_number_of_statements(browser, catalog):
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             browser.get(URL)
@@ -162,5 +167,6 @@ def test_growth_takes_two_statements(browser, catalog):
             (2, statistics(2)),
             (1, statistics(3)),
         )
-    assert cost() == few == 4  # others: one for health, one for the tables with the lowest scores
+    # One for the dropped tables, one for the course, and one for the tables with the lowest scores.
+    assert cost() == few == 3
     assert browser.get(URL).context["growth"].amounts[0].now == "417"
