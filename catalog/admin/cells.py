@@ -18,6 +18,7 @@ from catalog import writing_systems
 from catalog.models import JobStatus, TableState, TransactionStatus
 
 _LONGEST = 20_000  # characters of an expandable text
+_BRIEF = 200  # characters of a text that is not folded
 NOTHING = mark_safe('<span class="m-muted m-none">–</span>')
 BADGES: dict[str, str] = {
     TableState.LIVE: "success",
@@ -142,27 +143,32 @@ def bounded(count: int, limit: int) -> str:
     return f"{limit:,}+" if count > limit else f"{count:,}"
 
 
-def value(content: object) -> SafeString | str:
-    """A JSON value: a string as it is, an object or array as indented JSON."""
+def value(content: object, depth: int = 0) -> SafeString | str:
+    """A JSON value in words: pairs of an object, items of an array; below the second level as indented JSON."""
     if content is None or content == "":
         return NOTHING
     if isinstance(content, str):
         return content
     if isinstance(content, bool | int | float):
         return json.dumps(content)
+    if isinstance(content, list) and not any(isinstance(item, dict | list) for item in content):
+        items = (item if isinstance(item, str) else json.dumps(item) for item in content)
+        return ", ".join(items) or NOTHING
+    if isinstance(content, dict) and depth < 2:
+        return mapping(content, depth + 1)
     return format_html(
         '<pre class="m-json">{}</pre>', json.dumps(content, indent=2, ensure_ascii=False)
     )
 
 
-def mapping(entries: Mapping[str, Any]) -> SafeString:
+def mapping(entries: Mapping[str, Any], depth: int = 0) -> SafeString:
     """Keys and values, one pair in a line."""
     if not entries:
         return NOTHING
     return format_html_join(
         "",
         '<div class="m-pair"><span class="m-muted">{}</span> {}</div>',
-        ((key, value(item)) for key, item in entries.items()),
+        ((key, value(item, depth)) for key, item in entries.items()),
     )
 
 
@@ -175,7 +181,7 @@ def clipped(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def expandable(text: str, limit: int = 200) -> SafeString | str:
+def expandable(text: str, limit: int = _BRIEF) -> SafeString | str:
     """A text of any length: a long one is folded, and the longest is cut."""
     if len(text) <= limit:
         return text or NOTHING
@@ -183,9 +189,10 @@ def expandable(text: str, limit: int = 200) -> SafeString | str:
 
 
 def brief(content: object) -> SafeString | str:
-    """A JSON value of any size; a long one is folded."""
+    """A JSON value of any size; a long one is folded, as JSON."""
     if isinstance(content, dict | list):
-        content = json.dumps(content, ensure_ascii=False)
+        text = json.dumps(content, ensure_ascii=False)
+        return expandable(text) if len(text) > _BRIEF else value(content)
     return expandable(content) if isinstance(content, str) else value(content)
 
 

@@ -136,7 +136,7 @@ def test_an_event_shows_its_changes_and_its_seal(browser):
     assert "laptop" in page
     cells = re.sub(r"<[^>]+>|\s+", " ", page)
     assert re.search(r"properties\.owner\s+− ada\s+\+ bob", cells)
-    assert re.search(r"properties\.new\s+–\s+\+\s+\[\s+1\s+\]", cells)
+    assert re.search(r"properties\.new\s+–\s+\+\s+1\s", cells)
     assert re.search(r"location\s+− a\s+\+\s+empty", cells)
     assert re.search(r"properties\.same\s+1\s+unchanged", cells)
 
