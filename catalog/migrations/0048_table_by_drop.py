@@ -8,7 +8,7 @@ from django.db.models import Q
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("catalog", "0046_grant_version")]
+    dependencies = [("catalog", "0047_namespace_statistics")]
 
     operations = [
         AddIndexConcurrently(
