@@ -7,6 +7,7 @@ tasks.
 """
 
 import json
+import math
 import os
 import sys
 import threading
@@ -72,7 +73,7 @@ class Throughput:
     cpu: float
     """Seconds of CPU of the worker, with its drivers."""
     delays: list[float] = field(repr=False)
-    """Seconds that control tasks waited."""
+    """Seconds that control tasks waited which were sent between the first job and the last one."""
 
     @property
     def per_minute(self) -> float:
@@ -111,7 +112,7 @@ class _Installation:
         self._request(
             "PUT", f"/management/v1/namespaces/{format_}/policy", {"values": {"compaction": "on"}}
         )
-        with self._probes() as delays, self._database() as connection:
+        with self._probes() as probes, self._database() as connection:
             deadline = time.monotonic() + _PATIENCE
             while (compacted := self._compacted(connection, format_)) < number:
                 if time.monotonic() > deadline:
@@ -119,6 +120,7 @@ class _Installation:
                 time.sleep(0.5)
             cpu = self._cpu() - cpu
             first, last = self._times(connection, format_)
+        delays = [delay for sent, delay in probes if first <= sent <= last]
         return Throughput(number, last - first, first - began, cpu, delays)
 
     def _compacted(self, connection: psycopg.Connection, format_: str) -> int:
@@ -146,24 +148,24 @@ class _Installation:
         return row[0], row[1]
 
     @contextmanager
-    def _probes(self) -> Iterator[list[float]]:
-        """Measure the delay of control tasks until the end of the block."""
-        delays: list[float] = []
+    def _probes(self) -> Iterator[list[tuple[float, float]]]:
+        """Measure until the end of the block when control tasks were sent, and their delays."""
+        probes: list[tuple[float, float]] = []
         ended = threading.Event()
-        thread = threading.Thread(target=self._probe, args=(ended, delays))
+        thread = threading.Thread(target=self._probe, args=(ended, probes))
         thread.start()
         try:
-            yield delays
+            yield probes
         finally:
             ended.set()
             thread.join()
 
-    def _probe(self, ended: threading.Event, delays: list[float]) -> None:
+    def _probe(self, ended: threading.Event, probes: list[tuple[float, float]]) -> None:
         app = Celery("probe", broker=self.broker)
         with self._database() as connection:
             while not ended.wait(_PROBE_SECONDS):
                 record = connection.execute(_EXPIRED_RECORD).fetchone()
-                began = time.monotonic()
+                sent, began = time.time(), time.monotonic()
                 app.send_task(
                     "tasks.maintenance.delete_expired_idempotency_records", queue=self.queue
                 )
@@ -171,7 +173,7 @@ class _Installation:
                     "SELECT FROM catalog_idempotencyrecord WHERE id = %s", record
                 ).fetchone():
                     time.sleep(0.01)
-                delays.append(time.monotonic() - began)
+                probes.append((sent, time.monotonic() - began))
 
     def _database(self) -> psycopg.Connection:
         return psycopg.connect(self.stack.postgres.url, autocommit=True)
@@ -289,7 +291,7 @@ def _show(throughput: dict[str, Throughput]) -> None:
                 f"{GOALS[format_]}",
                 f"{figures.cpu / figures.tables:.2f}",
                 f"{figures.before:.0f}",
-                f"{max(figures.delays):.2f} of {len(figures.delays)}",
+                f"{max(figures.delays, default=math.nan):.2f} of {len(figures.delays)}",
             ]
         )
     print("\n" + report.columns(head, rows, left_aligned={0}))
