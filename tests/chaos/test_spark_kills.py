@@ -39,7 +39,7 @@ pytestmark = [
 SPACE = "spark"
 STAGES = ("starting Spark", "planning", "rewriting", "committing")
 VICTIMS = (("driver",), ("worker",), ("beat", "broker", "executor"))
-"""Processes that are killed during the jobs of a table. The first two end attempts."""
+"""Processes that are killed during the same jobs."""
 _END_ATTEMPTS = {"driver", "worker"}
 _DO_NOT_REWRITE = {"beat", "broker"}
 _TABLES = 2
@@ -102,7 +102,7 @@ def upkeep(
 def test_jobs_on_spark_survive_deaths_at_each_stage(
     upkeep: Upkeep, cluster: Cluster, rounds: int, seed: int
 ) -> None:
-    """Each round has a table for each group of processes, so that an interrupted run shows all of them."""
+    """Each round has tables for each group of processes, so that an interrupted run shows all of them."""
     dice = random.Random(seed)
     reached: Counter[tuple[str, str]] = Counter()
     began = time.monotonic()
@@ -290,8 +290,8 @@ class _Kills:
         match victim:
             case "driver":
                 # Spark's start begins with the worker, then there is a process, then its JVM.
-                _wait_until(self._server.drivers)
-                for group in _groups(self._server.drivers()):
+                _wait_until(lambda: len(self._drivers()) >= len(self._running()))
+                for group in self._drivers():
                     is_java = self._dice.random() < 0.5
                     chosen = [process for process in group if ("java" in _name(process)) == is_java]
                     _kill_all(chosen or group)
@@ -306,6 +306,14 @@ class _Kills:
                 self._upkeep.kill_broker()
         for job in self._running():
             self._reached[victim, stage or job.stage] += 1
+
+    def _drivers(self) -> list[list[psutil.Process]]:
+        """The processes of each driver."""
+        groups: defaultdict[int, list[psutil.Process]] = defaultdict(list)
+        for process in self._server.drivers():
+            with suppress(ProcessLookupError):
+                groups[os.getpgid(process.pid)].append(process)
+        return list(groups.values())
 
     def _restore(self, victim: str) -> None:
         match victim:
@@ -414,15 +422,6 @@ def _runs(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.status() != psutil.STATUS_ZOMBIE
     return False
-
-
-def _groups(processes: list[psutil.Process]) -> list[list[psutil.Process]]:
-    """The processes of each driver."""
-    groups: defaultdict[int, list[psutil.Process]] = defaultdict(list)
-    for process in processes:
-        with suppress(ProcessLookupError):
-            groups[os.getpgid(process.pid)].append(process)
-    return list(groups.values())
 
 
 def _kill_all(processes: list[psutil.Process]) -> None:
