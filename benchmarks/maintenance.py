@@ -13,7 +13,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ TARGET_ROWS, TARGET_BYTES = 128 * 1024, 64 * 1024**2
 DELETED_RATIO = 0.1
 """Lance's own default, and that of policies."""
 LOOPBACK = "spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
-# The worker's code for a job, without a worker.
+# The worker's code for jobs, without a worker.
 _JOB = """
 import json
 from catalog.models import JobEvent, TableFormat
@@ -47,21 +47,22 @@ from catalog.services.engine.commit import commit
 from catalog.services.maintenance import job_runner
 from catalog.services.tables import job_operations as ops
 from tasks import spark
-start = ops.StartMaintenance(
-    table={table!r}, format=TableFormat({format!r}), kind_of_job="compact",
-    parameters={{"policy": {policy!r}}},
-)
-job = commit([start], actor=SYSTEM).results[0]
-job_runner.run_job(job.pk, spark=spark.run)
-job.refresh_from_db()
-up = JobEvent.objects.filter(job=job, message__startswith="Spark ").order_by("pk").first()
-print("JOB " + json.dumps({{
-    "status": job.status,
-    "error": job.error,
-    "result": job.result,
-    "seconds": (job.finished_at - job.started_at).total_seconds(),
-    "start": (up.at - job.started_at).total_seconds() if up else 0.0,
-}}))
+for table in {tables!r}:
+    start = ops.StartMaintenance(
+        table=table, format=TableFormat({format!r}), kind_of_job="compact",
+        parameters={{"policy": {policy!r}}},
+    )
+    job = commit([start], actor=SYSTEM).results[0]
+    job_runner.run_job(job.pk, spark=spark.run)
+    job.refresh_from_db()
+    up = JobEvent.objects.filter(job=job, message__startswith="Spark ").order_by("pk").first()
+    print("JOB " + json.dumps({{
+        "status": job.status,
+        "error": job.error,
+        "result": job.result,
+        "seconds": (job.finished_at - job.started_at).total_seconds(),
+        "start": (up.at - job.started_at).total_seconds() if up else 0.0,
+    }}))
 """
 
 _PYLANCE = """
@@ -99,6 +100,12 @@ class Size:
     iceberg_rows: int
     rounds: int
 
+    def tenth(self) -> "Size":
+        """Tables with a tenth of the files."""
+        return replace(
+            self, lance_files=self.lance_files // 10, iceberg_files=self.iceberg_files // 10
+        )
+
 
 FULL = Size(lance_files=400, lance_rows=10_000, iceberg_files=60, iceberg_rows=50_000, rounds=3)
 QUICK = Size(lance_files=100, lance_rows=2_000, iceberg_files=20, iceberg_rows=10_000, rounds=1)
@@ -109,12 +116,13 @@ class Case:
     format: str
     executor: str
     """A master of Spark, the worker itself, or Lance without the catalog."""
+    is_warm: bool = False
+    """Whether the driver compacts a small table before."""
 
     @property
     def name(self) -> str:
-        return (
-            f"{self.format}, {'2 workers' if self.executor.startswith('spark:') else self.executor}"
-        )
+        executor = "2 workers" if self.executor.startswith("spark:") else self.executor
+        return f"{self.format}, {executor}{', warm' if self.is_warm else ''}"
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,7 @@ def measure(size: Size, directory: Path | None) -> None:
         cluster = exits.enter_context(_cluster(stack))
         places = ["pylance", "in the worker", "local[1]", "local[2]", cluster]
         cases = [Case(f, p) for f in formats for p in places if p not in places[:2] or f == "lance"]
+        cases += [Case(format_, "local[2]", is_warm=True) for format_ in formats]
         bench = _Bench(stack, url, server, jar, size)
         runs: dict[str, list[Run]] = {case.name: [] for case in cases}
         for number in range(size.rounds):
@@ -175,6 +184,11 @@ class _Bench:
         """Make a table, compact it, remove it. Raises BenchmarkError."""
         make = _make_lance if case.format == "lance" else _make_iceberg
         location, rows = make(self.server, name, self.size)
+        tables, locations = [(NAMESPACE, name)], [location]
+        if case.is_warm:
+            small = make(self.server, f"{name}_small", self.size.tenth())
+            tables.insert(0, (NAMESPACE, f"{name}_small"))
+            locations.append(small[0])
         policy = {
             "target_rows": TARGET_ROWS,
             "target_bytes": TARGET_BYTES,
@@ -188,9 +202,10 @@ class _Bench:
                 deleted_ratio=DELETED_RATIO,
             )
         else:
-            code = _JOB.format(table=(NAMESPACE, name), format=case.format, policy=policy)
+            code = _JOB.format(tables=tables, format=case.format, policy=policy)
         outcome = self._job(case, code)
-        shutil.rmtree(location)
+        for path in locations:
+            shutil.rmtree(path)
         result = outcome["result"]
         if outcome["status"] != "succeeded" or result is None:
             raise BenchmarkError(f"{case.name}: {outcome['error']}")
@@ -239,12 +254,11 @@ class _Bench:
             child.kill_group()
             child.wait(5.0)
             child.drain()
-        for line in lines:
-            _, is_told, facts = line.partition("JOB ")
-            if is_told and facts.startswith("{"):
-                values: dict[str, Any] = json.loads(facts)
-                return values
-        raise BenchmarkError("The job told nothing:\n" + "\n".join(lines[-20:]))
+        outcomes = [facts for line in lines if (facts := line.partition("JOB ")[2]).startswith("{")]
+        if not outcomes:
+            raise BenchmarkError("The job reported nothing:\n" + "\n".join(lines[-20:]))
+        values: dict[str, Any] = json.loads(outcomes[-1])
+        return values
 
 
 # --- tables --------------------------------------------------------------------------------------

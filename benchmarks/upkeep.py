@@ -7,6 +7,7 @@ tasks.
 """
 
 import json
+import math
 import os
 import sys
 import threading
@@ -67,12 +68,14 @@ class Throughput:
 
     tables: int
     seconds: float
+    warm_per_minute: float
+    """Tables per minute after the first quarter of them, when the drivers of Spark run."""
     before: float
     """Seconds from the policy to the first job: the scheduler and the measurements run every minute."""
     cpu: float
     """Seconds of CPU of the worker, with its drivers."""
     delays: list[float] = field(repr=False)
-    """Seconds that control tasks waited."""
+    """Seconds that control tasks waited which were sent between the first job and the last one."""
 
     @property
     def per_minute(self) -> float:
@@ -111,15 +114,23 @@ class _Installation:
         self._request(
             "PUT", f"/management/v1/namespaces/{format_}/policy", {"values": {"compaction": "on"}}
         )
-        with self._probes() as delays, self._database() as connection:
+        with self._probes() as probes, self._database() as connection:
             deadline = time.monotonic() + _PATIENCE
             while (compacted := self._compacted(connection, format_)) < number:
                 if time.monotonic() > deadline:
                     raise BenchmarkError(f"{compacted} of {number} tables were compacted")
                 time.sleep(0.5)
             cpu = self._cpu() - cpu
-            first, last = self._times(connection, format_)
-        return Throughput(number, last - first, first - began, cpu, delays)
+            first, ends = self._times(connection, format_)
+        last, quarter = ends[-1], number // 4
+        return Throughput(
+            number,
+            last - first,
+            60 * (number - quarter) / (last - ends[quarter - 1]),
+            first - began,
+            cpu,
+            [delay for sent, delay in probes if first <= sent <= last],
+        )
 
     def _compacted(self, connection: psycopg.Connection, format_: str) -> int:
         row = connection.execute(
@@ -134,36 +145,35 @@ class _Installation:
             raise BenchmarkError(f"{failed} jobs failed: {error}")
         return int(compacted)
 
-    def _times(self, connection: psycopg.Connection, format_: str) -> tuple[float, float]:
-        row = connection.execute(
-            "SELECT extract(epoch FROM min(started_at))::float, extract(epoch FROM max(finished_at))::float"
+    def _times(self, connection: psycopg.Connection, format_: str) -> tuple[float, list[float]]:
+        """When the first job began, and when each job ended, in seconds since 1970."""
+        rows = connection.execute(
+            "SELECT extract(epoch FROM started_at)::float, extract(epoch FROM finished_at)::float"
             " FROM catalog_job j JOIN catalog_table t ON t.id = table_id"
-            " WHERE j.kind = 'compact' AND t.format = %s",
+            " WHERE j.kind = 'compact' AND j.status = 'succeeded' AND t.format = %s",
             [format_],
-        ).fetchone()
-        if row is None:
-            raise BenchmarkError("There are no jobs")
-        return row[0], row[1]
+        ).fetchall()
+        return min(row[0] for row in rows), sorted(row[1] for row in rows)
 
     @contextmanager
-    def _probes(self) -> Iterator[list[float]]:
-        """Measure the delay of control tasks until the end of the block."""
-        delays: list[float] = []
+    def _probes(self) -> Iterator[list[tuple[float, float]]]:
+        """Measure until the end of the block when control tasks were sent, and their delays."""
+        probes: list[tuple[float, float]] = []
         ended = threading.Event()
-        thread = threading.Thread(target=self._probe, args=(ended, delays))
+        thread = threading.Thread(target=self._probe, args=(ended, probes))
         thread.start()
         try:
-            yield delays
+            yield probes
         finally:
             ended.set()
             thread.join()
 
-    def _probe(self, ended: threading.Event, delays: list[float]) -> None:
+    def _probe(self, ended: threading.Event, probes: list[tuple[float, float]]) -> None:
         app = Celery("probe", broker=self.broker)
         with self._database() as connection:
             while not ended.wait(_PROBE_SECONDS):
                 record = connection.execute(_EXPIRED_RECORD).fetchone()
-                began = time.monotonic()
+                sent, began = time.time(), time.monotonic()
                 app.send_task(
                     "tasks.maintenance.delete_expired_idempotency_records", queue=self.queue
                 )
@@ -171,7 +181,7 @@ class _Installation:
                     "SELECT FROM catalog_idempotencyrecord WHERE id = %s", record
                 ).fetchone():
                     time.sleep(0.01)
-                delays.append(time.monotonic() - began)
+                probes.append((sent, time.monotonic() - began))
 
     def _database(self) -> psycopg.Connection:
         return psycopg.connect(self.stack.postgres.url, autocommit=True)
@@ -267,6 +277,7 @@ def _show(throughput: dict[str, Throughput]) -> None:
         "tables",
         "number",
         "per minute",
+        "warm",
         "goal",
         "CPU s each",
         "first after s",
@@ -277,6 +288,7 @@ def _show(throughput: dict[str, Throughput]) -> None:
         facts[format_] = {
             "tables": figures.tables,
             "per_minute": figures.per_minute,
+            "warm_per_minute": figures.warm_per_minute,
             "cpu_seconds_each": figures.cpu / figures.tables,
             "seconds_to_first_job": figures.before,
             "control_delays": figures.delays,
@@ -286,10 +298,11 @@ def _show(throughput: dict[str, Throughput]) -> None:
                 format_,
                 str(figures.tables),
                 f"{figures.per_minute:.0f}",
+                f"{figures.warm_per_minute:.0f}",
                 f"{GOALS[format_]}",
                 f"{figures.cpu / figures.tables:.2f}",
                 f"{figures.before:.0f}",
-                f"{max(figures.delays):.2f} of {len(figures.delays)}",
+                f"{max(figures.delays, default=math.nan):.2f} of {len(figures.delays)}",
             ]
         )
     print("\n" + report.columns(head, rows, left_aligned={0}))

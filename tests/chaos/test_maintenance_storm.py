@@ -81,7 +81,7 @@ row = MaintenancePolicy.objects.get()
 row.values["keep_for"] = {keep_for}
 row.save()
 """
-# Tasks of beat, every two seconds instead of every minute; without `policies` no job is started.
+# Tasks of beat, every few seconds instead of every minute; without `policies` no job is started.
 _BEAT = """
 import time
 from django.db import connection
@@ -97,7 +97,7 @@ while True:
         scheduler.start_due()
     jobs.send_waiting_jobs()
     versions.settle_pending()
-    time.sleep(2)
+    time.sleep({pause})
 """
 _HURRY = (
     # A worker loses its job if it is silent for this time.
@@ -138,8 +138,11 @@ class Size:
 class Upkeep:
     """A server whose worker, beat, drivers and broker may be killed one by one."""
 
-    def __init__(self, directory: Path, java: str, conf: str = "", **settings: str) -> None:
-        """``conf`` is added to the settings of Spark, ``settings`` to those of the server."""
+    def __init__(
+        self, directory: Path, java: str, conf: str = "", pause: float = 2.0, **settings: str
+    ) -> None:
+        """``conf`` is added to the settings of Spark, ``settings`` to those of the server; beat sends its
+        tasks after each ``pause``."""
         self._sockets = Path(tempfile.mkdtemp(prefix="mnd-"))  # a short path, for a socket
         self.broker = Valkey(directory / "valkey", self._sockets, durable=False)
         self.broker.start()
@@ -156,6 +159,7 @@ class Upkeep:
         self.killed: Counter[str] = Counter()
         self._beat: Child | None = None
         self._policies = True
+        self._pause = pause
 
     def close(self) -> None:
         if self._beat is not None:
@@ -172,7 +176,7 @@ class Upkeep:
         self.start_beat()
 
     def start_beat(self) -> None:
-        code = _BEAT.format(hurry=_HURRY, policies=self._policies)
+        code = _BEAT.format(hurry=_HURRY, policies=self._policies, pause=self._pause)
         environment = {**self.server._environment, "DJANGO_SETTINGS_MODULE": "config.settings"}
         code = f"import django\ndjango.setup()\n{code}"
         self._beat = self.server._child("beat", environment, ["-c", code])
@@ -297,13 +301,12 @@ def _storm(upkeep: Upkeep, size: Size, seed: int, directory: Path) -> None:
     tables = _Tables(server, size)
     tasks = tables.tasks(directory / "stop", size.pause, seed)
     with _writing(tasks) as writers:
+        _wait_until_all_write(tasks, writers)
         end = time.monotonic() + size.seconds
         while time.monotonic() < end:
             time.sleep(dice.uniform(*size.calm))
             upkeep.kill(dice)
-            for writer in writers:
-                if writer.done():
-                    writer.result()
+            _raise_errors(writers)
     reports = [report for writer in writers for report in writer.result()]
     rows = judgement.expected([*reports, *tables.begun])
     upkeep.wait_until_succeeded(size.kinds)
@@ -393,6 +396,23 @@ def _writing(tasks: Sequence[Task]) -> Iterator[list[Future[list[WriterReport]]]
             yield writers
         finally:
             tasks[0].stop.touch()
+
+
+def _wait_until_all_write(
+    tasks: Sequence[Task], writers: Sequence[Future[list[WriterReport]]]
+) -> None:
+    """The start of their processes may take longer than a storm."""
+    deadline = time.monotonic() + 300
+    while missing := [task for task in tasks if not task.begun.exists()]:
+        _raise_errors(writers)
+        assert time.monotonic() < deadline, missing
+        time.sleep(0.1)
+
+
+def _raise_errors(writers: Sequence[Future[list[WriterReport]]]) -> None:
+    for writer in writers:
+        if writer.done():
+            writer.result()
 
 
 def _run_all(upkeep: Upkeep, kind: str, tables: Sequence[judgement.Name]) -> None:

@@ -50,6 +50,11 @@ class Task:
     pause: float
     seed: str
 
+    @property
+    def begun(self) -> Path:
+        """A file that exists once the writer has tried its first change."""
+        return self.stop.with_name(f"begun {self.seed}")
+
 
 @dataclass
 class WriterReport:
@@ -104,6 +109,7 @@ class Writer(ABC):
     def run(self) -> WriterReport:
         while not self.task.stop.exists():
             self._step()
+            self.task.begun.touch()
             time.sleep(self._dice.uniform(0, 2 * self.task.pause))
         return self.report
 

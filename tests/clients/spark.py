@@ -109,6 +109,37 @@ def _java_home(directory: Path) -> str:
     return str(launcher.parent.parent)
 
 
+def archive(java_home: str, directory: Path) -> Path:
+    """An archive of Spark's classes, with which a JVM starts in about half of the CPU time.
+
+    Set JDK_JAVA_OPTIONS to -XX:SharedArchiveFile and its path.
+    """
+    file = directory / "spark.jsa"
+    code = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
+        "spark.range(10).selectExpr('sum(id)').collect()\n"
+        "spark.stop()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ
+        | {
+            "JAVA_HOME": java_home,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_SUBMIT_ARGS": (
+                "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+                f" -XX:ArchiveClassesAtExit={file}' pyspark-shell"
+            ),
+        },
+        cwd=directory,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return file
+
+
 _shared: SparkSession | None = None
 
 

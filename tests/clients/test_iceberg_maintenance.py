@@ -609,10 +609,11 @@ def test_clean_up_keeps_files_of_other_tables(
 class Cluster:
     """A master and two workers on the loopback; each worker with its executors is a group."""
 
-    def __init__(self, java: str, directory: Path) -> None:
+    def __init__(self, java: str, directory: Path, **environment: str) -> None:
         home = Path(pyspark.__file__).parent
         self._command = [str(home / "bin" / "spark-class")]
-        self._environment = os.environ | {
+        self._environment = os.environ | environment
+        self._environment |= {
             "JAVA_HOME": java,
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
