@@ -13,13 +13,17 @@ from catalog.admin import cells
         ([1, None, True], "1, null, true"),
         (
             {"files": 3, "by": ["id"]},
-            '<div class="m-pair"><span class="m-muted">files</span> 3</div>'
-            '<div class="m-pair"><span class="m-muted">by</span> id</div>',
+            (
+                '<div class="m-pair"><span class="m-muted">files</span> 3</div>'
+                '<div class="m-pair"><span class="m-muted">by</span> id</div>'
+            ),
         ),
         (
             {"a": {"b": {"c": 1}}},
-            '<div class="m-pair"><span class="m-muted">a</span> <div class="m-pair">'
-            '<span class="m-muted">b</span> <pre class="m-json">{\n  &quot;c&quot;: 1\n}</pre></div></div>',
+            (
+                '<div class="m-pair"><span class="m-muted">a</span> <div class="m-pair">'
+                '<span class="m-muted">b</span> <pre class="m-json">{\n  &quot;c&quot;: 1\n}</pre></div></div>'
+            ),
         ),
         (
             {"<i>": ["<b>"]},
