@@ -76,8 +76,9 @@ class _Turns:
 
     def places(self, pool: Pool | None = None) -> Counter[str]:
         """The number of requests that have the turn or wait for it, by principal; only those of a pool if given."""
-        present = [] if self.present is None else [self.present]
-        inside = (*present, *self.waiters)
+        inside: list[_Turn | _Waiter] = [*self.waiters]
+        if self.present is not None:
+            inside.append(self.present)
         return Counter(place.principal for place in inside if pool in {None, place.pool})
 
 
