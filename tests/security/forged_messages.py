@@ -127,8 +127,8 @@ def change(nodes: list[Node], random_: random.Random) -> None:
 
 
 def _change_one(group: list[Node], random_: random.Random) -> None:
-    at = random_.randrange(len(group))
-    random_.choice(_CHANGES)(group, at, random_)
+    if group:  # a repeated message may have been emptied already
+        random_.choice(_CHANGES)(group, random_.randrange(len(group)), random_)
 
 
 def _remove(group: list[Node], at: int, random_: random.Random) -> None:

@@ -75,6 +75,10 @@ class LocationChecks:
             and self._taken.isdisjoint((location, *locations.parents(location)))
         )
 
+    def is_unused(self, location: str) -> bool:
+        """True if a location is free, and no table has been there."""
+        return location not in self._holders and self.is_free(location)
+
     def take(self, location: str) -> None:
         """Note that the batch has a table at a location now."""
         self._taken.add(location)

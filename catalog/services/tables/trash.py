@@ -97,17 +97,7 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     """
     if new.pk == old:
         return
-    by_namespace = rules([old, new.pk])
-    lost_rules = set(by_namespace[old].guarded) - set(by_namespace[new.pk].guarded)
-    if lost_rules:
-        source = by_namespace[old].guarded[min(lost_rules)]
-        raise PermissionDenied(
-            "'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
-            " not there",
-            row=row.identifier,
-            new=new.identifier,
-            source=source,
-        )
+    require_rules_kept(row, old, new)
     if actor.holds_everywhere(Privilege.ALL):
         return
     gained = access.held_on(actor, new) & ~access.held_on(actor, row)
@@ -118,6 +108,21 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
             row=row.identifier,
             new=new.identifier,
             gained=", ".join(essence(gained)),
+        )
+
+
+def require_rules_kept(row: Namespace | Table, old: int, new: Namespace) -> None:
+    """Require that the new namespace requires at least the approvals of ``old``. Raises PermissionDenied."""
+    by_namespace = rules([old, new.pk])
+    lost_rules = set(by_namespace[old].guarded) - set(by_namespace[new.pk].guarded)
+    if lost_rules:
+        source = by_namespace[old].guarded[min(lost_rules)]
+        raise PermissionDenied(
+            "'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
+            " not there",
+            row=row.identifier,
+            new=new.identifier,
+            source=source,
         )
 
 
