@@ -8,6 +8,7 @@ import lance as pylance
 import psutil
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 from catalog.access import SYSTEM
 from catalog.formats.lance import wire
@@ -171,6 +172,18 @@ ROWS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         "4 deleted rows of 3",
     ),
 }
+
+
+def with_all_fragments(forged: bytes) -> bytes:
+    """Indexes of 2^32 fragments. Their statistics asked for 790 GB, which ended the process."""
+    bitmap = BitMap()
+    bitmap.add_range(0, 2**32)
+    bitmap.run_optimize()
+    content = bitmap.serialize()
+    return edited(forged, [1, 5], lambda _: content, index=True)
+
+
+INDEXES = {"fragments of an index": (with_all_fragments, f"an index states {2**32} fragments")}
 IDS = {
     "ids": (with_ids((0, 2**62)), f"ids of {2**62} rows, and has 3"),
     "repeated ids": (with_ids(*[(0, 2**31)] * 200), f"ids of {200 * 2**31} rows"),
@@ -182,7 +195,9 @@ IDS = {
 
 
 @pytest.mark.parametrize(
-    ("table", "forged_numbers"), [("numbered", ROWS), ("stable", ROWS | IDS)], indirect=["table"]
+    ("table", "forged_numbers"),
+    [("numbered", ROWS | INDEXES), ("stable", ROWS | IDS)],
+    indirect=["table"],
 )
 def test_numbers_of_rows(lance, table, forged_numbers, subtests):
     """Lance would take memory for each row that a manifest states, or end the process."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from catalog.formats.lance import features, row_ids, wire
+from catalog.formats.lance import bitmaps, features, row_ids, wire
 from catalog.formats.lance.naming import is_plain_path
 from catalog.formats.lance.wire import Field, MalformedMessage
 from catalog.storage.outages import large_inputs
@@ -362,6 +362,7 @@ def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[Fi
         raw = wire.content(data, identity or [], _UUID_BYTES) or b""
         if len(raw) != 16:
             raise MalformedMessage("an index has no UUID")
+        bitmaps.check_index(data, index)
         base = wire.number(index, _INDEX_BASE, bits=32)
         directory = f"_indices/{uuid.UUID(bytes=raw)}"
         directories.append(File(directory, base))
@@ -389,8 +390,7 @@ def _reuse_file(data: bytes, index: Sequence[Field]) -> list[str]:
 
 
 def _transaction(data: bytes, top: Sequence[Field]) -> Iterator[File]:
-    name = wire.text(data, top, _TRANSACTION_FILE)
-    if name:
+    if name := wire.text(data, top, _TRANSACTION_FILE):
         yield _file(f"_transactions/{name}", None)
 
 
