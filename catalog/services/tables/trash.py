@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from catalog import access
 from catalog.access import Principal
@@ -25,10 +25,13 @@ from catalog.models import (
     Grant,
     GuardedAction,
     Job,
+    JobKind,
+    JobStatus,
     MaterializedView,
     Namespace,
     Table,
     TableKind,
+    TableState,
     TrashItem,
 )
 from catalog.postgresql.cursors import hot_cursor
@@ -124,6 +127,16 @@ def require_rules_kept(row: Namespace | Table, old: int, new: Namespace) -> None
             new=new.identifier,
             source=source,
         )
+
+
+def require_rules_kept_at(location: str, namespace: Namespace) -> None:
+    """The same of dropped tables whose files at a location a table of the namespace gets."""
+    purged = Job.objects.filter(
+        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+    )
+    dropped = Table.objects.filter(location=location, state=TableState.DROPPED)
+    for row in dropped.exclude(namespace=namespace).exclude(Exists(purged)):
+        require_rules_kept(row, row.namespace_id, namespace)
 
 
 def require_unprotected(rows: Iterable[Namespace | Table]) -> None:
