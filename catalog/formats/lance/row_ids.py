@@ -119,9 +119,11 @@ def _values(data: bytes, encoded: Sequence[Field]) -> "array[int]":
         raise MalformedMessage("an array of row ids is not of a single kind")
     (content,) = wire.messages(data, encoded, kind)
     values = array(_CODES[kind])
+    base = wire.number(content, _BASE) or 0
     try:
         values.frombytes(wire.content(data, content, _OFFSETS) or b"")
+        return array("Q", (base + value for value in values)) if base else values
     except ValueError:
         raise MalformedMessage("an array of row ids ends within a value") from None
-    base = wire.number(content, _BASE) or 0
-    return array("Q", (base + value for value in values)) if base else values
+    except OverflowError:
+        raise MalformedMessage("a row id has more than 64 bits") from None

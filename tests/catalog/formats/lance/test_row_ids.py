@@ -60,6 +60,7 @@ def test_segments(segment, expected):
         (ids(bytes_field(9, b"")), "is of kind 9"),
         (ids(bytes_field(5, bytes_field(1, bytes_field(2, b"abc")))), "ends within a value"),
         (ids(bytes_field(5, bytes_field(4, b""))), "not of a single kind"),
+        (ids(bytes_field(5, short(2**64 - 1, 1))), "more than 64 bits"),
         (number_field(4, 2**32 + 1), "a fragment states 4294967297 rows"),
         (number_field(4, 3) + bytes_field(3, number_field(4, 4)), "4 deleted rows of 3"),
     ],
