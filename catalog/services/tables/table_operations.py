@@ -345,7 +345,7 @@ def claim_location(
             requested = batch.locations | {location}
             batch.location_checks = LocationChecks(batch.actor, requested, batch.deregistered)
     checks: LocationChecks | None = batch.location_checks
-    if pk or checks is None or not checks.is_unused(location):
+    if pk or checks is None or not checks.is_free_for(namespace.pk, location):
         batch.flush()
         trash.require_rules_kept_at(location, namespace)
         if pk or checks is None or not checks.is_free(location):
