@@ -135,7 +135,8 @@ def require_rules_kept_at(location: str, namespace: Namespace) -> None:
         table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
     )
     dropped = Table.objects.filter(location=location, state=TableState.DROPPED)
-    for row in dropped.exclude(namespace=namespace).exclude(Exists(purged)):
+    moved = dropped.exclude(namespace=namespace).exclude(Exists(purged))
+    for row in moved.order_by("namespace").distinct("namespace"):
         require_rules_kept(row, row.namespace_id, namespace)
 
 
