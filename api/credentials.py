@@ -11,6 +11,7 @@ from catalog.access import Principal
 from catalog.errors import TokenExpired, Unauthenticated
 from catalog.services.access import authentication, oidc
 from catalog.services.access.throttle import throttle
+from catalog.storage.outages import large_inputs
 
 
 def presented_key(request: HttpRequest) -> str | None:
@@ -56,4 +57,5 @@ def authenticate(
             throttle.record_failure(key, address)
         raise
     request.actor_name = actor.name  # type: ignore[attr-defined]
+    large_inputs.attribute(actor.name)
     return actor

@@ -15,6 +15,7 @@ from catalog.access import Principal
 from catalog.models import Table
 from catalog.privileges import Privilege
 from catalog.services.tables import listing
+from catalog.storage.outages import large_inputs
 
 _ATTRIBUTE = "_monodon_principal"
 _SOMEWHERE = "_monodon_holds_somewhere"
@@ -32,6 +33,7 @@ def actor(request: HttpRequest, _permission: str = "") -> Principal:
         request_id = getattr(request, "request_id", "")
         principal = replace(access.of_user(request.user), request_id=request_id, interface="admin")
         setattr(request, _ATTRIBUTE, principal)
+        large_inputs.attribute(principal.name)
     return cast(Principal, principal)
 
 

@@ -4,6 +4,7 @@ Every operation of the sets ``compare``, ``iceberg``, ``data`` and ``batches`` i
 """
 
 import http.client
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -74,6 +75,11 @@ def _once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wrk, "run", once)
 
 
+def require_wrk() -> None:
+    if shutil.which("wrk") is None and "MONODON_REQUIRE_WRK" not in os.environ:
+        pytest.skip("wrk is not installed")
+
+
 def measure(side: sides.Side, operations: Any) -> None:
     """Raises BadAnswers if a request is refused."""
     for operation in operations:
@@ -83,8 +89,7 @@ def measure(side: sides.Side, operations: Any) -> None:
 
 
 def test_compare(server: Server):
-    if shutil.which("wrk") is None:
-        pytest.skip("wrk is not installed")
+    require_wrk()
     scratch = server.stack.root / "compare"
     ours = sides.Monodon(server.port, SIZE, scratch, server.pid, server.stack.postgres_pid)
     ours.check()
@@ -115,8 +120,7 @@ def test_iceberg(server: Server, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_data(server: Server, monkeypatch: pytest.MonkeyPatch):
-    if shutil.which("wrk") is None:
-        pytest.skip("wrk is not installed")
+    require_wrk()
     monkeypatch.setattr(data, "ROWS", 1_000)
     monkeypatch.setattr(data, "INSERTED", {"insert-1": 1, "insert-10k": 100, "insert-1m": 1_000})
     pids = [server.pid, server.stack.postgres_pid]

@@ -50,7 +50,7 @@ def edited(manifest: bytes, path: Sequence[int], change: Change, *, index: bool 
     message = manifest[start + 4 : -16]
     if not index:
         message = _edit(message, path, change)
-        return _file(manifest[:start], message, manifest[-16:])
+        return assemble(manifest[:start], message, manifest[-16:])
     top = lance_wire.fields(message, 0, len(message))
     position = lance_wire.number(top, 6)
     assert position is not None
@@ -58,7 +58,7 @@ def edited(manifest: bytes, path: Sequence[int], change: Change, *, index: bool 
     section = _edit(manifest[position + 4 : position + 4 + size], path, change)
     before = manifest[:start] + len(section).to_bytes(4, "little") + section
     message = _edit(message, [6], lambda _: lance_wire.encode_varint(start))
-    return _file(before, message, manifest[-16:])
+    return assemble(before, message, manifest[-16:])
 
 
 def with_field(manifest: bytes, path: Sequence[int], field: bytes) -> bytes:
@@ -98,7 +98,7 @@ def with_added_base(manifest: bytes, path: str) -> bytes:
     base = lance_wire.fields(added, 0, len(added))[0]
     transaction = bytes_field(114, bytes_field(1, added[base[2] : base[3]]))
     section = len(transaction).to_bytes(4, "little") + transaction
-    return _file(manifest[:start] + section, message, manifest[-16:])
+    return assemble(manifest[:start] + section, message, manifest[-16:])
 
 
 def with_auto_cleanup(manifest: bytes, **settings: str) -> bytes:
@@ -128,10 +128,10 @@ def bytes_field(field: int, content: bytes) -> bytes:
 def padded(manifest: bytes, number: int) -> bytes:
     """The manifest with bytes that nobody reads before its message."""
     start = lance_manifest.message_start(manifest[-16:], len(manifest))
-    return _file(manifest[:start] + bytes(number), manifest[start + 4 : -16], manifest[-16:])
+    return assemble(manifest[:start] + bytes(number), manifest[start + 4 : -16], manifest[-16:])
 
 
-def _file(before: bytes, message: bytes, footer: bytes) -> bytes:
+def assemble(before: bytes, message: bytes, footer: bytes) -> bytes:
     start = len(before)
     length = len(message).to_bytes(4, "little")
     return before + length + message + start.to_bytes(8, "little") + footer[8:]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from catalog.formats.lance import features, wire
+from catalog.formats.lance import bitmaps, features, row_ids, wire
 from catalog.formats.lance.naming import is_plain_path
 from catalog.formats.lance.wire import Field, MalformedMessage
 from catalog.storage.outages import large_inputs
@@ -31,8 +31,7 @@ _BASE_ID, _BASE_IS_ROOT, _BASE_PATH = 1, 3, 4
 # message DataFragment
 _FRAGMENT_ID, _FILES, _DELETION_FILE, _OVERLAYS = 1, 2, 3, 11
 _EXTERNAL_FILES = (6, 8, 10)
-_ROW_IDS = frozenset({5, 6})
-_FACTS = frozenset({_FRAGMENT_ID}) | _ROW_IDS
+_FACTS = frozenset({_FRAGMENT_ID}) | row_ids.FACTS
 # messages DataFile, DeletionFile, ExternalFile, DataOverlayFile
 _FILE_PATH, _FILE_BASE, _OVERLAY_FILE = 1, 7, 1
 _DELETION_TYPE, _DELETION_READ_VERSION, _DELETION_ID = 1, 2, 3
@@ -255,11 +254,12 @@ def _top(data: bytes, start: int) -> list[Field]:
 def _head(data: bytes, top: Sequence[Field]) -> Head:
     fields = [field for field in top if field[0] in _HEAD]
     branch = wire.text(data, fields, _BRANCH) or ""
+    of_fragments = _fragments_obstacle(data, fields, top)  # it also checks their numbers of rows
     return Head(
         wire.number(fields, _VERSION) or 0,
         "" if branch == "main" else branch,
         tuple(wire.limited(_bases(data, fields), _MAX_BASES, "base paths")),
-        features.obstacle(fields) or _fragments_obstacle(data, fields, top),
+        features.obstacle(fields) or of_fragments,
         features.auto_cleanup(data, fields),
     )
 
@@ -267,12 +267,12 @@ def _head(data: bytes, top: Sequence[Field]) -> Head:
 def _fragments_obstacle(data: bytes, fields: Sequence[Field], top: Sequence[Field]) -> str:
     # More fragments than the cache holds would only displace one another.
     has_room = len(top) < wire.CACHED
-    facts = [
-        wire.cached(_fragment_facts, content, has_room=has_room)
-        for content in _fragments(data, top)
-    ]
-    ids = [number for number, _ in facts]
-    return features.fragments_obstacle(fields, ids, sum(has_row_ids for _, has_row_ids in facts))
+    fragments = _fragments(data, top)
+    facts = [wire.cached(_fragment_facts, content, has_room=has_room) for content in fragments]
+    row_ids.check_overlaps([span for _, _, spans in facts for span in spans])
+    ids = [number for number, _, _ in facts]
+    with_row_ids = sum(has_row_ids for _, has_row_ids, _ in facts)
+    return features.fragments_obstacle(fields, ids, with_row_ids)
 
 
 def _bases(data: bytes, message: Sequence[Field]) -> Iterator[BasePath]:
@@ -298,19 +298,19 @@ def _fragments(data: bytes, top: Sequence[Field]) -> Iterator[bytes]:
 
 
 @lru_cache(maxsize=wire.CACHED)
-def _fragment_facts(data: bytes) -> tuple[int, bool]:
-    """The id of a fragment, and whether it has stable row ids.
+def _fragment_facts(data: bytes) -> tuple[int, bool, tuple[row_ids.Span, ...]]:
+    """The id of a fragment, whether it has stable row ids, and their ranges.
 
     Cached, as the files: a version shares most fragments with the previous one.
     """
     fragment = wire.fields(data, 0, len(data), _FACTS)
-    has_row_ids = any(number in _ROW_IDS for number, *_ in fragment)
-    return wire.number(fragment, _FRAGMENT_ID) or 0, has_row_ids
+    spans = row_ids.read(data, fragment)
+    has_row_ids = any(number in row_ids.IDS for number, *_ in fragment)
+    return wire.number(fragment, _FRAGMENT_ID) or 0, has_row_ids, spans
 
 
 def _fragment_files(data: bytes, top: Sequence[Field]) -> Iterator[File]:
-    contents = _fragments(data, top)
-    return (file for content in contents for file in wire.cached(_files_of, content))
+    return (file for content in _fragments(data, top) for file in wire.cached(_files_of, content))
 
 
 @lru_cache(maxsize=wire.CACHED)
@@ -319,6 +319,7 @@ def _files_of(data: bytes) -> tuple[File, ...]:
 
 
 def _read_fragment(data: bytes, fragment: Sequence[Field]) -> Iterator[File]:
+    row_ids.read(data, fragment)
     for file in wire.messages(data, fragment, _FILES):
         yield _data_file(data, file)
     for overlay in wire.messages(data, fragment, _OVERLAYS):
@@ -361,6 +362,7 @@ def _index_files(data: bytes, top: Sequence[Field]) -> tuple[list[File], list[Fi
         raw = wire.content(data, identity or [], _UUID_BYTES) or b""
         if len(raw) != 16:
             raise MalformedMessage("an index has no UUID")
+        bitmaps.check_index(data, index)
         base = wire.number(index, _INDEX_BASE, bits=32)
         directory = f"_indices/{uuid.UUID(bytes=raw)}"
         directories.append(File(directory, base))
@@ -388,8 +390,7 @@ def _reuse_file(data: bytes, index: Sequence[Field]) -> list[str]:
 
 
 def _transaction(data: bytes, top: Sequence[Field]) -> Iterator[File]:
-    name = wire.text(data, top, _TRANSACTION_FILE)
-    if name:
+    if name := wire.text(data, top, _TRANSACTION_FILE):
         yield _file(f"_transactions/{name}", None)
 
 

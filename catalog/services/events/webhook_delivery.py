@@ -34,6 +34,16 @@ MAX_ANSWER = 500
 _CONNECT_SECONDS, _WHOLE_SECONDS = 5.0, 20.0
 _MAX_ADDRESSES = 3
 _MAX_URL = 2000
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "168.63.129.16/32",  # services for virtual machines on Azure
+        "192.0.0.0/24",  # protocol assignments, and the metadata of machines on Oracle Cloud
+        "192.88.99.0/24",  # relays of 6to4
+        "3fff::/20",  # documentation
+    )
+)
+"""Networks that Python's ``ipaddress`` considers global."""
 
 
 class Refused(Exception):
@@ -268,5 +278,7 @@ def _is_public(text: str) -> bool:
             return _is_public(str(address.ipv4_mapped))
         if address.is_site_local or address.sixtofour is not None:
             return False
+    if any(address in network for network in _NOT_PUBLIC):
+        return False
     # Prefixes that translate to IPv4, such as 64:ff9b::/96, are reserved.
     return address.is_global and not address.is_multicast and not address.is_reserved

@@ -99,7 +99,7 @@ class CreateFromMetadata(NewTableOperation):
             access.require(batch.actor, Privilege.MANAGE, holder)
             replace_table(batch, holder)
         if not (batch.is_one_statement or self._is_in_warehouse):
-            claim_location(batch, self.location, format=self.format)
+            claim_location(batch, self.location, namespace, format=self.format)
         row = self.add_table(batch, self.location, TableState.LIVE)
         batch.add(
             new_row(
@@ -217,7 +217,7 @@ class CommitMetadata(TableOperation):
             object_placement.require_usable_in(
                 batch, batch.parent(row, self.table[:-1]), self.location
             )
-            claim_location(batch, self.location, format=self.format, pk=row.pk)
+            claim_location(batch, self.location, row.namespace, format=self.format, pk=row.pk)
             before["location"], after["location"] = row.location, self.location
             row.location = self.location
             row.save(update_fields=["location", "updated_at"])

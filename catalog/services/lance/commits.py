@@ -154,7 +154,10 @@ def write(
             continue
         except (OSError, ValueError, RuntimeError) as error:
             # Lance reports missing files by any of these.
-            raise _missing_files(snapshot, actor) or error from error
+            refused = _missing_files(snapshot, actor)
+            if refused is None and ledger.committed is None:
+                refused = errors.damage(error, table)
+            raise refused or error from error
         if keep_open:
             opened.keep(ledger, last)
         return replace(_written(ledger, result, last), attempts=attempt)

@@ -77,10 +77,9 @@ _MISTAKE = re.compile(
     r"|WK[BT] error|Invalid byte order|does not support|unsupported data type",
 )
 
-_STORAGE = re.compile(
-    r"LanceError\(IO\)|Object at location|No such file|os error \d|Generic \w+ error"
-)
-"""Failures of a disk or an object store, which are not mistakes of the caller."""
+_DISK = re.compile(r"Object at location|No such file|os error \d|Generic \w+ error")
+_STORAGE = re.compile(rf"LanceError\(IO\)|{_DISK.pattern}")
+"""Failures of a disk or an object store, which are not mistakes of the caller, or others that Lance names so."""
 
 _OBJECT_STORE = re.compile(
     r"Generic (?:S3|GCS|MicrosoftAzure) error"
@@ -96,6 +95,9 @@ _TORN = re.compile(
     r"|Python error in describe_table_version: ValidationError"
 )
 """Torn or missing files of the table; unlike a failing disk, a repeated request does not help."""
+
+_INTERNAL = re.compile(r"[Ii]nternal error|Task was aborted|\.rs:\d+:\d+")
+"""Failures within Lance, which name a position in its source code, or tasks that ended with a panic."""
 
 _UNKNOWN = "An expression has what Lance does not know, such as a placeholder"
 
@@ -167,6 +169,23 @@ def refusal(error: BaseException, table: Identifier) -> CatalogError | None:
     return None
 
 
+def damage(error: BaseException, table: Identifier) -> InvalidTableState | None:
+    """Return the catalog error for a failure within Lance that ``refusal`` does not explain, else None.
+
+    Clients write the files of a table, and Lance does not check all of a manifest before it relies on it.
+    """
+    raw = _text(error)
+    is_within = isinstance(error, LancePanic) or _INTERNAL.search(raw)
+    if not is_within or _DISK.search(raw):
+        return None
+    log.error("Lance failed at table '%s'", label(table), exc_info=error)
+    return InvalidTableState(
+        f"Lance cannot process the files of table '{label(table)}', or this request for them",
+        detail="The log of the server has the failure. If other requests for the table fail as well, "
+        "the operation 'repair' shows which version is whole, and makes it the newest.",
+    )
+
+
 def _store_failure(table: Identifier, raw: str) -> ServiceUnavailable:
     """The refusal for a failure of the table's object store; it names the store's profile if it can."""
     profiles = availability.suspect_held()
@@ -201,12 +220,12 @@ def readable(text: str) -> str:
 
 @contextmanager
 def refusing(table: Identifier) -> Iterator[None]:
-    """Raise failures that the caller caused as catalog errors; other failures pass unchanged."""
+    """Raise failures caused by the caller or by the files of the table as catalog errors; others pass unchanged."""
     try:
         with no_panic():
             yield
     except Exception as error:
-        refused = refusal(error, table)
+        refused = refusal(error, table) or damage(error, table)
         if refused is None or refused is error:
             raise
         raise refused from error

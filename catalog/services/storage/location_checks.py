@@ -51,8 +51,9 @@ class LocationChecks:
         self._above_taken: set[str] = set()
         self._deregistered = deregistered
         around, others = _meeting(requested)
-        self._holders = _holders(actor, others - around, deregistered)
-        """By location, the keys of the tables that must be deregistered before it is free."""
+        self._holders, self._namespaces = _holders(actor, others - around, deregistered)
+        """By location, the keys of the tables that must be deregistered before it is free, and of the
+        namespaces of all its tables."""
         self._free = (set(requested) - around - others) | set(self._holders)
         may_create: dict[tuple[int, ...], bool] = {}
         for location, holders in namespace_locations.holding_each(self._free).items():
@@ -75,6 +76,10 @@ class LocationChecks:
             and self._taken.isdisjoint((location, *locations.parents(location)))
         )
 
+    def is_free_for(self, namespace: int, location: str) -> bool:
+        """True if a location is free, and no table of another namespace has been there."""
+        return self._namespaces.get(location, set()) <= {namespace} and self.is_free(location)
+
     def take(self, location: str) -> None:
         """Note that the batch has a table at a location now."""
         self._taken.add(location)
@@ -83,21 +88,26 @@ class LocationChecks:
 
 def _holders(
     actor: Principal, requested: Collection[str], deregistered: AbstractSet[int]
-) -> dict[str, list[int]]:
-    """The present tables at each location that is free as soon as the batch deregisters them.
+) -> tuple[dict[str, list[int]], dict[str, set[int]]]:
+    """The present tables at each location that is free as soon as the batch deregisters them, and the namespaces of
+    all tables there.
 
     Other locations are left out: those with a dropped table that the actor might not manage, or with
     a table that has an active job.
     """
+    namespaces: dict[str, set[int]] = {}
     if not requested:
-        return {}
+        return {}, namespaces
     active = Job.objects.filter(
         table=OuterRef("pk"), status__in=[JobStatus.QUEUED, JobStatus.RUNNING]
     )
     rows = Table.objects.filter(location__in=any_of(requested)).annotate(has_job=Exists(active))
     may_manage_all = actor.holds_everywhere(Privilege.MANAGE)
     holders: dict[str, list[int]] = {location: [] for location in requested}
-    for pk, location, state, has_job in rows.values_list("pk", "location", "state", "has_job"):
+    for pk, location, state, namespace, has_job in rows.values_list(
+        "pk", "location", "state", "namespace", "has_job"
+    ):
+        namespaces.setdefault(location, set()).add(namespace)
         is_dropped = state == TableState.DROPPED
         is_unusual = (
             not (may_manage_all or pk in deregistered) if is_dropped else pk in deregistered
@@ -106,7 +116,7 @@ def _holders(
             holders.pop(location, None)
         elif not is_dropped and location in holders:
             holders[location].append(pk)
-    return holders
+    return holders, namespaces
 
 
 def _meeting(requested: Collection[str]) -> tuple[set[str], set[str]]:

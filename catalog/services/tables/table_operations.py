@@ -330,14 +330,13 @@ def drop_tables(
 
 
 def claim_location(
-    batch: Batch, location: str, *, format: TableFormat = TableFormat.LANCE, pk: int = 0
+    batch: Batch, location: str, namespace: Namespace, *, format: TableFormat, pk: int = 0
 ) -> None:
     """Refuse a location that overlaps another table's: equal to it, inside it, or around it.
 
-    Otherwise dropping one table would remove files of the other. A dropped table counts until its
-    data is removed. The location of a dropped table whose data stays, or of a dropped view, is free
-    only to actors who may manage it. Dropping a Lance table removes everything at its location, so
-    no paths of Iceberg tables may be there either.
+    Otherwise dropping one would remove files of the other, and of a Lance table all at its location. A dropped table counts
+    until its data is removed. The location of one whose data stays, or of a dropped view, is free only to actors who may
+    manage it, for namespaces that require at least its approvals.
     """
     if batch.location_checks is None:
         batch.flush()
@@ -346,11 +345,13 @@ def claim_location(
             requested = batch.locations | {location}
             batch.location_checks = LocationChecks(batch.actor, requested, batch.deregistered)
     checks: LocationChecks | None = batch.location_checks
-    if pk or checks is None or not checks.is_free(location):
+    if pk or checks is None or not checks.is_free_for(namespace.pk, location):
         batch.flush()
-        require_free_location(batch.actor, location, pk=pk)
-        if format == TableFormat.LANCE:
-            iceberg_paths.require_free(batch.actor, location)
+        trash.require_rules_kept_at(location, namespace)
+        if pk or checks is None or not checks.is_free(location):
+            require_free_location(batch.actor, location, pk=pk)
+            if format == TableFormat.LANCE:
+                iceberg_paths.require_free(batch.actor, location)
     if checks is not None:
         checks.take(location)
 
@@ -360,9 +361,8 @@ def require_free_location(
 ) -> None:
     """Check a location like ``claim_location`` before anything is written there, without a lock.
 
-    The commit checks again under the lock. ``apart_from`` is the table that is being restored from
-    the trash and may have the location. ``pk`` is the table that moves there and may have paths
-    there.
+    The commit checks again under the lock. ``apart_from`` is the table that is being restored from the trash and may
+    have the location. ``pk`` is the table that moves there and may have paths there.
     """
     if apart_from is None:
         iceberg_paths.require_unheld(actor, pk, [location], is_location=True)

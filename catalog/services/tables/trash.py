@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from catalog import access
 from catalog.access import Principal
@@ -25,10 +25,13 @@ from catalog.models import (
     Grant,
     GuardedAction,
     Job,
+    JobKind,
+    JobStatus,
     MaterializedView,
     Namespace,
     Table,
     TableKind,
+    TableState,
     TrashItem,
 )
 from catalog.postgresql.cursors import hot_cursor
@@ -97,17 +100,7 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     """
     if new.pk == old:
         return
-    by_namespace = rules([old, new.pk])
-    lost_rules = set(by_namespace[old].guarded) - set(by_namespace[new.pk].guarded)
-    if lost_rules:
-        source = by_namespace[old].guarded[min(lost_rules)]
-        raise PermissionDenied(
-            "'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
-            " not there",
-            row=row.identifier,
-            new=new.identifier,
-            source=source,
-        )
+    require_rules_kept(row, old, new)
     if actor.holds_everywhere(Privilege.ALL):
         return
     gained = access.held_on(actor, new) & ~access.held_on(actor, row)
@@ -119,6 +112,32 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
             new=new.identifier,
             gained=", ".join(essence(gained)),
         )
+
+
+def require_rules_kept(row: Namespace | Table, old: int, new: Namespace) -> None:
+    """Require that the new namespace requires at least the approvals of ``old``. Raises PermissionDenied."""
+    by_namespace = rules([old, new.pk])
+    lost_rules = set(by_namespace[old].guarded) - set(by_namespace[new.pk].guarded)
+    if lost_rules:
+        source = by_namespace[old].guarded[min(lost_rules)]
+        raise PermissionDenied(
+            "'{row}' may not be moved to '{new}': what takes a second person in '{source}' does"
+            " not there",
+            row=row.identifier,
+            new=new.identifier,
+            source=source,
+        )
+
+
+def require_rules_kept_at(location: str, namespace: Namespace) -> None:
+    """The same of dropped tables whose files at a location a table of the namespace gets."""
+    purged = Job.objects.filter(
+        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
+    )
+    dropped = Table.objects.filter(location=location, state=TableState.DROPPED)
+    moved = dropped.exclude(namespace=namespace).exclude(Exists(purged))
+    for row in moved.order_by("namespace").distinct("namespace"):
+        require_rules_kept(row, row.namespace_id, namespace)
 
 
 def require_unprotected(rows: Iterable[Namespace | Table]) -> None:

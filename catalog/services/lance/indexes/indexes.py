@@ -261,7 +261,8 @@ def _summary(described: Any, rows: int) -> IndexSummary:
     return IndexSummary(
         name=described.name,
         uuid=segments[0].uuid if segments else "",
-        columns=tuple(described.field_names),
+        # A forged schema may have columns without a name, which no answer may contain.
+        columns=tuple(filter(None, described.field_names)),
         type=type_name(described.index_type),
         type_url=described.type_url,
         indexed_rows=described.num_rows_indexed,

@@ -15,6 +15,7 @@ from catalog.identifiers import Identifier, check_table, label, slug
 from catalog.models import (
     Branch,
     Table,
+    TableFormat,
     TableState,
     TableVersion,
 )
@@ -72,7 +73,7 @@ class DeclareTable(NewTableOperation):
         if holder is not None:
             raise already_exists(self.table, holder)
         if self.location is not None:
-            claim_location(batch, self.location)
+            claim_location(batch, self.location, namespace, format=TableFormat.LANCE)
         location = self.location or object_placement.new_location_in(
             batch, namespace, slug(self.table[-1:], 60)
         )
@@ -153,7 +154,7 @@ class RegisterTable(NewTableOperation):
             if existing.location == self.location:
                 return self._again(batch, existing)
             replace_table(batch, existing)
-        claim_location(batch, self.location)
+        claim_location(batch, self.location, namespace, format=TableFormat.LANCE)
         row = self.add_table(
             batch, self.location, TableState.LIVE if self.manifests else TableState.DECLARED
         )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,12 +25,13 @@ from catalog.errors import (
     CatalogError,
     InvalidInput,
     PermissionDenied,
+    TableNotFound,
     VersionNotFound,
 )
 from catalog.formats import view_queries
 from catalog.formats.view_queries import ViewQuery
 from catalog.identifiers import Identifier, label
-from catalog.models import Job, JobStatus, MaterializedView, TableState
+from catalog.models import Job, JobStatus, MaterializedView, Table, TableState
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
@@ -190,6 +192,7 @@ def _refresh(
             ),
             summary={"source": label(source), "job": job.pk, "mode": outcome["mode"]},
             fields={"previous_version": view.source_version, "source_version": snapshot.version},
+            may_commit=partial(_require_source, job, view),
         )
         if written.transaction_id is not None:
             commit_result = {"version": written.version, "transaction_id": written.transaction_id}
@@ -199,6 +202,15 @@ def _refresh(
     )
     transaction = commit([record], actor=actor)
     return {**outcome, "transaction_id": transaction.id}
+
+
+def _require_source(job: Job, view: MaterializedView) -> None:
+    """Require that the requester may still read the source, which may have taken hours. Raises InvalidTableState."""
+    source = Table.objects.select_related("namespace").filter(pk=view.source_id).first()
+    with hiding_source_name(source_of(view)):
+        if source is None:
+            raise TableNotFound(source_of(view))
+        access.require(jobs.principal(job), Privilege.READ, source)
 
 
 def _added(

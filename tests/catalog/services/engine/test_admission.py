@@ -3,7 +3,9 @@
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -166,3 +168,43 @@ def test_admission_is_unlimited_outside_web_processes(monkeypatch):
     with admission.enter([A], tuple):
         assert admission._inside == {}
     holders.release()
+
+
+@contextmanager
+def entered_in_turn(admission: Admission, names: list[uuid.UUID]) -> Iterator[None]:
+    """Enter the names one after another, as the turns of a transaction do."""
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(admission.enter([name], tuple))
+        yield
+
+
+def make_suspect(admission: Admission, names: list[uuid.UUID]) -> None:
+    with admission.enter(names, tuple):
+        time.sleep(0.55)
+
+
+def test_a_slow_transaction_of_many_tables_does_not_wait_for_itself():
+    admission = Admission()
+    names = [uuid.uuid4() for _ in range(32)]
+    make_suspect(admission, names)
+    with entered_in_turn(admission, names):
+        pass
+    assert admission._suspects == {}
+
+
+def test_a_transaction_of_many_tables_counts_as_a_single_thread():
+    admission = Admission()
+    third, *names = [uuid.uuid4() for _ in range(9)]
+    make_suspect(admission, [A, B, *names])
+    with entered_in_turn(admission, names):
+        others = [Holders(admission, [name], 1) for name in (A, B)]
+        make_suspect(admission, [third])
+        started = time.monotonic()
+        with ThreadPoolExecutor(1) as pool, pytest.raises(Busy):
+            pool.submit(pass_through, admission, third).result()
+        assert time.monotonic() - started < 0.2
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pass_through, admission, third).result()
+    for holder in others:
+        holder.release()

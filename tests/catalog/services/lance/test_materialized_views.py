@@ -6,11 +6,22 @@ import pyarrow as pa
 import pytest
 from django.utils import timezone
 
-from catalog.access import SYSTEM, Principal
+from catalog import access, models
+from catalog.access import SYSTEM, On, Principal, identity
 from catalog.errors import CommitConflict, InvalidTableState, VersionNotFound
-from catalog.models import ApiKey, Job, JobStatus, MaterializedView, PrincipalLevel, Table
+from catalog.models import (
+    ApiKey,
+    Grant,
+    Job,
+    JobStatus,
+    MaterializedView,
+    PrincipalKind,
+    PrincipalLevel,
+    Table,
+)
 from catalog.privileges import Privilege
 from catalog.services.access import principals
+from catalog.services.access.grant_operations import SetGrant
 from catalog.services.engine.commit import commit
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import ledger_namespace
@@ -22,7 +33,7 @@ from catalog.services.maintenance import job_runner
 from catalog.services.tables import table_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
-from tests.factories import make_administrator, make_lance_table
+from tests.factories import make_administrator, make_lance_table, make_namespace
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 SOURCE, VIEW = ("ws", "t"), ("ws", "v")
@@ -124,6 +135,43 @@ def test_a_refresh_requires_that_the_owner_may_read(source):
     assert MaterializedView.objects.get().error == (
         "The automatic refresh was refused: Namespace 'ws' does not exist"
     )
+
+
+@pytest.mark.parametrize("loss", ["grant", "principal"])
+def test_a_refresh_requires_that_its_requester_may_still_read(source, monkeypatch, loss):
+    """A long refresh would copy rows hours after the requester has lost the right to read them."""
+    make_namespace("mine")
+    principals.create_principal(actor=SYSTEM, name="bob", kind=PrincipalKind.SERVICE)
+    monkeypatch.setattr(identity, "_can_authenticate", lambda row: row.is_active)
+    reading = SetGrant(on=On.table(SOURCE), principal="bob", privileges=Privilege.READ)
+    own = SetGrant(on=On.namespace(("mine",)), principal="bob", privileges=Privilege.ALL)
+    commit([reading, own], actor=SYSTEM)
+    bob = access.named("bob")
+    assert bob is not None
+    materialized_views.create_view(
+        actor=bob,
+        table=("mine", "v"),
+        kind="query",
+        source_query="SELECT id FROM ws.t",
+        output_schema=encoded_schema(ids().schema),
+    )
+    refreshes.start_refresh(actor=bob, table=("mine", "v"), refresh=Refresh())
+    real = refreshes.result_schema
+
+    def withdraw(*arguments):
+        schema = real(*arguments)  # after the source was opened
+        if loss == "grant":
+            Grant.objects.filter(table=source).delete()
+        else:
+            models.Principal.objects.filter(name="bob").update(is_active=False)
+        return schema
+
+    monkeypatch.setattr(refreshes, "result_schema", withdraw)
+    (job,) = run()
+    assert job.status != "succeeded"
+    assert "may not read it" in job.error
+    view = lance_datasets.read(actor=SYSTEM, table=("mine", "v"))
+    assert view.count_rows() == 0
 
 
 def test_a_view_of_one_version_is_not_behind(source):

@@ -7,13 +7,14 @@ import pytest
 from catalog import access
 from catalog.access import SYSTEM, On, identity
 from catalog.errors import PermissionDenied
-from catalog.models import PrincipalKind, TrashItem
+from catalog.models import PrincipalKind, Table, TrashItem
 from catalog.privileges import Privilege
 from catalog.services.access import grant_operations, principals
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.events import feed as event_feed
 from catalog.services.governance import annotation_operations
+from catalog.services.lance.ledger.registration_operations import RegisterTable
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import rule_operations, undrop_operations
 from catalog.services.tables import table_operations
@@ -64,6 +65,28 @@ def test_moves_do_not_bypass_required_approvals(etl):
         commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
     commit([rule_operations.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM)
     commit([undrop_operations.UndropTable(item=item, new=("mine", "t"))], actor=SYSTEM)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_registering_again_does_not_bypass_required_approvals(etl, is_batch):
+    """Deregistered and registered elsewhere, a table could be purged there without a second person."""
+    rule = rule_operations.SetApprovalRule(namespace=("a",), actions=["purge"])
+    commit([rule], actor=SYSTEM)
+    location = Table.objects.named(T).get().location
+    deregister = table_operations.DeregisterTable(table=T)
+
+    def register(*names: str) -> RegisterTable:
+        return RegisterTable(table=names, location=location)
+
+    if not is_batch:
+        commit([deregister], actor=SYSTEM)
+    before = [deregister] if is_batch else []
+    with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
+        commit([*before, register("mine", "t")], actor=SYSTEM)
+    commit([*before, register("a", "u")], actor=SYSTEM)
+    commit([rule_operations.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM)
+    commit([table_operations.DeregisterTable(table=("a", "u"))], actor=SYSTEM)
+    commit([register("mine", "t")], actor=SYSTEM)
 
 
 def test_a_job_writes_only_to_its_own_table(etl, monkeypatch):

@@ -119,6 +119,60 @@ def test_a_slow_request_loses_the_turn(threads, monkeypatch):
     assert not large_inputs._occupied
 
 
+def read_for(principal: str) -> None:
+    large_inputs.attribute(principal)
+    large_inputs.count(LARGE)
+
+
+def test_principals_alternate(threads, monkeypatch):
+    """Somebody who sends many requests delays those of others by one turn."""
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 20.0)
+    first, second, third, other = threads
+    first.run(read_for, "many")
+    oldest = second.begin(read_for, "many")
+    wait_until(lambda: len(large_inputs._turns.waiters) == 1)
+    newest = third.begin(read_for, "many")
+    wait_until(lambda: len(large_inputs._turns.waiters) == 2)
+    single = other.begin(read_for, "single")
+    with pytest.raises(Busy):
+        newest.result(20)  # it gives its place
+    with pytest.raises(Busy):
+        third.run(read_for, "many")
+    first.run(large_inputs.release)
+    assert single.result(20) is None
+    assert not oldest.done()
+    again = first.begin(read_for, "many")
+    wait_until(lambda: len(large_inputs._turns.waiters) == 2)
+    other.run(large_inputs.release)
+    assert oldest.result(20) is None
+    second.run(large_inputs.release)
+    assert again.result(20) is None
+
+
+def test_nobody_displaces_the_only_request_of_another(threads, monkeypatch):
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 20.0)
+    waiting = []
+    for number, thread in enumerate(threads[:3]):
+        waiting.append(thread.begin(read_for, f"principal {number}"))
+        wait_until(lambda: sum(large_inputs._turns.places().values()) == len(waiting))
+    with pytest.raises(Busy):
+        threads[3].run(read_for, "principal 3")
+    for thread, pending in zip(threads, waiting, strict=False):
+        assert pending.result(20) is None
+        thread.run(large_inputs.release)
+
+
+def test_the_first_request_of_a_principal_waits_for_a_whole_turn(threads, monkeypatch):
+    monkeypatch.setattr(large_inputs, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(large_inputs, "LONGEST_SECONDS", 0.5)
+    first, second, third, _ = threads
+    first.run(read_for, "many")
+    pending = third.begin(read_for, "single")
+    with pytest.raises(Busy):
+        second.run(read_for, "many")
+    assert pending.result(20) is None
+
+
 @pytest.mark.django_db
 def test_a_rehearsed_commit_exempts_nothing(threads, monkeypatch):
     """Its change is rolled back, so the request may be refused."""
