@@ -175,10 +175,15 @@ def test_pages_do_not_wait_for_requests_that_use_the_database(path, threads):
     used = []
 
     class Recorder(Exchange):
-        async def _in_thread(self, threads, job):
+        async def _in_thread(self, threads, job, **options):
             used.append(threads)
 
-    front = SimpleNamespace(ordinary="ordinary", monitoring="monitoring", documents="documents")
+    front = SimpleNamespace(
+        ordinary="ordinary",
+        monitoring="monitoring",
+        documents="documents",
+        known_principal=lambda request: None,
+    )
     request = {"PATH_INFO": path, "REQUEST_METHOD": "GET"}
     asyncio.run(Recorder(front, None, None, request, None)._answer(b""))
     assert used == [threads]

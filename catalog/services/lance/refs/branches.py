@@ -120,7 +120,7 @@ def create_branch(
                 | ({"from_branch": from_branch} if from_branch else {}),
                 can_repeat=False,
             )
-        except OSError as error:
+        except (OSError, InvalidTableState) as error:
             if not _is_in_ledger(source, name):
                 raise
             # Another machine created the branch first, which Lance does not report.
