@@ -27,7 +27,8 @@ def authenticate(
     ``key`` may also be an access token of a key, or the token of a running job. ``principal``: what
     ``known_keys.cached_principal`` has just returned for it. Raises Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
-    if key is not None and key.startswith(tokens.JOB_PREFIX):
+    is_of_job = key is not None and key.startswith(tokens.JOB_PREFIX)
+    if key is not None and is_of_job:
         # Not cached, because a job may lose its lease at any time.
         principal = jobs.principal_of_token(key)
     elif principal is not None:
@@ -39,10 +40,12 @@ def authenticate(
         principal = anonymous
     else:
         principal = _lookup(key)
-    if key and not key.startswith(tokens.JOB_PREFIX):
-        principal = principal.through(confirm=_Presented(key, principal).confirm)
     return principal.through(
-        request_id=request_id, context=context or {}, progress=Progress(), interface=interface
+        request_id=request_id,
+        context=context or {},
+        progress=Progress(),
+        interface=interface,
+        confirm=_Presented(key, principal).confirm if key and not is_of_job else principal.confirm,
     )
 
 
