@@ -71,7 +71,7 @@ class Principal:
     job_kind: str = field(default="", compare=False)
     """The kind of the running job that presented its token; otherwise empty."""
     confirm: Callable[[], None] = field(default=_is_current, compare=False, repr=False)
-    """Called before each commit. Raises CatalogError if a job, which may run for hours, has lost its rights."""
+    """Called before each commit. Raises CatalogError if a job or a long request has lost its rights meanwhile."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -242,6 +242,7 @@ class CommitMetadata(TableOperation):
 
 
 def _claim_paths(batch: Batch, row: Table, paths: frozenset[str]) -> None:
+    """Enter the paths of the properties. Raises LocationTaken and PermissionDenied."""
     new = iceberg_paths.claim(batch.actor, row, paths)
     if new:
         trash.require_rules_kept_at(new, row.namespace, pk=row.pk, is_location=False)
