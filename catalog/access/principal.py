@@ -35,6 +35,10 @@ class Progress:
     """True while changes are made that will be rolled back."""
 
 
+def _is_current() -> None:
+    """A principal that was looked up for this request."""
+
+
 @dataclass(frozen=True)
 class Principal:
     """The principal on whose behalf a request is executed, with details of the request."""
@@ -66,6 +70,8 @@ class Principal:
     """True if it presented a token of an issuer."""
     job_kind: str = field(default="", compare=False)
     """The kind of the running job that presented its token; otherwise empty."""
+    confirm: Callable[[], None] = field(default=_is_current, compare=False, repr=False)
+    """Called before each commit. Raises CatalogError if a job or a long request has lost its rights meanwhile."""
 
     @property
     def names(self) -> tuple[str, ...]:

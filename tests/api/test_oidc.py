@@ -1,6 +1,7 @@
 """Bearer tokens of an OpenID Connect issuer, in all protocols."""
 
 import base64
+import contextlib
 import hmac
 import itertools
 import json
@@ -12,6 +13,7 @@ import time
 from datetime import timedelta
 
 import pytest
+import requests
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 from joserfc import jwt
@@ -322,6 +324,70 @@ def test_a_closed_port_of_the_issuer_is_reported(issuer: Issuer, ada, settings):
 def test_invalid_documents_of_the_issuer_are_refused(issuer: Issuer, ada, document):
     issuer.document = document
     bearer(issuer.token()).refused(503, "service-unavailable", "are not available", "GET jobs")
+
+
+def test_a_deeply_nested_document_of_the_issuer_is_refused(issuer: Issuer, ada, monkeypatch):
+    content = b'{"issuer":' + b"[" * 200_000
+    monkeypatch.setattr(requests.Response, "iter_content", lambda *_: iter([content]))
+    for _ in range(2):
+        bearer(issuer.token()).refused(503, "service-unavailable", "are not available", "GET jobs")
+    assert issuer.requests == {"/.well-known/openid-configuration": 1}
+
+
+def test_a_private_key_of_the_issuer_is_not_computed(issuer: Issuer, ada):
+    """Its primes would be derived from the exponent, for hours and with the interpreter locked."""
+    hostile = {"kty": "RSA", "kid": "slow", "n": "h" * 10_000 + "Q", "e": "AQAB", "d": "h" * 10_000}
+    private = issuer.keys[0].as_dict(private=True)
+    answer = issuer.answer
+    issuer.answer = lambda path, *rest: (
+        (200, {"keys": [hostile, private]}) if path == "/jwks" else answer(path, *rest)
+    )
+    bearer(issuer.token()).get("jobs")
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nX: "])
+@pytest.mark.usefixtures("ada")
+def test_an_issuer_that_never_ends_its_answer_is_waited_for_once(
+    issuer: Issuer, settings, clock, monkeypatch, sent
+):
+    monkeypatch.setattr(oidc, "_WHOLE_SECONDS", 0.5)
+    has_ended = threading.Event()
+    connections = []
+
+    def drip(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(server.accept()[0])
+                threading.Thread(target=send, args=[connections[-1]], daemon=True).start()
+
+    def send(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            connection.sendall(sent)
+            while not has_ended.wait(0.05):
+                if sent:
+                    connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=drip, args=[server], daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        settings.MONODON_OIDC_ISSUERS = [url]
+        token = issuer.token(iss=url)
+        began = time.perf_counter()
+        for _ in range(3):
+            bearer(token).refused(503, "service-unavailable", "are not available", "GET jobs")
+            clock(11)
+        assert time.perf_counter() - began < 4
+        assert len(connections) == 1
+        has_ended.set()
+
+
+def test_keys_are_fetched_over_https_if_the_document_is(monkeypatch):
+    url = "https://issuer.example.com"
+    for address, is_valid in [(f"{url}/jwks", True), ("http://127.0.0.1:9/jwks", False)]:
+        answers = {url + "/.well-known/openid-configuration": {"issuer": url, "jwks_uri": address}}
+        monkeypatch.setattr(oidc, "fetch_json", lambda at, a=answers: a.get(at, {"keys": []}))
+        with contextlib.nullcontext() if is_valid else pytest.raises(ValueError, match="https"):
+            assert oidc._fetch(url)[1] == []
 
 
 def test_concurrent_requests_ask_the_issuer_once(issuer: Issuer, ada):

@@ -107,7 +107,10 @@ def _range(data: bytes, kind: int, content: Sequence[Field]) -> Span:
         bits = wire.content(data, content, _HOLES) or b""
         length = min(length, int.from_bytes(bits, "little").bit_count())
     elif kind == _WITH_HOLES:
-        length -= len(_values(data, wire.message(data, content, _HOLES) or []))
+        holes = len(_values(data, wire.message(data, content, _HOLES) or []))
+        if holes > length:
+            raise MalformedMessage(f"a range of {length} row ids has {holes} holes")
+        length -= holes
     return start, end, length
 
 

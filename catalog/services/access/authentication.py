@@ -1,5 +1,6 @@
 """Finding the principal of a request by the credentials that it presents."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import Principal, Progress, tokens
-from catalog.errors import Unauthenticated
+from catalog.errors import PermissionDenied, TokenExpired, Unauthenticated
 from catalog.services.access import known_keys, oidc
 from catalog.services.access.throttle import throttle
 from catalog.services.engine import jobs
@@ -26,7 +27,8 @@ def authenticate(
     ``key`` may also be an access token of a key, or the token of a running job. ``principal``: what
     ``known_keys.cached_principal`` has just returned for it. Raises Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
     """
-    if key is not None and key.startswith(tokens.JOB_PREFIX):
+    is_of_job = key is not None and key.startswith(tokens.JOB_PREFIX)
+    if key is not None and is_of_job:
         # Not cached, because a job may lose its lease at any time.
         principal = jobs.principal_of_token(key)
     elif principal is not None:
@@ -39,8 +41,44 @@ def authenticate(
     else:
         principal = _lookup(key)
     return principal.through(
-        request_id=request_id, context=context or {}, progress=Progress(), interface=interface
+        request_id=request_id,
+        context=context or {},
+        progress=Progress(),
+        interface=interface,
+        confirm=_Presented(key, principal).confirm if key and not is_of_job else principal.confirm,
     )
+
+
+class _Presented:
+    """A key of a request, which may be revoked before the request commits: an upload takes as long as its client."""
+
+    __slots__ = ("_key", "_principal", "_until")
+
+    def __init__(self, key: str, principal: Principal) -> None:
+        self._key, self._principal = key, principal
+        self._until = time.monotonic() + known_keys.TRUST_SECONDS
+
+    def confirm(self) -> None:
+        """Raises Unauthenticated if the key was revoked, and PermissionDenied if its principal has lost something.
+
+        A token that expires meanwhile is still valid for its request.
+        """
+        if time.monotonic() < self._until:
+            return
+        before = self._principal
+        try:
+            now = _lookup(self._key)
+        except TokenExpired:
+            if oidc.is_token(self._key):
+                now = access.on_behalf_of(before.name)
+            else:
+                row = known_keys.find_key(self._key, allow_expired_token=True)
+                now = access.of_row(row.principal, row)
+        is_less = before.everywhere & ~now.everywhere or before.ceiling & ~now.ceiling
+        if is_less or now.within != before.within or not set(before.ids) <= set(now.ids):
+            raise PermissionDenied(
+                "'{actor}' has lost privileges since this request began", actor=before.name
+            )
 
 
 def _lookup(key: str) -> Principal:

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,6 +47,8 @@ _STALE_SECONDS = 3600.0
 _UNKNOWN_KEY_SECONDS = 30.0
 _AWAY_SECONDS = 10.0
 _CONNECT_SECONDS, _READ_SECONDS, _WHOLE_SECONDS = 3.0, 5.0, 10.0
+_PUBLIC = ("kty", "n", "e", "crv", "x", "y", "kid", "alg", "use", "key_ops")
+"""The members of a public key. Deriving the primes from a private exponent can take hours."""
 _MAX_BYTES = 512 * 1024
 _MAX_TOKEN = 16 * 1024
 _LONGEST_CLAIM = 500
@@ -215,6 +218,8 @@ class _Issuer:
     fetched_at: float = float("-inf")
     tried_at: float = float("-inf")
     is_away: bool = False
+    fetch: Future[tuple[dict[str, Any], list[Key]]] | None = None
+    """The last fetch. It may go on for long after its time, since the issuer decides how slowly it answers."""
 
 
 _issuers: dict[str, _Issuer] = {}
@@ -269,8 +274,11 @@ def _refreshed(url: str, older_than: float | None = None) -> _Issuer:
         if _is_due(issuer, older_than):
             issuer.tried_at = time.monotonic()
             try:
-                issuer.document, issuer.keys = _fetch(url)
-            except (requests.RequestException, ValueError, TypeError, KeyError) as error:
+                issuer.document, issuer.keys = _fetch_in_time(url, issuer)
+            except (
+                requests.RequestException,
+                *(ValueError, TypeError, KeyError, RecursionError, TimeoutError),
+            ) as error:
                 issuer.is_away = True
                 log.warning("Cannot fetch the keys of %s: %s", url, type(error).__name__)
             else:
@@ -297,11 +305,33 @@ def _usable(issuer: _Issuer) -> _Issuer:
     return issuer
 
 
+def _fetch_in_time(url: str, issuer: _Issuer) -> tuple[dict[str, Any], list[Key]]:
+    """The document and keys of an issuer. An issuer that has not ended its last answer gets no further request.
+
+    Raises TimeoutError, and the exceptions of ``_fetch``.
+    """
+    if issuer.fetch is not None and not issuer.fetch.done():
+        raise TimeoutError
+    fetch = issuer.fetch = Future()
+
+    def work() -> None:
+        try:
+            fetch.set_result(_fetch(url))
+        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
+            fetch.set_exception(error)
+
+    threading.Thread(target=work, name="issuer", daemon=True).start()
+    return fetch.result(_WHOLE_SECONDS)
+
+
 def _fetch(issuer: str) -> tuple[dict[str, Any], list[Key]]:
     document = fetch_json(issuer.rstrip("/") + "/.well-known/openid-configuration")
     if document.get("issuer") != issuer:
         raise ValueError("the document is of another issuer")
-    key_set = fetch_json(document["jwks_uri"])
+    address = document["jwks_uri"]
+    if urlsplit(issuer).scheme == "https" and urlsplit(address).scheme != "https":
+        raise ValueError("the keys are not fetched over https, as the document is")
+    key_set = fetch_json(address)
     return document, [key for key in map(_import, key_set["keys"]) if key is not None]
 
 
@@ -310,15 +340,15 @@ def _import(entry: Any) -> Key | None:
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
         return None
     try:
-        return JWKRegistry.import_key(entry)
+        return JWKRegistry.import_key({name: entry[name] for name in _PUBLIC if name in entry})
     except (JoseError, ValueError, TypeError, KeyError):
         return None
 
 
 def fetch_json(url: str) -> dict[str, Any]:
-    """The JSON object at a URL, without redirects, and with bounds on size and time.
+    """The JSON object at a URL, without redirects, and with bounds on size and on each wait.
 
-    The URL must be https or on this machine. Raises requests.RequestException or ValueError.
+    The URL must be https or on this machine. Raises requests.RequestException, ValueError or RecursionError.
     """
     require_safe(url)
     deadline = time.monotonic() + _WHOLE_SECONDS

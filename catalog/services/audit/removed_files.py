@@ -1,15 +1,22 @@
 """The files that jobs removed, in the audit trail of the table to which they belonged."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
 
 from django.db import transaction
 
+from catalog.access import Principal
 from catalog.models import Job
 from catalog.services.engine import audit_records, jobs
 
 ACTION = "table.remove_files"
 _PATHS_PER_EVENT = 500
+
+
+def witness(job: Job) -> Principal:
+    """The principal that commits what a job has removed already, although its requester may have lost its rights since."""
+    return replace(jobs.principal(job), tables=(job.table_id,), confirm=lambda: None)
 
 
 def record(job: Job, paths: Iterable[str]) -> None:

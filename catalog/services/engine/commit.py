@@ -93,6 +93,7 @@ def commit(operations: Sequence[Operation], *, actor: Principal) -> Commit:
     """
     started = time.perf_counter()
     try:
+        actor.confirm()
         prepared = _prepare(operations, actor)
         with admission.enter(_locked_names(prepared), lambda: _first_target(prepared)):
             batch = _commit(prepared, actor)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -18,7 +19,7 @@ from django.db.models.functions import Now
 
 from catalog import access, message_broker, tracing
 from catalog.access import Principal, tokens
-from catalog.errors import PermissionDenied, Unauthenticated
+from catalog.errors import CatalogError, PermissionDenied, Unauthenticated
 from catalog.identifiers import Identifier
 from catalog.models import (
     Engine,
@@ -242,21 +243,33 @@ def principal(job: Job) -> Principal:
     itself: the key that the requester presented, and its limits, are not stored. Raises
     PermissionDenied when the requester is not a principal.
     """
-    request = job.transaction
-    if request is None:
-        raise PermissionDenied(f"Job {job.pk} has no transaction, so nobody requested it")
-    requester = replace(
-        access.on_behalf_of(request.actor), request_id=request.request_id, interface="job"
-    )
+    requester = _requester(job)
     limited = replace(
         requester,
         everywhere=requester.everywhere & READ_ONLY,
         ceiling=requester.ceiling & READ_ONLY,
+        confirm=partial(require_rights, job),
     )
-    needed = _NEEDED.get(job.kind, Privilege.MAINTAIN)
-    if not access.holds(requester, needed, job.table):
+    try:
+        require_rights(job)
+    except CatalogError:
         return limited
-    return replace(limited, tables=(job.table.pk,))
+    return replace(limited, tables=(job.table_id,))
+
+
+def require_rights(job: Job) -> None:
+    """Require that the requester may start the job at this moment. Raises CatalogError."""
+    # Read again: its owner and its namespace may have changed.
+    table = Table.objects.select_related("namespace").get(pk=job.table_id)
+    access.require(_requester(job), _NEEDED.get(job.kind, Privilege.MAINTAIN), table)
+
+
+def _requester(job: Job) -> Principal:
+    request = job.transaction
+    if request is None:
+        raise PermissionDenied(f"Job {job.pk} has no transaction, so nobody requested it")
+    requester = access.on_behalf_of(request.actor)
+    return replace(requester, request_id=request.request_id, interface="job")
 
 
 def principal_of_token(token: str) -> Principal:
@@ -271,7 +284,7 @@ def principal_of_token(token: str) -> Principal:
     job = holding.select_related("transaction", "table__namespace").first()
     if job is None:
         raise Unauthenticated("The job is over, was canceled, or runs elsewhere")
-    return replace(principal(job), job_kind=job.kind)
+    return replace(principal(job), job_kind=job.kind, confirm=lambda: None)
 
 
 def log_event(
@@ -294,19 +307,18 @@ def _storable(text: str) -> str:
 class LeaseHeartbeat:
     """Renews a running job's lease and stores its progress, in its own thread.
 
-    Lance may work for minutes without reporting progress. In the ``with`` block a request to stop,
-    or the loss of the lease, is raised at the next ``report``, and replaces any other exception of
-    the work.
+    Lance may work for minutes without reporting progress. In the ``with`` block a request to stop, or the loss
+    of the lease or of the requester's rights, is raised at the next ``report``, and replaces any other exception.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._reason: JobCanceled | JobLost | None = None
+        self._reason: JobCanceled | JobLost | CatalogError | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"job-{job.pk}", daemon=True)
 
     def report(self, done: int, total: int | None = None) -> None:
-        """Report progress; from any thread. Raises JobCanceled, JobLost."""
+        """Report progress; from any thread. Raises JobCanceled, JobLost, PermissionDenied."""
         self._job.progress = done
         if total is not None:
             self._job.total = total
@@ -339,8 +351,10 @@ class LeaseHeartbeat:
         try:
             if renew(self._job):
                 self._reason = JobCanceled("canceled on request")
-        except JobLost as lost:
-            self._reason = lost
+            elif self._job.kind != JobKind.PURGE_TABLE:  # decided when the table was dropped
+                require_rights(self._job)
+        except (JobLost, CatalogError) as reason:
+            self._reason = reason
         except DatabaseError:  # the lease outlasts a failover
             log.warning("The lease of job %s could not be renewed", self._job.pk, exc_info=True)
             connections.close_all()

@@ -21,6 +21,7 @@ from catalog.services.iceberg import metadata_files, metadata_removal
 from catalog.services.iceberg.metadata_files import MetadataFile
 from catalog.services.storage import file_references, iceberg_paths, object_placement
 from catalog.services.storage.file_owners import References
+from catalog.services.tables import trash
 from catalog.services.tables.cleanup_operations import ranges
 from catalog.services.tables.table_operations import (
     NewTableOperation,
@@ -114,7 +115,7 @@ class CreateFromMetadata(NewTableOperation):
         enter_version(batch, row, self.file)
         if self.paths:
             batch.flush()
-            iceberg_paths.claim(batch.actor, row, self.paths)
+            _claim_paths(batch, row, self.paths)
         if self.references:
             batch.flush()
             file_references.record(
@@ -225,7 +226,7 @@ class CommitMetadata(TableOperation):
             iceberg_paths.enter(row, [before["location"]])
         if self.paths:
             batch.flush()
-            iceberg_paths.claim(batch.actor, row, self.paths)
+            _claim_paths(batch, row, self.paths)
         if self.references:
             file_references.record(actor=batch.actor, table_id=row.pk, references=self.references)
         enter_version(batch, row, self.file)
@@ -238,6 +239,13 @@ class CommitMetadata(TableOperation):
 
     def _base_changed(self) -> BaseChanged:
         return BaseChanged(self.kind, self.table)
+
+
+def _claim_paths(batch: Batch, row: Table, paths: frozenset[str]) -> None:
+    """Enter the paths of the properties. Raises LocationTaken and PermissionDenied."""
+    new = iceberg_paths.claim(batch.actor, row, paths)
+    if new:
+        trash.require_rules_kept_at(new, row.namespace, pk=row.pk, is_location=False)
 
 
 def enter_version(batch: Batch, row: Table, file: MetadataFile) -> None:

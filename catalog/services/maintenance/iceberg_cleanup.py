@@ -113,7 +113,7 @@ def clean_up(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]
         record = cleanup_operations.RecordCleanUp(
             table=jobs.identify(job), format=TableFormat.ICEBERG, facts=facts
         )
-        commit([record], actor=jobs.principal(job))
+        commit([record], actor=removed_files.witness(job))
     outcome = outcome_of(job, policy, before, procedure_result) | {
         "planned": planned,
         "files": removed,
@@ -162,7 +162,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None) -> dict[str
             format=TableFormat.ICEBERG,
             facts={"job": job.pk, **removed},
         )
-        commit([record], actor=jobs.principal(job))
+        commit([record], actor=removed_files.witness(job))
     return outcome_of(job, policy, before, procedure_result) | removed
 
 

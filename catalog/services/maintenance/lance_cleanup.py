@@ -30,6 +30,7 @@ from lance.dataset import LanceDataset
 from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, JobEvent, Table, TableVersion
+from catalog.services.audit import removed_files
 from catalog.services.engine import database_clock, jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
@@ -296,7 +297,7 @@ class _Cleaner:
         record = cleanup_operations.RecordCleanUp(
             table=table, branch=branch, kept_versions=restored, facts={**job, **figures}
         )
-        commit([record], actor=self._actor)
+        commit([record], actor=removed_files.witness(self._job))
         level = JobEvent.Level.WARNING if removed.failed else JobEvent.Level.INFO
         text = f"removed {removed.versions} versions of {branch or 'main'}"
         if removed.failed:
@@ -334,7 +335,7 @@ class _Cleaner:
             record = cleanup_operations.RecordCleanUp(
                 table=table, branch=branch, kept_versions=restored, facts={"job": self._job.pk}
             )
-            commit([record], actor=self._actor)
+            commit([record], actor=removed_files.witness(self._job))
 
 
 def without_files(

@@ -130,7 +130,7 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> M
             details = {"job": job.pk, "files": remover.files, "bytes": remover.bytes}
             commit(
                 [cleanup_operations.RecordOrphans(table=identifier, facts=details)],
-                actor=jobs.principal(job),
+                actor=removed_files.witness(job),
             )
             jobs.log_event(job, f"removed {remover.files} files", data=details)
     report(remover.files, len(orphans))

@@ -70,6 +70,7 @@ class PurgeNow(GatedOperation, TrashOperation):
             target=first.target.identifier,
             namespace=namespace,
             state={"items": sorted(item.pk for item in items)},
+            below={trash.containing_namespace(item).pk for item in items},
         )
         grace = timedelta(seconds=settings.MONODON_PURGE_GRACE_SECONDS)
         due = batch.now + grace

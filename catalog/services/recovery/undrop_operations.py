@@ -17,6 +17,7 @@ from catalog.errors import (
 from catalog.identifiers import Identifier, check, check_table, digest, label
 from catalog.models import (
     Function,
+    IcebergPath,
     JobKind,
     Namespace,
     Table,
@@ -292,11 +293,14 @@ def _is_lost(item: TrashItem) -> bool:
 
 
 def _purged_with(item: TrashItem) -> Table | None:
-    """Return a table that got the location later and was purged, which removed these files."""
+    """Return a table that got the location or a directory of it later and was purged, which removed these files."""
     if item.table is None or _is_waiting(item):
         return None
-    others = Table.objects.meeting(item.table.location).exclude(pk=item.table.pk)
-    begun = others.filter(
+    location = item.table.location
+    # While it was present, no other table could have a directory there.
+    inside = IcebergPath.objects.filter(path__startswith=location + "/").values("table")
+    meeting = Table.objects.meeting(location) | Table.objects.filter(pk__in=inside)
+    begun = meeting.exclude(pk=item.table.pk).filter(
         jobs__kind=JobKind.PURGE_TABLE, jobs__attempts__gt=0, jobs__created_at__gte=item.dropped_at
     )
     return begun.select_related("namespace").first()

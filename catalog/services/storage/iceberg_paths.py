@@ -51,15 +51,15 @@ def taken(actor: Principal, location: str, holder: Table, place: str = "") -> Lo
     return LocationTaken(location, holder.identifier, kind=holder.kind, place=place)
 
 
-def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
-    """Enter what a table's properties name, inside the commit that sets them.
+def claim(actor: Principal, table: Table, paths: Collection[str]) -> set[str]:
+    """Enter what a table's properties name, inside the commit that sets them, and return what is new.
 
     Raises LocationTaken for what is new and lies at or inside another table's location.
     """
     new = _outside(table, paths)
     new.difference_update(table.paths.filter(path__in=new).values_list("path", flat=True))
     if not new:
-        return
+        return new
     locks.lock_locations()
     require_outside_locations(actor, table.pk, new)
     require_unheld(actor, table.pk, new)
@@ -70,6 +70,7 @@ def claim(actor: Principal, table: Table, paths: Collection[str]) -> None:
     for path in sorted(new):
         namespace_locations.require_directory(actor, path)
     enter(table, new)
+    return new
 
 
 def require_unheld(

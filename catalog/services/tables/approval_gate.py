@@ -12,7 +12,7 @@ see.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Self
@@ -61,18 +61,22 @@ class GatedOperation(Operation):
         target: Identifier,
         namespace: Namespace,
         state: Mapping[str, Any],
+        below: Collection[int] = (),
     ) -> bool:
         """Return True if a second person approved this operation on the current state.
 
-        Raises ApprovalRequired if the namespace's rule requires an approval (``action`` None:
-        always), and ApprovalOutdated if the state has changed. ``state`` is JSON.
+        Raises ApprovalRequired if a rule of the namespace requires an approval (``action`` None:
+        always), and ApprovalOutdated if the state has changed. ``state`` is JSON. ``below`` are the
+        namespaces in it that the operation affects too: their own rules count as well.
         """
         if self.approved_for is not None:
             if dict(self.approved_for) != dict(state):
                 raise ApprovalOutdated(label(target))
             return True
-        if action is not None and action not in trash.rules([namespace.pk])[namespace.pk].guarded:
-            return False
+        if action is not None:
+            effective = trash.rules({namespace.pk, *below}).values()
+            if not any(action in rules.guarded for rules in effective):
+                return False
         error = ApprovalRequired(description, target)
         error.draft = _Draft(description, label(target), namespace, state)
         raise error

@@ -336,7 +336,7 @@ def claim_location(
 
     Otherwise dropping one would remove files of the other, and of a Lance table all at its location. A dropped table counts
     until its data is removed. The location of one whose data stays, or of a dropped view, is free only to actors who may
-    manage it, for namespaces that require at least its approvals.
+    manage it, for namespaces with at least its approval rules. The same applies to directories of Iceberg tables.
     """
     if batch.location_checks is None:
         batch.flush()
@@ -347,11 +347,12 @@ def claim_location(
     checks: LocationChecks | None = batch.location_checks
     if pk or checks is None or not checks.is_free_for(namespace.pk, location):
         batch.flush()
-        trash.require_rules_kept_at(location, namespace)
         if pk or checks is None or not checks.is_free(location):
             require_free_location(batch.actor, location, pk=pk)
             if format == TableFormat.LANCE:
                 iceberg_paths.require_free(batch.actor, location)
+        # The last check, as its error names the other table.
+        trash.require_rules_kept_at([location], namespace, pk=pk, is_location=True)
     if checks is not None:
         checks.take(location)
 
@@ -367,15 +368,13 @@ def require_free_location(
     if apart_from is None:
         iceberg_paths.require_unheld(actor, pk, [location], is_location=True)
     has_job = Job.objects.filter(table=OuterRef("pk"))
+    is_purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
     held = (
         ~Q(state=TableState.DROPPED)
         | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
         # A deregistered table and a dropped view may be restored. Their exact location may be
         # registered again, but no other table may be around their files or inside it.
-        | (
-            ~Q(location=location)
-            & ~Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
-        )
+        | (~Q(location=location) & ~is_purged)
     )
     others = Table.objects.meeting(location).select_related("namespace")
     if apart_from is not None:
@@ -387,8 +386,7 @@ def require_free_location(
         namespace_locations.require_place(actor, location)
     if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
         return
-    purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
-    with_files = set(others.filter(~purged, location=location).values_list("pk", flat=True))
+    with_files = set(others.filter(~is_purged, location=location).values_list("pk", flat=True))
     manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
     dropped = others.filter(pk__in=with_files - manageable).first()
     if dropped is not None:

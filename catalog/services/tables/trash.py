@@ -24,6 +24,7 @@ from catalog.models import (
     Function,
     Grant,
     GuardedAction,
+    IcebergPath,
     Job,
     JobKind,
     JobStatus,
@@ -37,6 +38,7 @@ from catalog.models import (
 from catalog.postgresql.cursors import hot_cursor
 from catalog.privileges import NOTHING, Privilege, essence
 from catalog.services.engine.statements import NewTransaction
+from catalog.storage import locations
 
 GUARDED_SECONDS = 86_400
 """Minimum retention where a purge needs an approval; a shorter one would bypass the approval."""
@@ -129,14 +131,27 @@ def require_rules_kept(row: Namespace | Table, old: int, new: Namespace) -> None
         )
 
 
-def require_rules_kept_at(location: str, namespace: Namespace) -> None:
-    """The same of dropped tables whose files at a location a table of the namespace gets."""
+def require_rules_kept_at(
+    directories: Collection[str], namespace: Namespace, *, pk: int, is_location: bool
+) -> None:
+    """The same of the tables whose files a table of the namespace gets with directories.
+
+    Those are dropped tables at or above a directory, and tables that have a directory of their own at or above
+    it; around a location, also those inside, as a purge may remove everything there. ``pk`` is the table itself.
+    """
+    above = {parent for path in directories for parent in (path, *locations.parents(path))}
+    holding = Q(location__in=above, state=TableState.DROPPED)
+    has_directory = Q(path__in=above)
+    if is_location:
+        for directory in directories:
+            has_directory |= Q(path__startswith=directory + "/")
+    holding |= Q(pk__in=IcebergPath.objects.filter(has_directory).values("table"))
     purged = Job.objects.filter(
         table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
     )
-    dropped = Table.objects.filter(location=location, state=TableState.DROPPED)
-    moved = dropped.exclude(namespace=namespace).exclude(Exists(purged))
-    for row in moved.order_by("namespace").distinct("namespace"):
+    others = Table.objects.filter(holding).exclude(pk=pk).exclude(namespace=namespace)
+    with_files = others.exclude(Exists(purged), state=TableState.DROPPED)
+    for row in with_files.order_by("namespace").distinct("namespace"):
         require_rules_kept(row, row.namespace_id, namespace)
 
 

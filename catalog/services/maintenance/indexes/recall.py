@@ -149,7 +149,13 @@ def _measure(
 def _sample(
     dataset: LanceDataset, column: str, rows: int, *, seed: int
 ) -> Iterator[tuple[int, pa.Array]]:
-    """Vectors of random rows, each with the id of its row."""
+    """Vectors of random rows, each with the id of its row. Raises ValueError for deletion files of other fragments.
+
+    A scan compares deletion files with their fragments. Lance's ``take`` does not, and searches endlessly for a row
+    if a forged one deletes all numbers of rows.
+    """
+    for _ in dataset.scanner(columns=["_rowid"]).to_batches():
+        pass
     chosen = sorted(random.Random(seed).sample(range(rows), min(_QUERIES, rows)))  # noqa: S311
     columns = {"_rowid": "_rowid", "vector": quoted_path(column)}
     sample = dataset.take(chosen, columns=columns)

@@ -54,6 +54,13 @@ def test_segments(segment, expected):
         (ids(bytes_field(1, span(0, 11))), "ids of 11 rows, and has 10"),
         (ids(*[bytes_field(1, span(0, 6))] * 2), "ids of 12 rows, and has 10"),
         (ids(bytes_field(1, span(0, 2**33)), rows=0), f"ids of {2**33} rows, and has 0"),
+        (
+            ids(
+                bytes_field(2, span(0, 2) + bytes_field(3, short(0, *[1] * 5))),
+                bytes_field(1, span(0, 13)),
+            ),
+            "a range of 2 row ids has 5 holes",
+        ),
         (ids(bytes_field(1, span(6, 5))), "ends at 5, before its start 6"),
         (ids(bytes_field(3, span(0, 2**40) + bytes_field(3, b"\xff" * 2))), "ids of 16 rows"),
         (ids(bytes_field(1, span(0, 1)) + bytes_field(4, b"")), "not of a single kind"),

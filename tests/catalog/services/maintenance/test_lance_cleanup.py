@@ -13,8 +13,15 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
+from catalog import models
 from catalog.access import SYSTEM, Principal
-from catalog.errors import CatalogError, CommitConflict, ServiceUnavailable, VersionNotFound
+from catalog.errors import (
+    CatalogError,
+    CommitConflict,
+    InvalidTableState,
+    ServiceUnavailable,
+    VersionNotFound,
+)
 from catalog.models import (
     AuditEvent,
     Job,
@@ -544,3 +551,26 @@ def test_every_version_in_the_ledger_has_its_files():
         rows(version, branch)
     for tag in open_lance(row.location).tags.list().values():
         rows(tag["version"], "" if tag["branch"] in {None, "main"} else tag["branch"])
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_job_that_loses_its_rights_records_what_it_did(monkeypatch, is_removed):
+    """The files are gone, or a version that was tagged meanwhile has them still: the ledger says so."""
+    make_versions(4)
+    remove = lance_cleanup._Cleaner._remove_files
+
+    def lose(cleaner: Any, removal: Any) -> Any:
+        removed = remove(cleaner, removal) if is_removed else None
+        models.Principal.objects.filter(name="ada").update(is_active=False)
+        if removed is None:
+            lance_datasets.read(actor=SYSTEM, table=TABLE).tags.create("late", 1)
+            raise InvalidTableState("stopped")
+        return removed
+
+    monkeypatch.setattr(lance_cleanup._Cleaner, "_remove_files", lose)
+    job = run()
+    if is_removed:
+        assert AuditEvent.objects.filter(action=cleanup_operations.RecordCleanUp.action).exists()
+        assert in_ledger() == in_storage() == [3, 4]
+    else:
+        assert (job.status, in_ledger()) == (JobStatus.FAILED, [1, 3, 4])

@@ -6,19 +6,28 @@ import pytest
 
 from catalog import access
 from catalog.access import SYSTEM, On, identity
-from catalog.errors import PermissionDenied
-from catalog.models import PrincipalKind, Table, TrashItem
+from catalog.errors import LocationTaken, PermissionDenied
+from catalog.models import PrincipalKind, Table, TableFormat, TrashItem
 from catalog.privileges import Privilege
 from catalog.services.access import grant_operations, principals
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.events import feed as event_feed
 from catalog.services.governance import annotation_operations
-from catalog.services.lance.ledger.registration_operations import RegisterTable
+from catalog.services.iceberg.changes import TableChange
+from catalog.services.iceberg.commits import commit_table
+from catalog.services.lance.ledger.registration_operations import DeclareTable, RegisterTable
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from catalog.services.recovery import rule_operations, undrop_operations
 from catalog.services.tables import table_operations
-from tests.factories import make_lance_table, make_namespace, make_root, unchanged, wait_for_readers
+from tests.factories import (
+    make_iceberg_table,
+    make_lance_table,
+    make_namespace,
+    make_root,
+    unchanged,
+    wait_for_readers,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("warehouse")]
 T = ("a", "t")
@@ -87,6 +96,39 @@ def test_registering_again_does_not_bypass_required_approvals(etl, is_batch):
     commit([rule_operations.SetApprovalRule(namespace=("mine",), actions=["purge"])], actor=SYSTEM)
     commit([table_operations.DeregisterTable(table=("a", "u"))], actor=SYSTEM)
     commit([register("mine", "t")], actor=SYSTEM)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_naming_directories_does_not_bypass_required_approvals(etl, warehouse, is_dropped):
+    """A table that gets another's directory, or one in it, removes the files there with its own purge."""
+    shared = f"{warehouse}/shared"
+    named = {"write.data.path": f"file://{shared}"}
+    make_iceberg_table("a", "guarded", properties=named)
+    make_iceberg_table("mine", "t")
+    location = Table.objects.named(("a", "guarded")).get().location
+    commit([rule_operations.SetApprovalRule(namespace=("a",), actions=["purge"])], actor=SYSTEM)
+    if is_dropped:
+        drop = table_operations.DropTable(
+            table=("a", "guarded"), purge=False, format=TableFormat.ICEBERG
+        )
+        commit([drop], actor=SYSTEM)
+
+    def name(*table: str, path: str) -> None:
+        update = {"action": "set-properties", "updates": {"write.data.path": f"file://{path}"}}
+        change = TableChange(table=table, requirements=[], updates=[update])
+        commit_table(actor=SYSTEM, change=change)
+
+    directories = [shared, f"{shared}/deep"]
+    if is_dropped:
+        directories += [f"{location}/data", location]
+    for directory in directories:
+        with unchanged(), pytest.raises(PermissionDenied, match="takes a second person in 'a'"):
+            name("mine", "t", path=directory)
+    for at in (shared, f"{shared}/deep", f"{warehouse}/shared/deep/down"):
+        with unchanged(), pytest.raises((PermissionDenied, LocationTaken)):
+            commit([DeclareTable(table=("mine", "u"), location=at)], actor=SYSTEM)
+    make_iceberg_table("a", "other")
+    name("a", "other", path=directories[-1])
 
 
 def test_a_job_writes_only_to_its_own_table(etl, monkeypatch):

@@ -285,6 +285,23 @@ def test_a_purge_runs_after_another_principal_approves(guarded):
     assert item.purge_at == job.lease_until
 
 
+def test_a_purge_of_a_namespace_needs_the_approvals_of_those_below():
+    """Dropped with the namespace above it, a table could be purged there without a second person."""
+    above, below = make_namespace("a"), make_namespace("a", "b")
+    ada, bob = manager("ada", above), manager("bob", above)
+    undrop.set_approval_rule(actor=SYSTEM, namespace=tuple(below.path), actions=["purge"])
+    make_lance_table(("a", "b", "t"))
+    commit([namespace_operations.DropNamespace(namespace=("a",), cascade=True)], actor=ada)
+    item = TrashItem.objects.get(namespace=above)
+    with pytest.raises(ApprovalRequired):
+        undrop.purge_now(actor=ada, item=item.pk)
+    job = Job.objects.get()
+    due = job.lease_until
+    approvals.approve(actor=bob, request=ApprovalRequest.objects.get().pk)
+    job.refresh_from_db()
+    assert job.lease_until < due
+
+
 def test_a_repeated_request_returns_the_pending_one(guarded):
     ada, bob = guarded
     item, request = ask_to_purge(ada)

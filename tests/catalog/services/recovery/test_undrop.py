@@ -474,6 +474,17 @@ def test_undrop_is_refused_if_the_location_is_taken():
         undrop(item)
 
 
+def test_undrop_is_refused_if_a_directory_was_purged_with_another_table(warehouse):
+    make_iceberg_table("ws", "t", location=f"{warehouse}/table")
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "t"))
+    item = TrashItem.objects.get()
+    make_iceberg_table("ws", "u", properties={"write.data.path": f"{warehouse}/table/data"})
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ws", "u"), purge=True)
+    job_runner.run_job(make_due(TrashItem.objects.latest("pk")).pk)
+    with pytest.raises(NotRecoverable, match=r"also belonged to table 'ws\.u'"), unchanged():
+        undrop(item)
+
+
 def test_undrop_is_possible_after_a_canceled_purge():
     make_lance_table(("ws", "t"))
     item = drop("ws", "t")

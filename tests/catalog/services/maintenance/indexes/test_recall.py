@@ -1,6 +1,8 @@
 """Measured recall of vector indexes, and the rebuilds that follow from it."""
 
+import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -9,14 +11,16 @@ import pyarrow as pa
 import pytest
 
 from catalog.access import SYSTEM, Principal
-from catalog.models import Job, JobStatus
+from catalog.models import Job, JobStatus, Table
 from catalog.planning import Statistics
 from catalog.privileges import Privilege
 from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
+from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.maintenance import job_runner, measurements, policies
 from catalog.services.maintenance import scheduler as maintenance_scheduler
 from tests.factories import make_administrator, make_lance_table
+from tests.security import lance_attacks as attacks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
@@ -170,3 +174,33 @@ def test_other_vectors_are_searched(kind):
     job = run("measure_recall")
     assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
     assert job.result["after"]["searches"][0]["recall"] == 1.0
+
+
+def test_a_forged_deletion_file_fails_the_job():
+    """With one that deletes all 2^32 numbers of rows, the sampling of vectors would not end."""
+    make_lance_table(TABLE, table_of(np.random.default_rng(1).random((300, DIMENSION))))
+    index("IVF_FLAT", num_partitions=1)
+    change(lambda dataset: dataset.delete("id = 3"), data_operations.DeleteFromTable)
+    lance_versions.settle_pending()
+    table = Table.objects.get()
+    manifest = min(Path(table.location, "_versions").glob("*.manifest"))
+    (deletions,) = Path(table.location, "_deletions").iterdir()
+    is_bitmap = attacks.number_field(1, 1)
+    forged = attacks.edited(manifest.read_bytes(), [2, 3], lambda file: is_bitmap + file)
+    manifest.write_bytes(forged)
+    deletions.with_suffix(".bin").write_bytes(_bitmap(chunks=16))
+    job = run("measure_recall")
+    assert (job.status, "physical rows but" in job.error) == (JobStatus.FAILED, True), job.error
+
+
+def _bitmap(*, chunks: int) -> bytes:
+    """A Roaring bitmap of the first numbers, 65,536 in each chunk: a run in each."""
+    offset = 4 + chunks // 8 + 8 * chunks
+    return b"".join(
+        [
+            struct.pack("<I", 12347 | (chunks - 1) << 16) + b"\xff" * (chunks // 8),
+            *(struct.pack("<HH", chunk, 65535) for chunk in range(chunks)),
+            *(struct.pack("<I", offset + 6 * chunk) for chunk in range(chunks)),
+            *[struct.pack("<HHH", 1, 0, 65535)] * chunks,
+        ]
+    )
