@@ -1,5 +1,6 @@
 """The web admin, in packages by concern. It reads rows, and changes them through the services."""
 
+from catalog.admin import list_headers
 from catalog.admin.access import api_keys, principals, sessions, users
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
@@ -34,3 +35,5 @@ __all__ = [
     "users",
     "webhooks",
 ]
+
+list_headers.compute_once()

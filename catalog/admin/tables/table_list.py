@@ -119,6 +119,17 @@ class FacetLink:
 class TableList(ChangeList):  # type: ignore[misc]
     """The list. A few matches are counted and sorted exactly; of many, pages follow an index."""
 
+    preserved_filters: str
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # Django would look up the URL of each row among all URLs, to find out that it is not that of the list.
+        self._suffix = f"?{self.preserved_filters}" if self.preserved_filters else ""
+        self.preserved_filters = ""
+
+    def url_for_result(self, result: Table) -> str:
+        return f"{super().url_for_result(result)}{self._suffix}"
+
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         parameters: dict[str, Any] = super().get_filters_params(params)
         for name in (COLUMNS_PARAMETER, EXPORT_PARAMETER):

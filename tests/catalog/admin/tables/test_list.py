@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 from django.utils.http import urlencode
 
 from catalog.access import SYSTEM, On
+from catalog.admin.tables import table_list
 from catalog.admin.tables.tables import TableAdmin
 from catalog.models import (
     LabelAssignment,
@@ -82,6 +83,27 @@ def test_the_list_sorts_in_both_directions(browser, tables, size):
     ):
         assert names(browser.get(f"{LIST}?o={key}")) == ascending, key
         assert names(browser.get(f"{LIST}?o=-{key}")) == descending, key
+
+
+def test_links_of_a_filtered_list_name_the_filters(browser, tables):
+    page = browser.get(f"{LIST}?o=-rows&format__exact=lance").content.decode()
+    link = f"{LIST}{tables['a'].pk}/change/?_changelist_filters=o%3D-rows%26format__exact%3Dlance"
+    assert f'href="{link}"' in page
+    assert f'href="{LIST}{tables["a"].pk}/change/"' in browser.get(LIST).content.decode()
+
+
+def test_the_headers_of_a_list_are_computed_once(browser, tables, monkeypatch):
+    """Unfold computes them for each row."""
+    calls = []
+
+    def query(self, *arguments, **options):
+        calls.append(arguments)
+        return get_query_string(self, *arguments, **options)
+
+    get_query_string = table_list.TableList.get_query_string
+    monkeypatch.setattr(table_list.TableList, "get_query_string", query)
+    assert len(browser.get(f"{LIST}?o=-rows").context["cl"].result_list) == len(ROWS)
+    assert 0 < len(calls) < 40
 
 
 def test_pages_of_a_sorted_list_have_each_table_once(browser, tables, size, monkeypatch):
