@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from django.utils import timezone
 
@@ -24,29 +25,26 @@ def authenticate(
 ) -> Principal:
     """The principal of an API key, or the anonymous one where MONODON_ANONYMOUS grants it.
 
-    ``key`` may also be an access token of a key, or the token of a running job. ``principal``: what
-    ``known_keys.cached_principal`` has just returned for it. Raises Unauthenticated for a missing, unknown, expired or revoked key, and TokenExpired.
+    ``key`` may also be an access token of a key, or the token of a running job. ``principal`` is what
+    ``known_keys.cached_principal`` has just returned for it. Raises Unauthenticated for a missing, unknown,
+    expired or revoked key, and TokenExpired.
     """
-    is_of_job = key is not None and key.startswith(tokens.JOB_PREFIX)
-    if key is not None and is_of_job:
-        # Not cached, because a job may lose its lease at any time.
-        principal = jobs.principal_of_token(key)
-    elif principal is not None:
-        pass
-    elif not key:
+    details: dict[str, Any] = {
+        "request_id": request_id,
+        "context": context or {},
+        "progress": Progress(),
+        "interface": interface,
+    }
+    if not key:
         anonymous = access.anonymous()
         if anonymous is None:
             raise Unauthenticated("No API key was given: send it as x-api-key or as a bearer token")
-        principal = anonymous
-    else:
-        principal = _lookup(key)
-    return principal.through(
-        request_id=request_id,
-        context=context or {},
-        progress=Progress(),
-        interface=interface,
-        confirm=_Presented(key, principal).confirm if key and not is_of_job else principal.confirm,
-    )
+        return anonymous.through(**details)
+    if key.startswith(tokens.JOB_PREFIX):
+        # Not cached, because a job may lose its lease at any time.
+        return jobs.principal_of_token(key).through(**details)
+    principal = principal or _lookup(key)
+    return principal.through(**details, confirm=_Presented(key, principal).confirm)
 
 
 class _Presented:

@@ -49,6 +49,14 @@ _AWAY_SECONDS = 10.0
 _CONNECT_SECONDS, _READ_SECONDS, _WHOLE_SECONDS = 3.0, 5.0, 10.0
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y", "kid", "alg", "use", "key_ops")
 """The members of a public key. Deriving the primes from a private exponent can take hours."""
+_FETCH_FAILURES = (
+    requests.RequestException,
+    ValueError,
+    TypeError,
+    KeyError,
+    RecursionError,
+    TimeoutError,
+)
 _MAX_BYTES = 512 * 1024
 _MAX_TOKEN = 16 * 1024
 _LONGEST_CLAIM = 500
@@ -275,10 +283,7 @@ def _refreshed(url: str, older_than: float | None = None) -> _Issuer:
             issuer.tried_at = time.monotonic()
             try:
                 issuer.document, issuer.keys = _fetch_in_time(url, issuer)
-            except (
-                requests.RequestException,
-                *(ValueError, TypeError, KeyError, RecursionError, TimeoutError),
-            ) as error:
+            except _FETCH_FAILURES as error:
                 issuer.is_away = True
                 log.warning("Cannot fetch the keys of %s: %s", url, type(error).__name__)
             else:
