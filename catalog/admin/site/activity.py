@@ -5,7 +5,7 @@ Each panel reads a bounded number of rows, and has only tables that the user may
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, date, datetime, timedelta
 from urllib.parse import urlencode
 
 from django.db import connection
@@ -20,7 +20,7 @@ from catalog.admin import cells, treemap
 from catalog.admin.actor import actor, browsable_tables, few_tables
 from catalog.admin.pages import Panel
 from catalog.identifiers import label, spelled
-from catalog.models import Table, TableState, TableSummary, TableUse
+from catalog.models import Table, TableState, TableSummary
 
 DAYS = 7
 """The period of reads and commits."""
@@ -32,12 +32,32 @@ _GROUPS = 40  # rectangles
 _CANDIDATES = 200  # tables, of which those that the user may read are shown
 _SHOWN = 5
 
-_COMMITS = """
-    SELECT table_id, count(*) FROM (
-        SELECT table_id, created_at FROM catalog_tableversion ORDER BY id DESC LIMIT %(limit)s
-    ) newest
-    WHERE created_at > %(since)s GROUP BY table_id
+# Each gives the tables with the highest counts, and the number of rows that were read. Without `tables`, all tables count.
+_READS = """
+    WITH newest AS MATERIALIZED (
+        SELECT table_id, GREATEST(loads, scans + queries) AS reads FROM catalog_tableuse
+        WHERE day > %(since)s ORDER BY day DESC LIMIT %(limit)s
+    )
+    SELECT table_id, sum(reads)::bigint, (SELECT count(*) FROM newest) FROM newest
+    WHERE reads > 0 AND (%(tables)s::bigint[] IS NULL OR table_id = ANY (%(tables)s))
+    GROUP BY table_id ORDER BY 2 DESC, table_id LIMIT %(candidates)s
 """
+_COMMITS = """
+    WITH newest AS MATERIALIZED (
+        SELECT table_id, created_at FROM catalog_tableversion ORDER BY id DESC LIMIT %(limit)s
+    )
+    SELECT table_id, count(*), (SELECT count(*) FROM newest WHERE created_at > %(since)s) FROM newest
+    WHERE created_at > %(since)s AND (%(tables)s::bigint[] IS NULL OR table_id = ANY (%(tables)s))
+    GROUP BY table_id ORDER BY 2 DESC, table_id LIMIT %(candidates)s
+"""
+
+
+@dataclass(frozen=True)
+class _Highest:
+    counts: dict[int, int]
+    """The count of each table, the highest first."""
+    is_bounded: bool
+    """True if only the newest ``MAX_ROWS`` rows were read."""
 
 
 @dataclass(frozen=True)
@@ -95,59 +115,63 @@ def _by_namespace(tables: list[tuple[int, tuple[str, ...]]]) -> Counter[tuple[st
 def most_read(request: HttpRequest) -> Panel:
     """The tables with the most reads of the last days. Three statements at most."""
     today = timezone.now().astimezone(UTC).date()
-    newest = list(
-        TableUse.objects.filter(day__gt=today - timedelta(days=DAYS))
-        .order_by("-day")
-        .only("table_id", "loads", "scans", "queries")[:MAX_ROWS]
-    )
-    reads: Counter[int] = Counter()
-    for row in newest:
-        reads[row.table_id] += row.reads
     return _panel(
         "Most read tables",
         "Reads",
         request,
-        reads,
+        _highest(request, _READS, today - timedelta(days=DAYS)),
         empty=f"No reads of tables that you may read in the last {DAYS} days. Reads are loads by clients, scans of engines and queries over HTTP.",
-        note=f"Of the newest {MAX_ROWS:,} counts." if len(newest) == MAX_ROWS else "",
+        note=f"Of the newest {MAX_ROWS:,} counts.",
     )
 
 
 def most_written(request: HttpRequest) -> Panel:
     """The tables with the most commits of the last days. Three statements at most."""
-    since = timezone.now() - timedelta(days=DAYS)
-    with connection.cursor() as cursor:
-        cursor.execute(_COMMITS, {"limit": MAX_ROWS, "since": since})
-        commits = Counter(dict(cursor.fetchall()))
     return _panel(
         "Most written tables",
         "Commits",
         request,
-        commits,
+        _highest(request, _COMMITS, timezone.now() - timedelta(days=DAYS)),
         empty=f"No commits in the last {DAYS} days to tables that you may read.",
-        note=f"Of the newest {MAX_ROWS:,} commits." if commits.total() == MAX_ROWS else "",
+        note=f"Of the newest {MAX_ROWS:,} commits.",
+    )
+
+
+def _highest(request: HttpRequest, statement: str, since: date | datetime) -> _Highest:
+    """The counts of the tables with the highest ones, among few tables of the user if there are few."""
+    parameters = {
+        "since": since,
+        "limit": MAX_ROWS,
+        "tables": few_tables(request),
+        "candidates": _CANDIDATES,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows = cursor.fetchall()
+    return _Highest(
+        {table: count for table, count, _ in rows}, any(read == MAX_ROWS for *_, read in rows)
     )
 
 
 def _panel(
-    title: str, column: str, request: HttpRequest, counts: Counter[int], *, empty: str, note: str
+    title: str, column: str, request: HttpRequest, highest: _Highest, *, empty: str, note: str
 ) -> Panel:
-    few = few_tables(request) if counts else None
-    if few is not None:
-        counts = Counter({pk: counts[pk] for pk in few if counts[pk]})
-    candidates = [pk for pk, count in counts.most_common(_CANDIDATES) if count]
+    candidates = list(highest.counts)
     readable = access.readable_tables(actor(request), candidates) if candidates else set()
     shown = [pk for pk in candidates if pk in readable][: 2 * _SHOWN]
     tables = Table.objects.present().select_related("namespace").in_bulk(shown) if shown else {}
     rows = [tables[pk] for pk in shown if pk in tables][:_SHOWN]
-    most = counts[rows[0].pk] if rows else 0
+    most = highest.counts[rows[0].pk] if rows else 0
     return Panel(
         title=title,
         columns=("Table", f"{column} in {DAYS} days"),
         rows=[
-            (cells.link(row), cells.meter(counts[row.pk], most, f"{counts[row.pk]:,}"))
+            (
+                cells.link(row),
+                cells.meter(highest.counts[row.pk], most, f"{highest.counts[row.pk]:,}"),
+            )
             for row in rows
         ],
         empty=empty,
-        note=note if rows else "",
+        note=note if rows and highest.is_bounded else "",
     )

@@ -20,29 +20,49 @@ from catalog.privileges import Privilege
 
 EXACT = 50_000
 """Maximum number of rows that are counted. For larger tables, the estimate of PostgreSQL is shown."""
+_LARGE = 2
+"""The multiple of ``EXACT`` above which the estimate of PostgreSQL, which may be old, is used without counting."""
 _NEWEST = 8
 _MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 
-# One statement, in which every scan ends after EXACT + 1 rows.
+# One statement, in which every scan ends after EXACT + 1 rows. A table that PostgreSQL estimates to be large is not
+# scanned at all. Views have an index.
 _COUNTS = """
+    WITH estimate AS MATERIALIZED (
+        SELECT relname::text AS relation, GREATEST(reltuples, -1)::bigint AS rows,
+            CASE WHEN reltuples > %(large)s THEN 0 ELSE %(limit)s END AS scanned
+        FROM pg_class WHERE oid IN (
+            'catalog_namespace'::regclass, 'catalog_table'::regclass, 'catalog_tableversion'::regclass
+        )
+    )
     SELECT 'namespaces', '', count(*) FILTER (WHERE dropped_at IS NULL), count(*)
-    FROM (SELECT dropped_at FROM catalog_namespace LIMIT %(limit)s) n
+    FROM (
+        SELECT dropped_at FROM catalog_namespace
+        LIMIT (SELECT scanned FROM estimate WHERE relation = 'catalog_namespace')
+    ) n
     UNION ALL
-    SELECT kind || 's', format, count(*) FILTER (WHERE state <> 'dropped'), sum(count(*)) OVER ()
-    FROM (SELECT kind, format, state FROM catalog_table LIMIT %(limit)s) t GROUP BY kind, format
+    SELECT 'tables', format, count(*) FILTER (WHERE kind = 'table' AND state <> 'dropped'), sum(count(*)) OVER ()
+    FROM (
+        SELECT kind, format, state FROM catalog_table
+        LIMIT (SELECT scanned FROM estimate WHERE relation = 'catalog_table')
+    ) t GROUP BY format
+    UNION ALL
+    SELECT 'views', '', count(*), count(*)
+    FROM (
+        SELECT FROM catalog_table WHERE kind = 'view' AND state <> 'dropped' LIMIT %(limit)s
+    ) v
     UNION ALL
     SELECT 'versions', '', count(*) FILTER (WHERE deleted_at IS NULL), count(*)
-    FROM (SELECT deleted_at FROM catalog_tableversion LIMIT %(limit)s) v
+    FROM (
+        SELECT deleted_at FROM catalog_tableversion
+        LIMIT (SELECT scanned FROM estimate WHERE relation = 'catalog_tableversion')
+    ) v
     UNION ALL
-    SELECT 'estimate', relname::text, GREATEST(reltuples, -1)::bigint, 0
-    FROM pg_class WHERE oid IN (
-        'catalog_namespace'::regclass, 'catalog_table'::regclass, 'catalog_tableversion'::regclass
-    )
+    SELECT 'estimate', relation, rows, 0 FROM estimate
 """
 _RELATIONS = {
     "namespaces": "catalog_namespace",
     "tables": "catalog_table",
-    "views": "catalog_table",
     "versions": "catalog_tableversion",
 }
 
@@ -128,28 +148,24 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 def counts() -> dict[str, Count]:
     """Counts of the overview, in one statement of bounded cost."""
+    large = _LARGE * EXACT
     with connection.cursor() as cursor:
-        cursor.execute(_COUNTS, {"limit": EXACT + 1})
+        cursor.execute(_COUNTS, {"limit": EXACT + 1, "large": large})
         rows = cursor.fetchall()
-    estimates = {name: number for category, name, number, _ in rows if category == "estimate"}
-    scanned = {_RELATIONS[category]: 0 for category in _RELATIONS}
-    for category, _, _, count in rows:
-        if category in _RELATIONS:
-            scanned[_RELATIONS[category]] = max(scanned[_RELATIONS[category]], int(count))
-    result = {}
+    estimates = {name: int(number) for category, name, number, _ in rows if category == "estimate"}
+    [views] = [number for category, _, number, _ in rows if category == "views"]
+    result = {"views": Count(views, f"{views:,}") if views <= EXACT else _estimate(views)}
     for category, relation in _RELATIONS.items():
-        groups = [(name, number) for kind, name, number, _ in rows if kind == category]
-        number = sum(number for _, number in groups)
+        groups = [(name, number, count) for kind, name, number, count in rows if kind == category]
+        scanned = max((int(count) for _, _, count in groups), default=0)
+        if scanned > EXACT or estimates[relation] > large:
+            result[category] = _estimate(estimates[relation])
+            continue
+        number = sum(number for _, number, _ in groups)
         if category == "namespaces":
             number = max(number - 1, 0)
-        if scanned[relation] <= EXACT:
-            formats = tuple((TableFormat(n).label, f"{k:,}") for n, k in sorted(groups) if n and k)
-            result[category] = Count(number, f"{number:,}", formats if category == "tables" else ())
-        elif category == "views":
-            # The estimate of PostgreSQL counts tables and views together.
-            result[category] = Count(number, f"≥ {number:,}")
-        else:
-            result[category] = _estimate(int(estimates[relation]))
+        formats = tuple((TableFormat(n).label, f"{k:,}") for n, k, _ in sorted(groups) if n and k)
+        result[category] = Count(number, f"{number:,}", formats if category == "tables" else ())
     return result
 
 

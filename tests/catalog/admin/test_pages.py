@@ -1,5 +1,7 @@
 """Every page opens, with and without data, and takes a fixed number of queries."""
 
+import re
+
 import pytest
 from django.db import connection
 from django.test import Client
@@ -228,6 +230,22 @@ def test_the_overview_estimates_large_counts(browser, monkeypatch):
         cursor.execute("ANALYZE catalog_table")
     cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
     assert cards["Tables"].text == "≈ 6"
+
+
+def test_the_overview_does_not_count_tables_that_are_estimated_to_be_large(browser, monkeypatch):
+    monkeypatch.setattr("catalog.admin.site.dashboard.EXACT", 2)
+    fill(0, 3)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE catalog_table")
+    make_table("prod", "later")
+    with CaptureQueriesContext(connection) as queries:
+        cards = {name: count for name, _, _, count in browser.get("/admin/").context["cards"]}
+    assert cards["Tables"].text == "≈ 6"
+    [counts] = [query["sql"] for query in queries if "WITH estimate" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + counts)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert re.search(r"Seq Scan on catalog_table( \w+)? \(never executed\)", plan), plan
 
 
 def test_dropped_rows_are_hidden_by_default(browser):
