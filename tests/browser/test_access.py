@@ -1,5 +1,6 @@
 """Accessibility of the admin: screen readers, keyboard, and the dark theme."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -71,6 +72,10 @@ def test_long_levels_of_the_tree_are_loaded_in_pages(
     expect(rows).to_have_count(1 + CHILDREN)
     names = rows.locator("a.m-link").all_inner_texts()
     assert names == ["nyc", *(f"n{number:02}" for number in range(CHILDREN))]
+    created = rows.last.locator("time")
+    expect(created).to_have_text(re.compile("just now|ago$"))
+    created.hover()
+    expect(created).to_have_attribute("title", re.compile(r" UTC · .+\d\d"))
 
 
 def test_content_tree_and_menus_are_reachable_by_keyboard(

@@ -107,6 +107,8 @@ def _row(row: Any, depth: int, text: str, *, is_flat: bool = False) -> dict[str,
         "indent": _indent(depth),
         "namespaces": cells.bounded(row.namespace_count, COUNT_LIMIT),
         "tables": cells.bounded(row.table_count, COUNT_LIMIT),
+        "owner": cells.who(row.owner),
+        "created": cells.when(row.created_at),
         "opens": bool(row.namespace_count) and not is_flat,
     }
 
