@@ -25,6 +25,11 @@ _GRAMS = 64
 """Parts of a search term that are looked up; the term as a whole is compared with the results."""
 
 
+def array(ids: Sequence[int]) -> str:
+    """The literal of an array of these numbers. Django and psycopg would convert each number by itself."""
+    return f"{{{','.join(map(str, ids))}}}"
+
+
 @dataclass(frozen=True)
 class Terms:
     """The condition of a list: all of these marks, one of each group of marks, and a part of the name.

@@ -62,7 +62,7 @@ def facets(matching: Matches, *, fair: int, good: int) -> list[FacetValue]:
             counts.setdefault(facet, Counter())[value] += count
     if singly:
         with connection.cursor() as cursor:
-            cursor.execute(_COUNTED, {"ids": list(singly), "fair": fair, "good": good})
+            cursor.execute(_COUNTED, {"ids": candidates.array(singly), "fair": fair, "good": good})
             for facet, value, count in cursor.fetchall():
                 counts.setdefault(facet, Counter())[value] += count
     return [
@@ -77,7 +77,7 @@ def _marked_facets(ids: Sequence[int], fair: int, good: int) -> Iterator[tuple[s
         cursor.execute(
             "SELECT mark, count(*) FROM (SELECT unnest(marks) AS mark FROM catalog_tableterms"
             " WHERE table_id IN (SELECT unnest(%s::bigint[]))) marked GROUP BY mark",
-            [list(ids)],
+            [candidates.array(ids)],
         )
         rows = cursor.fetchall()
     for mark, count in rows:

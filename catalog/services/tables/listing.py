@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import connection
-from django.db.models import BigIntegerField, BooleanField, F, Func, Q, QuerySet, Value
+from django.db.models import BooleanField, F, Func, Q, QuerySet, TextField, Value
 
 from catalog import access
 from catalog.access import Principal
@@ -84,7 +83,7 @@ def among(ids: Sequence[int]) -> Q:
 
     Not a subquery: PostgreSQL might read all rows that meet another condition, and compare them.
     """
-    return Q(_Among(F("pk"), Value(list(ids), output_field=ArrayField(BigIntegerField()))))
+    return Q(_Among(F("pk"), Value(candidates.array(ids), output_field=TextField())))
 
 
 def narrowed(actor: Principal, rows: QuerySet[Table]) -> QuerySet[Table]:
@@ -279,7 +278,7 @@ def _sorted(
             return keys
     names = _names(order, is_descending=is_descending, start=start, count=count)
     with candidates.by_index() as cursor:
-        cursor.execute(_SORTED.format(**names), [list(ids)])
+        cursor.execute(_SORTED.format(**names), [candidates.array(ids)])
         ((page_keys,),) = cursor.fetchall()
     return list(page_keys)
 
@@ -302,7 +301,7 @@ def _in_order(
         nulls="NULLS LAST" if last else "NULLS FIRST",
     )
     with candidates.by_index() as cursor:
-        cursor.execute(statement, [] if ids is None else [list(ids)])
+        cursor.execute(statement, [] if ids is None else [candidates.array(ids)])
         ((page_keys,),) = cursor.fetchall()
     return list(page_keys)
 
