@@ -1,6 +1,6 @@
 """The web admin, in packages by concern. It reads rows, and changes them through the services."""
 
-from catalog.admin import list_headers
+from catalog.admin import list_parts
 from catalog.admin.access import api_keys, principals, sessions, users
 from catalog.admin.audit import trail as audit_trail
 from catalog.admin.engine import transactions
@@ -36,4 +36,4 @@ __all__ = [
     "webhooks",
 ]
 
-list_headers.compute_once()
+list_parts.compute_once()

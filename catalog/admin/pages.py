@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from django import forms
 from django.contrib.admin import ShowFacets, display
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
@@ -16,24 +15,19 @@ from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from django.views.generic import RedirectView
 from unfold import decorators
-from unfold.admin import ModelAdmin, checkbox
+from unfold.admin import ModelAdmin
 from unfold.enums import ActionVariant
 
 from catalog import access
 from catalog.access import Principal
-from catalog.admin import breadcrumbs, cells, contacts, form_pages
+from catalog.admin import breadcrumbs, cells, contacts, form_pages, list_parts
 from catalog.admin.actor import actor, holds_somewhere, is_administrator
 from catalog.admin.paging import InfinitePaginator
 from catalog.errors import NotFound
 from catalog.models import Namespace, Table
 from catalog.privileges import Privilege
-
-# The checkbox of a row. Unfold renders its template for each row.
-_CHECKBOX = checkbox.render(ACTION_CHECKBOX_NAME, "{}")
 
 
 def button(
@@ -166,8 +160,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     sortable_by: Sequence[str] = ()
-    list_sections = ()
-    """None. Without the attribute, Django searches for it in all attributes twice for each row of a list."""
+    list_sections = ()  # otherwise Django searches all attributes twice for each row of a list
     list_title = ""
     """Title of the list; empty for the plural name of the model."""
     empty_text = ""
@@ -185,8 +178,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         return False
 
     @display(description=ModelAdmin.action_checkbox.short_description)
-    def action_checkbox(self, obj: Model) -> SafeString:
-        return format_html(_CHECKBOX, obj.pk)
+    def action_checkbox(self, obj: Model) -> str:
+        return list_parts.checkbox(obj.pk)
 
     # -- permissions
 
