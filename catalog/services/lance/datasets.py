@@ -73,6 +73,11 @@ class OpenVersion(LanceDataset):
         return super().count_rows(filter, **options) if filter or options else self._rows
 
     @cached_property
+    def index_types(self) -> frozenset[str]:
+        """The types of the indexes in Lance's names, such as ``IVF_PQ``."""
+        return frozenset(index.index_type for index in self.describe_indices())
+
+    @cached_property
     def _rows(self) -> int:
         return int(super().count_rows())
 
@@ -102,7 +107,7 @@ def find_snapshot(
     return Snapshot(table, row[0], row[1], branch, entry, row[5], actor, is_materialized=row[3])
 
 
-def open_dataset(snapshot: Snapshot) -> LanceDataset:
+def open_dataset(snapshot: Snapshot) -> OpenVersion:
     """Open the version for reading. The dataset may be shared: do not call methods that change it.
 
     Raises ForeignFile for a version that refers to files of others that may not be read for the
@@ -213,7 +218,7 @@ def clear_caches() -> None:
     answers.clear()
 
 
-def _open(snapshot: Snapshot) -> LanceDataset:
+def _open(snapshot: Snapshot) -> OpenVersion:
     access_options = (
         store_access(snapshot.location, snapshot.table)
         if snapshot.is_in_place
@@ -352,7 +357,7 @@ def table_version(entry: Version) -> m.TableVersion:
     )
 
 
-_opened: SizedCache[tuple[LanceDataset, tuple[str, ...]]] = SizedCache("datasets", _DATASET_SHARE)
+_opened: SizedCache[tuple[OpenVersion, tuple[str, ...]]] = SizedCache("datasets", _DATASET_SHARE)
 """Open datasets with the files of other tables that they refer to, one file per directory."""
 writers: SizedCache[Any] = SizedCache("writers", _WRITER_SHARE)
 """Datasets that a writer left open at the version that it created, for the next writer."""
