@@ -23,9 +23,13 @@ _TEXT = {"type": "string"}
 
 
 class _QueryOperation(LanceOperation):
+    _content: bytes | None = None
+
     def content(self) -> bytes:
         """The body; a vector may be null by the specification, but not by its models."""
-        return _NO_VECTOR.sub(b'"vector":{}', super().content())
+        if self._content is None:
+            self._content = _NO_VECTOR.sub(b'"vector":{}', super().content())
+        return self._content
 
 
 class QueryTable(_QueryOperation):

@@ -34,6 +34,7 @@ from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
+from catalog.services.lance.scans import vector_columns
 from catalog.services.tables import tables
 from catalog.sized_cache import SizedCache
 from catalog.storage import lance_options, locations, stores
@@ -71,6 +72,11 @@ class OpenVersion(LanceDataset):
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         return super().count_rows(filter, **options) if filter or options else self._rows
+
+    @cached_property
+    def vector_columns(self) -> dict[str, pa.DataType]:
+        """The types of the columns of vectors by their paths."""
+        return dict(vector_columns.vector_fields(self.schema))
 
     @cached_property
     def index_types(self) -> frozenset[str]:

@@ -190,7 +190,7 @@ def _vector_plan(
     options: dict[str, Any],
 ) -> Plan:
     schema = dataset.schema
-    column, kind = find_vector_column(table, schema, query.vector_column)
+    column, kind = find_vector_column(table, schema, query.vector_column, dataset.vector_columns)
     of_many = not pa.types.is_fixed_size_list(kind)  # each row has several vectors
     dimensions = (kind.value_type if of_many else kind).list_size
     for vector in vectors:

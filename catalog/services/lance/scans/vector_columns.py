@@ -1,6 +1,6 @@
 """The columns of a table that a query names, and the column of vectors that it searches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,18 +14,23 @@ DEFAULT_VECTOR_COLUMN = "vector"
 
 
 def find_vector_column(
-    table: Identifier, schema: pa.Schema, path: str | None
+    table: Identifier,
+    schema: pa.Schema,
+    path: str | None,
+    candidates: Mapping[str, pa.DataType],
 ) -> tuple[str, pa.DataType]:
-    """Return the path and the type of the column to search."""
+    """Return the path and the type of the column to search.
+
+    ``candidates`` are the columns of vectors in the schema (``vector_fields``).
+    """
     if path:
         field = find_column(table, schema, path)
         kind = storage_type(field.type)
         if not _is_vector(kind):
             raise InvalidInput(f"Column '{path}' holds no vectors; it is of type {field.type}")
         return path, kind
-    candidates = dict(_vector_fields(schema))
     if len(candidates) == 1:
-        return candidates.popitem()
+        return next(iter(candidates.items()))
     if DEFAULT_VECTOR_COLUMN in candidates:
         return DEFAULT_VECTOR_COLUMN, candidates[DEFAULT_VECTOR_COLUMN]
     if not candidates:
@@ -43,13 +48,14 @@ def find_column(table: Identifier, schema: pa.Schema, path: str) -> pa.Field:
     return field
 
 
-def _vector_fields(fields: Any, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, pa.DataType]]:
+def vector_fields(fields: Any, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, pa.DataType]]:
+    """The paths and the types of the columns of vectors, also inside structs."""
     for field in fields:
         kind = storage_type(field.type)
         if _is_vector(kind):
             yield lance_paths.join((*outer, field.name)), kind
         elif pa.types.is_struct(kind):
-            yield from _vector_fields(
+            yield from vector_fields(
                 (kind.field(index) for index in range(kind.num_fields)), (*outer, field.name)
             )
 
