@@ -66,6 +66,9 @@ _FIND = f"""
 class OpenVersion(LanceDataset):
     """A version that is open for reading, and never changes."""
 
+    has_only_own_files = False
+    """True if it refers only to files of its own table."""
+
     @cached_property
     def schema(self) -> pa.Schema:
         return super().schema
@@ -133,6 +136,7 @@ def open_dataset(snapshot: Snapshot) -> OpenVersion:
     with refusing(snapshot.table):
         dataset = _open(snapshot)
     require_checked(snapshot, dataset)
+    dataset.has_only_own_files = not foreign
     cost = open_cost(snapshot.entry.manifest_size)
     _opened.put(key, (dataset, foreign), cost=cost)
     return dataset
@@ -167,12 +171,6 @@ def require_checked(snapshot: Snapshot, dataset: LanceDataset) -> None:
     Raises InvalidManifestPath.
     """
     lance_files.require_checked(snapshot, dataset._ds.serialized_manifest())  # noqa: SLF001
-
-
-def has_only_own_files(snapshot: Snapshot) -> bool:
-    """True if an open version refers only to files of its own table."""
-    cached = _opened.get(cache_key(snapshot))
-    return cached is not None and not cached[1]
 
 
 def open_cost(manifest_size: int | None) -> int:
@@ -383,12 +381,10 @@ def cached_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
 
 
 def cache_answer(snapshot: Snapshot, request: bytes, answer: bytes, *, expressions: str) -> None:
-    """Cache an answer if it is small and repeatable. ``expressions``: all those of the query.
+    """Cache an answer from a table's own files, if it is small and repeatable. ``expressions``: all those of the query.
 
     They are those of the parsed request, since JSON may escape any letter.
     """
-    if not has_only_own_files(snapshot):
-        return  # the next reader may lack the right to read the files of other tables
     if len(answer) > _MAX_CACHED_BYTES or (expressions and _CHANGING.search(expressions)):
         return
     cost = len(answer) + len(request) + _CACHE_ENTRY_BYTES

@@ -53,6 +53,8 @@ class Rows:
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
+    may_be_cached: bool
+    """False if the next reader may lack the right to read the files of other tables that have these rows."""
 
 
 def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Snapshot:
@@ -72,13 +74,14 @@ def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
     plan = _plan(actor, snapshot, query)
     if orderings := scanners.orderings(query):
         return _sorted(actor, snapshot, query, plan, orderings)
+    may_be_cached = plan.dataset.has_only_own_files
     with plan.refusing():
         if _may_share(snapshot, plan):
             rows = plan.search()
-            result = Rows(rows.schema, iter(rows.to_batches()))
+            result = Rows(rows.schema, iter(rows.to_batches()), may_be_cached)
         else:
             reader = plan.scanner().to_reader()
-            result = Rows(reader.schema, _batches(plan, reader))
+            result = Rows(reader.schema, _batches(plan, reader), may_be_cached)
     query_columns.count(actor, snapshot, query, plan.searched_column)
     return result
 
@@ -268,7 +271,7 @@ def _sorted(
         schema=schema,
         columns=query.columns,
     )
-    return Rows(schema, batches)
+    return Rows(schema, batches, plan.dataset.has_only_own_files)
 
 
 def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from lance.dataset import LanceDataset, LanceScanner
+from lance.dataset import LanceScanner
 
 from catalog.identifiers import Identifier
 from catalog.services.lance import time_limits
+from catalog.services.lance.datasets import OpenVersion
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.scans import scanners, search_batches
 
@@ -19,7 +20,7 @@ from catalog.services.lance.scans import scanners, search_batches
 class Plan:
     table: Identifier
     principal: str
-    dataset: LanceDataset
+    dataset: OpenVersion
     options: dict[str, Any]
     nearest: dict[str, Any] = field(default_factory=dict)
     """The arguments of a vector search; empty for other queries."""
