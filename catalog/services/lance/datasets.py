@@ -24,6 +24,7 @@ from catalog import access, sized_cache
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, ManifestNotFound, TableHasNoData
 from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import vectors
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, TableFormat
 from catalog.postgresql.cursors import hot_cursor
@@ -34,7 +35,6 @@ from catalog.services.lance.ledger import reconcile as lance_reconcile
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.ledger.versions import Version
-from catalog.services.lance.scans import vector_columns
 from catalog.services.tables import tables
 from catalog.sized_cache import SizedCache
 from catalog.storage import lance_options, locations, stores
@@ -79,7 +79,7 @@ class OpenVersion(LanceDataset):
     @cached_property
     def vector_columns(self) -> dict[str, pa.DataType]:
         """The types of the columns of vectors by their paths."""
-        return dict(vector_columns.vector_fields(self.schema))
+        return dict(vectors.columns_of(self.schema))
 
     @cached_property
     def index_types(self) -> frozenset[str]:
