@@ -78,9 +78,8 @@ def search(key: Hashable, vector: pa.Array, execute: Execute) -> pa.Table:
         else:
             group.waiting.append(own)
     if starts:
-        time.sleep(
-            0
-        )  # if the processors are busy, threads that are about to search run first, and join
+        # If the processors are busy, threads that are about to search run first, and join.
+        time.sleep(0)
     elif (rows := own.inbox.get()) is not None:
         return rows
     try:
