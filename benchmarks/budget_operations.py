@@ -148,6 +148,8 @@ OPERATIONS: dict[str, Prepare] = {
     "lance create namespace": _new(_create_namespace),
     "lance drop namespace": _each(_create_namespace, lambda n: _post(f"namespace/{n}/drop")),
     "lance declare table": _new(_lance),
+    # The commit rolls back.
+    "lance declare taken table": _same("POST", "table/lance$t0/declare", 409, {}),
     "lance rename table": _each(
         _lance, lambda n: _post(f"table/new${n}/rename", {"new_table_name": f"{n}-renamed"})
     ),

@@ -152,8 +152,8 @@ def _rows_are_deleted() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _statements_stay_prepared() -> Iterator[None]:
-    with long_sessions.statements_stay_prepared():
+def _more_statements_are_prepared() -> Iterator[None]:
+    with long_sessions.more_statements_are_prepared():
         yield
 
 

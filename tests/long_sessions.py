@@ -4,20 +4,16 @@ Almost every test rolls back. The rows that it wrote stay in the tables until VA
 statement reads past them: after a few hundred tests, requests took PostgreSQL two to eight times as long.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import psycopg
 import pytest
 from django.db import connections
 from psycopg import sql
-from psycopg._connection_base import BaseConnection
 from psycopg._preparing import PrepareManager
 
 _MOST_DEAD_ROWS = 200
-_DISCARDING = re.compile(rb"(DROP|ALTER|DISCARD ALL|DEALLOCATE ALL)\b")
 _MOST_STATEMENTS = 500
 
 
@@ -36,25 +32,8 @@ def remove_dead_rows() -> None:
 
 
 @contextmanager
-def statements_stay_prepared() -> Iterator[None]:
-    """Keep prepared statements after a rollback, as after a commit.
-
-    psycopg discards them, because they may refer to a table that the transaction has created.
-    """
-    roll_back, should_discard = BaseConnection._rollback_gen, PrepareManager._should_discard
-
-    def keep(connection: BaseConnection[Any]) -> Any:
-        prepared, connection._prepared = connection._prepared, PrepareManager()
-        try:
-            yield from roll_back(connection)
-        finally:
-            connection._prepared = prepared
-
-    def discards(manager: PrepareManager, prepare: Any, results: Any) -> bool:
-        return should_discard(manager, prepare, results, _DISCARDING.match)
-
+def more_statements_are_prepared() -> Iterator[None]:
+    """Let connections keep the prepared statements of many tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BaseConnection, "_rollback_gen", keep)
-        patch.setattr(PrepareManager, "_should_discard", discards)
         patch.setattr(PrepareManager, "prepared_max", _MOST_STATEMENTS)
         yield

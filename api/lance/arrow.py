@@ -34,6 +34,7 @@ _SMALL_DATA_BYTES = 64 << 20
 # these types; to align all data would take a tenth of the time of a large insert.
 _ALIGNED_TO_8 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
 _ALIGNED_TO_64 = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+_WRITE_OPTIONS = pa.ipc.IpcWriteOptions()
 _WIDE = ("decimal128", "decimal256", "interval", "string_view", "binary_view")
 
 _VIEWS = (pa.string_view(), pa.binary_view())
@@ -345,12 +346,12 @@ def file_response(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> HttpR
     first = list(islice(batches, 2))
     if len(first) < 2:
         buffer = pa.BufferOutputStream()
-        with pa.ipc.new_file(buffer, schema) as file:
+        with pa.ipc.new_file(buffer, schema, options=_WRITE_OPTIONS) as file:
             for batch in first:
                 file.write_batch(batch)
         return HttpResponse(buffer.getvalue().to_pybytes(), content_type=FILE_TYPE)
     sink = _Sink()
-    writer = pa.ipc.new_file(sink, schema)
+    writer = pa.ipc.new_file(sink, schema, options=_WRITE_OPTIONS)
     remaining = _remaining_content(sink, writer, chain(first, batches))
     return StreamingHttpResponse(remaining, content_type=FILE_TYPE)
 

@@ -1,4 +1,4 @@
-"""Django's backend for PostgreSQL, with six differences.
+"""Django's backend for PostgreSQL, with seven differences.
 
 - If the server is starting, stopping or recovering, opening a connection is retried for
   ``MONODON_CONNECT_SECONDS``, by a bounded number of threads.
@@ -6,6 +6,7 @@
 - A read outside a transaction whose connection is lost runs once more on a new connection.
 - Any other lost connection raises ``TransactionLost`` if the transaction was rolled back for
   certain, and ``OutcomeLost`` if it may have been committed.
+- Prepared statements outlast a rollback (``prepared``).
 - A connection that serves requests plans its prepared statements again as the catalog grows.
 - Rows of bulk inserts are divided among statements, because parameters are bound by the server, which
   accepts at most 65,535 of them. Django does this itself only from version 6 on.
@@ -20,12 +21,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, NotSupportedError, OperationalError, ProgrammingError
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorDebugWrapper, CursorWrapper
 
 from catalog import tracing
-from catalog.postgresql import limits
+from catalog.postgresql import limits, outcomes, prepared
 from catalog.postgresql.outcomes import OutcomeLost, TransactionLost
 from catalog.postgresql.schema import SchemaEditor
 
@@ -70,6 +71,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         self.requests = 0
+        connection = self._connect(conn_params)
+        prepared.keep_statements(connection)
+        return connection
+
+    def _connect(self, conn_params: dict[str, Any]) -> Any:
         try:
             return super().get_new_connection(conn_params)
         except self.Database.OperationalError as error:
@@ -157,6 +163,10 @@ class _Cursor(CursorWrapper):
         self.db.statements += 1
         try:
             return super()._execute(sql, params, *ignored)  # type: ignore[misc]
+        except (NotSupportedError, ProgrammingError) as error:
+            if outcomes.sqlstate(error) in prepared.OUTDATED:  # so that the next request succeeds
+                prepared.discard_statements(self.db.connection)
+            raise
         except _LOST as error:
             if not self.db.is_lost():
                 raise

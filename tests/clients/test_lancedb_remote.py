@@ -329,6 +329,36 @@ def test_many_vectors_in_a_row(db: DBConnection) -> None:
 # --- indexes -----------------------------------------------------------------------------------
 
 
+def test_concurrent_searches_find_their_own_rows(db: DBConnection) -> None:
+    """While rows are added: a search that has begun after an insert finds its rows."""
+    vectors = np.random.default_rng(3).random((1_200, 8), dtype=np.float32)
+
+    def rows(start: int, end: int) -> pa.Table:
+        values = pa.FixedSizeListArray.from_arrays(pa.array(vectors[start:end].ravel()), 8)
+        return pa.table({"id": range(start, end), "vector": values})
+
+    table = db.create_table("many", rows(0, 1_000))
+    table.create_index("vector", config=IvfFlat(num_partitions=4), wait_timeout=SOON)
+    added = [1_000]
+
+    def search(number: int) -> None:
+        end = added[0]
+        row_ids = [number % end, end - 1]
+        for row_id, k in zip(row_ids, (1, 3), strict=True):
+            hits = table.search(vectors[row_id]).nprobes(4).limit(k).to_arrow()
+            assert hits.schema.names == ["id", "vector", "_distance"]
+            assert hits["id"].to_pylist()[0] == row_id
+            assert len(hits) == k
+
+    with ThreadPoolExecutor(8) as threads:
+        searches = [threads.submit(search, number * 7) for number in range(160)]
+        for start in range(1_000, 1_200, 20):
+            table.add(rows(start, start + 20))
+            added[0] = start + 20
+        for done in searches:
+            done.result(60)
+
+
 def test_indexes(db: DBConnection) -> None:
     vectors = np.random.default_rng(7).random((512, 8), dtype=np.float32)
     rows = {

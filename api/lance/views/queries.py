@@ -23,9 +23,13 @@ _TEXT = {"type": "string"}
 
 
 class _QueryOperation(LanceOperation):
+    _content: bytes | None = None
+
     def content(self) -> bytes:
         """The body; a vector may be null by the specification, but not by its models."""
-        return _NO_VECTOR.sub(b'"vector":{}', super().content())
+        if self._content is None:
+            self._content = _NO_VECTOR.sub(b'"vector":{}', super().content())
+        return self._content
 
 
 class QueryTable(_QueryOperation):
@@ -55,7 +59,7 @@ class QueryTable(_QueryOperation):
             return HttpResponse(cached, content_type=FILE_TYPE)
         rows = lance_queries.query(actor=actor, snapshot=snapshot, query=body)
         response = file_response(rows.schema, rows.batches)
-        if isinstance(response, HttpResponse):
+        if isinstance(response, HttpResponse) and rows.may_be_cached:
             has_expressions = body.filter or body.columns
             expressions = f"{body.filter} {body.columns}" if has_expressions else ""
             datasets.cache_answer(snapshot, request, response.content, expressions=expressions)

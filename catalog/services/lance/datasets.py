@@ -24,6 +24,7 @@ from catalog import access, sized_cache
 from catalog.access import On, Principal
 from catalog.errors import BranchNotFound, ManifestNotFound, TableHasNoData
 from catalog.formats.lance import naming as lance_naming
+from catalog.formats.lance import vectors
 from catalog.identifiers import Identifier, digest
 from catalog.models import Branch, TableFormat
 from catalog.postgresql.cursors import hot_cursor
@@ -65,12 +66,25 @@ _FIND = f"""
 class OpenVersion(LanceDataset):
     """A version that is open for reading, and never changes."""
 
+    has_only_own_files = False
+    """True if it refers only to files of its own table."""
+
     @cached_property
     def schema(self) -> pa.Schema:
         return super().schema
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         return super().count_rows(filter, **options) if filter or options else self._rows
+
+    @cached_property
+    def vector_columns(self) -> dict[str, pa.DataType]:
+        """The types of the columns of vectors by their paths."""
+        return dict(vectors.columns_of(self.schema))
+
+    @cached_property
+    def index_types(self) -> frozenset[str]:
+        """The types of the indexes in Lance's names, such as ``IVF_PQ``."""
+        return frozenset(index.index_type for index in self.describe_indices())
 
     @cached_property
     def _rows(self) -> int:
@@ -102,7 +116,7 @@ def find_snapshot(
     return Snapshot(table, row[0], row[1], branch, entry, row[5], actor, is_materialized=row[3])
 
 
-def open_dataset(snapshot: Snapshot) -> LanceDataset:
+def open_dataset(snapshot: Snapshot) -> OpenVersion:
     """Open the version for reading. The dataset may be shared: do not call methods that change it.
 
     Raises ForeignFile for a version that refers to files of others that may not be read for the
@@ -122,6 +136,7 @@ def open_dataset(snapshot: Snapshot) -> LanceDataset:
     with refusing(snapshot.table):
         dataset = _open(snapshot)
     require_checked(snapshot, dataset)
+    dataset.has_only_own_files = not foreign
     cost = open_cost(snapshot.entry.manifest_size)
     _opened.put(key, (dataset, foreign), cost=cost)
     return dataset
@@ -156,12 +171,6 @@ def require_checked(snapshot: Snapshot, dataset: LanceDataset) -> None:
     Raises InvalidManifestPath.
     """
     lance_files.require_checked(snapshot, dataset._ds.serialized_manifest())  # noqa: SLF001
-
-
-def has_only_own_files(snapshot: Snapshot) -> bool:
-    """True if an open version refers only to files of its own table."""
-    cached = _opened.get(cache_key(snapshot))
-    return cached is not None and not cached[1]
 
 
 def open_cost(manifest_size: int | None) -> int:
@@ -213,7 +222,7 @@ def clear_caches() -> None:
     answers.clear()
 
 
-def _open(snapshot: Snapshot) -> LanceDataset:
+def _open(snapshot: Snapshot) -> OpenVersion:
     access_options = (
         store_access(snapshot.location, snapshot.table)
         if snapshot.is_in_place
@@ -352,7 +361,7 @@ def table_version(entry: Version) -> m.TableVersion:
     )
 
 
-_opened: SizedCache[tuple[LanceDataset, tuple[str, ...]]] = SizedCache("datasets", _DATASET_SHARE)
+_opened: SizedCache[tuple[OpenVersion, tuple[str, ...]]] = SizedCache("datasets", _DATASET_SHARE)
 """Open datasets with the files of other tables that they refer to, one file per directory."""
 writers: SizedCache[Any] = SizedCache("writers", _WRITER_SHARE)
 """Datasets that a writer left open at the version that it created, for the next writer."""
@@ -372,12 +381,10 @@ def cached_answer(snapshot: Snapshot, request: bytes) -> bytes | None:
 
 
 def cache_answer(snapshot: Snapshot, request: bytes, answer: bytes, *, expressions: str) -> None:
-    """Cache an answer if it is small and repeatable. ``expressions``: all those of the query.
+    """Cache an answer from a table's own files, if it is small and repeatable. ``expressions``: all those of the query.
 
     They are those of the parsed request, since JSON may escape any letter.
     """
-    if not has_only_own_files(snapshot):
-        return  # the next reader may lack the right to read the files of other tables
     if len(answer) > _MAX_CACHED_BYTES or (expressions and _CHANGING.search(expressions)):
         return
     cost = len(answer) + len(request) + _CACHE_ENTRY_BYTES

@@ -7,15 +7,12 @@ vectors, a full-text search if it has a full-text query, and a scan otherwise.
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from lance.dataset import LanceDataset, LanceScanner
 from lance_namespace_urllib3_client import models as m
 
 from catalog.access import Principal
@@ -27,13 +24,15 @@ from catalog.services.lance import full_text as lance_full_text
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
 from catalog.services.lance.ledger.snapshots import Snapshot
-from catalog.services.lance.scans import query_columns, scanners, sorted_rows
+from catalog.services.lance.scans import query_columns, scanners, search_batches, sorted_rows
+from catalog.services.lance.scans.plans import Plan
 from catalog.services.lance.scans.scanners import Ordering
 from catalog.services.lance.scans.vector_columns import (
     find_column,
     find_vector_column,
 )
 from catalog.services.tables import usage
+from catalog.storage import locations
 
 Query = m.QueryTableRequest | m.AnalyzeTableQueryPlanRequest
 
@@ -54,6 +53,8 @@ class Rows:
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
+    may_be_cached: bool
+    """False if the next reader may lack the right to read the files of other tables that have these rows."""
 
 
 def find(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> Snapshot:
@@ -73,10 +74,16 @@ def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
     plan = _plan(actor, snapshot, query)
     if orderings := scanners.orderings(query):
         return _sorted(actor, snapshot, query, plan, orderings)
+    may_be_cached = plan.dataset.has_only_own_files
     with plan.refusing():
-        reader = plan.scanner.to_reader()
+        if _may_share(snapshot, plan):
+            rows = plan.search()
+            result = Rows(rows.schema, iter(rows.to_batches()), may_be_cached)
+        else:
+            reader = plan.scanner().to_reader()
+            result = Rows(reader.schema, _batches(plan, reader), may_be_cached)
     query_columns.count(actor, snapshot, query, plan.searched_column)
-    return Rows(reader.schema, _batches(plan, reader))
+    return result
 
 
 def count_rows(
@@ -115,7 +122,7 @@ def explain(
     snapshot = find(actor=actor, table=table, query=query, branch=branch)
     title, plan = _described(actor, snapshot, query)
     with plan.refusing():
-        return title + str(plan.scanner.explain_plan(is_verbose))
+        return title + str(plan.scanner().explain_plan(is_verbose))
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
@@ -124,37 +131,11 @@ def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = 
     title, plan = _described(actor, snapshot, query)
     with plan.refusing():
         return title + str(
-            time_limits.read(plan.dataset, plan.principal, plan.scanner.analyze_plan)
+            time_limits.read(plan.dataset, plan.principal, plan.scanner().analyze_plan)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    table: Identifier
-    principal: str
-    dataset: LanceDataset
-    options: dict[str, Any]
-    scanner: LanceScanner
-    skipped: int = 0
-    """Number of results to skip per query vector; Lance's own offset applies to all together."""
-    searched_column: str = ""
-    """The column of a vector search."""
-
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Convert errors like ``errors.refusing``, also those of tasks inside Lance."""
-        with refusing(self.table):
-            try:
-                yield
-            except RuntimeError as error:
-                if self.options["filter"] and "Task was aborted" in str(error):
-                    # The panic has no message; the filter alone raises the actual error.
-                    count = partial(self.dataset.count_rows, self.options["filter"])
-                    time_limits.read(self.dataset, self.principal, count)
-                raise
-
-
-def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> _Plan:
+def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> Plan:
     table = snapshot.table
     lance_sql.check(query.filter or "")
     dataset = datasets.open_dataset(snapshot)
@@ -197,22 +178,22 @@ def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> _Plan:
             options["batch_size_bytes"] = _BATCH_BYTES
             options["io_buffer_size"] = _BUFFER_BYTES
             options["batch_readahead"] = _READAHEAD
-        return _Plan(table, actor.name, dataset, options, dataset.scanner(**options))
+        return Plan(table, actor.name, dataset, options)
 
 
 def _vector_plan(
     *,
     actor: Principal,
     table: Identifier,
-    dataset: LanceDataset,
+    dataset: datasets.OpenVersion,
     query: Query,
     vectors: list[pa.Array],
     k: int,
     offset: int,
     options: dict[str, Any],
-) -> _Plan:
+) -> Plan:
     schema = dataset.schema
-    column, kind = find_vector_column(table, schema, query.vector_column)
+    column, kind = find_vector_column(table, schema, query.vector_column, dataset.vector_columns)
     of_many = not pa.types.is_fixed_size_list(kind)  # each row has several vectors
     dimensions = (kind.value_type if of_many else kind).list_size
     for vector in vectors:
@@ -244,11 +225,19 @@ def _vector_plan(
     }
     skipped = offset if searches > 1 else 0
     options["offset"] = offset - skipped or None
-    scanner = scanners.nearest(dataset, search, options)
-    return _Plan(table, actor.name, dataset, options, scanner, skipped, column)
+    return Plan(
+        table,
+        actor.name,
+        dataset,
+        options,
+        search,
+        skipped,
+        may_share=not (is_batch or of_many or offset)
+        and search_batches.is_possible(schema, dataset.index_types, result_limit),
+    )
 
 
-def _described(actor: Principal, snapshot: Snapshot, query: Query) -> tuple[str, _Plan]:
+def _described(actor: Principal, snapshot: Snapshot, query: Query) -> tuple[str, Plan]:
     """The plan to describe, and the line above it."""
     plan = _plan(actor, snapshot, query)
     if orderings := scanners.orderings(query):
@@ -258,10 +247,10 @@ def _described(actor: Principal, snapshot: Snapshot, query: Query) -> tuple[str,
 
 
 def _sorted(
-    actor: Principal, snapshot: Snapshot, query: Query, plan: _Plan, orderings: list[Ordering]
+    actor: Principal, snapshot: Snapshot, query: Query, plan: Plan, orderings: list[Ordering]
 ) -> Rows:
     with plan.refusing():
-        schema = plan.scanner.projected_schema
+        schema = plan.scanner().projected_schema
     keys_query = sorted_rows.keys_of(query, orderings, plan.dataset.schema)
     keys_plan = _plan(actor, snapshot, keys_query)
     limit = min(query.k, _MAX_ROWS) or None
@@ -270,7 +259,7 @@ def _sorted(
         keys = sorted_rows.sort(
             dataset=plan.dataset,
             principal=actor.name,
-            keys=keys_plan.scanner.to_reader(),
+            keys=keys_plan.scanner().to_reader(),
             orderings=orderings,
             limit=limit and limit + offset,
         )
@@ -282,7 +271,7 @@ def _sorted(
         schema=schema,
         columns=query.columns,
     )
-    return Rows(schema, batches)
+    return Rows(schema, batches, plan.dataset.has_only_own_files)
 
 
 def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:
@@ -360,7 +349,16 @@ def _check_size(results: int, result_bytes: int) -> None:
         )
 
 
-def _batches(plan: _Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _may_share(snapshot: Snapshot, plan: Plan) -> bool:
+    """True if a search may wait for others: it is short, and waits for the processor, not for storage."""
+    return (
+        plan.may_share
+        and not locations.is_object(snapshot.location)
+        and not time_limits.is_limited(plan.dataset)
+    )
+
+
+def _batches(plan: Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     with plan.refusing():
         batches = time_limits.batches(plan.dataset, plan.principal, reader)
         yield from _without_first(batches, plan.skipped) if plan.skipped else batches

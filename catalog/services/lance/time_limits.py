@@ -149,7 +149,7 @@ def write_all(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatchReade
 
 def read(dataset: LanceDataset, principal: str, work: Callable[[], T]) -> T:
     """Run a call that reads a dataset, for a request on a large one with a time limit. Raises as ``run``."""
-    return run(work, principal=principal) if _is_limited(dataset) else work()
+    return run(work, principal=principal) if is_limited(dataset) else work()
 
 
 def batches(
@@ -159,7 +159,7 @@ def batches(
 
     The time in which nobody asks for a batch does not count. Closes the reader at the end. Raises as ``run``.
     """
-    if not _is_limited(dataset):
+    if not is_limited(dataset):
         with closing(reader):
             yield from reader
         return
@@ -182,6 +182,6 @@ def batches(
             reader.close()
 
 
-def _is_limited(dataset: LanceDataset) -> bool:
+def is_limited(dataset: LanceDataset) -> bool:
     """True for requests on large datasets. Jobs and commands may take any time."""
     return serves_requests() and bool(dataset.count_rows() >= SMALL_ROWS)

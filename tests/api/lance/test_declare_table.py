@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from django.db import connection
 
 from catalog.models import AuditEvent, Table, TableState
 from tests.api.client import Lance, spell
@@ -187,3 +188,15 @@ def test_read_only_key(reader: Lance):
     reader.refused(
         403, 15, "'reader' may not create anything in 'ws'", "/v1/table/ws$t/declare", {}
     )
+
+
+def test_refusals_leave_the_statements_of_requests_prepared(lance):
+    lance.post("/v1/namespace/refused/create", {})
+    lance.post("/v1/table/refused$t/declare", {})
+    for _ in range(4):
+        assert lance.call("POST", "/v1/table/refused$t/declare", {}).status_code == 409
+    statements = connection.connection._prepared._names
+    names = set(statements.values())
+    assert len(names) > 2
+    assert lance.call("POST", "/v1/table/refused$t/declare", {}).status_code == 409
+    assert names <= set(statements.values())

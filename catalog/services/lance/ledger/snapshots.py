@@ -35,7 +35,7 @@ class Snapshot:
         """Cache key, unique per table version."""
         entry = self.entry
         # A branch may be deleted and made again, with the same versions; not at the same moment.
-        return self.uuid, self.branch, entry.version, entry.manifest_path, entry.created_at
+        return self.uuid, self.branch, entry.version, entry.manifest_path, entry.created_us
 
     @property
     def uri(self) -> str:

@@ -1,12 +1,12 @@
 """The columns of a table that a query names, and the column of vectors that it searches."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from catalog.errors import ColumnNotFound, InvalidInput
 from catalog.formats.lance import paths as lance_paths
+from catalog.formats.lance import vectors
 from catalog.identifiers import Identifier, label
 
 DEFAULT_VECTOR_COLUMN = "vector"
@@ -14,18 +14,23 @@ DEFAULT_VECTOR_COLUMN = "vector"
 
 
 def find_vector_column(
-    table: Identifier, schema: pa.Schema, path: str | None
+    table: Identifier,
+    schema: pa.Schema,
+    path: str | None,
+    candidates: Mapping[str, pa.DataType],
 ) -> tuple[str, pa.DataType]:
-    """Return the path and the type of the column to search."""
+    """Return the path and the type of the column to search.
+
+    ``candidates`` are the columns of vectors in the schema (``vectors.columns_of``).
+    """
     if path:
         field = find_column(table, schema, path)
-        kind = storage_type(field.type)
-        if not _is_vector(kind):
+        kind = vectors.storage_type(field.type)
+        if not vectors.is_vector(kind):
             raise InvalidInput(f"Column '{path}' holds no vectors; it is of type {field.type}")
         return path, kind
-    candidates = dict(_vector_fields(schema))
     if len(candidates) == 1:
-        return candidates.popitem()
+        return next(iter(candidates.items()))
     if DEFAULT_VECTOR_COLUMN in candidates:
         return DEFAULT_VECTOR_COLUMN, candidates[DEFAULT_VECTOR_COLUMN]
     if not candidates:
@@ -41,32 +46,3 @@ def find_column(table: Identifier, schema: pa.Schema, path: str) -> pa.Field:
     if field is None:
         raise ColumnNotFound(table, f"Column '{path}' does not exist")
     return field
-
-
-def _vector_fields(fields: Any, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, pa.DataType]]:
-    for field in fields:
-        kind = storage_type(field.type)
-        if _is_vector(kind):
-            yield lance_paths.join((*outer, field.name)), kind
-        elif pa.types.is_struct(kind):
-            yield from _vector_fields(
-                (kind.field(index) for index in range(kind.num_fields)), (*outer, field.name)
-            )
-
-
-def _is_vector(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind):
-        kind = kind.value_type
-    if not pa.types.is_fixed_size_list(kind):
-        return False
-    of = storage_type(kind.value_type)
-    return bool(
-        pa.types.is_floating(of)
-        or pa.types.is_uint8(of)
-        or pa.types.is_int8(of)
-        or pa.types.is_fixed_size_binary(of)  # bfloat16
-    )
-
-
-def storage_type(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
