@@ -128,7 +128,10 @@ def archive(java_home: str, directory: Path) -> Path:
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
         "spark.range(10).selectExpr('sum(id)').collect()\n"
+        "jvm = spark.sparkContext._gateway.proc\n"
         "spark.stop()\n"
+        "jvm.stdin.close()\n"
+        "jvm.wait()\n"  # which writes the archive as it ends
     )
     subprocess.run(
         [sys.executable, "-c", code],
