@@ -184,7 +184,7 @@ _THIS_MONTH = re.compile(rf"{int(time.time()) // 1_000_000}[0-9]{{6}}")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that start servers: the longest would otherwise run alone at the end.
+    """Begin with the tests that start processes: the longest would otherwise run alone at the end.
 
     Tests with the database of this process stay behind in the order of pytest-django: those that
     empty the database are the last.

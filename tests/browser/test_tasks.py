@@ -7,7 +7,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import ROLES, WITHIN, SignIn
-from tests.browser.hands import choose, fill, open_section, open_tab, press, says, submit
+from tests.browser.hands import (
+    choose,
+    fill,
+    open_command_bar,
+    open_section,
+    open_tab,
+    press,
+    says,
+    submit,
+)
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -70,7 +79,7 @@ MANAGERS = ("ada", "steward")
 
 
 def _nightly(user: str) -> object:
-    """A user who has the pages of another user, with more links. `make engines` runs the same tasks for both."""
+    """A parameter for `make engines`: a user who has the pages of the other users, with more links."""
     return pytest.param(user, marks=pytest.mark.engines)
 
 
@@ -106,10 +115,7 @@ def page(request: pytest.FixtureRequest, start: Start) -> Page:
 
 def search(page: Page, text: str, name: str) -> None:
     """Open a result of the command bar: one click."""
-    page.wait_for_load_state()
-    page.keyboard.press("Control+k")
-    bar = page.locator("#search-input-command")
-    expect(bar).to_be_focused()
+    bar = open_command_bar(page)
     bar.press_sequentially(text, delay=20)
     result = page.locator("#command-results").get_by_role("link", name=name).first
     result.click()
