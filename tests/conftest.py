@@ -170,7 +170,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         long_sessions.remove_dead_rows()
 
 
-_LONG = ("tests/chaos/", "tests/clients/", "tests/server/", "tests/browser/", "tests/security/")
+_LONG = tuple(
+    f"tests/{directory}/"
+    for directory in (
+        *("chaos", "clients", "server", "browser", "security", "docs", "ci", "config", "stores"),
+        *("tasks", "catalog/row_reader", "catalog/storage/outages"),
+    )
+)
 _DATABASE = {"db", "transactional_db"}
 # Processes that collect in different seconds would not agree on such a name.
 _THIS_MONTH = re.compile(rf"{int(time.time()) // 1_000_000}[0-9]{{6}}")
@@ -178,7 +184,7 @@ _THIS_MONTH = re.compile(rf"{int(time.time()) // 1_000_000}[0-9]{{6}}")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that start servers: the longest would otherwise run alone at the end.
+    """Begin with the tests that start processes: the longest would otherwise run alone at the end.
 
     Tests with the database of this process stay behind in the order of pytest-django: those that
     empty the database are the last.

@@ -23,6 +23,18 @@ def choose(page: Page, menu: str, name: str) -> None:
     page.locator("body > nav").get_by_role("link", name=name, exact=True).click()
 
 
+def open_command_bar(page: Page) -> Locator:
+    """Open the search with the keyboard, and return its field."""
+    # The theme's scripts, which are deferred, listen for the key.
+    page.wait_for_function(
+        "document.querySelector('#search-input-command')?.closest('[x-data]')?._x_dataStack"
+    )
+    page.keyboard.press("Control+k")
+    bar = page.locator("#search-input-command")
+    expect(bar).to_be_focused()
+    return bar
+
+
 def submit(page: Page, name: str) -> None:
     """Press the button of a form."""
     page.get_by_role("button", name=name, exact=True).click()

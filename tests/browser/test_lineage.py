@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import SignIn
-from tests.browser.hands import open_section, violations
+from tests.browser.hands import open_command_bar, open_section, violations
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -60,10 +60,7 @@ def test_the_lineage_leads_from_a_table_to_a_view(
 
 
 def find_with_command_bar(page: Page) -> None:
-    page.wait_for_load_state()
-    page.keyboard.press("Control+k")
-    bar = page.locator("#search-input-command")
-    expect(bar).to_be_focused()
+    bar = open_command_bar(page)
     bar.press_sequentially("nothinghasit", delay=20)
     expect(page.get_by_text("Nothing that you may open matches “nothinghasit”.")).to_be_visible()
     bar.fill("")

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import WITHIN, SignIn
-from tests.browser.hands import choose, fill, open_tab, press, says, violations
+from tests.browser.hands import choose, fill, open_command_bar, open_tab, press, says, violations
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -69,11 +69,7 @@ def test_a_table_is_labelled_protected_dropped_restored_and_purged(
 
 
 def open_with_command_bar(page: Page, text: str, name: str, screen: Callable[..., None]) -> None:
-    # The theme's scripts, which are deferred, listen for the key.
-    page.wait_for_load_state()
-    page.keyboard.press("Control+k")
-    bar = page.locator("#search-input-command")
-    expect(bar).to_be_focused()
+    bar = open_command_bar(page)
     bar.press_sequentially(text, delay=20)
     # The table; the column is the next result.
     result = page.locator("#command-results").get_by_role("link", name=re.compile(name)).first

@@ -7,7 +7,16 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import ROLES, WITHIN, SignIn
-from tests.browser.hands import choose, fill, open_section, open_tab, press, says, submit
+from tests.browser.hands import (
+    choose,
+    fill,
+    open_command_bar,
+    open_section,
+    open_tab,
+    press,
+    says,
+    submit,
+)
 from tests.live import LiveServer
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -69,6 +78,14 @@ def few_clicks(page: Page) -> Iterator[None]:
 MANAGERS = ("ada", "steward")
 
 
+def _nightly(user: str) -> object:
+    """A parameter for `make engines`: a user who has the pages of the other users, with more links."""
+    return pytest.param(user, marks=pytest.mark.engines)
+
+
+each_manager = pytest.mark.parametrize("who", [_nightly("ada"), "steward"])
+
+
 @pytest.fixture(scope="module")
 def tables(server: LiveServer, roles: None) -> None:
     server.manage(f"MANAGERS, ROLES = {MANAGERS!r}, {ROLES!r}\n{_TABLES}")
@@ -90,7 +107,7 @@ def start(tables: None, sign_in: SignIn) -> Start:
     return started
 
 
-@pytest.fixture(params=[*MANAGERS, "reader"])
+@pytest.fixture(params=[*map(_nightly, MANAGERS), "reader"])
 def page(request: pytest.FixtureRequest, start: Start) -> Page:
     """The overview of everybody who may read the tables."""
     return start(request.param)
@@ -98,10 +115,7 @@ def page(request: pytest.FixtureRequest, start: Start) -> Page:
 
 def search(page: Page, text: str, name: str) -> None:
     """Open a result of the command bar: one click."""
-    page.wait_for_load_state()
-    page.keyboard.press("Control+k")
-    bar = page.locator("#search-input-command")
-    expect(bar).to_be_focused()
+    bar = open_command_bar(page)
     bar.press_sequentially(text, delay=20)
     result = page.locator("#command-results").get_by_role("link", name=name).first
     result.click()
@@ -128,7 +142,7 @@ def test_why_a_job_failed(page: Page) -> None:
         expect(page.get_by_text("The disk of the worker is full").first).to_be_visible()
 
 
-@pytest.mark.parametrize("who", MANAGERS)
+@each_manager
 def test_grant_to_a_team_and_see_the_effect(who: str, start: Start) -> None:
     page = start(who)
     search(page, f"tasks.safe_{who}", f"tasks.safe_{who}")
@@ -142,7 +156,7 @@ def test_grant_to_a_team_and_see_the_effect(who: str, start: Start) -> None:
         says(page, "group:analysts")
 
 
-@pytest.mark.parametrize("who", MANAGERS)
+@each_manager
 def test_protect_a_table(who: str, start: Start) -> None:
     page = start(who)
     search(page, f"tasks.safe_{who}", f"tasks.safe_{who}")
@@ -152,7 +166,7 @@ def test_protect_a_table(who: str, start: Start) -> None:
         says(page, "is now protected")
 
 
-@pytest.mark.parametrize("who", MANAGERS)
+@each_manager
 def test_drop_a_table_and_undo(who: str, start: Start) -> None:
     page = start(who)
     search(page, f"tasks.lost_{who}", f"tasks.lost_{who}")
@@ -166,7 +180,7 @@ def test_drop_a_table_and_undo(who: str, start: Start) -> None:
         says(page, "was undropped")
 
 
-@pytest.mark.parametrize("who", MANAGERS)
+@each_manager
 def test_compact_a_table_and_watch(who: str, start: Start) -> None:
     page = start(who)
     search(page, f"tasks.small_{who}", f"tasks.small_{who}")

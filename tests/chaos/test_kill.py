@@ -21,7 +21,7 @@ def server(live_template: None) -> Iterator[LiveServer]:
 
 @pytest.mark.timeout(900)  # about 20 s, and several times that on a busy machine
 def test_kills_leave_no_partial_commit(server: LiveServer, seed: int) -> None:
-    _kill_again_and_again(server, seed, kills=3)
+    _kill_again_and_again(server, seed, kills=2)
 
 
 @pytest.mark.chaos

@@ -15,13 +15,11 @@ import pytest
 from lance_namespace import CreateNamespaceRequest
 from psycopg.rows import dict_row
 
-from tests import optional
 from tests.chaos import object_judgement, object_writers
 from tests.chaos.object_judgement import Lake
 from tests.chaos.object_writers import HttpInsert, LanceDb, PyIceberg, Pylance, Report, Writer
-from tests.clients import jars
 from tests.clients import spark as spark_client
-from tests.clients.test_iceberg_maintenance import DAY, SPARK_CONF
+from tests.clients.test_iceberg_maintenance import DAY
 from tests.live import LiveServer
 from tests.stores.faults import KINDS, FaultProxy, Faults
 from tests.stores.fixtures import MakeLiveProfile, bind
@@ -86,18 +84,8 @@ def spark_server(
     live_template: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveServer]:
     """A server with two worker processes, and what its jobs on Iceberg tables need."""
-    spark_client.require()
-    try:
-        libraries = jars.fetch([jars.RUNTIME, jars.AWS])
-    except jars.NotFetched as error:
-        optional.require(str(error), "MONODON_REQUIRE_SPARK")
-    with LiveServer(
-        workers=2,
-        threads=16,
-        MONODON_SPARK_JARS=",".join(map(str, libraries)),
-        MONODON_SPARK_CONF=SPARK_CONF,
-        JAVA_HOME=spark_client._java_home(tmp_path_factory.mktemp("java")),
-    ) as server:
+    settings = spark_client.settings_with_s3(tmp_path_factory.mktemp("java"))
+    with LiveServer(workers=2, threads=16, **settings) as server:
         yield server
 
 

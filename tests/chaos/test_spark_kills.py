@@ -27,7 +27,7 @@ from tests.chaos.test_maintenance_storm import Upkeep, _age, java
 from tests.chaos.upkeep_writers import OWN, SCHEMA, Rows, rows_of, table_of
 from tests.clients import pyice
 from tests.clients import spark as spark_client
-from tests.clients.test_iceberg_maintenance import JAVA_OPTIONS, Cluster, local
+from tests.clients.test_iceberg_maintenance import Cluster, local
 from tests.repeating import Repeating
 
 __all__ = ["java"]
@@ -78,7 +78,7 @@ def upkeep(
 ) -> Iterator[Upkeep]:
     executors = (
         " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
-        f" spark.executor.memory=512m 'spark.executor.extraJavaOptions={JAVA_OPTIONS}'"
+        f" spark.executor.memory=512m 'spark.executor.extraJavaOptions={spark_client.JAVA_OPTIONS}'"
     )
     started = Upkeep(
         tmp_path_factory.mktemp("upkeep"),

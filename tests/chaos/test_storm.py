@@ -25,7 +25,7 @@ def shared(live_template: None) -> Iterator[LiveServer]:
 
 
 def test_mixed_batches_are_atomic_and_never_deadlock(server: LiveServer, seed: int) -> None:
-    _storm(server, seed, requests_each=30)
+    _storm(server, seed, requests_each=15)
 
 
 @pytest.mark.chaos

@@ -19,13 +19,22 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
 
 from tests import optional
 from tests.clients import jars
+from tests.live import LiveServer
 
 # Older versions lack classes, and newer versions refuse a method that Hadoop calls.
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
+# Queries and jobs are short: most of the time is start-up and compilation.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = (
+    "spark.driver.memory=1g spark.sql.shuffle.partitions=2 spark.sql.codegen.wholeStage=false"
+    f" 'spark.driver.extraJavaOptions={JAVA_OPTIONS}'"
+)
+"""MONODON_SPARK_CONF of servers whose jobs are short."""
 # The wheel's runtime lacks this module, which Spark requests but does not need.
 _LAUNCHER = """#!/bin/sh
 for argument do
@@ -119,7 +128,10 @@ def archive(java_home: str, directory: Path) -> Path:
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
         "spark.range(10).selectExpr('sum(id)').collect()\n"
+        "jvm = spark.sparkContext._gateway.proc\n"
         "spark.stop()\n"
+        "jvm.stdin.close()\n"
+        "jvm.wait()\n"  # which writes the archive as it ends
     )
     subprocess.run(
         [sys.executable, "-c", code],
@@ -128,7 +140,7 @@ def archive(java_home: str, directory: Path) -> Path:
             "JAVA_HOME": java_home,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_SUBMIT_ARGS": (
-                "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+                f"--driver-java-options '{JAVA_OPTIONS}"
                 f" -XX:ArchiveClassesAtExit={file}' pyspark-shell"
             ),
         },
@@ -138,6 +150,31 @@ def archive(java_home: str, directory: Path) -> Path:
         stderr=subprocess.DEVNULL,
     )
     return file
+
+
+def settings_with_s3(directory: Path) -> dict[str, str]:
+    """Settings of a server whose worker has Spark, Iceberg's runtime and its libraries for S3.
+
+    Skip the tests, or fail as ``require``, if one is missing. The files of the Java are below the directory.
+    """
+    require()
+    require_s3()
+    return {
+        "MONODON_SPARK_JARS": ",".join(map(str, _libraries())),
+        "MONODON_SPARK_CONF": CONF,
+        "JAVA_HOME": _java_home(directory),
+    }
+
+
+@pytest.fixture(scope="module")
+def live_with_s3(
+    live_template: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveServer]:
+    """A server with a worker that has these settings."""
+    settings = settings_with_s3(tmp_path_factory.mktemp("java"))
+    with LiveServer(workers=1, **settings) as server:
+        server.start_worker()
+        yield server
 
 
 _shared: SparkSession | None = None
@@ -179,8 +216,7 @@ def _start(directory: Path) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        # Queries are short: most of the time is start-up and compilation.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.local.dir", str(directory))
         .config("spark.log.level", "ERROR")

@@ -12,9 +12,8 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from tests.clients import jars
+from tests.clients import spark as spark_client
 from tests.clients.test_iceberg_maintenance import (
-    JAVA_OPTIONS,
-    SPARK_CONF,
     Cluster,
     Jobs,
     catalog,
@@ -52,13 +51,13 @@ def live(live_template: None, java: str, cluster_of_profiles: Cluster) -> Iterat
     """A server whose worker runs jobs on its own machine, and on a cluster that profiles may name."""
     executors = (
         " spark.executor.memory=512m"
-        f" 'spark.executor.extraJavaOptions={JAVA_OPTIONS}'"
+        f" 'spark.executor.extraJavaOptions={spark_client.JAVA_OPTIONS}'"
         " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
     )
     with LiveServer(
         workers=1,
         MONODON_SPARK_JARS=str(jars.iceberg_runtime()),
-        MONODON_SPARK_CONF=SPARK_CONF + executors,
+        MONODON_SPARK_CONF=spark_client.CONF + executors,
         MONODON_SPARK_MASTERS=cluster_of_profiles.url,
         JAVA_HOME=java,
     ) as server:

@@ -141,14 +141,6 @@ class Jobs:
             return cursor.execute(statement, values).fetchall()
 
 
-# Jobs are short: most of the time is start-up and compilation.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SPARK_CONF = (
-    "spark.driver.memory=1g spark.sql.shuffle.partitions=2 spark.sql.codegen.wholeStage=false"
-    f" 'spark.driver.extraJavaOptions={JAVA_OPTIONS}'"
-)
-
-
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> str:
     spark_client.require()
@@ -160,7 +152,7 @@ def live(live_template: None, java: str) -> Iterator[LiveServer]:
     """A separate server, whose worker has Spark and Iceberg's runtime."""
     runtime = str(jars.iceberg_runtime())
     with LiveServer(
-        workers=1, MONODON_SPARK_JARS=runtime, MONODON_SPARK_CONF=SPARK_CONF, JAVA_HOME=java
+        workers=1, MONODON_SPARK_JARS=runtime, MONODON_SPARK_CONF=spark_client.CONF, JAVA_HOME=java
     ) as server:
         server.start_worker()
         yield server
@@ -618,7 +610,7 @@ class Cluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": spark_client.JAVA_OPTIONS,
         }
         self._directory = directory
         self._all: list[subprocess.Popen[bytes]] = []
@@ -689,12 +681,12 @@ def test_compaction_survives_a_killed_worker(
 ) -> None:
     executors = (
         " spark.driver.host=127.0.0.1 spark.driver.bindAddress=127.0.0.1"
-        f" spark.executor.memory=512m 'spark.executor.extraJavaOptions={JAVA_OPTIONS}'"
+        f" spark.executor.memory=512m 'spark.executor.extraJavaOptions={spark_client.JAVA_OPTIONS}'"
     )
     with LiveServer(
         workers=1,
         MONODON_SPARK_JARS=str(jars.iceberg_runtime()),
-        MONODON_SPARK_CONF=SPARK_CONF + executors,
+        MONODON_SPARK_CONF=spark_client.CONF + executors,
         SPARK_MASTER=cluster.url,
         JAVA_HOME=java,
     ) as server:
@@ -736,7 +728,7 @@ def test_the_script_runs_from_the_command_line(
         "JAVA_HOME": java,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
+        "SPARK_SUBMIT_OPTS": spark_client.JAVA_OPTIONS,
         "PATH": f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     assert jars.NAME.removesuffix(f"-{jars.ICEBERG}.jar") + f":{jars.ICEBERG}" in command

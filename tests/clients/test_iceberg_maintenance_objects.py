@@ -1,7 +1,6 @@
 """Maintenance of Iceberg tables in an object store: Spark opens the files with vended credentials."""
 
 import time
-from collections.abc import Iterator
 from typing import cast
 
 import pyarrow as pa
@@ -10,14 +9,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from tests import optional
-from tests.clients import jars, pyice
-from tests.clients import spark as spark_client
-from tests.clients.test_iceberg_maintenance import SPARK_CONF, Jobs
+from tests.clients import pyice
+from tests.clients.spark import live_with_s3 as live
+from tests.clients.test_iceberg_maintenance import Jobs
 from tests.live import LiveServer
 from tests.stores.fixtures import MakeLiveProfile
 from tests.stores.s3 import Moto, S3Store, Versitygw
 
+__all__ = ["live"]
 # It takes minutes, so `make engines` runs it.
 pytestmark = [
     pytest.mark.engines,
@@ -26,23 +25,6 @@ pytestmark = [
 ]
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 APPENDS = 6
-
-
-@pytest.fixture(scope="module")
-def live(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server whose worker has Spark, Iceberg's runtime and its libraries for S3."""
-    spark_client.require()
-    try:
-        libraries = jars.fetch([jars.RUNTIME, jars.AWS])
-    except jars.NotFetched as error:
-        optional.require(str(error), "MONODON_REQUIRE_SPARK")
-    with LiveServer(
-        MONODON_SPARK_JARS=",".join(map(str, libraries)),
-        MONODON_SPARK_CONF=SPARK_CONF,
-        JAVA_HOME=spark_client._java_home(tmp_path_factory.mktemp("java")),
-    ) as server:
-        server.start_worker()
-        yield server
 
 
 @pytest.fixture

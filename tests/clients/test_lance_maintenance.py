@@ -23,9 +23,6 @@ from tests.stores.s3 import Moto
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 SCRIPT = Path("tasks/jobs/lance_compact.py").resolve()
-# Jobs are short: most of the time is start-up and compilation.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-CONF = f"spark.driver.memory=1g 'spark.driver.extraJavaOptions={JAVA_OPTIONS}'"
 ROWS = 20 * 1024
 
 
@@ -38,7 +35,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def live(live_template: None, java: str) -> Iterator[LiveServer]:
     """A separate server, whose worker has Spark."""
-    with LiveServer(workers=1, MONODON_SPARK_CONF=CONF, JAVA_HOME=java) as server:
+    with LiveServer(workers=1, MONODON_SPARK_CONF=spark_client.CONF, JAVA_HOME=java) as server:
         server.start_worker()
         yield server
 
@@ -140,7 +137,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
         "PYSPARK_PYTHON": sys.executable,
     }
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--driver-memory", "1g"]
-    submit += ["--driver-java-options", JAVA_OPTIONS]
+    submit += ["--driver-java-options", spark_client.JAVA_OPTIONS]
     completed = subprocess.run(
         [*submit, "--master", "local[2,4]", str(SCRIPT), *arguments, "--url", live.url],
         env=environment,

@@ -13,7 +13,7 @@ from tests.clients.balancer import Balancer
 from tests.live import KEY, LiveServer
 
 CLIENTS = 4
-_PAUSE = 0.02
+_PAUSE = 0.05
 """Seconds between the tables of a client, who would use a whole processor otherwise."""
 
 

@@ -105,8 +105,7 @@ def live(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with LiveServer(
         workers=1,
         MONODON_SPARK_JARS=str(jars.iceberg_runtime()),
-        MONODON_SPARK_CONF="spark.driver.memory=1g spark.sql.shuffle.partitions=2"
-        " 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'",
+        MONODON_SPARK_CONF=spark_client.CONF,
         JAVA_HOME=spark_client._java_home(tmp_path_factory.mktemp("java")),
         AWS_SECRET_ACCESS_KEY=SECRET,
     ) as server:

@@ -19,15 +19,15 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from tests import optional
-from tests.clients import jars, pyice
-from tests.clients import spark as spark_client
+from tests.clients import pyice
+from tests.clients.spark import live_with_s3 as live
 from tests.clients.test_spark_tenants import Tenant, applications, request
 from tests.live import LiveServer
 from tests.stores.faults import DELAY, FaultProxy, Request
 from tests.stores.fixtures import MakeLiveProfile, bind
 from tests.stores.s3 import Moto, Proxied
 
+__all__ = ["live"]
 # It takes minutes, so `make engines` runs it.
 pytestmark = [
     pytest.mark.engines,
@@ -36,25 +36,6 @@ pytestmark = [
 ]
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 _KEY_ID = re.compile(r"Credential=([^/]+)/")
-
-
-@pytest.fixture(scope="module")
-def live(live_template: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server whose worker has Spark, Iceberg's runtime and its libraries for S3."""
-    spark_client.require()
-    try:
-        libraries = jars.fetch([jars.RUNTIME, jars.AWS])
-    except jars.NotFetched as error:
-        optional.require(str(error), "MONODON_REQUIRE_SPARK")
-    with LiveServer(
-        workers=1,
-        MONODON_SPARK_JARS=",".join(map(str, libraries)),
-        MONODON_SPARK_CONF="spark.driver.memory=1g spark.sql.shuffle.partitions=2"
-        " 'spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'",
-        JAVA_HOME=spark_client._java_home(tmp_path_factory.mktemp("java")),
-    ) as server:
-        server.start_worker()
-        yield server
 
 
 @pytest.fixture

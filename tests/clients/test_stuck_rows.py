@@ -14,7 +14,7 @@ from tests.live import LiveServer
 
 pytestmark = pytest.mark.xdist_group("stuck rows")  # the server starts once
 WRITERS = 32
-_PAUSE = 0.25
+_PAUSE = 0.5
 """Seconds between the requests of a writer, who would use the whole machine otherwise. The requests that
 wait for the locked row occupy threads, however few others there are."""
 _READING = 3.0

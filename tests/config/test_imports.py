@@ -40,15 +40,9 @@ def test_manage_and_beat_start_without_heavy_libraries(program):
     assert heavy_imports(program) == set()
 
 
-@pytest.mark.parametrize("program", [WEB, WORKER], ids=["web", "worker"])
-def test_web_processes_and_workers_import_heavy_libraries_at_start(program):
-    """Otherwise the first request would wait, and every process of a worker's pool would import
-    them."""
-    assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
-
-
-def test_the_application_can_be_forked_after_its_import():
-    """Web processes are forks, in which threads and connections of their parent would not work."""
+def test_web_processes_import_heavy_libraries_at_start_and_can_be_forked():
+    """Otherwise the first request would wait. Web processes are forks, in which threads and connections of
+    their parent would not work."""
     program = f"""
         {WEB}
         import threading
@@ -56,19 +50,19 @@ def test_the_application_can_be_forked_after_its_import():
         assert threading.enumerate() == [threading.main_thread()]
         assert all(each.connection is None for each in connections.all(initialized_only=True))
     """
-    heavy_imports(program)
+    assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
 
 
-def test_a_worker_has_every_periodic_task():
-    program = """
+def test_a_worker_imports_heavy_libraries_at_start_and_has_every_periodic_task():
+    """Otherwise every process of its pool would import them."""
+    tasks = """
         from config.schedule import SCHEDULE
-        from tasks import celery_app
-        celery_app.Worker()
         missing = {entry["task"] for entry in SCHEDULE.values()} - celery_app.tasks.keys()
         assert not missing, missing
         assert "tasks.maintenance.run_job" in celery_app.tasks
     """
-    heavy_imports(program)
+    program = textwrap.dedent(WORKER) + textwrap.dedent(tasks)
+    assert heavy_imports(program) >= set(HEAVY) - {"pyspark"}
 
 
 def test_system_checks_include_the_pages_of_the_admin():

@@ -116,9 +116,10 @@ class Running:
 
     def child(self, *words: str) -> psutil.Process:
         """The direct child whose command line has all the words."""
-        self.processes()
-        for process in psutil.Process(self.process.pid).children():
+        for process in self.processes():
             with contextlib.suppress(psutil.Error):
+                if process.ppid() != self.process.pid:
+                    continue
                 command = process.cmdline()
                 if all(any(word in argument for argument in command) for word in words):
                     return process

@@ -1,40 +1,34 @@
-"""Small files that expand to gigabytes."""
+"""A small file that expands to gigabytes. `python -m tests.catalog.row_reader.bombs` writes it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+PARQUET = Path(__file__).with_name("bomb.parquet")
+"""A file of a kilobyte whose only row has a list of 0.8 GB.
 
-def write_parquet(path: Path, *, id_: int = 1, numbers: int = 2, element: int = 3) -> None:
-    """
-    Write a file of a kilobyte whose only row has a list of 0.8 GB.
-
-    The numbers are field ids. Another process writes the file, since writing it takes gigabytes
-    that the process would keep.
-    """
-    arguments = [str(path), str(id_), str(numbers), str(element)]
-    subprocess.run([sys.executable, "-m", __name__, *arguments], check=True)
-    assert path.stat().st_size < 2000
+The numbers of its fields are 1 for `id`, 2 for `numbers` and 3 for their elements. Writing it takes
+gigabytes, and seconds of a processor.
+"""
 
 
-def _write(path: str, id_: str, numbers: str, element: str) -> None:
+def _write() -> None:
     length = 100_000_000
     values = pa.DictionaryArray.from_arrays(pa.array(np.zeros(length, np.int8)), pa.array([0]))
-    member = pa.field("element", values.type, metadata={"PARQUET:field_id": element})
+    member = pa.field("element", values.type, metadata={"PARQUET:field_id": "3"})
     column = pa.ListArray.from_arrays(pa.array([0, length], pa.int32()), values)
     schema = pa.schema(
         [
-            pa.field("id", pa.int64(), metadata={"PARQUET:field_id": id_}),
-            pa.field("numbers", pa.list_(member), metadata={"PARQUET:field_id": numbers}),
+            pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"}),
+            pa.field("numbers", pa.list_(member), metadata={"PARQUET:field_id": "2"}),
         ]
     )
     table = pa.table([pa.array([1]), column.cast(pa.list_(member))], schema=schema)
-    pq.write_table(table, path, compression="zstd", data_page_size=2**40, store_schema=False)
+    pq.write_table(table, PARQUET, compression="zstd", data_page_size=2**40, store_schema=False)
+    assert PARQUET.stat().st_size < 2000
 
 
 if __name__ == "__main__":
-    _write(*sys.argv[1:])
+    _write()

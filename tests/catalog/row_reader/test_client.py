@@ -101,13 +101,6 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def bomb(tmp_path_factory) -> Path:
-    path: Path = tmp_path_factory.mktemp("bomb") / "bomb.parquet"
-    bombs.write_parquet(path)
-    return path
-
-
 def peak_memory() -> int:
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
@@ -149,29 +142,29 @@ def test_a_column_is_profiled_in_another_process(small):
     assert profile.highest.text == "3"
 
 
-@pytest.mark.xdist_group("bomb")  # the file takes seconds and gigabytes to write
+@pytest.mark.xdist_group("bomb")  # not beside other tests that need gigabytes
 @pytest.mark.parametrize("request_", [Request(), Request(order=Order("id")), None])
-def test_a_file_that_expands_is_refused_and_takes_no_memory_here(bomb, small, request_):
+def test_a_file_that_expands_is_refused_and_takes_no_memory_here(small, request_):
     columns = _COLUMNS if request_ else _COLUMNS[1:]
     compute = client.preview if request_ else client.profile
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = peak_memory()
     with pytest.raises(Unsupported) as refusal:
-        compute(job(request=request_, columns=columns), LocalFiles(bomb))
+        compute(job(request=request_, columns=columns), LocalFiles(bombs.PARQUET))
     assert peak_memory() - before < _GIBIBYTE // 4
-    assert str(bomb) in refusal.value.message
+    assert str(bombs.PARQUET) in refusal.value.message
     assert "MONODON_PREVIEW_MEMORY_BYTES is 512 MiB" in refusal.value.message
     assert len(texts(small)) == 3  # and nothing else is affected
 
 
 @pytest.mark.xdist_group("bomb")
-def test_the_memory_is_a_setting(bomb, settings):
+def test_the_memory_is_a_setting(settings):
     settings.MONODON_PREVIEW_MEMORY_BYTES = 16 * _GIBIBYTE
     columns = _COLUMNS[:1]  # without the large column
-    assert len(client.preview(job(columns=columns), LocalFiles(bomb)).rows) == 1
+    assert len(client.preview(job(columns=columns), LocalFiles(bombs.PARQUET)).rows) == 1
     settings.MONODON_PREVIEW_MEMORY_BYTES = 1
     with pytest.raises(Unsupported, match="MONODON_PREVIEW_MEMORY_BYTES is 0 MiB"):
-        client.preview(job(columns=columns), LocalFiles(bomb))
+        client.preview(job(columns=columns), LocalFiles(bombs.PARQUET))
 
 
 class Hanging:

@@ -30,8 +30,6 @@ from tests.chaos.harness.transport import Connection, NotSent
 _AFTERWARDS = 40.0
 """Seconds that a short run may need after its load: recovery, reads, judgement, stop."""
 _READERS = 4
-_OVERTIME = 1.25
-"""Factor by which the load may exceed the planned time to reach the goals of a run."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,9 @@ class Plan:
     """Names of the faults to inject; empty: all."""
     kills: int = 0
     operations: int = 0
-    """Goals: the load continues until both are reached, at most a quarter longer."""
+    """Goals: the load continues until both are reached."""
+    overtime: float = 1.25
+    """Factor by which the load may exceed ``seconds`` to reach the goals."""
     budget: float | None = None
     """Seconds for the whole run: a slow start shortens the load, to a third at most."""
     keep: Path | None = None
@@ -226,7 +226,7 @@ class _Run:
         if self._plan.budget is not None:
             remaining = self._plan.budget - sum(self._laps.laps.values()) - _AFTERWARDS
             seconds = min(seconds, max(remaining, seconds / 3))
-        longest = seconds * _OVERTIME
+        longest = seconds * self._plan.overtime
         while (elapsed := time.monotonic() - started) < longest:
             remaining = seconds - elapsed
             if remaining <= 0 and self._goals_are_reached():
