@@ -9,8 +9,11 @@ branch by branch:
     3. settle    every manifest gets its final name, by which Lance finds the files others need
     4. remove    Lance removes exactly these versions, with the files that no other version has; on
                  Spark, Lance lists these files, and executors remove them, the manifests last
-    5. record    another commit records the removal; a version that was tagged between 1 and 4 is
-                 restored
+    5. record    another commit records the removal; a version that was tagged, or got another holder,
+                 between 1 and 4 is restored
+
+Who makes a holder, such as a tag or a branch, afterwards requires in a commit that the version is in the
+ledger, so either that commit is refused or step 4 leaves the version out.
 
 A job that is killed after step 2 leaves tombstones whose manifests still exist. The next run removes
 them, as it removes versions that a client deleted from the ledger, which leaves their files. No
@@ -22,7 +25,7 @@ reader that opened the newest version has that much time to read it, whenever it
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lance.dataset import LanceDataset
@@ -248,7 +251,9 @@ class _Cleaner:
 
     def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
         """The versions without files that other tables refer to."""
-        unneeded = without_files(self._table, branch, versions, self._referenced_files)
+        unneeded = lance_dependents.without_files(
+            self._table, branch, versions, self._referenced_files
+        )
         retained = len(versions) - len(unneeded)
         if retained:
             text = f"{retained} versions of {branch or 'main'} retained: other tables refer to their files"
@@ -283,7 +288,7 @@ class _Cleaner:
             fault = ref_files.find_fault(self._table.location)
             if fault:
                 raise InvalidTableState(f"Nothing was removed: {fault}")
-            removed = self._remove_files(removal)
+            removed = self._remove_files(self._still_removable(removal))
         except Exception:
             self._restore(branch, removal.visible)
             raise
@@ -304,8 +309,22 @@ class _Cleaner:
             text += f"; {removed.failed} files could not be removed"
         jobs.log_event(self._job, text, level, data=figures)
 
+    def _still_removable(self, removal: _Removal) -> _Removal:
+        """The removal without versions that got a holder, or a dependent table, before they were retired.
+
+        Lance knows tags and branches by their files only, of which some are written after the commit.
+        """
+        branch, table = removal.branch, self._table
+        free = set(removal.versions) - held_versions(table).get(branch, set())
+        needed = lance_dependents.needed_files(table)
+        if needed - self._referenced_files:
+            free.intersection_update(lance_dependents.without_files(table, branch, free, needed))
+        return replace(removal, versions=tuple(sorted(free)))
+
     def _remove_files(self, removal: _Removal) -> Removed:
         """Remove the files that only retired versions refer to, by Lance or by Spark executors."""
+        if not removal.versions:
+            return Removed(0, 0, 0)
         if self._on_spark is not None:
             newest = newest_versions(self._table, removal.branch)
             return self._on_spark.remove_versions(removal.branch, removal.versions, newest)
@@ -336,18 +355,6 @@ class _Cleaner:
                 table=table, branch=branch, kept_versions=restored, facts={"job": self._job.pk}
             )
             commit([record], actor=removed_files.witness(self._job))
-
-
-def without_files(
-    table: Table, branch: str, versions: Collection[int], files: Collection[str]
-) -> list[int]:
-    """The versions of a branch that have none of these files."""
-    return [
-        version
-        for version in sorted(versions)
-        if (own := lance_dependents.files_of(table, branch, version)) is not None
-        and own.isdisjoint(files)
-    ]
 
 
 def explain(table: Table, branch: str, requested: list[int]) -> tuple[list[int], int, int]:

@@ -4,6 +4,8 @@ Clean-up and the removal of orphans keep them. What a clone that never went thro
 unknown here.
 """
 
+from collections.abc import Collection
+
 from catalog.errors import CatalogError, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance.manifest import Contents
@@ -50,6 +52,17 @@ def files_of(table: Table, branch: str, version: int) -> frozenset[str] | None:
             root = _root(table.location, branch)
             return frozenset(lance_files.absolute_paths(contents, root))
     return None
+
+
+def without_files(
+    table: Table, branch: str, versions: Collection[int], files: Collection[str]
+) -> list[int]:
+    """The versions of a branch that have none of these files."""
+    return [
+        version
+        for version in sorted(versions)
+        if (own := files_of(table, branch, version)) is not None and own.isdisjoint(files)
+    ]
 
 
 def _root(location: str, branch: str) -> str:

@@ -74,8 +74,12 @@ def holders(table: Table) -> Iterator[tuple[str, int, str]]:
     """Branch and number of each version that is held at any age, with the reason."""
     for tag in pages(lance_tags.list_tags, table.identifier):
         yield tag.branch, tag.version, f"tag '{tag.name}'"
-    for branch in pages(lance_branches.list_branches, table.identifier):
-        yield branch.parent, branch.parent_version, f"branch '{branch.name}' was created from it"
+    branches = list(pages(lance_branches.list_branches, table.identifier))
+    for branch in branches:
+        # Lance writes the file that names the parent after the first version of the branch.
+        unknown = ("", *(other.name for other in branches if other is not branch))
+        for parent in (branch.parent,) if branch.has_file else unknown:
+            yield parent, branch.parent_version, f"branch '{branch.name}' was created from it"
     views = MaterializedView.objects.filter(source=table)
     for view in views:
         for version in {view.source_version, view.definition.get("version")} - {None}:

@@ -7,9 +7,16 @@ from uuid import UUID
 
 from django.db.models.functions import Now
 
-from catalog.errors import CommitConflict
+from catalog.errors import CommitConflict, VersionNotFound
 from catalog.identifiers import Identifier, label
-from catalog.models import Job, JobKind, MaterializedView, Table, TransactionStatus
+from catalog.models import (
+    Job,
+    JobKind,
+    MaterializedView,
+    Table,
+    TableVersion,
+    TransactionStatus,
+)
 from catalog.services.engine import jobs
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
@@ -40,6 +47,7 @@ class CreateMaterializedView(CreateTable):
         source = batch.table(self.source)
         if source.uuid != self.source_uuid:
             raise CommitConflict(f"Table '{label(self.source)}' was replaced meanwhile")
+        self._require_version(source)
         row = super().apply(batch)
         batch.add(
             MaterializedView(
@@ -56,6 +64,14 @@ class CreateMaterializedView(CreateTable):
             batch.add(job)
             batch.after_commit(jobs.send_jobs, job)
         return row
+
+    def _require_version(self, source: Table) -> None:
+        """Require that the version of the query still exists: from now on a clean-up keeps it."""
+        version = self.definition.get("version")
+        if version is None:
+            return
+        if not TableVersion.objects.visible().on("").filter(table=source, version=version).exists():
+            raise VersionNotFound(self.source, version)
 
 
 @dataclass(frozen=True, kw_only=True)

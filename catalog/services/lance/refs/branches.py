@@ -51,6 +51,8 @@ class BranchDetails:
     create_at: int
     manifest_size: int
     metadata: dict[str, str]
+    has_file: bool = True
+    """False while the file is missing that names the parent."""
 
 
 def list_branches(
@@ -227,7 +229,8 @@ def _remove_files(snapshot: Snapshot, branch: str) -> None:
 
 
 def _describe(location: str, row: Any) -> BranchDetails:
-    file = read_branch(location, row.name) or BranchFile(
+    written = read_branch(location, row.name)
+    file = written or BranchFile(
         parent_version=row.first or 0,
         create_at=int(row.created_at.timestamp()),
         manifest_size=row.first_size or 0,
@@ -239,4 +242,5 @@ def _describe(location: str, row: Any) -> BranchDetails:
         file.create_at,
         file.manifest_size,
         file.metadata,
+        has_file=written is not None,
     )

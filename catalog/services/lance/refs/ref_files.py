@@ -78,7 +78,7 @@ def _find_malformed(location: str) -> str | None:
             if name is None:
                 continue  # Lance ignores it
             is_canonical = lance_refs.file_name(name) == file.name
-            content = _read(location, directory, name) if is_canonical else None
+            content = read_content(location, directory, name) if is_canonical else None
             if content is None or parse(content) is None:
                 return f"{directory}/{file.name}"
     return None
@@ -98,7 +98,8 @@ def ref_names(location: str, directory: str) -> Iterator[str]:
             yield name
 
 
-def _read(location: str, directory: str, name: str) -> bytes | None:
+def read_content(location: str, directory: str, name: str) -> bytes | None:
+    """The file of a tag or branch; None if there is none that could be its."""
     if not name.isprintable():  # the audit trail cannot store it
         return None
     path = f"{location}/{directory}/{lance_refs.file_name(name)}"
@@ -114,14 +115,14 @@ def _read(location: str, directory: str, name: str) -> bytes | None:
 
 
 def read_tag(location: str, name: str) -> TagFile | None:
-    content = _read(location, lance_refs.TAGS, name)
+    content = read_content(location, lance_refs.TAGS, name)
     return None if content is None else lance_refs.parse_tag(content)
 
 
 def read_branch(location: str, name: str) -> BranchFile | None:
-    content = _read(location, lance_refs.BRANCHES, name)
+    content = read_content(location, lance_refs.BRANCHES, name)
     return None if content is None else lance_refs.parse_branch(content)
 
 
 def has_file(location: str, directory: str, name: str) -> bool:
-    return _read(location, directory, name) is not None
+    return read_content(location, directory, name) is not None

@@ -1,11 +1,12 @@
 """Operations on tags and branches of Lance tables, in the ledger and the audit trail."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models.functions import Coalesce, Now
 
-from catalog.errors import BranchAlreadyExists, BranchNotFound
+from catalog.errors import BranchAlreadyExists, BranchNotFound, VersionNotFound
 from catalog.identifiers import label
 from catalog.models import Branch, Table, TableVersion
 from catalog.services.engine.batch import Batch
@@ -21,12 +22,30 @@ class RecordTag(TableOperation):
     tag: str
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
+    named: tuple[str, int, datetime] | None = None
+    """Branch, number and creation time of the version that the tag names from now on."""
 
     def apply(self, batch: Batch) -> None:
         row = self.locked(batch)
+        self._require_version(row)
         tag = {"tag": self.tag}
         before = None if self.before is None else tag | self.before
         batch.record(label(self.table), table=row, before=before, after=tag | (self.after or {}))
+
+    def _require_version(self, row: Table) -> None:
+        """Require that the version still exists. Raises VersionNotFound.
+
+        A clean-up removes a version from the ledger, reads the tags, and then removes the files. A version
+        that is in the ledger after its tag was written therefore keeps its files.
+        """
+        if self.named is None:
+            return
+        branch, version, created_at = self.named
+        rows = TableVersion.objects.visible().filter(
+            table_id=row.pk, branch=branch, version=version, created_at=created_at
+        )
+        if not rows.exists():
+            raise VersionNotFound(self.table, version, branch)
 
 
 class CreateTableTag(RecordTag):

@@ -1,24 +1,35 @@
 """List, create, move and delete the tags of Lance tables."""
 
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.access import Principal
-from catalog.errors import TagAlreadyExists, TagNotFound
+from django.db import DatabaseError
+
+from catalog.access import SYSTEM, Principal
+from catalog.errors import CatalogError, OutcomeUnknown, TagAlreadyExists, TagNotFound
 from catalog.formats.lance import refs as lance_refs
+from catalog.formats.lance.refs import TagFile
 from catalog.identifiers import Identifier
+from catalog.models import TableVersion
 from catalog.services.engine.commit import commit
 from catalog.services.lance import commits
+from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.refs import ref_operations
 from catalog.services.lance.refs.ref_files import (
     PAGE_SIZE,
     has_file,
     locked_refs,
+    read_content,
     read_tag,
     ref_names,
     require_location,
 )
 from catalog.storage import stores
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,8 @@ def create_tag(
     """Create a tag for a version; return the transaction's id.
 
     The tag is written to storage, then recorded: a failure in between leaves a tag without an
-    audit row. Raises TagAlreadyExists, BranchNotFound, VersionNotFound, TableHasNoData.
+    audit row. If the record is refused, for example because a clean-up has removed the version meanwhile, the
+    tag is removed again. Raises TagAlreadyExists, BranchNotFound, VersionNotFound, TableHasNoData.
     """
     lance_refs.check_tag(tag)
     with locked_refs(actor, table, branch, version) as snapshot:
@@ -78,8 +90,14 @@ def create_tag(
             version=version,
             work=lambda dataset: dataset.tags.create(tag, (branch or None, version)),
         )
-        after = _summary(version, branch)
-        return _record(actor, ref_operations.CreateTableTag(table=table, tag=tag, after=after))
+        create = ref_operations.CreateTableTag(
+            table=table,
+            tag=tag,
+            after=_summary(version, branch),
+            named=(branch, version, snapshot.entry.created_at),
+        )
+        with _undone(lambda: _remove_file(snapshot, tag)):
+            return _record(actor, create)
 
 
 def update_tag(
@@ -91,7 +109,7 @@ def update_tag(
     BranchNotFound, VersionNotFound, TableHasNoData.
     """
     with locked_refs(actor, table, branch, version) as snapshot:
-        before = read_tag(snapshot.location, tag)
+        content, before = _read(snapshot, tag)
         if before is None:
             raise TagNotFound(table, tag)
         commits.change_storage(
@@ -106,8 +124,10 @@ def update_tag(
             tag=tag,
             before=_summary(before.version, before.branch),
             after=_summary(version, branch),
+            named=(branch, version, snapshot.entry.created_at),
         )
-        return _record(actor, update)
+        with _undone(lambda: _put_back(snapshot, tag, content)):
+            return _record(actor, update)
 
 
 def delete_tag(*, actor: Principal, table: Identifier, tag: str) -> str | None:
@@ -117,13 +137,62 @@ def delete_tag(*, actor: Principal, table: Identifier, tag: str) -> str | None:
     TableHasNoData.
     """
     with locked_refs(actor, table) as snapshot:
-        if not has_file(snapshot.location, lance_refs.TAGS, tag):
+        content, before = _read(snapshot, tag)
+        if content is None:
             raise TagNotFound(table, tag)
-        before = read_tag(snapshot.location, tag)
-        path = f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}"
-        stores.store_of(path).remove(path)
+        _remove_file(snapshot, tag)
         previous = None if before is None else _summary(before.version, before.branch)
-        return _record(actor, ref_operations.DeleteTableTag(table=table, tag=tag, before=previous))
+        delete = ref_operations.DeleteTableTag(table=table, tag=tag, before=previous)
+        with _undone(lambda: _put_back(snapshot, tag, content)):
+            return _record(actor, delete)
+
+
+@contextmanager
+def _undone(undo: Callable[[], None]) -> Iterator[None]:
+    """Undo a change of the storage if its record is refused."""
+    try:
+        yield
+    except OutcomeUnknown:
+        raise
+    except CatalogError:
+        try:
+            undo()
+        except (OSError, DatabaseError):
+            log.warning("A refused change of a tag stays in storage", exc_info=True)
+        raise
+
+
+def _read(snapshot: Snapshot, tag: str) -> tuple[bytes | None, TagFile | None]:
+    content = read_content(snapshot.location, lance_refs.TAGS, tag)
+    return content, None if content is None else lance_refs.parse_tag(content)
+
+
+def _path(snapshot: Snapshot, tag: str) -> str:
+    return f"{snapshot.location}/{lance_refs.TAGS}/{lance_refs.file_name(tag)}"
+
+
+def _remove_file(snapshot: Snapshot, tag: str) -> None:
+    path = _path(snapshot, tag)
+    stores.store_of(path).remove(path)
+
+
+def _put_back(snapshot: Snapshot, tag: str, content: bytes | None) -> None:
+    """Restore the file of a tag, unless its version was removed while no tag held it."""
+    _remove_file(snapshot, tag)
+    path = _path(snapshot, tag)
+    if content is None:
+        return
+    stores.store_of(path).write_new(path, content)
+    file = lance_refs.parse_tag(content)
+    if file is None:
+        return
+    versions = TableVersion.objects.visible().filter(table__uuid=snapshot.uuid)
+    if not versions.filter(branch=file.branch, version=file.version).exists():
+        _remove_file(snapshot, tag)
+        previous = _summary(file.version, file.branch)
+        _record(
+            SYSTEM, ref_operations.DeleteTableTag(table=snapshot.table, tag=tag, before=previous)
+        )
 
 
 def _record(actor: Principal, operation: ref_operations.RecordTag) -> str | None:

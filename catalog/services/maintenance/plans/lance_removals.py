@@ -8,12 +8,7 @@ from django.db.models import Count, Sum
 from catalog.errors import CatalogError
 from catalog.models import Table, TableVersion
 from catalog.services.maintenance import lance_dependents
-from catalog.services.maintenance.lance_cleanup import (
-    Versions,
-    explain,
-    versions_in_storage,
-    without_files,
-)
+from catalog.services.maintenance.lance_cleanup import Versions, explain, versions_in_storage
 
 log = logging.getLogger(__name__)
 _MAX_PLANNED, _MAX_PLANNED_BYTES = 1000, 32 * 1024 * 1024
@@ -60,7 +55,7 @@ def _count_removable(table: Table, old: Versions) -> Removable:
     for branch, versions in old.items():
         requested = sorted(set(versions) & versions_in_storage(table, branch))
         if referenced:
-            requested = without_files(table, branch, requested, referenced)
+            requested = lance_dependents.without_files(table, branch, requested, referenced)
         _, more, more_bytes = explain(table, branch, requested)
         files, size = files + more, size + more_bytes
     return Removable(files, size)
