@@ -26,6 +26,8 @@ _LIVE = "/health/live"
 _MAX_WAITING = 2048
 _MAX_WAITING_FOR_ONE = 32
 _WAITING_PER_DATA_THREAD = 4
+_WAITING_PASSWORDS, _WAITING_PAGES = 8, 64
+"""In each process; of them, half from one address."""
 _BETWEEN_REFUSALS_SECONDS = 0.001
 
 
@@ -61,6 +63,10 @@ class Front:
         self.turns = Turns(data, max_waiting=_WAITING_PER_DATA_THREAD * data)
         self.monitoring = Threads("monitoring", 1, max_waiting=_MAX_WAITING_FOR_ONE)
         self.documents = Threads("documents", 1, max_waiting=_MAX_WAITING_FOR_ONE)
+        self.passwords = Threads("passwords", 1, max_waiting=1)
+        self.password_turns = Turns(1, max_waiting=_WAITING_PASSWORDS, noun="log-ins")
+        # A page takes as long as dozens of operations, and anybody may ask for that of the log-in.
+        self.page_turns = Turns(max(1, count - 1), max_waiting=_WAITING_PAGES, noun="pages")
         self.limits = Limits()
         self.budget = bodies.Budget(settings.MONODON_BODY_MEMORY_BYTES)
         self.streams = Slots(settings.MONODON_ANSWER_STREAMS)
@@ -75,7 +81,13 @@ class Front:
         _raise_file_limit()
         self.loop, self.results = loop, Results(loop)
         self.lingering = Lingering(loop)
-        for threads in (self.ordinary, self.data, self.monitoring, self.documents):
+        for threads in (
+            self.ordinary,
+            self.data,
+            self.monitoring,
+            self.documents,
+            self.passwords,
+        ):
             threads.start()
         self.guard.start()
         self.draining.start(loop)
@@ -110,7 +122,9 @@ class Front:
         client = scope.client
         self.guard.enter(client)
         try:
-            await Exchange(self, scope, protocol, request, credential).run()
+            await Exchange(
+                self, scope, protocol, request, credential, address=address, principal=principal
+            ).run()
         finally:
             self.guard.leave(client)
             self.limits.leave(address, principal)

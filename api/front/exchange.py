@@ -13,7 +13,9 @@ from api.errors import BodyTooLarge
 from api.front import bodies, environ, marker
 from api.front.answer import Answer
 from api.front.bodies import Feed, Stream
+from api.front.limits import Owner
 from api.front.sending import send_stream
+from api.front.shares import Turns
 from api.front.threads import Threads
 from api.management import event_slots
 from catalog.errors import CatalogError, ServiceUnavailable
@@ -30,6 +32,8 @@ TOKEN_PATHS = frozenset({"/oauth/token", "/v1/oauth/tokens"})
 _SMALL_FORM_BYTES, _ADMIN_FORM_BYTES = 64 << 10, 1 << 20
 """Limits of bodies that are read without valid credentials: of tokens and other forms, and of the admin."""
 _ADMIN, _LOGIN = "/admin/", "/admin/login/"
+_PASSWORDS = frozenset({_LOGIN, "/admin/password_change/"})
+"""Paths whose forms have a password. Checking one takes as much processor time as hundreds of other requests."""
 _MONITORING = frozenset({"/health/ready", "/metrics"})
 _DOCUMENTS = ("/schema/", "/help/")
 """Paths of static documents, which need no database and have a thread of their own."""
@@ -56,8 +60,14 @@ class Exchange:
         protocol: Any,
         request: dict[str, Any],
         credential: int | None,
+        *,
+        address: str = "",
+        principal: Owner = None,
     ) -> None:
         self._front = front
+        self._address = address
+        # Credentials that were not valid recently may be invented: then the address counts.
+        self._owner = principal if isinstance(principal, str) else address
         self._scope = scope
         self._protocol = protocol
         self._request = request
@@ -255,7 +265,11 @@ class Exchange:
         """
         environ.set_body(self._request, body)
         front, path = self._front, self._path
-        if not body and (principal := front.known_principal(self._request)) is not None:
+        if (
+            not body
+            and (principal := front.known_principal(self._request)) is not None
+            and front.limits.may_be_immediate(principal.name)
+        ):
             self._request[marker.PRINCIPAL] = principal
             self._note_credentials(front.context.run(self._work))
             return
@@ -268,15 +282,27 @@ class Exchange:
             threads = front.monitoring
         elif path.startswith(_DOCUMENTS):
             threads = front.documents
+        elif path in _PASSWORDS and self._request["REQUEST_METHOD"] == "POST":
+            await self._answer_in_turn(front.password_turns, front.passwords)
+            return
+        elif path.startswith(_ADMIN):
+            await self._answer_in_turn(front.page_turns, front.ordinary)
+            return
         job = partial(self._work, threads)
         self._note_credentials(await self._in_thread(threads, job, may_wait=may_wait))
+
+    async def _answer_in_turn(self, turns: Turns, threads: Threads) -> None:
+        """Answer when it is the turn of the client's address. Raises ServiceUnavailable and TooManyRequests if too
+        many requests wait."""
+        async with turns.turn(self._address):
+            await self._in_thread(threads, partial(self._work, threads))
 
     async def _in_thread(
         self, threads: Threads, job: Callable[[], Any], *, may_wait: bool = False
     ) -> Any:
         """Return the result of a job. Raises ServiceUnavailable if too many jobs wait for these
         threads. ``may_wait``: the result may come later (``Results``)."""
-        future = threads.submit(job, self._front.results, may_wait=may_wait)
+        future = threads.submit(job, self._front.results, owner=self._owner, may_wait=may_wait)
         if future is None:
             raise ServiceUnavailable("The server has too many requests to work on")
         return await future

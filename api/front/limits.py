@@ -6,6 +6,7 @@ All counts belong to one process, whose event loop changes them, so there are no
 import ipaddress
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ Owner = str | int | None
 """The name of a principal, or a credential whose principal is not known; None: no credential, or not checked."""
 _PROVEN_SECONDS = 30.0
 _MAX_PROVEN = 10_000
+_IMMEDIATE_PER_SECOND = 100
 _IPV6_NETWORK = 64
 """Length of the prefix of one household or machine."""
 
@@ -26,10 +28,14 @@ _IPV6_NETWORK = 64
 class Limits:
     """Concurrent requests by address and by principal."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` returns seconds."""
+        self._clock = clock
         self._by_address: Counter[str] = Counter()
         self._by_principal: Counter[str | int] = Counter()
         self._proven: OrderedDict[int, tuple[str, float]] = OrderedDict()
+        self._immediate: Counter[str] = Counter()
+        self._immediate_second = 0
 
     def enter(self, address: str, principal: Owner) -> CatalogError | None:
         """Count a request. If it exceeds a limit, return the refusal instead."""
@@ -49,6 +55,16 @@ class Limits:
         if principal is not None:
             _decrement(self._by_principal, principal)
 
+    def may_be_immediate(self, principal: str) -> bool:
+        """Count a request that could be answered in the event loop; False if the principal had its share of this
+        second. Then it takes turns with the requests of others."""
+        second = int(self._clock())
+        if second != self._immediate_second:
+            self._immediate_second = second
+            self._immediate.clear()
+        self._immediate[principal] += 1
+        return self._immediate[principal] <= _IMMEDIATE_PER_SECOND
+
     # -- credentials
 
     def principal(self, credential: int | None) -> Owner:
@@ -65,10 +81,10 @@ class Limits:
         Only the reading of the body depends on this: the request is always authenticated.
         """
         proof = self._proven.get(credential)
-        return proof is not None and proof[1] > time.monotonic()
+        return proof is not None and proof[1] > self._clock()
 
     def prove(self, credential: int, principal: str) -> None:
-        self._proven[credential] = (principal, time.monotonic() + _PROVEN_SECONDS)
+        self._proven[credential] = (principal, self._clock() + _PROVEN_SECONDS)
         self._proven.move_to_end(credential)
         if len(self._proven) > _MAX_PROVEN:
             self._proven.popitem(last=False)

@@ -1,4 +1,5 @@
-"""Resources of which one principal gets at most half, rounded up: threads for rows, and large answers."""
+"""Resources of which one principal or address gets at most half, rounded up: threads for rows and for passwords,
+and large answers."""
 
 import asyncio
 import threading
@@ -16,12 +17,14 @@ def _half(count: int) -> int:
 
 
 class Turns:
-    """The threads for streams of rows, all in the event loop.
+    """The threads for streams of rows, or for passwords, all in the event loop.
 
-    A principal that has its share waits, and others pass it.
+    An owner that has its share waits, and others pass it.
     """
 
-    def __init__(self, count: int, max_waiting: int) -> None:
+    def __init__(self, count: int, max_waiting: int, noun: str = "streams of rows") -> None:
+        """``noun``: what takes turns, in messages."""
+        self._noun = noun
         self._free = count
         self._share = _half(count)
         self._running = Counter[Owner]()
@@ -48,7 +51,7 @@ class Turns:
         share = _half(self._max_waiting)
         if sum(waiting == owner for waiting, _ in self._waiting) >= share:
             most = self._share + share
-            raise TooManyRequests(spell(owner), most, RETRY_SECONDS, "streams of rows")
+            raise TooManyRequests(spell(owner), most, RETRY_SECONDS, self._noun)
         future = asyncio.get_running_loop().create_future()
         entry = owner, future
         self._waiting.append(entry)

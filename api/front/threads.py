@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from queue import SimpleQueue
@@ -10,10 +11,12 @@ from typing import Any
 
 from django.db import connections
 
+from api.front.limits import Owner
 from catalog.storage.outages import large_inputs, pools
 from catalog.storage.outages.pools import Pool
 
 Job = Callable[[], Any]
+_PERIOD_SECONDS = 1.0
 _LOOK_SECONDS = 0.02
 """The time between looks for results that may wait. While no job is pending, there are none."""
 
@@ -82,8 +85,63 @@ class Results:
                 future.set_result(result)
 
 
+_Entry = tuple[Owner, Job, asyncio.Future[Any], Results, bool]
+
+
+class _Waiting:
+    """Jobs that wait for a thread. Of several owners, the one whose jobs have taken the least time comes next.
+
+    So one with a few requests waits neither behind the many of another one, nor behind its long ones.
+    """
+
+    def __init__(self) -> None:
+        self._by_owner: OrderedDict[Owner, deque[_Entry]] = OrderedDict()
+        """With the same time taken, in this order."""
+        self._taken: dict[Owner, float] = {}
+        """Seconds of threads, in the present period."""
+        self._period_ends = 0.0
+        self._lock = threading.Lock()
+        self._count: SimpleQueue[None] = SimpleQueue()
+
+    def __len__(self) -> int:
+        return self._count.qsize()
+
+    def put(self, entry: _Entry) -> None:
+        owner = entry[0]
+        with self._lock:
+            entries = self._by_owner.get(owner)
+            if entries is None:
+                self._by_owner[owner] = deque((entry,))
+            else:
+                entries.append(entry)
+        self._count.put(None)
+
+    def get(self) -> _Entry:
+        """Wait for a job, and remove it."""
+        self._count.get()
+        with self._lock:
+            if len(self._by_owner) == 1:
+                owner = next(iter(self._by_owner))
+            else:
+                owner = min(self._by_owner, key=lambda owner: self._taken.get(owner, 0.0))
+            entries = self._by_owner.pop(owner)
+            entry = entries.popleft()
+            if entries:
+                self._by_owner[owner] = entries
+        return entry
+
+    def charge(self, owner: Owner, began: float) -> None:
+        """Count the time of a job that has ended."""
+        now = time.monotonic()
+        with self._lock:
+            if now > self._period_ends:
+                self._taken.clear()
+                self._period_ends = now + _PERIOD_SECONDS
+            self._taken[owner] = self._taken.get(owner, 0.0) + now - began
+
+
 class Threads:
-    """A fixed number of threads with a bounded queue.
+    """A fixed number of threads with a bounded queue, in which owners take turns.
 
     A thread that is busy for long (see ``replaced``) does not count: another one replaces it, and it
     ends after its job. Each thread keeps its database connection.
@@ -97,7 +155,7 @@ class Threads:
         self._name = name
         self._count = count
         self._max_waiting = max_waiting
-        self._jobs: SimpleQueue[tuple[Job, asyncio.Future[Any], Results, bool]] = SimpleQueue()
+        self._jobs = _Waiting()
         self._lock = threading.Lock()
         self._surplus = 0
         self._started = 0
@@ -107,16 +165,16 @@ class Threads:
             self._start_thread()
 
     def submit(
-        self, job: Job, results: Results, *, may_wait: bool = False
+        self, job: Job, results: Results, *, owner: Owner = None, may_wait: bool = False
     ) -> asyncio.Future[Any] | None:
         """Queue a job from the event loop, and return its future; None if too many jobs wait.
 
         ``may_wait``: the result may be set later (``Results``).
         """
-        if self._jobs.qsize() >= self._max_waiting:
+        if len(self._jobs) >= self._max_waiting:
             return None
         future = results.new_future()
-        self._jobs.put((job, future, results, may_wait))
+        self._jobs.put((owner, job, future, results, may_wait))
         return future
 
     def replaced(self) -> AbstractContextManager[None]:
@@ -147,8 +205,10 @@ class Threads:
         pools.enter(self._pool)
         try:
             while not self._is_superfluous():
-                job, future, results, may_wait = self._jobs.get()
+                owner, job, future, results, may_wait = self._jobs.get()
+                began = time.monotonic()
                 self._run(job, future, results, may_wait)
+                self._jobs.charge(owner, began)
                 del job, future, results  # they refer to a request and its answer
         finally:
             connections.close_all()

@@ -12,10 +12,12 @@ from api.front import environ, immediate, marker, threads
 from api.front.answer import Answer
 from api.front.application import Front
 from api.front.connections import Guard
-from catalog.access import SYSTEM
+from api.front.limits import Limits
+from catalog.access import SYSTEM, Principal
 from catalog.services.access import api_keys, authentication, known_keys
 
 CONFIG = "/v1/config"
+ALICE = Principal("alice")
 
 
 @pytest.fixture(autouse=True)
@@ -138,13 +140,13 @@ def test_the_configuration_needs_no_thread(settings):
     def handler(request: dict[str, Any]) -> Answer:
         if request["PATH_INFO"] == CONFIG:
             names.append(threading.current_thread().name)
-            assert request[marker.PRINCIPAL] == "alice"
+            assert request[marker.PRINCIPAL] == ALICE
             return Answer(200, [], principal="alice")
         go.wait(10)
         return Answer(204, [])
 
-    def known_principal(request: dict[str, Any]) -> str | None:
-        return "alice" if request["PATH_INFO"] == CONFIG else None
+    def known_principal(request: dict[str, Any]) -> Principal | None:
+        return ALICE if request["PATH_INFO"] == CONFIG else None
 
     front = Front(handler, known_principal=known_principal)
 
@@ -160,11 +162,32 @@ def test_the_configuration_needs_no_thread(settings):
     assert front.limits.is_proven(hash("mnd_alice"))
 
 
+def test_many_requests_for_the_configuration_take_turns_with_others(monkeypatch):
+    """The event loop would otherwise answer them before all requests that need a thread."""
+    monkeypatch.setattr("api.front.limits._IMMEDIATE_PER_SECOND", 3)
+    names = []
+
+    def handler(request: dict[str, Any]) -> Answer:
+        names.append(threading.current_thread().name)
+        return Answer(200, [], principal="alice")
+
+    front = Front(handler, known_principal=lambda request: ALICE)
+    front.limits = Limits(clock=lambda: 1000.0)
+
+    async def work(exchanges: Exchanges) -> None:
+        for _ in range(5):
+            await exchanges.send(CONFIG)
+
+    assert run(front, work) == [200] * 5
+    assert names[:3] == ["MainThread"] * 3
+    assert all(name.startswith("web-") for name in names[3:])
+
+
 def test_a_failure_in_the_event_loop_is_answered():
     def handler(request: dict[str, Any]) -> Answer:
         raise RuntimeError
 
-    front = Front(handler, known_principal=lambda request: "alice")
+    front = Front(handler, known_principal=lambda request: ALICE)
 
     async def work(exchanges: Exchanges) -> None:
         await exchanges.send(CONFIG)

@@ -4,7 +4,7 @@ import asyncio
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -157,3 +157,41 @@ def test_refusals_of_one_moment_are_sent_in_turns(front: Front):
     sent = asyncio.run(run())
     assert sent[-1] == 5
     assert max(later - earlier for earlier, later in pairwise(sent)) == 1
+
+
+@pytest.mark.parametrize("path", ["/admin/login/", "/admin/password_change/"])
+def test_passwords_are_checked_in_a_thread_of_their_own(monkeypatch, path):
+    """Ordinary requests do not wait for them, and of one address only a few wait."""
+    used: list[Any] = []
+    running = asyncio.Event()
+
+    async def in_thread(exchange: Exchange, threads: Any, job: Any, **options: Any) -> Any:
+        used.append(threads)
+        await running.wait()
+
+    monkeypatch.setattr(Exchange, "_in_thread", in_thread)
+
+    async def log_ins() -> Front:
+        front = Front(lambda request: Answer(200, []))
+        front.refuse = AsyncMock()  # type: ignore[method-assign]
+
+        def send(address: str, method: str = "POST") -> asyncio.Task[None]:
+            environ = {"PATH_INFO": path, "REQUEST_METHOD": method}
+            exchange = Exchange(front, Mock(), Mock(), environ, None, address=address)
+            return asyncio.create_task(exchange.run())
+
+        tasks = [send("192.0.2.1") for _ in range(32)]
+        await asyncio.sleep(0)
+        tasks += [send("192.0.2.2"), send("192.0.2.1", "GET")]
+        await asyncio.sleep(0)
+        assert used == [front.passwords, front.ordinary]
+        running.set()
+        await asyncio.gather(*tasks)
+        return front
+
+    front = asyncio.run(log_ins())
+    assert used.count(front.passwords) == 1 + 4 + 1
+    refusals = [call.args[2] for call in front.refuse.await_args_list]
+    assert len(refusals) == 32 - 5
+    assert all(isinstance(refusal, TooManyRequests) for refusal in refusals)
+    assert "More than 5 log-ins at once from '192.0.2.1'" in refusals[0].message

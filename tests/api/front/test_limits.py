@@ -71,3 +71,12 @@ def test_zero_disables_the_limit(settings):
 )
 def test_an_ipv6_network_counts_as_one_address(address: str, expected: str):
     assert network(address) == expected
+
+
+def test_immediate_answers_of_a_principal_are_limited_by_the_second():
+    now = 1000.0
+    counted = Limits(clock=lambda: now)
+    assert [counted.may_be_immediate("mallory") for _ in range(150)].count(True) == 100
+    assert counted.may_be_immediate("alice")
+    now = 1001.0
+    assert counted.may_be_immediate("mallory")

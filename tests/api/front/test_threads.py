@@ -3,7 +3,9 @@
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -121,3 +123,27 @@ def test_an_answer_that_is_sent_in_pieces_does_not_keep_the_turn(loop, threads: 
     finally:
         go.set()
         loop.run_until_complete(first)
+
+
+def test_the_owner_that_has_taken_the_least_time_comes_next(loop, threads: Threads):
+    """A principal with a few requests waits neither behind the many nor behind the long ones of another one."""
+    threads._max_waiting = 100
+    results, started, go, order = Results(loop), threading.Event(), threading.Event(), list[str]()
+
+    def busy() -> None:
+        started.set()
+        go.wait(10)
+
+    def work(name: str) -> None:
+        time.sleep(0.02 if name == "mallory" else 0.001)
+        order.append(name)
+
+    futures = [threads.submit(busy, results, owner="mallory")]
+    assert started.wait(10)
+    time.sleep(0.05)  # mallory's thread
+    names = [*["mallory"] * 20, *["alice"] * 4, "bob"]
+    futures += [threads.submit(partial(work, name), results, owner=name) for name in names]
+    go.set()
+    loop.run_until_complete(asyncio.gather(*futures))
+    assert sorted(order[:5]) == [*["alice"] * 4, "bob"]
+    assert order[5:] == ["mallory"] * 20
