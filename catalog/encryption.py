@@ -1,4 +1,4 @@
-"""Encryption at rest of secrets that are needed in clear text, such as webhook signing secrets.
+"""Encryption of secrets that are needed in clear text: stored ones, and states that clients keep.
 
 The key is derived from MONODON_SECRET_KEY, which is not in the database.
 """
@@ -11,6 +11,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
 from catalog.errors import ServiceUnavailable
+
+_AT_REST, _OF_CLIENTS = b"monodon secrets at rest", b"monodon states of clients"
+"""Purposes, each with a key of its own."""
 
 
 def encrypt(text: str) -> bytes:
@@ -27,6 +30,19 @@ def decrypt(sealed: bytes) -> str:
         ) from None
 
 
-def _cipher() -> Fernet:
-    derived = HKDF(SHA256(), 32, salt=None, info=b"monodon secrets at rest")
+def seal(text: str) -> str:
+    """Encrypt a text that a client keeps for a while."""
+    return _cipher(_OF_CLIENTS).encrypt(text.encode()).decode()
+
+
+def unseal(sealed: str, seconds: int) -> str | None:
+    """The text of ``seal``; None if it was not sealed here, or longer ago than this."""
+    try:
+        return _cipher(_OF_CLIENTS).decrypt(sealed, ttl=seconds).decode()
+    except InvalidToken:
+        return None
+
+
+def _cipher(purpose: bytes = _AT_REST) -> Fernet:
+    derived = HKDF(SHA256(), 32, salt=None, info=purpose)
     return Fernet(base64.urlsafe_b64encode(derived.derive(settings.SECRET_KEY.encode())))

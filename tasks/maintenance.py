@@ -4,7 +4,7 @@ import time
 
 from celery import shared_task
 
-from catalog.services.access import grant_expiry
+from catalog.services.access import grant_expiry, sign_on
 from catalog.services.audit import chain as audit_chain
 from catalog.services.audit import partitions as audit_partitions
 from catalog.services.engine import idempotency, jobs
@@ -112,7 +112,13 @@ def delete_expired_deliveries() -> int:
 
 @shared_task(name="tasks.maintenance.empty_trash", time_limit=300)
 def empty_trash() -> int:
-    return undrop.delete_expired_items() + approvals.expire() + grant_expiry.delete_expired()
+    """Delete what has expired: items, requests for approval, grants and sessions of the admin."""
+    return (
+        undrop.delete_expired_items()
+        + approvals.expire()
+        + grant_expiry.delete_expired()
+        + sign_on.delete_expired_sessions()
+    )
 
 
 @shared_task(name="tasks.maintenance.update_search_documents", time_limit=120)

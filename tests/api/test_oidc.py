@@ -22,7 +22,15 @@ from joserfc.jwk import RSAKey
 from catalog import access
 from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, Namespace, Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import api_keys, key_rules, known_keys, oidc, principals, users
+from catalog.services.access import (
+    api_keys,
+    key_rules,
+    known_keys,
+    oidc,
+    principals,
+    timed_calls,
+    users,
+)
 from catalog.services.engine import locks
 from tests import clocks
 from tests import issuer as issuers
@@ -350,7 +358,7 @@ def test_a_private_key_of_the_issuer_is_not_computed(issuer: Issuer, ada):
 def test_an_issuer_that_never_ends_its_answer_is_waited_for_once(
     issuer: Issuer, settings, clock, monkeypatch, sent
 ):
-    monkeypatch.setattr(oidc, "_WHOLE_SECONDS", 0.5)
+    monkeypatch.setattr(timed_calls, "WHOLE_SECONDS", 0.5)
     has_ended = threading.Event()
     connections = []
 

@@ -4,7 +4,10 @@ The sign-on is Authlib's authorization code flow with PKCE, state and nonce.
 ``catalog.services.access.oidc`` verifies issuer, keys and tokens.
 """
 
+import hashlib
+import json
 import logging
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +17,7 @@ from authlib.integrations.django_client import DjangoIntegration, DjangoOAuth2Ap
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import login
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -22,9 +26,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 from unfold.forms import AuthenticationForm
 
-from catalog.errors import CatalogError, Unauthenticated
+from catalog import encryption
+from catalog.errors import CatalogError, TooManyAttempts, Unauthenticated
 from catalog.models.audit import Interface
-from catalog.services.access import oidc, sign_on, users
+from catalog.services.access import oidc, sign_on, timed_calls, users
+from catalog.services.access.throttle import throttle
 from catalog.services.audit import refusals
 
 log = logging.getLogger(__name__)
@@ -32,13 +38,36 @@ log = logging.getLogger(__name__)
 SESSION_SECONDS = 12 * 3600
 """Lifetime of a session after a single sign-on; then the issuer has to confirm the user again."""
 _TIMEOUT = 10.0
-_NEXT = "sign_on_next"
+_STATE_SECONDS = 600
+"""The time in which a sign-on must be completed at the issuer."""
+_LONGEST_TARGET = 1000
 _BY_ISSUER = "signed_on_by"
 """Session key of the issuer that authenticated the user."""
 
 
 class LogInForm(AuthenticationForm):  # type: ignore[misc]
-    """Form of the log-in page, with the button of the single sign-on."""
+    """Form of the log-in page, with the button of the single sign-on.
+
+    Wrong passwords count as wrong API keys do, for the address that sends them. So nobody can try one password
+    for each of many users.
+    """
+
+    def clean(self) -> Any:
+        guess = "\0".join(str(self.cleaned_data.get(name)) for name in ("username", "password"))
+        address = "" if self.request is None else self.request.META.get("REMOTE_ADDR", "")
+        try:
+            throttle.check(guess, address)
+        except TooManyAttempts as refusal:
+            self.request.axes_locked_out = True  # AxesMiddleware answers with ``locked_out``
+            self.request.wait_seconds = refusal.seconds
+            raise ValidationError(refusal.message) from None
+        try:
+            cleaned = super().clean()
+        except ValidationError:
+            throttle.record_failure(guess, address)
+            raise
+        throttle.record_success(guess)
+        return cleaned
 
     @property
     def sign_on(self) -> str:
@@ -60,12 +89,50 @@ def is_configured() -> bool:
     return bool(settings.MONODON_OIDC_CLIENT_ID and settings.MONODON_OIDC_ISSUERS)
 
 
+class _States(DjangoIntegration):  # type: ignore[misc]
+    """The state of a sign-on, which Authlib would store in a session, in a cookie of the browser.
+
+    So requests of anybody, who has not signed in yet, store nothing in the database. The cookie is encrypted, and a
+    sign-on that another browser begins has another one.
+    """
+
+    def __init__(self, request: HttpRequest) -> None:
+        super().__init__("admin")
+        self._request = request
+        self.begun: tuple[str, str] | None = None
+        """Name and value of the cookie of a sign-on that this request begins."""
+        self.target = ""
+        """The page to which the sign-on leads; empty for the first page."""
+
+    def set_state_data(self, _session: object, state: str, data: dict[str, Any]) -> None:
+        content = {"state": state, "data": data, "target": self.target}
+        self.begun = _cookie_of(state), encryption.seal(json.dumps(content))
+
+    def get_state_data(self, _session: object, state: str | None) -> dict[str, Any] | None:
+        sealed = self._request.COOKIES.get(_cookie_of(state or ""), "")
+        content = encryption.unseal(sealed, _STATE_SECONDS)
+        if content is None or (stored := json.loads(content))["state"] != state:
+            return None
+        self.target = stored["target"]
+        data: dict[str, Any] = stored["data"]
+        return data
+
+    def clear_state_data(self, _session: object, state: str) -> None:
+        """Nothing is stored; ``finish`` deletes the cookie."""
+
+
+def _cookie_of(state: str) -> str:
+    """The name of the cookie of a sign-on, so that several may run in one browser."""
+    return "monodon_sign_on_" + hashlib.sha256(state.encode()).hexdigest()[:16]
+
+
 class _Client(DjangoOAuth2App):  # type: ignore[misc]
     """Authlib's client, with the issuer and ID tokens verified by ``oidc``."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: HttpRequest) -> None:
+        self.states = _States(request)
         super().__init__(
-            DjangoIntegration("admin"),
+            self.states,
             client_id=settings.MONODON_OIDC_CLIENT_ID,
             client_secret=settings.MONODON_OIDC_CLIENT_SECRET,
             client_kwargs={
@@ -85,6 +152,9 @@ class _Client(DjangoOAuth2App):  # type: ignore[misc]
             for name in ("authorization_endpoint", "token_endpoint")
         }
 
+    def fetch_access_token(self, *args: Any, **options: Any) -> Any:
+        return timed_calls.exchange(partial(super().fetch_access_token, *args, **options))
+
     def parse_id_token(self, token: dict[str, Any], nonce: str, **_: Any) -> dict[str, Any]:
         issuer, claims = oidc.verify(token["id_token"], [self.client_id], nonce=nonce)
         if issuer != settings.MONODON_OIDC_ISSUERS[0]:
@@ -100,13 +170,24 @@ def begin(request: HttpRequest) -> HttpResponse:
     """Send the browser to the issuer."""
     if not is_configured():
         return HttpResponseRedirect(reverse("admin:login"))
-    target = request.GET.get("next", "")
+    client, target = _Client(request), request.GET.get("next", "")[:_LONGEST_TARGET]
+    if url_has_allowed_host_and_scheme(target, {request.get_host()}, request.is_secure()):
+        client.states.target = target
     try:
-        answer: HttpResponse = _Client().authorize_redirect(request, _redirect_uri(request))
+        answer: HttpResponse = client.authorize_redirect(request, _redirect_uri(request))
     except (CatalogError, OAuthError, ValueError) as error:
         return _refused(request, error)
-    if url_has_allowed_host_and_scheme(target, {request.get_host()}, request.is_secure()):
-        request.session[_NEXT] = target
+    if client.states.begun is not None:
+        name, value = client.states.begun
+        answer.set_cookie(
+            name,
+            value,
+            max_age=_STATE_SECONDS,
+            path=reverse("sign-on"),
+            secure=settings.SESSION_COOKIE_SECURE,
+            httponly=True,
+            samesite="Lax",  # the redirect from the issuer comes from another site
+        )
     return answer
 
 
@@ -116,11 +197,17 @@ def finish(request: HttpRequest) -> HttpResponse:
     """Handle the redirect from the issuer: identify the user, and log the user in."""
     if not is_configured():
         return HttpResponseRedirect(reverse("admin:login"))
-    target = request.session.pop(_NEXT, None) or reverse("admin:index")
+    answer = _finished(request)
+    answer.delete_cookie(_cookie_of(request.GET.get("state", "")), path=reverse("sign-on"))
+    return answer
+
+
+def _finished(request: HttpRequest) -> HttpResponse:
+    client = _Client(request)
     try:
         if not request.GET.get("code") and not request.GET.get("error"):
             raise ValueError("no code")
-        token = _Client().authorize_access_token(request, allow_redirects=False)
+        token = client.authorize_access_token(request, allow_redirects=False)
         claims = token.get("userinfo")
         if not claims:
             raise Unauthenticated("The issuer sent no ID token")
@@ -131,7 +218,7 @@ def finish(request: HttpRequest) -> HttpResponse:
     login(request, user, "django.contrib.auth.backends.ModelBackend")
     request.session.set_expiry(SESSION_SECONDS)
     request.session[_BY_ISSUER] = claims["iss"]
-    return HttpResponseRedirect(target)
+    return HttpResponseRedirect(client.states.target or reverse("admin:index"))
 
 
 @require_POST
@@ -198,12 +285,12 @@ def _refused(request: HttpRequest, error: Exception) -> HttpResponse:
 def locked_out(
     request: HttpRequest, _response: HttpResponse | None, _credentials: dict[str, Any] | None
 ) -> HttpResponse:
-    """Response of django-axes after too many failed log-ins."""
-    seconds = int(settings.AXES_COOLOFF_TIME.total_seconds())
+    """Response after too many failed log-ins, of a user (django-axes) or from an address."""
+    seconds = getattr(request, "wait_seconds", int(settings.AXES_COOLOFF_TIME.total_seconds()))
     context = {
         **admin.site.each_context(request),
         "title": "Too many failed login attempts",
-        "minutes": seconds // 60,
+        "minutes": -(-seconds // 60),
     }
     answer = render(request, "admin/catalog/locked_out.html", context, status=429)
     answer.headers["Retry-After"] = str(seconds)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,7 +34,7 @@ from joserfc.jwk import JWKRegistry, Key
 from catalog import access
 from catalog.errors import CatalogError, ServiceUnavailable, TokenExpired, Unauthenticated
 from catalog.models import Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import issued_groups, principals
+from catalog.services.access import issued_groups, principals, timed_calls
 from catalog.services.engine import audit_records
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ _FRESH_SECONDS = 900.0
 _STALE_SECONDS = 3600.0
 _UNKNOWN_KEY_SECONDS = 30.0
 _AWAY_SECONDS = 10.0
-_CONNECT_SECONDS, _READ_SECONDS, _WHOLE_SECONDS = 3.0, 5.0, 10.0
+_CONNECT_SECONDS, _READ_SECONDS = 3.0, 5.0
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y", "kid", "alg", "use", "key_ops")
 """The members of a public key. Deriving the primes from a private exponent can take hours."""
 _FETCH_FAILURES = (
@@ -317,16 +318,8 @@ def _fetch_in_time(url: str, issuer: _Issuer) -> tuple[dict[str, Any], list[Key]
     """
     if issuer.fetch is not None and not issuer.fetch.done():
         raise TimeoutError
-    fetch = issuer.fetch = Future()
-
-    def work() -> None:
-        try:
-            fetch.set_result(_fetch(url))
-        except BaseException as error:  # noqa: BLE001 -- raised again in the thread that waits
-            fetch.set_exception(error)
-
-    threading.Thread(target=work, name="issuer", daemon=True).start()
-    return fetch.result(_WHOLE_SECONDS)
+    issuer.fetch = timed_calls.start(partial(_fetch, url))
+    return issuer.fetch.result(timed_calls.WHOLE_SECONDS)
 
 
 def _fetch(issuer: str) -> tuple[dict[str, Any], list[Key]]:
@@ -356,7 +349,7 @@ def fetch_json(url: str) -> dict[str, Any]:
     The URL must be https or on this machine. Raises requests.RequestException, ValueError or RecursionError.
     """
     require_safe(url)
-    deadline = time.monotonic() + _WHOLE_SECONDS
+    deadline = time.monotonic() + timed_calls.WHOLE_SECONDS
     with requests.get(
         url,
         timeout=(_CONNECT_SECONDS, _READ_SECONDS),

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from catalog.errors import PermissionDenied
 from catalog.models import Principal, PrincipalKind
@@ -64,6 +66,11 @@ def user_of(issuer: str, claims: oidc.Claims) -> User:
     if user is None or not user.is_staff:
         raise PermissionDenied(f"'{row.name}' may not enter the admin")
     return user
+
+
+def delete_expired_sessions() -> int:
+    """Delete sessions of the admin that have ended; returns the number."""
+    return Session.objects.filter(expire_date__lt=timezone.now()).delete()[0]
 
 
 def _create(row: Principal) -> User:

@@ -1,6 +1,10 @@
 """Log-in to the admin: passwords, single sign-on, and limits on guessing."""
 
 import logging
+import threading
+import time
+from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -9,11 +13,15 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
+from catalog import encryption
 from catalog.access import SYSTEM
+from catalog.admin.access import sign_on
 from catalog.models import ApiKey, AuditEvent, Principal, PrincipalKind, PrincipalLevel
-from catalog.services.access import oidc, principals, users
+from catalog.services.access import oidc, principals, timed_calls, users
 from catalog.services.audit import refusals
+from tasks import maintenance
 from tests import issuer as issuers
 from tests.issuer import CLIENT, SECRET, Issuer
 
@@ -120,6 +128,25 @@ def test_password_guessing_is_locked_out(client, db, settings):
     assert log_in(client, "right").status_code == 302
 
 
+def test_one_password_for_many_users_is_refused_after_some_time(client, db, monkeypatch):
+    """Each user has failed once. A wrong password costs as much as many requests, and is not checked any more."""
+    User.objects.create_superuser("ada", password="right")
+    assert log_in(client, "right").status_code == 302
+    stranger = Client()
+    for i in range(30):
+        assert log_in(stranger, "Summer2026", f"user {i}").status_code == 200
+    checked = Mock(return_value=None)
+    monkeypatch.setattr("django.contrib.auth.forms.authenticate", checked)
+    answer = log_in(stranger, "Summer2026", "ada")
+    assert (answer.status_code, checked.call_count) == (429, 0)
+    assert 0 < int(answer["retry-after"]) <= 60
+    assert "Try again in 1 minute," in answer.content.decode()
+    # A password that was right recently is checked, and other addresses are not refused.
+    log_in(stranger, "right", "ada")
+    log_in(Client(REMOTE_ADDR="192.0.2.7"), "Summer2026", "ada")
+    assert checked.call_count == 2
+
+
 # --- single sign-on ------------------------------------------------------------------------------
 
 
@@ -171,8 +198,9 @@ def test_redirects_to_other_hosts_are_ignored(client, issuer: Issuer, target):
 
 
 def test_sign_on_starts_a_new_session(client, issuer: Issuer):
-    client.get("/admin/sign-on/")
+    client.session.save()
     fixed = client.session.session_key
+    assert fixed
     go(client, issuer)
     assert client.session.session_key != fixed
     assert not Session.objects.filter(pk=fixed).exists()
@@ -279,6 +307,85 @@ def test_an_unknown_state_is_refused(client, issuer: Issuer):
     # A code and a state are valid once.
     again = client.get(back)
     assert (again.status_code, again["location"]) == (302, LOGIN)
+
+
+def test_sign_ons_that_nobody_completes_store_nothing(client, issuer: Issuer):
+    for _ in range(3):
+        assert client.get("/admin/sign-on/?next=/admin/catalog/").status_code == 302
+    assert not Session.objects.exists()
+
+
+def test_sessions_that_have_ended_are_deleted(client, db):
+    User.objects.create_superuser("ada", password="right")
+    log_in(client, "right")
+    log_in(ended := Client(), "right")
+    Session.objects.filter(pk=ended.session.session_key).update(expire_date=timezone.now())
+    assert maintenance.empty_trash() == 1
+    assert Session.objects.count() == 1
+    assert is_in(client)
+
+
+def test_several_sign_ons_in_one_browser(client, issuer: Issuer):
+    first = client.get("/admin/sign-on/?next=/admin/catalog/table/")["location"]
+    second = client.get("/admin/sign-on/")["location"]
+    assert client.get(issuer.authorize(first))["location"] == "/admin/catalog/table/"
+    assert client.get(issuer.authorize(second))["location"] == "/admin/"
+
+
+@pytest.mark.parametrize("change", ["forged", "of another sign-on", "expired", "stored secret"])
+def test_a_sign_on_that_did_not_begin_here_is_refused(client, issuer: Issuer, monkeypatch, change):
+    back = issuer.authorize(client.get("/admin/sign-on/")["location"])
+    (name,) = (name for name in client.cookies if name.startswith("monodon_sign_on_"))
+    cookie = client.cookies[name]
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (
+        True,
+        "Lax",
+        "/admin/sign-on/",
+    )
+    match change:
+        case "forged":
+            client.cookies[name] = cookie.value[:-4] + "AAAA"
+        case "of another sign-on":
+            other = Client()
+            other.get("/admin/sign-on/")
+            client.cookies[name] = next(
+                value.value for key, value in other.cookies.items() if "sign_on" in key
+            )
+        case "expired":
+            monkeypatch.setattr(sign_on, "_STATE_SECONDS", -1)
+        case "stored secret":
+            client.cookies[name] = encryption.encrypt(encryption.unseal(cookie.value, 60)).decode()
+    is_refused(client, client.get(back), "was not completed")
+
+
+def test_an_issuer_that_never_ends_its_answer_does_not_hold_threads(
+    client, issuer: Issuer, monkeypatch
+):
+    monkeypatch.setattr(timed_calls, "WHOLE_SECONDS", 0.1)
+    monkeypatch.setattr(timed_calls, "_MOST", 2)
+    go_on, real = threading.Event(), issuer.answer
+
+    def slow(path: str, form: dict[str, str], header: str) -> Any:
+        answer = real(path, form, header)
+        if path == "/token":
+            go_on.wait(30)
+        return answer
+
+    issuer.answer = slow
+    browsers = [Client() for _ in range(3)]
+    try:
+        for browser in browsers:
+            is_refused(browser, go(browser, issuer), "does not answer in time")
+        assert issuer.requests["/token"] == 2
+    finally:
+        go_on.set()
+    until = time.monotonic() + 10
+    while not all(future.done() for future in timed_calls._exchanges):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    monkeypatch.setattr(timed_calls, "WHOLE_SECONDS", 10.0)
+    go(client, issuer)
+    assert is_in(client)
 
 
 @pytest.mark.parametrize(
