@@ -25,6 +25,8 @@ def main() -> int:
     except ServerError as exc:
         output.lines("monodon", str(exc))
         return 1
+    finally:
+        output.flush()
     return 0
 
 

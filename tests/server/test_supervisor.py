@@ -1,6 +1,9 @@
 """The supervisor's decisions, without processes."""
 
 import io
+import os
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -46,8 +49,9 @@ def test_old_crashes_are_forgotten(service: Service) -> None:
 
 def test_log_lines_have_a_padded_name_and_colour_on_terminals() -> None:
     plain, coloured = io.StringIO(), io.StringIO()
-    Output(plain).line("web", "started")
-    Output(coloured, colour=True).line("web", "started")
+    for output in (Output(plain), Output(coloured, colour=True)):
+        output.line("web", "started")
+        output.flush()
     assert plain.getvalue() == "web      | started\n"
     assert coloured.getvalue() == "\x1b[32mweb      |\x1b[0m started\n"
 
@@ -55,7 +59,34 @@ def test_log_lines_have_a_padded_name_and_colour_on_terminals() -> None:
 def test_a_closed_terminal_does_not_stop_anything() -> None:
     stream = io.StringIO()
     stream.close()
-    Output(stream, colour=False).line("web", "started")
+    output = Output(stream, colour=False)
+    output.line("web", "started")
+    output.flush()
+    output.line("web", "goes on")
+    output.flush()
+
+
+def test_a_reader_that_stops_reading_does_not_stop_anything() -> None:
+    """As a pager does, or a terminal after Ctrl-S: the pipe is full."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
+        output = Output(stream, colour=False)
+        began = time.monotonic()
+        for number in range(25_000):
+            output.line("web", f"{number:0100}")
+        output.flush()
+        assert time.monotonic() - began < 10
+        lines = []
+        for line in reader:  # the terminal continues
+            lines.append(line)
+            if "lost" in line:
+                break
+        output.line("web", "goes on")
+        assert reader.readline() == "web      | goes on\n"
+        output.flush()
+    assert lines[0] == f"web      | {0:0100}\n"
+    assert re.fullmatch(r"monodon  \| \d+ lines were lost: nobody read the output\n", lines[-1])
+    assert len(lines) > 10_000
 
 
 @pytest.mark.parametrize(
