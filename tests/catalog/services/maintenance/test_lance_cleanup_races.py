@@ -11,6 +11,7 @@ from catalog.errors import TableNotFound, VersionNotFound
 from catalog.models import AuditEvent, JobStatus, MaterializedView, Table
 from catalog.services.engine.commit import commit
 from catalog.services.lance import datasets as lance_datasets
+from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.materialized_views import materialized_views, view_operations
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import tags as lance_tags
@@ -19,6 +20,7 @@ from catalog.services.tables import cleanup_operations, table_operations
 from catalog.storage import stores
 from tests.api.client import encoded_schema
 from tests.catalog.services.maintenance.test_lance_cleanup import (
+    ADA,
     TABLE,
     ids,
     in_ledger,
@@ -149,6 +151,24 @@ def test_a_view_of_a_version_that_a_clean_up_retires_meanwhile_is_refused(monkey
     with pytest.raises(VersionNotFound):
         make_view(version=2)
     assert not MaterializedView.objects.exists()
+
+
+def test_the_files_of_a_new_clone_are_kept(monkeypatch):
+    """Its version stays in storage, although it leaves the ledger."""
+    row = make_versions()
+    clone = f"{row.location.rpartition('/')[0]}/clone"
+
+    def make_clone() -> None:
+        open_lance(row.location).shallow_clone(clone, 2)
+        register = registration_operations.RegisterTable(table=("ws", "clone"), location=clone)
+        commit([register], actor=ADA)
+
+    before_retirement(monkeypatch, make_clone)
+    assert run().status == JobStatus.SUCCEEDED
+    assert in_storage() == [2, 5, 6]
+    lance_datasets.clear_caches()
+    copy = lance_datasets.read(actor=SYSTEM, table=("ws", "clone"))
+    assert copy.to_table()["id"].to_pylist() == [2]
 
 
 def make_view(version: int) -> None:
