@@ -1,7 +1,7 @@
 """Convert full-text queries of the Lance protocol to queries of Lance."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,10 @@ _KINDS = ("match", "phrase", "boost", "multi_match", "boolean")
 _OPERATORS = {"and": fts.FullTextOperator.AND, "or": fts.FullTextOperator.OR}
 _MAX_INT32 = 2**31 - 1
 _MAX_EXPANSIONS = 50
+"""By default."""
+MAX_TEXT, MAX_FUZZY_TEXT = 32_768, 1_024
+"""Characters of all texts of a search, and of those that are fuzzy: for each of these, Lance takes kilobytes of memory."""
+MAX_EXPANSIONS = 1_000
 _NEGATIVE_BOOST = 0.5
 
 
@@ -35,13 +39,38 @@ def search(
         )
     if structured:
         return _Builder(table, dataset).build(structured.query)
-    return {"query": text.query, "columns": text.columns or None} if text else None
+    if not text:
+        return None
+    _Texts().add(text.query)
+    return {"query": text.query, "columns": text.columns or None}
+
+
+@dataclass(slots=True)
+class _Texts:
+    """The number of characters in the texts of a search."""
+
+    characters: int = 0
+    fuzzy: int = 0
+
+    def add(self, text: str, *, is_fuzzy: bool = False) -> None:
+        """Count a text. Raises InvalidInput if the search has too many characters."""
+        self.characters += len(text)
+        self.fuzzy += len(text) if is_fuzzy else 0
+        if self.characters > MAX_TEXT:
+            raise InvalidInput(
+                f"The texts of a full-text query have more than {MAX_TEXT:,} characters"
+            )
+        if self.fuzzy > MAX_FUZZY_TEXT:
+            raise InvalidInput(
+                f"The fuzzy texts of a full-text query have more than {MAX_FUZZY_TEXT:,} characters"
+            )
 
 
 @dataclass(frozen=True)
 class _Builder:
     table: Identifier
     dataset: LanceDataset
+    texts: _Texts = field(default_factory=_Texts)
 
     def build(self, query: m.FtsQuery) -> fts.FullTextQuery:
         named = [kind for kind in _KINDS if getattr(query, kind) is not None]
@@ -64,6 +93,12 @@ class _Builder:
         A query without a column searches all indexed columns.
         """
         first = queries[0]
+        for query in queries:
+            self.texts.add(query.terms, is_fuzzy=bool(query.fuzziness))
+            if (query.max_expansions or 0) > MAX_EXPANSIONS:
+                raise InvalidInput(
+                    f"'max_expansions' is {query.max_expansions}; at most {MAX_EXPANSIONS:,} are allowed"
+                )
         targets = [
             (column, 1.0 if query.boost is None else float(query.boost))
             for query in queries
@@ -97,6 +132,7 @@ class _Builder:
         )
 
     def _phrase(self, query: m.PhraseQuery) -> fts.FullTextQuery:
+        self.texts.add(query.terms)
         columns = [query.column] if query.column else self._indexed
         if len(columns) > 1:
             raise InvalidInput(

@@ -599,6 +599,9 @@ def test_vector_and_k_are_required(lance, table, body):
     lance.refused(400, 13, "Field required", PATH, body)
 
 
+LONG = {"match": {"terms": "a " * 8_200, "column": "text"}}
+
+
 @shared_cases(
     ("query", "answer", "text"),
     [
@@ -611,6 +614,45 @@ def test_vector_and_k_are_required(lance, table, body):
             {"match": {"terms": "x", "column": "text", "fuzziness": 2**40}},
             (400, 13),
             "'fuzziness' is more than",
+        ),
+        (  # Lance takes more than a kilobyte of memory for each character
+            {"match": {"terms": "a" * 1_025, "column": "text", "fuzziness": 1}},
+            (400, 13),
+            "The fuzzy texts of a full-text query have more than 1,024 characters",
+        ),
+        (
+            {
+                "boolean": {
+                    "should": [
+                        {"match": {"terms": "a" * 600, "column": "text", "fuzziness": 1}},
+                        {"match": {"terms": "a" * 600, "column": "text", "fuzziness": 1}},
+                    ],
+                    "must": [],
+                    "must_not": [],
+                }
+            },
+            (400, 13),
+            "fuzzy texts",
+        ),
+        (
+            {"match": {"terms": "x", "column": "text", "fuzziness": 1, "max_expansions": 1_001}},
+            (400, 13),
+            "'max_expansions' is 1001; at most 1,000 are allowed",
+        ),
+        (
+            {"match": {"terms": "a " * 16_385, "column": "text"}},
+            (400, 13),
+            "The texts of a full-text query have more than 32,768 characters",
+        ),
+        (
+            {"phrase": {"terms": "a " * 16_385, "column": "text"}},
+            (400, 13),
+            "more than 32,768 characters",
+        ),
+        (
+            {"boost": {"positive": LONG, "negative": LONG, "negative_boost": 0.5}},
+            (400, 13),
+            "more than 32,768 characters",
         ),
         ({"match": {"terms": "x", "boost": -1}}, (400, 13), "boost"),
         ({"match": {}}, (400, 13), "terms"),
@@ -643,6 +685,11 @@ def test_invalid_structured_queries_are_refused(lance, texts, query, answer, tex
     index_other()
     body = {"vector": {}, "k": 5, "full_text_query": {"structured_query": {"query": query}}}
     lance.refused(*answer, text, PATH, body)
+
+
+def test_a_long_text_is_refused(lance, texts):
+    body = {"vector": {}, "k": 5, "full_text_query": {"string_query": {"query": "a " * 16_385}}}
+    lance.refused(400, 13, "more than 32,768 characters", PATH, body)
 
 
 def test_invalid_text_queries_are_refused(lance, texts):
