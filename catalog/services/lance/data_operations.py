@@ -11,13 +11,14 @@ from catalog import access
 from catalog.access import Principal
 from catalog.errors import BranchNotFound, CommitConflict
 from catalog.identifiers import check_table, label
-from catalog.models import StagedFile, Table, TableState, TableVersion
+from catalog.models import StagedFile, Table, TableState
 from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files
 from catalog.services.lance.ledger.manifests import Look
 from catalog.services.lance.ledger.version_operations import CreateVersion, find_branch
+from catalog.services.lance.ledger.versions import has_version
 from catalog.services.storage import recorded_references
 from catalog.services.storage.file_owners import References
 from catalog.services.tables.table_operations import NewTableOperation, already_exists, drop_tables
@@ -69,10 +70,7 @@ class WriteVersion(CreateVersion):
         if self.base is None:
             return
         branch, version, created_at = self.base
-        same = TableVersion.objects.visible().filter(
-            table_id=row.pk, branch=branch, version=version, created_at=created_at
-        )
-        if not same.exists():
+        if not has_version(row, branch, version, created_at):
             base = f"Branch '{branch}'" if branch else f"Version {version}"
             raise CommitConflict(f"{base} of table '{label(self.table)}' was deleted meanwhile")
 

@@ -194,6 +194,12 @@ def from_row(columns: Sequence[Any], location: str) -> Version:
     return Version(number, path, size, e_tag, metadata, created_us)
 
 
+def has_version(table: Table, branch: str, number: int, created_at: datetime | None = None) -> bool:
+    """True if the ledger lists a version, and, with ``created_at``, the same as at that time."""
+    rows = TableVersion.objects.visible().filter(table=table, branch=branch, version=number)
+    return (rows if created_at is None else rows.filter(created_at=created_at)).exists()
+
+
 def _require_branch(table_pk: int, table: Identifier, branch: str) -> None:
     if branch and not Branch.objects.filter(table=table_pk, name=branch).exists():
         raise BranchNotFound(table, branch)

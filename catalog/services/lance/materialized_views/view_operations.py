@@ -9,18 +9,12 @@ from django.db.models.functions import Now
 
 from catalog.errors import CommitConflict, VersionNotFound
 from catalog.identifiers import Identifier, label
-from catalog.models import (
-    Job,
-    JobKind,
-    MaterializedView,
-    Table,
-    TableVersion,
-    TransactionStatus,
-)
+from catalog.models import Job, JobKind, MaterializedView, Table, TransactionStatus
 from catalog.services.engine import jobs
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.data_operations import CreateTable, WriteVersion
+from catalog.services.lance.ledger.versions import has_version
 from catalog.services.tables.table_operations import TableOperation
 
 
@@ -68,9 +62,7 @@ class CreateMaterializedView(CreateTable):
     def _require_version(self, source: Table) -> None:
         """Require that the version of the query still exists: from now on a clean-up keeps it."""
         version = self.definition.get("version")
-        if version is None:
-            return
-        if not TableVersion.objects.visible().on("").filter(table=source, version=version).exists():
+        if version is not None and not has_version(source, "", version):
             raise VersionNotFound(self.source, version)
 
 

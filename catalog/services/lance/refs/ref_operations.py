@@ -12,6 +12,7 @@ from catalog.models import Branch, Table, TableVersion
 from catalog.services.engine.batch import Batch
 from catalog.services.lance.data_operations import WriteVersion
 from catalog.services.lance.ledger.version_operations import find_branch, retired_name
+from catalog.services.lance.ledger.versions import has_version
 from catalog.services.tables.table_operations import TableOperation
 
 
@@ -41,10 +42,7 @@ class RecordTag(TableOperation):
         if self.named is None:
             return
         branch, version, created_at = self.named
-        rows = TableVersion.objects.visible().filter(
-            table_id=row.pk, branch=branch, version=version, created_at=created_at
-        )
-        if not rows.exists():
+        if not has_version(row, branch, version, created_at):
             raise VersionNotFound(self.table, version, branch)
 
 
