@@ -78,7 +78,12 @@ def _find_malformed(location: str) -> str | None:
             if name is None:
                 continue  # Lance ignores it
             is_canonical = lance_refs.file_name(name) == file.name
-            content = read_content(location, directory, name) if is_canonical else None
+            try:
+                content = _read_present(location, directory, name) if is_canonical else None
+            except OSError as error:
+                if stores.is_missing(error):  # somebody has deleted the tag meanwhile
+                    continue
+                raise
             if content is None or parse(content) is None:
                 return f"{directory}/{file.name}"
     return None
@@ -100,6 +105,16 @@ def ref_names(location: str, directory: str) -> Iterator[str]:
 
 def read_content(location: str, directory: str, name: str) -> bytes | None:
     """The file of a tag or branch; None if there is none that could be its."""
+    try:
+        return _read_present(location, directory, name)
+    except OSError as error:
+        if stores.is_missing(error):
+            return None
+        raise
+
+
+def _read_present(location: str, directory: str, name: str) -> bytes | None:
+    """The same; raises OSError if there is no file."""
     if not name.isprintable():  # the audit trail cannot store it
         return None
     path = f"{location}/{directory}/{lance_refs.file_name(name)}"
@@ -107,10 +122,6 @@ def read_content(location: str, directory: str, name: str) -> bytes | None:
         content, _ = stores.store_of(path).read(path, _MAX_FILE)
     except (NotRegular, TooLarge):  # not a file of the table, or too large for a tag
         return None
-    except OSError as error:
-        if stores.is_missing(error):
-            return None
-        raise
     return content
 
 

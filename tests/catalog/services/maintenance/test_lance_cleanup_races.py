@@ -14,6 +14,7 @@ from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.materialized_views import materialized_views, view_operations
 from catalog.services.lance.refs import branches as lance_branches
+from catalog.services.lance.refs import ref_files
 from catalog.services.lance.refs import tags as lance_tags
 from catalog.services.maintenance import lance_cleanup
 from catalog.services.tables import cleanup_operations, table_operations
@@ -111,6 +112,21 @@ def test_a_deleted_tag_comes_back_if_its_deletion_is_refused(monkeypatch):
     with pytest.raises(TableNotFound):
         lance_tags.delete_tag(actor=SYSTEM, table=TABLE, tag="stays")
     assert tags_in_storage(row) == {"stays": 1}
+
+
+def test_a_tag_that_is_deleted_while_a_clean_up_reads_the_tags_is_no_fault(monkeypatch):
+    row = make_versions()
+    lance_tags.create_tag(actor=SYSTEM, table=TABLE, tag="gone", version=2)
+    read = ref_files._read_present
+
+    def read_later(location: str, directory: str, name: str) -> bytes | None:
+        path = f"{location}/{directory}/{name}.json"
+        stores.store_of(path).remove(path)
+        return read(location, directory, name)
+
+    monkeypatch.setattr(ref_files, "_read_present", read_later)
+    assert ref_files.find_fault(row.location) == ""
+    assert tags_in_storage(row) == {}
 
 
 def test_the_origin_of_a_branch_without_a_file_is_kept(monkeypatch):
