@@ -173,6 +173,7 @@ def test_many_requests_for_the_configuration_take_turns_with_others(monkeypatch)
 
     front = Front(handler, known_principal=lambda request: ALICE)
     front.limits = Limits(clock=lambda: 1000.0)
+    front.limits.enter("192.0.2.1", "bob")
 
     async def work(exchanges: Exchanges) -> None:
         for _ in range(5):
