@@ -160,6 +160,7 @@ def _prepared(stack: Stack, operations: dict[str, Prepare]) -> Client:
     settings = {
         "MONODON_MANIFEST_PATHS": budget_operations.MANIFESTS,
         "MONODON_WEB_WORKERS": "1",
+        "MONODON_LOG_LEVEL": "warning",  # a line for each refusal would hide the table
     }
     os.environ.update(stack.environment(url) | settings)
     client = Client()

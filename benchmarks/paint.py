@@ -5,6 +5,7 @@ first visit of each principal, without them, is shown by itself.
 """
 
 import json
+import math
 import os
 import statistics
 from collections.abc import Iterator, Sequence
@@ -121,7 +122,8 @@ def _times(context: Any, url: str) -> tuple[float, float]:
 
 
 def _p95(values: Sequence[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
+    """The smallest of the values that at least 95 % of them do not exceed."""
+    return sorted(values)[math.ceil(len(values) * 0.95) - 1]
 
 
 _HEAD = ["principal", "page", "paint", "longest paint", "first byte p95", "first visit"]
