@@ -6,10 +6,12 @@ Every slot × every kind of file that is not the table's own × every use by the
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import override_settings
+from django.utils import timezone
 
 from catalog import access, maintenance_actions, regular_files
 from catalog.access import SYSTEM, Principal, tokens
@@ -337,6 +339,16 @@ def test_readable_foreign_files_are_planned_but_not_removed(world, attacker):
     requester.grants.create(mask=closure(Privilege.READ).value, table=source)
     path = world.path("hidden", "data")
     body = {"requirements": [], "updates": updates(snapshot("data", path))}
+    lease = timezone.now() + timedelta(minutes=1)
+    removing = Job.objects.create(
+        table=source, kind="clean_up", status=JobStatus.RUNNING, lease_until=lease
+    )
+    answer = attacker.call("POST", COMMIT, body)
+    assert answer.status_code == 409
+    assert "removing files of another table" in answer.json()["error"]["message"]
+    assert not FileReference.objects.exists()
+    assert open_table(*MINE).current_snapshot() is None
+    removing.delete()
     assert attacker.call("POST", COMMIT, body).status_code == 200
     reference = FileReference.objects.get()
     assert (reference.table, reference.source, reference.principal) == (

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from django.db.models import Q
 
 from catalog.identifiers import Identifier, digest
@@ -236,6 +236,26 @@ def lock_key(name: str) -> None:
         cursor.execute(
             "SELECT pg_advisory_xact_lock(%s::int, %s::int)",
             [0x4D6F6E71, zlib.crc32(name.encode()) & 0x7FFFFFFF],
+        )
+
+
+_SOURCES, _SOURCE_KEYS = 0x4D6F6E72, 0x7FFFFFFF
+
+
+def share_sources(pks: Iterable[int]) -> None:
+    """Let ``await_commits`` of these tables wait until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock_shared(%s::int, key) FROM unnest(%s::int[]) AS key",
+            [_SOURCES, sorted(pk & _SOURCE_KEYS for pk in pks)],
+        )
+
+
+def await_commits(pk: int) -> None:
+    """Wait for the transactions in progress that share a table as a source. Call it without locks."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_advisory_xact_lock(%s::int, %s::int)", [_SOURCES, pk & _SOURCE_KEYS]
         )
 
 

@@ -118,6 +118,7 @@ class CreateFromMetadata(NewTableOperation):
             _claim_paths(batch, row, self.paths)
         if self.references:
             batch.flush()
+            file_references.require_no_removal(self.references.sources)
             file_references.record(
                 actor=batch.actor,
                 table_id=row.pk,
@@ -228,6 +229,7 @@ class CommitMetadata(TableOperation):
             batch.flush()
             _claim_paths(batch, row, self.paths)
         if self.references:
+            file_references.require_no_removal(self.references.sources)
             file_references.record(actor=batch.actor, table_id=row.pk, references=self.references)
         enter_version(batch, row, self.file)
         if self.expired_files:

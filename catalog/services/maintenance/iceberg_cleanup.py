@@ -21,7 +21,7 @@ from catalog.models import (
 from catalog.models.versions import file_name
 from catalog.policies import EffectivePolicy
 from catalog.services.audit import removed_files
-from catalog.services.engine import database_clock, jobs
+from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.iceberg import parallel_reads, references
@@ -231,8 +231,9 @@ def require_no_dependents(job: Job) -> None:
     """Raise Unsupported if other tables may refer to the table's files.
 
     Raises ServiceUnavailable and OSError while unread snapshots may refer to them
-    (``references.require_read``).
+    (``references.require_read``). While the job runs, no other table may begin to refer to them.
     """
+    locks.await_commits(job.table_id)
     references.require_read(job.table, partial(jobs.renew_or_stop, job))
     dependents = file_references.describe_dependents(job.table)
     if dependents:

@@ -16,6 +16,7 @@ from django.db.models.functions import Greatest
 
 from catalog import access
 from catalog.access import Principal
+from catalog.errors import CommitConflict
 from catalog.identifiers import Identifier, label
 from catalog.models import (
     FileReference,
@@ -24,16 +25,20 @@ from catalog.models import (
     JobKind,
     JobStatus,
     Table,
+    TableFormat,
     TableState,
     UnreadSnapshot,
 )
 from catalog.postgresql.cursors import hot_cursor
+from catalog.services.engine import locks
+from catalog.services.engine.database_clock import database_now
 from catalog.services.storage.file_owners import References
 from catalog.storage import locations
 
 _SHOWN = 100
 _MAX_DIRECTORIES = 100
 """The most free directories of one commit; of more, those above them are recorded."""
+_REMOVALS = ("clean_up", "remove_orphans")
 _COMMIT_TIME = timedelta(minutes=1)
 """Longer than a commit needs from the check of its files to the record of them."""
 
@@ -69,6 +74,24 @@ def record(
     )
     record_free(actor=actor, table_id=table_id, directories=references.free)
     _record_unread(actor=actor, table_id=table_id, snapshots=references.unread, is_whole=is_whole)
+
+
+def require_no_removal(sources: Collection[int]) -> None:
+    """Require that no job removes files of these Iceberg tables until the transaction ends. Raises CommitConflict.
+
+    The job is running, waits for the commits in progress (``locks.await_commits``), and then looks for dependents. The
+    error names no table: the principal may not know the source. Two statements, or none.
+    """
+    if not sources:
+        return
+    locks.share_sources(sources)
+    jobs = Job.objects.filter(table__in=sources, table__format=TableFormat.ICEBERG)
+    running = jobs.filter(status=JobStatus.RUNNING, lease_until__gt=database_now())
+    if running.filter(kind__in=_REMOVALS, is_dry_run=False).exists():
+        raise CommitConflict(
+            "A maintenance job is removing files of another table to which the commit refers:"
+            " commit again when it has ended"
+        )
 
 
 _RECORD = """
