@@ -21,13 +21,18 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 
 class Shared:
-    """The table to which the engines of one format append. It is replaced before it grows large."""
+    """The table to which the engines of one format append. It is replaced before it grows large.
+
+    Nobody appends before the table exists: pylance's ``write_dataset``, which creates it, looks for a version of the
+    table and commits afterwards. If another client commits in between, it replaces the rows by a new version.
+    """
 
     def __init__(self, prefix: str, lifetime: int = 40) -> None:
         self._prefix, self._lifetime = prefix, lifetime
         self._lock = threading.Lock()
         self._appends = 0
         self.tables: list[str] = []
+        self.created: set[str] = set()
 
     def choose(self) -> tuple[str, bool]:
         """The table, and whether the caller must create it."""
@@ -68,22 +73,23 @@ class Engine:
                 self.table, is_new = self.shared.choose()
                 if is_new:
                     self._create(stop)
-                self._append()
+                if self.table in self.shared.created:
+                    self._append()
             else:
                 self.read()
             stop.wait(self._dice.uniform(0, 2 * self._pause))
 
     def _create(self, stop: threading.Event) -> None:
-        """Wait until the table exists; one engine creates it and the others fail meanwhile."""
+        """Create the table, and try again until it exists."""
         while not stop.is_set():
-            try:
+            # Whatever a client raises, the table may be there.
+            with contextlib.suppress(Exception):
                 self.create()
-                return
-            except Exception:  # noqa: BLE001 - whatever a client raises, the table may be there
-                time.sleep(0.2)
             with contextlib.suppress(Exception):
                 self.rows()
+                self.shared.created.add(self.table)
                 return
+            time.sleep(0.2)
 
     def _append(self) -> None:
         self._rows += 1
