@@ -31,11 +31,11 @@ def other_session() -> Iterator[psycopg.Connection]:
         yield session
 
 
-def running(table: Table, **changes: Any) -> Job:
+def running(table: Table, lease: timedelta = timedelta(minutes=1), **changes: Any) -> Job:
     values = {
         "kind": "clean_up",
         "status": JobStatus.RUNNING,
-        "lease_until": timezone.now() + timedelta(minutes=1),
+        "lease_until": timezone.now() + lease,
     }
     return Job.objects.create(table=table, **values | changes)
 
@@ -55,7 +55,7 @@ def test_no_commit_refers_to_files_that_a_job_removes(source, kind):
         {"status": JobStatus.QUEUED},
         {"is_dry_run": True},
         {"kind": "compact"},
-        {"lease_until": timezone.now() - timedelta(minutes=1)},
+        {"lease": timedelta(minutes=-1)},
     ],
 )
 def test_other_jobs_do_not_hinder_commits(source, changes):
