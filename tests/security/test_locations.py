@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,18 +185,21 @@ HARMLESS = [
 
 # --- observation ---------------------------------------------------------------------------------
 
-_watched: list[list[str]] = []
-"""The current logs of events, if any."""
+_watched: list[tuple[list[str], set[int]]] = []
+"""The current logs of events, if any, each with the threads that ran before it."""
 _WATCHED = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.link", "os.symlink"}
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _watched:
         return
+    log, others = _watched[-1]
     if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname"}:
-        _watched[-1].append(f"{event} {arguments[-1]}")
+        # A client in another thread, such as a pool of connections, does not belong to the request.
+        if threading.get_ident() not in others:
+            log.append(f"{event} {arguments}")
     elif event in _WATCHED and isinstance(arguments[0], str | bytes):
-        _watched[-1].append(os.fsdecode(arguments[0]))
+        log.append(os.fsdecode(arguments[0]))
 
 
 sys.addaudithook(_hook)  # cannot be removed
@@ -205,7 +209,8 @@ sys.addaudithook(_hook)  # cannot be removed
 def watched(outside: Path) -> Iterator[None]:
     """Assert that the block opens no file outside and contacts no server."""
     log: list[str] = []
-    _watched.append(log)
+    others = {thread.ident for thread in threading.enumerate() if thread.ident is not None}
+    _watched.append((log, others - {threading.get_ident()}))
     try:
         yield
     finally:
