@@ -80,6 +80,9 @@ class Driver:
     def _start(self, conf: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         inherited = {n: value for n, value in os.environ.items() if _is_inherited(n)}
         submit = ["--properties-file", str(conf), "--load-spark-defaults", "pyspark-shell"]
+        # A JVM that is killed does not remove its temporary files: they must be in the directory.
+        temporary = shlex.quote(f"-Djava.io.tmpdir={self._directory}")
+        options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {temporary}".strip()
         return subprocess.Popen(  # noqa: S603 -- the interpreter, and a script of this package
             [sys.executable, str(SCRIPT)],
             stdin=subprocess.PIPE,
@@ -89,6 +92,7 @@ class Driver:
                 **inherited,
                 **environment,
                 "PYSPARK_SUBMIT_ARGS": shlex.join(submit),
+                "SPARK_SUBMIT_OPTS": options,
                 "MONODON_SPARK_DIRECTORY": str(self._directory),
             },
             cwd=self._directory,

@@ -70,7 +70,8 @@ import shlex, subprocess
 output, command = [], [os.environ["SPARK_HOME"] + "/bin/spark-submit", "--verbose"]
 command += shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])  # as PySpark does
 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-with subprocess.Popen(command, text=True, **pipes) as child:
+printing = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+with subprocess.Popen(command, text=True, env=printing, **pipes) as child:
     for line in child.stdout:
         output.append(line)
         if line.startswith("Classpath elements"):
@@ -116,14 +117,18 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ],
     ids=["local", "standalone", "yarn", "kubernetes"],
 )
-def test_spark_submit_receives_the_settings(job, script, settings, temporary, cluster):
+def test_spark_submit_receives_the_settings(  # noqa: PLR0917 -- fixtures
+    job, script, settings, temporary, monkeypatch, cluster
+):
     """The settings that ``spark-submit`` prints before it connects to a cluster."""
     extra = dict(cluster)
     settings.SPARK_MASTER = master = extra.pop("spark.master")
     settings.MONODON_SPARK_CONF = {"spark.executor.memory": "4g", "spark.fs.key": "s3cret", **extra}
     settings.MONODON_SPARK_JARS = ["/opt/lake/iceberg.jar"]
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dlake=1")
     result = spark.run(job, script(SUBMIT), {}, nothing)
-    _, main, conf = re.split("Main class:|Spark config:", result["output"])
+    output = result["output"]
+    _, main, conf = re.split("Main class:|Spark config:", output)
     properties = dict(re.findall(r"^\((spark\.[^,]+),(.*)\)$", conf, re.MULTILINE))
     is_local = master.startswith("local")
     host = "127.0.0.1" if is_local else extra.get("spark.driver.host")
@@ -137,6 +142,7 @@ def test_spark_submit_receives_the_settings(job, script, settings, temporary, cl
     assert result["python"] == (sys.executable if is_local else "/opt/lake/bin/python3")
     assert result["hostname"] == ("localhost" if is_local else None)
     assert "s3cret" not in " ".join(result["command"])
+    assert re.search(rf" -Dlake=1 -Djava\.io\.tmpdir={temporary}/monodon-spark-\w+ ", output)
     pool.end_all()
     assert not any(temporary.iterdir())
 
