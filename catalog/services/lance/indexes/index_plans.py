@@ -18,6 +18,7 @@ from lance.indices import IndexConfig
 from lance.query import DocumentGranularity
 
 from catalog.errors import ColumnNotFound, IndexAlreadyExists, InvalidInput
+from catalog.formats.lance import language_models
 from catalog.formats.lance import paths as lance_paths
 from catalog.identifiers import Identifier, fold
 
@@ -45,7 +46,6 @@ _REFERENCE_SUB_VECTORS = 16
 _REHEARSED_ROWS = 16
 _LONGEST_NAME = 512
 _TOKENIZERS = ("simple", "whitespace", "raw", "ngram", "icu", "icu/split")
-_MODEL = re.compile(r"(?:jieba|lindera)/[A-Za-z0-9_-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -277,7 +277,7 @@ def _text_options(index: NewIndex) -> dict[str, Any]:
         tokenizer = index.base_tokenizer
         if tokenizer.lower() in _TOKENIZERS:
             tokenizer = tokenizer.lower()
-        elif not _MODEL.fullmatch(tokenizer):  # a model is a path below Lance's model directory
+        elif not language_models.is_model(tokenizer):
             raise InvalidInput(
                 f"base_tokenizer '{tokenizer}' is not known; use one of {', '.join(_TOKENIZERS)}, "
                 "jieba/<model> or lindera/<model>"

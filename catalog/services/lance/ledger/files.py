@@ -19,7 +19,7 @@ from catalog.formats.lance.manifest import BasePath, Contents, NotAManifest
 from catalog.identifiers import Identifier
 from catalog.models import TableFormat
 from catalog.privileges import NOTHING
-from catalog.services.lance.ledger import links, manifests
+from catalog.services.lance.ledger import language_models, links, manifests
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.storage import file_references, recorded_references
 from catalog.services.storage.file_owners import References
@@ -104,6 +104,9 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     ]
     require_rights(snapshot, linked)
     others += linked
+    language_models.require_inside(
+        snapshot.table, (path for path in directories if "/_indices/" in path)
+    )
     foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
     with _lock:
         _checked[snapshot.key] = _Verdict(

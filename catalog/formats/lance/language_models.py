@@ -1,0 +1,56 @@
+"""Language models, which tokenizers of full-text indexes read from a directory of the machine.
+
+Lance appends the name of a tokenizer such as ``jieba/default`` to the path of the directory, whatever the name contains.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from lance.file import LanceFileReader
+
+_KINDS = ("jieba", "lindera")
+_NAME = re.compile(r"(?:jieba|lindera)/[A-Za-z0-9_-]+")
+_METADATA = "metadata.lance"
+
+
+def is_model(name: str) -> bool:
+    """True if a name is that of a language model directly below its kind, whether it is installed or not."""
+    return _NAME.fullmatch(name) is not None
+
+
+def are_installed() -> bool:
+    """True if this machine has a directory of language models."""
+    return any((_directory() / kind).exists() for kind in _KINDS)
+
+
+def outside_model(index_directory: str, storage_options: Mapping[str, str] | None) -> str | None:
+    """Return the tokenizer of a full-text index that is a language model of another directory, else None.
+
+    Lance reads the tokenizer from a file of the index, not from the manifest. Raises the errors of Lance.
+    """
+    path = f"{index_directory}/{_METADATA}"
+    try:
+        reader = LanceFileReader(path, storage_options=dict(storage_options or {}))
+    except ValueError as error:
+        if str(error).startswith("Not found"):  # an index of another type
+            return None
+        raise
+    text = (reader.metadata().schema.metadata or {}).get(b"params", b"{}")
+    try:
+        tokenizer = json.loads(text).get("base_tokenizer")
+    except (ValueError, AttributeError, RecursionError):
+        return None  # Lance refuses the index
+    is_file = isinstance(tokenizer, str) and "/" in tokenizer and tokenizer != "icu/split"
+    return tokenizer if is_file and not is_model(tokenizer) else None
+
+
+def _directory() -> Path:
+    """The directory that Lance reads models from."""
+    home = os.environ.get("LANCE_LANGUAGE_MODEL_HOME")
+    if home is not None:
+        return Path(home)
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "lance" / "language_models"
