@@ -441,6 +441,8 @@ def test_principals_follow_the_changes_of_users(db):
     user.save()
     row.refresh_from_db()
     assert not row.is_active
+    event = AuditEvent.objects.get(action="principal.update")
+    assert (event.before, event.after) == ({"is_active": True}, {"is_active": False})
     principals.update_principal(actor=SYSTEM, name="user:bob", is_active=True)
     user.refresh_from_db()
     assert user.is_active

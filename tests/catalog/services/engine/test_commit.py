@@ -21,11 +21,11 @@ from catalog.errors import (
 from catalog.identifiers import digest
 from catalog.models import Table, Transaction, TransactionStatus
 from catalog.postgresql.outcomes import TransactionLost
-from catalog.services.engine import audit_records, commit_outcomes
+from catalog.services.engine import audit_records, commit_outcomes, table_cache
 from catalog.services.engine import commit as engine
 from catalog.services.engine.batch import Batch, RowReplaced
 from catalog.services.engine.operation import Operation
-from catalog.services.engine.table_cache import TableCache
+from catalog.services.engine.table_cache import NamespaceCache, TableCache
 from catalog.services.tables import namespace_operations, table_operations
 from tests.factories import make_namespace, make_root, unchanged
 
@@ -326,6 +326,15 @@ def test_rows_that_a_batch_did_not_lock_leave_the_cache():
     for _ in range(2):
         batch.forget_table(table)
         assert batch.find_table(("t",)) is None
+
+
+def test_the_namespace_of_a_table_is_read_if_another_is_cached(monkeypatch):
+    parent, other = make_namespace("ws"), make_namespace("other")
+    table = Table(namespace=parent, name="t", digest=digest(("ws", "t")))
+    monkeypatch.setattr(table_cache, "namespaces", NamespaceCache())
+    for cached in (parent, other):  # another namespace may have the path since
+        table_cache.namespaces._rows[digest(("ws",))] = cached
+        assert Batch(SYSTEM).parent(table, ("ws",)) == parent
 
 
 def test_the_cache_of_tables_is_emptied_when_it_is_full():

@@ -10,6 +10,7 @@ from pyiceberg.manifest import FileFormat
 from catalog import maintenance_actions, read_costs
 from catalog.access import SYSTEM
 from catalog.formats.iceberg.metadata import documents as metadata_documents
+from catalog.formats.iceberg.scans import live_deletes
 from catalog.models import Job, Table
 from catalog.planning import Statistics
 from catalog.policies import effective
@@ -72,6 +73,16 @@ def test_equality_deletes_are_measured(warehouse):
     assert (measured.equality_delete_files, measured.equality_deletes) == (3, 3)
     assert (measured.delete_files, measured.deleted_rows) == (0, 0)
     assert read_costs.score(measured, POLICY) < 100
+
+
+def test_too_many_comparisons_count_all_deletes_as_applied(warehouse, monkeypatch):
+    made = upserted(warehouse / "t")
+    made.commit([made.file(rows(2, 3), content=POSITION, metrics=False)], operation="delete")
+    table = register(made, warehouse / "t")
+    monkeypatch.setattr(live_deletes, "_MAX_COMPARISONS", 0)
+    measured = measure(table)
+    assert (measured.equality_delete_files, measured.equality_deletes) == (3, 3)
+    assert measured.deleted_rows == 2
 
 
 def test_many_equality_deletes_are_compacted(warehouse, monkeypatch):
