@@ -46,6 +46,7 @@ def warehouse(server: LiveServer) -> Storage:
     return Storage("local", str(server.warehouse))
 
 
+@pytest.mark.engines
 @pytest.mark.timeout(900)  # about 30 s, and several times that on a busy machine
 def test_kills_lose_no_commit_and_leave_no_file_unaccounted_for(
     server: LiveServer, warehouse: Storage, seed: int

@@ -21,6 +21,7 @@ from tests.chaos.object_writers import HttpInsert, LanceDb, PyIceberg, Pylance, 
 from tests.clients import spark as spark_client
 from tests.clients.test_iceberg_maintenance import DAY
 from tests.live import LiveServer
+from tests.shares import nightly
 from tests.stores.faults import KINDS, FaultProxy, Faults
 from tests.stores.fixtures import MakeLiveProfile, bind
 from tests.stores.s3 import Proxied, Versitygw
@@ -114,7 +115,7 @@ def make_lake(store: Proxied, versitygw: Versitygw, make_live_profile: MakeLiveP
 
 
 @pytest.mark.timeout(900)  # about 40 s, and several times that on a busy machine
-@pytest.mark.parametrize("table_format", ["lance", "iceberg"])
+@pytest.mark.parametrize("table_format", ["lance", nightly("iceberg")])
 def test_nothing_is_lost_or_doubled(
     server: LiveServer, make_lake: MakeLake, proxy: FaultProxy, table_format: str
 ) -> None:

@@ -170,6 +170,7 @@ def _check_server_features(ns: RestNamespace) -> None:
     assert lance_search.count(ns, view) == lance_search.count(ns, view, lance_search.LATE) == 26_581
 
 
+@pytest.mark.engines
 def test_the_demo_resumes_an_interrupted_run(live: LiveServer) -> None:
     settings = {"MONODON_URL": live.url, "MONODON_API_KEY": live.key}
     demo(**settings)

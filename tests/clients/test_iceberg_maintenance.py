@@ -332,6 +332,7 @@ def has_stopped(job: dict[str, Any]) -> bool:
     return job["status"] in {*ENDED, "queued"}
 
 
+@pytest.mark.engines
 def test_tables_are_correct_after_kills(
     live: LiveServer,
     session: SparkSession,

@@ -151,6 +151,7 @@ def by_hand(live: LiveServer, java: str, *arguments: str) -> list[dict[str, Any]
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.engines
 def test_the_script_commits_through_the_catalog(
     live: LiveServer, java: str, place: Callable[[str], None]
 ) -> None:

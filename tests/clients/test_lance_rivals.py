@@ -11,6 +11,7 @@ from lance_namespace_urllib3_client import models as m
 from tests.clients import writers
 from tests.clients.rivals import SHARED, Race, WriterReport, rows, stream, work
 from tests.live import LiveServer
+from tests.shares import daily
 
 pytestmark = pytest.mark.xdist_group("live")  # the writers' processes start once
 OLD = 40  # initial rows
@@ -35,6 +36,14 @@ PAIRS = [
     ("upsert", "upsert"),
     ("upsert", "direct_upsert"),
 ]
+DAILY = [
+    ("append", "append"),
+    ("update", "direct_update"),
+    ("direct_delete", "update"),
+    ("merge", "direct_merge"),
+    ("merge", "delete"),
+    ("upsert", "upsert"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +65,7 @@ def table(live: LiveServer, request: pytest.FixtureRequest) -> list[str]:
     return table
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+@pytest.mark.parametrize("pair", daily(PAIRS, *DAILY), ids=" and ".join)
 def test_no_change_of_competing_writers_is_lost(
     live: LiveServer, pool: ProcessPoolExecutor, table: list[str], pair: tuple[str, str]
 ) -> None:

@@ -11,6 +11,7 @@ import urllib3
 from tests.background import Background
 from tests.factories import ICEBERG_SCHEMA
 from tests.live import LiveServer
+from tests.shares import nightly
 
 pytestmark = pytest.mark.xdist_group("stuck rows")  # the server starts once
 WRITERS = 32
@@ -48,7 +49,7 @@ class Writers(Background):
             time.sleep(_PAUSE)
 
 
-@pytest.mark.parametrize("format", ["lance", "iceberg"])
+@pytest.mark.parametrize("format", ["lance", nightly("iceberg")])
 def test_a_locked_row_does_not_block_reads_of_other_tables(server: LiveServer, format: str) -> None:
     stuck, free = f"stuck_{format}", f"free_{format}"
     for name in (stuck, free):

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.hostile import Pulse
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire
+from tests.shares import daily
 
 pytestmark = pytest.mark.xdist_group("front recovery")  # the server starts once
 
@@ -79,7 +80,7 @@ def sockets(server: LiveServer, peers: set[int]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", daily(KINDS, slow_rows, slow_token))
 def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[Wire], None]):
     """Each client reads its refusal, continues to send for a moment, and disconnects."""
     wires = [Wire(server) for _ in range(COUNT)]

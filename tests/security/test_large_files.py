@@ -97,6 +97,7 @@ def test_many_requests_for_large_manifests(server: LiveServer) -> None:
     assert max(seconds) < 5
 
 
+@pytest.mark.engines
 def test_many_requests_of_another_principal(server: LiveServer) -> None:
     """They delay a request by one turn, and do not cause its refusal."""
     server.post("/v1/namespace/w/create")

@@ -13,6 +13,7 @@ from catalog.access import SYSTEM, On
 from catalog.privileges import parse
 from catalog.services.access import grants
 from tests.access.admin_pages import make_catalog
+from tests.shares import daily
 
 _LEAVES = ("/admin/logout/", "/docs/", "/schema/", "/static/")
 """Paths outside the crawl: they end the session, or are not pages of the admin."""
@@ -73,7 +74,7 @@ def client_of(role: str) -> Client:
 
 
 @pytest.mark.usefixtures("db", "warehouse")
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", daily(ROLES, "steward", "newcomer"))
 def test_no_link_of_a_page_leads_to_an_error(role):
     make_catalog()
     client = client_of(role)
