@@ -45,7 +45,6 @@ def catalog(live: LiveServer) -> RestNamespace:
     return catalog
 
 
-@pytest.mark.engines
 def test_a_join_of_both_formats(
     live: LiveServer, spark: SparkSession, catalog: RestNamespace
 ) -> None:

@@ -14,7 +14,6 @@ from benchmarks.attackers import KINDS, Attack, Target
 from benchmarks.hostile import Pulse
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire
-from tests.shares import daily
 
 pytestmark = pytest.mark.xdist_group("front attacks")  # the server starts once
 
@@ -52,7 +51,7 @@ def open_connections(server: LiveServer) -> int:
     )
 
 
-@pytest.mark.parametrize("kind", daily(KINDS, "slow_body", "half_closed"))
+@pytest.mark.parametrize("kind", KINDS)
 def test_honest_clients_are_served_during_attacks(server: LiveServer, kind: str):
     with Attack(Target(server.port, server.key), [kind], SOCKETS, 60):
         deadline = time.monotonic() + 20

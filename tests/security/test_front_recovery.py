@@ -10,7 +10,6 @@ import pytest
 from benchmarks.hostile import Pulse
 from tests.live import LiveServer, live_template
 from tests.security.wire import Wire
-from tests.shares import daily
 
 pytestmark = pytest.mark.xdist_group("front recovery")  # the server starts once
 
@@ -80,7 +79,7 @@ def sockets(server: LiveServer, peers: set[int]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", daily(KINDS, slow_rows, slow_token))
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_connection_outlives_its_client(server: LiveServer, kind: Callable[[Wire], None]):
     """Each client reads its refusal, continues to send for a moment, and disconnects."""
     wires = [Wire(server) for _ in range(COUNT)]

@@ -6,6 +6,7 @@ from pathlib import Path
 import lance as pylance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileWriter
 
 from catalog.services.lance import datasets
 from tests.security.watching import untouched
@@ -68,6 +69,37 @@ def test_a_model_of_another_directory_is_not_read(lance, models, register, tmp_p
         for operation, body in OPERATIONS:
             answer = send(lance, operation, body)
             assert answer.status_code == 400, (operation, answer.content)
+            assert b"does not belong to table" in answer.content, operation
+
+
+def test_an_index_of_the_older_format_is_checked_too(lance, models, register, tmp_path):
+    """Lance reads the tokenizer from another file if the first one is missing."""
+    canaries = add_model(tmp_path / "elsewhere")
+    (metadata,) = register("simple").glob("_indices/*/metadata.lance")
+    metadata.unlink()
+    tokenizer = json.dumps({"base_tokenizer": "jieba/../../elsewhere"})
+    rows = pa.table({"token": ["hello"]}).replace_schema_metadata({"tokenizer": tokenizer})
+    with LanceFileWriter(str(metadata.with_name("tokens.lance")), rows.schema) as writer:
+        writer.write_batch(rows)
+    with untouched(canaries):
+        for operation, body in OPERATIONS:
+            answer = send(lance, operation, body)
+            assert b"does not belong to table" in answer.content, operation
+
+
+def test_an_index_that_is_replaced_after_the_check_is_checked_again(
+    lance, models, register, tmp_path
+):
+    canaries = add_model(tmp_path / "elsewhere")
+    (metadata,) = register("simple").glob("_indices/*/metadata.lance")
+    assert send(lance, "count_rows", {}).status_code == 200
+    other = pylance.write_dataset(pa.table({"s": ["a"]}), str(tmp_path / "other"))
+    other.create_scalar_index("s", "INVERTED", base_tokenizer="jieba/../../elsewhere")
+    (replacement,) = (tmp_path / "other").glob("_indices/*/metadata.lance")
+    replacement.rename(metadata)
+    with untouched(canaries):
+        for operation, body in OPERATIONS:
+            answer = send(lance, operation, body)
             assert b"does not belong to table" in answer.content, operation
 
 

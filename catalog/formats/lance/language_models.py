@@ -13,7 +13,8 @@ from lance.file import LanceFileReader
 
 _KINDS = ("jieba", "lindera")
 _NAME = re.compile(r"(?:jieba|lindera)/[A-Za-z0-9_-]+")
-_METADATA = "metadata.lance"
+SOURCES = {"metadata.lance": b"params", "tokens.lance": b"tokenizer"}
+"""The files of an index that name its tokenizer, the second in Lance's older format, and the key in their metadata."""
 
 
 def is_model(name: str) -> bool:
@@ -31,20 +32,28 @@ def outside_model(index_directory: str, storage_options: Mapping[str, str] | Non
 
     Lance reads the tokenizer from a file of the index, not from the manifest. Raises the errors of Lance.
     """
-    path = f"{index_directory}/{_METADATA}"
+    for name, key in SOURCES.items():
+        tokenizer = _tokenizer(f"{index_directory}/{name}", key, storage_options)
+        is_file = "/" in tokenizer and tokenizer != "icu/split"
+        if is_file and not is_model(tokenizer):
+            return tokenizer
+    return None
+
+
+def _tokenizer(path: str, key: bytes, storage_options: Mapping[str, str] | None) -> str:
+    """The tokenizer that a file names; empty if there is none, or no file."""
     try:
         reader = LanceFileReader(path, storage_options=dict(storage_options or {}))
     except ValueError as error:
-        if str(error).startswith("Not found"):  # an index of another type
-            return None
+        if str(error).startswith("Not found"):  # an index of another type, or format
+            return ""
         raise
-    text = (reader.metadata().schema.metadata or {}).get(b"params", b"{}")
+    text = (reader.metadata().schema.metadata or {}).get(key, b"{}")
     try:
         tokenizer = json.loads(text).get("base_tokenizer")
     except (ValueError, AttributeError, RecursionError):
-        return None  # Lance refuses the index
-    is_file = isinstance(tokenizer, str) and "/" in tokenizer and tokenizer != "icu/split"
-    return tokenizer if is_file and not is_model(tokenizer) else None
+        return ""  # Lance refuses the index
+    return tokenizer if isinstance(tokenizer, str) else ""
 
 
 def _directory() -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from catalog.formats.lance import bitmaps, features, row_ids, wire
+from catalog.formats.lance import bitmaps, external_files, features, row_ids, wire
 from catalog.formats.lance.naming import is_plain_path
 from catalog.formats.lance.wire import Field, MalformedMessage
 from catalog.storage.outages import large_inputs
@@ -32,7 +32,7 @@ _BASE_ID, _BASE_IS_ROOT, _BASE_PATH = 1, 3, 4
 _FRAGMENT_ID, _FILES, _DELETION_FILE, _OVERLAYS = 1, 2, 3, 11
 _EXTERNAL_FILES = (6, 8, 10)
 _FACTS = frozenset({_FRAGMENT_ID}) | row_ids.FACTS
-# messages DataFile, DeletionFile, ExternalFile, DataOverlayFile
+# messages DataFile, DeletionFile, DataOverlayFile
 _FILE_PATH, _FILE_BASE, _OVERLAY_FILE = 1, 7, 1
 _DELETION_TYPE, _DELETION_READ_VERSION, _DELETION_ID = 1, 2, 3
 # messages IndexSection, IndexMetadata, UUID, IndexFile, google.protobuf.Any
@@ -329,8 +329,8 @@ def _read_fragment(data: bytes, fragment: Sequence[Field]) -> Iterator[File]:
     if deletion is not None:
         yield _deletion_file(wire.number(fragment, _FRAGMENT_ID) or 0, deletion)
     for field in _EXTERNAL_FILES:
-        for external in wire.messages(data, fragment, field):
-            yield _file(wire.text(data, external, _FILE_PATH) or "", None)
+        for path in external_files.paths(data, fragment, field):
+            yield _file(path, None)
 
 
 def _data_file(data: bytes, file: Sequence[Field]) -> File:
@@ -383,10 +383,7 @@ def _reuse_file(data: bytes, index: Sequence[Field]) -> list[str]:
     if not (wire.text(data, details, _ANY_TYPE) or "").endswith(_REUSE_DETAILS):
         return []
     value = wire.message(data, details, _ANY_VALUE) or []
-    return [
-        wire.text(data, file, _FILE_PATH) or ""
-        for file in wire.messages(data, value, _REUSE_EXTERNAL)
-    ]
+    return list(external_files.paths(data, value, _REUSE_EXTERNAL))
 
 
 def _transaction(data: bytes, top: Sequence[Field]) -> Iterator[File]:

@@ -48,6 +48,8 @@ class _Verdict:
     """Those of indexes, and of blobs beside rows, that were checked."""
     auto_cleanup: tuple[tuple[str, str], ...]
     """The settings of Lance's automatic clean-up."""
+    models: Hashable
+    """The identity of the files that name tokenizers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,8 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
     ]
     require_rights(snapshot, linked)
     others += linked
-    language_models.require_inside(
-        snapshot.table, (path for path in directories if "/_indices/" in path)
-    )
+    models = language_models.identity(directories)
+    language_models.require_inside(snapshot.table, directories)
     foreign = tuple({path.rpartition("/")[0]: path for path in others}.values())
     with _lock:
         _checked[snapshot.key] = _Verdict(
@@ -116,6 +117,7 @@ def check(snapshot: Snapshot) -> tuple[str, ...]:
             contents.digest,
             directories,
             contents.head.auto_cleanup,
+            models,
         )
         while len(_checked) > _MOST_KEPT:
             _checked.popitem(last=False)
@@ -208,7 +210,10 @@ def _has_same_manifest(snapshot: Snapshot) -> bool:
         return False
     except (ManifestNotFound, ServiceUnavailable):
         return True
-    return verdict is None or verdict.identity == identity
+    if verdict is None:
+        return True
+    is_same = verdict.models == language_models.identity(verdict.directories)
+    return is_same and verdict.identity == identity
 
 
 def require_rights(snapshot: Snapshot, paths: Iterable[str]) -> None:
