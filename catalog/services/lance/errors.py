@@ -90,7 +90,7 @@ _OBJECT_STORE = re.compile(
 _TORN = re.compile(
     r"failed to decode Protobuf|file size is too small|does not have sufficient data"
     r"|Invalid range \S+ for object|does not have a transaction file|out of range for slice"
-    r"|Generic N/A error: Not found"
+    r"|Generic N/A error: Not found|failed to fill whole buffer"
     # A number of a torn manifest, with which Lance asks the catalog.
     r"|Python error in describe_table_version: ValidationError"
 )

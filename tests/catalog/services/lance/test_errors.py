@@ -31,6 +31,7 @@ T = ("ws", "t")
         (OSError("LanceError(IO): failed to decode Protobuf message: x"), errors.InvalidTableState),
         (OSError("LanceError(IO): Python error in describe_table_version: ValidationError: 1"), errors.InvalidTableState),
         (OSError("LanceError(IO): Generic N/A error: Not found: a/data/x.lance"), errors.InvalidTableState),
+        (OSError("LanceError(IO): Generic LocalFileSystem error: failed to fill whole buffer"), errors.InvalidTableState),
         (ZeroDivisionError("must be"), None),
     ],
 )  # fmt: skip
