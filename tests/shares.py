@@ -12,7 +12,7 @@ def nightly(*values: Any) -> Any:
 
 
 def daily(values: Collection[Any], *chosen: Any) -> list[Any]:
-    """Parameters of which `make test` runs only the chosen ones."""
+    """Values of one parameter, of which `make test` runs only the chosen ones."""
     if not chosen or any(value not in values for value in chosen):
         raise ValueError("a chosen case is none of the cases")
     return [value if value in chosen else nightly(value) for value in values]

@@ -8,6 +8,7 @@ from playwright.sync_api import Page
 
 from tests.browser.conftest import ROLES, SignIn
 from tests.browser.hands import violations
+from tests.shares import daily
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(1800)]
 
@@ -55,7 +56,7 @@ def tables_of(page: Page) -> list[str]:
 # A steward has the pages of a reader, with more buttons; `make engines` visits those of a reader too.
 @pytest.mark.parametrize(
     "role",
-    [pytest.param(role, marks=pytest.mark.engines if role == "reader" else ()) for role in ROLES],
+    daily(ROLES, "steward", "newcomer"),
 )
 def test_every_page_of_a_role_opens_and_fits(role: str, roles: None, sign_in: SignIn) -> None:
     """The overview, the pages to which it links, and those of two tables with their sections.

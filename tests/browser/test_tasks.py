@@ -18,6 +18,7 @@ from tests.browser.hands import (
     submit,
 )
 from tests.live import LiveServer
+from tests.shares import daily
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
 
@@ -78,12 +79,8 @@ def few_clicks(page: Page) -> Iterator[None]:
 MANAGERS = ("ada", "steward")
 
 
-def _nightly(user: str) -> object:
-    """A parameter for `make engines`: a user who has the pages of the other users, with more links."""
-    return pytest.param(user, marks=pytest.mark.engines)
-
-
-each_manager = pytest.mark.parametrize("who", [_nightly("ada"), "steward"])
+# Administrators and owners have the pages of the other users, with more links.
+each_manager = pytest.mark.parametrize("who", daily(MANAGERS, "steward"))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +104,7 @@ def start(tables: None, sign_in: SignIn) -> Start:
     return started
 
 
-@pytest.fixture(params=[*map(_nightly, MANAGERS), "reader"])
+@pytest.fixture(params=daily([*MANAGERS, "reader"], "reader"))
 def page(request: pytest.FixtureRequest, start: Start) -> Page:
     """The overview of everybody who may read the tables."""
     return start(request.param)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.live import LiveServer, killable, live, live_template
+from tests.shares import nightly
 from tests.stores.fixtures import _CREATE as _CREATE_PROFILE
 from tests.stores.fixtures import bind
 from tests.stores.s3 import S3Store
@@ -16,7 +17,7 @@ _profiles: dict[str, str] = {}
 """The storage profile of each server, by the server's database."""
 
 
-LOCAL_THEN_S3 = ["local", pytest.param("s3", marks=pytest.mark.engines)]
+LOCAL_THEN_S3 = ["local", nightly("s3")]
 """Parameters of `place` for a module whose tests run with an object store by `make engines` only."""
 
 

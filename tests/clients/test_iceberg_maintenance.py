@@ -29,6 +29,7 @@ from tests.clients import guide, jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
 from tests.ports import free_port
+from tests.shares import nightly
 
 pytestmark = [
     pytest.mark.xdist_group("spark maintenance"),  # beside test_spark
@@ -216,7 +217,7 @@ EXPECTED = [(n, n % 4, f"row {n}") for n in range(10_000) if n % 10 != 3]
 
 
 # Both take minutes; `make engines` runs the older format too.
-@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.engines), 3])
+@pytest.mark.parametrize("version", [nightly(2), 3])
 def test_small_files_are_compacted(
     session: SparkSession, jobs: Jobs, catalog: RestCatalog, name: tuple[str, str], version: int
 ) -> None:

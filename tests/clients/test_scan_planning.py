@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.clients import pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
+from tests.shares import nightly
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
@@ -57,7 +58,7 @@ FILTERS = [
 
 
 # `make engines` runs the older format too.
-@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.engines), 3])
+@pytest.mark.parametrize("version", [nightly(2), 3])
 def test_spark_reads_server_side_plans(session, namespace, live, version):
     table = f"{namespace}.t"
     session.sql(

@@ -23,6 +23,7 @@ from tests.factories import make_namespace
 from tests.security.forged_messages import forge
 from tests.security.lance_attacks import bytes_field, edited, number_field, without_field
 from tests.security.test_odd_manifests import faults, newest
+from tests.shares import nightly
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 SCAN: dict[str, Any] = {"k": 2, "vector": {}}
@@ -81,7 +82,7 @@ def insert(lance: Lance, data: pa.Table) -> None:
     assert lance.call("POST", "/v1/table/ns$t/insert", raw=stream(data)).status_code == 200
 
 
-@pytest.mark.parametrize("rounds", [15, pytest.param(1000, marks=pytest.mark.engines)])
+@pytest.mark.parametrize("rounds", [15, nightly(1000)])
 def test_forged_fields(lance, table, rounds):
     path, random_ = newest(table), random.Random(f"{rounds} rounds")
     whole = path.read_bytes()

@@ -26,11 +26,10 @@ from catalog.models import (
 )
 from catalog.privileges import NOTHING, READ_ONLY, SINGLE, Privilege, closure
 from tests.factories import make_root
+from tests.shares import daily
 
 SEEDS = range(40)
-of_each_world = pytest.mark.parametrize(
-    "seed", [*SEEDS[:20], *(pytest.param(seed, marks=pytest.mark.engines) for seed in SEEDS[20:])]
-)
+of_each_world = pytest.mark.parametrize("seed", daily(SEEDS, *SEEDS[:20]))
 """`make engines` compares the other half of the random worlds."""
 HOUR = timedelta(hours=1)
 _MISSING = (NamespaceNotFound, TableNotFound, ViewNotFound)

@@ -39,6 +39,7 @@ from catalog.services.maintenance import job_runner, lance_compaction
 from catalog.services.tables import job_operations
 from tasks import spark
 from tests.factories import files, make_administrator, make_lance_table, make_root
+from tests.shares import nightly
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 TABLE = ("ws", "t")
@@ -396,9 +397,7 @@ def test_the_plan_counts_the_files_that_lance_writes(tmp_path, sizes, deleted, f
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 @pytest.mark.usefixtures("everywhere")
 # test_the_worker_compacts_with_spark does the same with local files.
-@pytest.mark.parametrize(
-    "storage", [pytest.param("local", marks=pytest.mark.engines), "s3"], indirect=True
-)
+@pytest.mark.parametrize("storage", [nightly("local"), "s3"], indirect=True)
 @pytest.mark.xdist_group("lance compaction on spark")  # both runs use one driver
 def test_the_script_runs_on_spark(settings):
     make_root()
@@ -431,7 +430,7 @@ def checksum(table: pa.Table) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("rows", [200_000, pytest.param(2_000_000, marks=pytest.mark.engines)])
+@pytest.mark.parametrize("rows", [200_000, nightly(2_000_000)])
 def test_writers_and_indexes_are_not_disturbed(settings, rows):
     """200 fragments with both kinds of index, 5 % of the rows deleted, and concurrent writers."""
     settings.MONODON_INDEX_IN_REQUEST_ROWS = 10**9

@@ -33,6 +33,7 @@ from tasks import spark
 from tasks.jobs import lance_remove
 from tasks.spark import pool
 from tests.factories import files, make_administrator, make_lance_table, make_root, open_lance
+from tests.shares import nightly
 from tests.stores.fixtures import Storage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse", "everywhere")]
@@ -455,9 +456,7 @@ def killed_after_a_part(*arguments: Any, on_part: Any, **options: Any) -> dict[s
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 # With local files, executors need no credentials; the tests above remove them in this process.
-@pytest.mark.parametrize(
-    "storage", [pytest.param("local", marks=pytest.mark.engines), "s3"], indirect=True
-)
+@pytest.mark.parametrize("storage", [nightly("local"), "s3"], indirect=True)
 @pytest.mark.xdist_group("lance removal on spark")  # the runs use one driver
 @pytest.mark.timeout(900)
 def test_spark_removes_versions_and_orphans(settings, storage: Storage):
