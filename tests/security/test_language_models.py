@@ -62,14 +62,36 @@ def send(lance, operation, body):
     return lance.call("POST", f"/v1/table/mine$t/{operation}", body, raw=raw)
 
 
-def test_a_model_of_another_directory_is_not_read(lance, models, register, tmp_path):
-    canaries = add_model(tmp_path / "elsewhere")
-    register("jieba/../../elsewhere")
+def require_refused(
+    lance, canaries, status: int = 400, text: bytes = b"does not belong to table"
+) -> None:
     with untouched(canaries):
         for operation, body in OPERATIONS:
             answer = send(lance, operation, body)
-            assert answer.status_code == 400, (operation, answer.content)
-            assert b"does not belong to table" in answer.content, operation
+            assert answer.status_code == status, (operation, answer.content)
+            assert text in answer.content, operation
+
+
+def test_a_model_of_another_directory_is_not_read(lance, models, register, tmp_path):
+    canaries = add_model(tmp_path / "elsewhere")
+    register("jieba/../../elsewhere")
+    require_refused(lance, canaries)
+
+
+def write_older_index(directory: Path, parameters: str) -> None:
+    rows = pa.table({"token": ["hello"]}).replace_schema_metadata({"tokenizer": parameters})
+    with LanceFileWriter(str(directory / "tokens.lance"), rows.schema) as writer:
+        writer.write_batch(rows)
+
+
+@pytest.mark.parametrize("unknown", ["1" * 5000, "[" * 5000 + "]" * 5000])
+def test_parameters_that_python_cannot_read_are_refused(lance, models, register, tmp_path, unknown):
+    """Lance ignores the value of a field that it does not know."""
+    canaries = add_model(tmp_path / "elsewhere")
+    (metadata,) = register("simple").glob("_indices/*/metadata.lance")
+    tokenizer = "jieba/../../elsewhere"
+    write_older_index(metadata.parent, f'{{"base_tokenizer": "{tokenizer}", "unknown": {unknown}}}')
+    require_refused(lance, canaries, 409, b"cannot be read")
 
 
 def test_an_index_of_the_older_format_is_checked_too(lance, models, register, tmp_path):
@@ -77,14 +99,8 @@ def test_an_index_of_the_older_format_is_checked_too(lance, models, register, tm
     canaries = add_model(tmp_path / "elsewhere")
     (metadata,) = register("simple").glob("_indices/*/metadata.lance")
     metadata.unlink()
-    tokenizer = json.dumps({"base_tokenizer": "jieba/../../elsewhere"})
-    rows = pa.table({"token": ["hello"]}).replace_schema_metadata({"tokenizer": tokenizer})
-    with LanceFileWriter(str(metadata.with_name("tokens.lance")), rows.schema) as writer:
-        writer.write_batch(rows)
-    with untouched(canaries):
-        for operation, body in OPERATIONS:
-            answer = send(lance, operation, body)
-            assert b"does not belong to table" in answer.content, operation
+    write_older_index(metadata.parent, json.dumps({"base_tokenizer": "jieba/../../elsewhere"}))
+    require_refused(lance, canaries)
 
 
 def test_an_index_that_is_replaced_after_the_check_is_checked_again(
@@ -97,10 +113,7 @@ def test_an_index_that_is_replaced_after_the_check_is_checked_again(
     other.create_scalar_index("s", "INVERTED", base_tokenizer="jieba/../../elsewhere")
     (replacement,) = (tmp_path / "other").glob("_indices/*/metadata.lance")
     replacement.rename(metadata)
-    with untouched(canaries):
-        for operation, body in OPERATIONS:
-            answer = send(lance, operation, body)
-            assert b"does not belong to table" in answer.content, operation
+    require_refused(lance, canaries)
 
 
 def test_the_default_directory_of_models_is_checked_too(

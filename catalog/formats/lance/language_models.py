@@ -7,9 +7,10 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from lance.file import LanceFileReader
+
+from catalog.formats.lance.wire import MalformedMessage
 
 _KINDS = ("jieba", "lindera")
 _NAME = re.compile(r"(?:jieba|lindera)/[A-Za-z0-9_-]+")
@@ -24,13 +25,15 @@ def is_model(name: str) -> bool:
 
 def are_installed() -> bool:
     """True if this machine has a directory of language models."""
-    return any((_directory() / kind).exists() for kind in _KINDS)
+    directory = _directory()
+    return any(os.path.exists(f"{directory}/{kind}") for kind in _KINDS)  # noqa: PTH110 -- for each use of an index
 
 
 def outside_model(index_directory: str, storage_options: Mapping[str, str] | None) -> str | None:
     """Return the tokenizer of a full-text index that is a language model of another directory, else None.
 
-    Lance reads the tokenizer from a file of the index, not from the manifest. Raises the errors of Lance.
+    Lance reads the tokenizer from a file of the index, not from the manifest. Raises MalformedMessage for parameters that
+    only Lance might be able to read, and the errors of Lance.
     """
     for name, key in SOURCES.items():
         tokenizer = _tokenizer(f"{index_directory}/{name}", key, storage_options)
@@ -51,15 +54,16 @@ def _tokenizer(path: str, key: bytes, storage_options: Mapping[str, str] | None)
     text = (reader.metadata().schema.metadata or {}).get(key, b"{}")
     try:
         tokenizer = json.loads(text).get("base_tokenizer")
-    except (ValueError, AttributeError, RecursionError):
-        return ""  # Lance refuses the index
+    except (ValueError, AttributeError, RecursionError) as error:
+        # Lance ignores fields that it does not know, whatever their value, such as a number of 5,000 digits.
+        raise MalformedMessage(f"the parameters of the index in {path} cannot be read") from error
     return tokenizer if isinstance(tokenizer, str) else ""
 
 
-def _directory() -> Path:
+def _directory() -> str:
     """The directory that Lance reads models from."""
     home = os.environ.get("LANCE_LANGUAGE_MODEL_HOME")
     if home is not None:
-        return Path(home)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "lance" / "language_models"
+        return home
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
+    return f"{data}/lance/language_models"

@@ -1,51 +1,53 @@
 """The language models of full-text indexes, which clients with access to a table's files may name as they like."""
 
-import os
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 
-from catalog.errors import ForeignFile
+from catalog.errors import ForeignFile, InvalidTableState
 from catalog.formats.lance import language_models
-from catalog.identifiers import Identifier
+from catalog.formats.lance.wire import MalformedMessage
+from catalog.identifiers import Identifier, label
 from catalog.services.lance.errors import refusing
-from catalog.storage import lance_options, locations
+from catalog.storage import lance_options, locations, stores
 
 
 def identity(directories: Collection[str]) -> Hashable:
-    """The identity of the files that name tokenizers, which a client may replace after the check.
+    """The identity of the files of indexes that name tokenizers, which a client may replace after the check.
 
-    None on a machine without models. Objects are not asked for.
+    Empty on a machine without models. Objects are not asked for.
     """
-    if not language_models.are_installed():
-        return None
     return tuple(
-        _status(f"{directory}/{name}")
-        for directory in directories
-        if "/_indices/" in directory and not locations.is_object(directory)
+        _identity(f"{directory}/{name}")
+        for directory in _indexes(directories)
+        if not locations.is_object(directory)
         for name in language_models.SOURCES
     )
-
-
-def _status(path: str) -> Hashable:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def require_inside(table: Identifier, directories: Collection[str]) -> None:
     """Require that the indexes in these directories use no file outside of the machine's language models.
 
-    Without a model on the machine, Lance finds no file either. Raises ForeignFile and StorageUnavailable.
+    Without a model on the machine, Lance finds no file either. Raises ForeignFile, InvalidTableState and
+    StorageUnavailable.
     """
-    if not language_models.are_installed():
-        return
-    for directory in directories:
-        if "/_indices/" not in directory:
-            continue
-        with refusing(table):
-            tokenizer = language_models.outside_model(
-                directory, lance_options.storage_options(directory)
-            )
+    for directory in _indexes(directories):
+        options = lance_options.storage_options(directory)
+        try:
+            with refusing(table):
+                tokenizer = language_models.outside_model(directory, options)
+        except MalformedMessage as error:
+            raise InvalidTableState(f"Table '{label(table)}': {error}") from error
         if tokenizer is not None:
             raise ForeignFile(tokenizer, table)
+
+
+def _indexes(directories: Collection[str]) -> Iterator[str]:
+    """Those of indexes, on a machine with language models."""
+    indexes = [directory for directory in directories if "/_indices/" in directory]
+    return iter(indexes if indexes and language_models.are_installed() else ())
+
+
+def _identity(path: str) -> Hashable:
+    try:
+        return stores.store_of(path).status(path).identity
+    except OSError:
+        return None
