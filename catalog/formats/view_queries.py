@@ -57,6 +57,11 @@ class ViewQuery:
     version: int | None = None
     """The version of the source that the view shows; None for the newest."""
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The filter, and the expressions of columns."""
+        return (self.filter or "", *(expression for _, expression in self.columns or ()))
+
     def to_json(self) -> dict[str, Any]:
         """The object that ``from_json`` reads, without unset values."""
         document = {
@@ -93,9 +98,8 @@ def parse(text: str) -> ViewQuery:
         query = from_json(orjson.loads(text)) if is_json else _from_sql(text)
         if "\x00" in text + query.to_sql():
             raise InvalidInput("it holds a NUL character")
-        for _, expression in query.columns or ():
+        for expression in query.expressions:
             lance_sql.check(expression)
-        lance_sql.check(query.filter or "")
         return query
     except (InvalidInput, orjson.JSONDecodeError) as error:
         raise InvalidInput(f"The source query cannot be read: {error}", detail=UNDERSTOOD) from None

@@ -23,6 +23,9 @@ MAX_NESTED = 10
 _SURELY_SHORT = 2 * MAX_CHAIN
 
 _TOKEN = re.compile(r"""--|/\*|'[^']*'|`[^`]*`|"[^"]*"|\d[\w.]*|\w+|[(\[]|[)\]]|\S""")
+_CALL = re.compile(r"(?<!\w)(?!(?:in|and|or|not)\b)[^\W\d]\w*[`\"]?\s*\(|--|/\*", re.IGNORECASE)
+"""A function, or a comment that may hide one."""
+_SURELY_FAST = 1000
 _LITERAL = frozenset("'0123456789")
 _COSTLY = re.compile(r"[(\[]|interval|between", re.IGNORECASE)
 _BEFORE_A_CONDITION = frozenset({"and", "or", "when", "then", "else"})
@@ -40,6 +43,14 @@ def check(expression: str) -> None:
         )
     if len(expression) > _SURELY_SHORT:
         _check_chains(expression)
+
+
+def may_take_long(expression: str) -> bool:
+    """True if an expression may take longer than to read the rows.
+
+    Some functions take the square of the length of a value: a single row may take hours.
+    """
+    return len(expression) > _SURELY_FAST or _CALL.search(expression) is not None
 
 
 @dataclass(slots=True)

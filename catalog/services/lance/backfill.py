@@ -25,7 +25,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
-from catalog.services.lance import commits, data_operations, datasets
+from catalog.services.lance import commits, data_operations, datasets, time_limits
 from catalog.services.lance.errors import plan, refusing
 from catalog.services.tables import job_operations
 
@@ -92,7 +92,10 @@ def start_backfill(*, actor: Principal, table: Identifier, backfill: Backfill) -
     lance_sql.check(computed.expression)  # a client may have written the expression to storage
     source = _source(actor, table, backfill) or newest
     with refusing(table):
-        _check(source, computed, backfill)
+        expressions = (computed.expression, backfill.where or "")
+        time_limits.read(
+            source, actor.name, lambda: _check(source, computed, backfill), expressions
+        )
     parameters = {key: value for key, value in asdict(backfill).items() if value is not None}
     transaction = commit(
         [job_operations.StartBackfill(table=table, parameters=parameters)], actor=actor

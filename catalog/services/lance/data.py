@@ -219,6 +219,7 @@ def update(
             dataset.update(changes, where=predicate or None, **_ONCE)["num_rows_updated"]
         ),
         summary={"columns": list(changes), "predicate": predicate},
+        limited_since=time_limits.of_write(*changes.values(), predicate or ""),
         fields={"properties": dict(properties)} if properties else None,
     )
 
@@ -237,6 +238,7 @@ def delete(
         operation=data_operations.DeleteFromTable,
         work=lambda dataset: int(dataset.delete(predicate, **_ONCE)["num_deleted_rows"]),
         summary={"predicate": predicate},
+        limited_since=time_limits.of_write(predicate),
     )
 
 

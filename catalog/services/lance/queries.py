@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from lance.dataset import LanceScanner
 from lance_namespace_urllib3_client import models as m
 
 from catalog.access import Principal
@@ -80,7 +81,7 @@ def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
             rows = plan.search()
             result = Rows(rows.schema, iter(rows.to_batches()), may_be_cached)
         else:
-            reader = plan.scanner().to_reader()
+            reader = plan.run(LanceScanner.to_reader)
             result = Rows(reader.schema, _batches(plan, reader), may_be_cached)
     query_columns.count(actor, snapshot, query, plan.searched_column)
     return result
@@ -103,7 +104,12 @@ def count_rows(
     usage.count(actor, table, usage.Read.QUERY)
     with refusing(table):
         rows = int(
-            time_limits.read(dataset, actor.name, lambda: dataset.count_rows(predicate or None))
+            time_limits.read(
+                dataset,
+                actor.name,
+                lambda: dataset.count_rows(predicate or None),
+                [predicate or ""],
+            )
         )
     if predicate and not branch:
         query_columns.count_filter(actor, table, predicate)
@@ -122,7 +128,7 @@ def explain(
     snapshot = find(actor=actor, table=table, query=query, branch=branch)
     title, plan = _described(actor, snapshot, query)
     with plan.refusing():
-        return title + str(plan.scanner().explain_plan(is_verbose))
+        return title + str(plan.run(lambda scanner: scanner.explain_plan(is_verbose)))
 
 
 def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = "") -> str:
@@ -130,9 +136,7 @@ def analyze(*, actor: Principal, table: Identifier, query: Query, branch: str = 
     snapshot = find(actor=actor, table=table, query=query, branch=branch)
     title, plan = _described(actor, snapshot, query)
     with plan.refusing():
-        return title + str(
-            time_limits.read(plan.dataset, plan.principal, plan.scanner().analyze_plan)
-        )
+        return title + str(plan.run(LanceScanner.analyze_plan))
 
 
 def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> Plan:
@@ -250,7 +254,7 @@ def _sorted(
     actor: Principal, snapshot: Snapshot, query: Query, plan: Plan, orderings: list[Ordering]
 ) -> Rows:
     with plan.refusing():
-        schema = plan.scanner().projected_schema
+        schema = plan.run(lambda scanner: scanner.projected_schema)
     keys_query = sorted_rows.keys_of(query, orderings, plan.dataset.schema)
     keys_plan = _plan(actor, snapshot, keys_query)
     limit = min(query.k, _MAX_ROWS) or None
@@ -259,9 +263,10 @@ def _sorted(
         keys = sorted_rows.sort(
             dataset=plan.dataset,
             principal=actor.name,
-            keys=keys_plan.scanner().to_reader(),
+            keys=keys_plan.run(LanceScanner.to_reader),
             orderings=orderings,
             limit=limit and limit + offset,
+            expressions=keys_plan.expressions,
         )
     query_columns.count(actor, snapshot, query, plan.searched_column)
     batches = sorted_rows.read(
@@ -351,16 +356,12 @@ def _check_size(results: int, result_bytes: int) -> None:
 
 def _may_share(snapshot: Snapshot, plan: Plan) -> bool:
     """True if a search may wait for others: it is short, and waits for the processor, not for storage."""
-    return (
-        plan.may_share
-        and not locations.is_object(snapshot.location)
-        and not time_limits.is_limited(plan.dataset)
-    )
+    return plan.may_share and not locations.is_object(snapshot.location) and not plan.is_limited
 
 
 def _batches(plan: Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     with plan.refusing():
-        batches = time_limits.batches(plan.dataset, plan.principal, reader)
+        batches = time_limits.batches(plan.dataset, plan.principal, reader, plan.expressions)
         yield from _without_first(batches, plan.skipped) if plan.skipped else batches
 
 

@@ -23,7 +23,7 @@ from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier
 from catalog.limits import check_map
-from catalog.services.lance import commits, data_operations
+from catalog.services.lance import commits, data_operations, time_limits
 from catalog.services.lance import computed as lance_computed
 from catalog.services.lance.commits import Written
 
@@ -102,6 +102,7 @@ def add_columns(
         operation=data_operations.AlterTableAddColumns,
         work=work,
         summary={"columns": names} | ({"computed": computed} if computed else {}),
+        limited_since=time_limits.of_write(*evaluated.values(), *computed.values()),
     )
 
 

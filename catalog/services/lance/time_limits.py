@@ -1,17 +1,19 @@
 """Time limits for calls of Lance that a request waits for.
 
 Lance cannot be interrupted: a merge of rows that match many others, or a filter over a large table, may take
-hours, although its client has left. So such a call runs in a thread of its own, and the request waits at most
-MONODON_LANCE_SECONDS for it. The abandoned call goes on until Lance returns, and its result is discarded. If
-too many calls are abandoned, requests that may take as long are refused at once.
+hours, although its client has left, and so may a function of a single long value. So such a call runs in a
+thread of its own, and the request waits at most MONODON_LANCE_SECONDS for it. The abandoned call goes on until
+Lance returns, and its result is discarded. If too many calls are abandoned, or too many slow ones run
+(``slow_calls``), requests that may take as long are refused at once.
 """
 
 import contextvars
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections import Counter as Numbers
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ from lance.dataset import LanceDataset
 from prometheus_client import Counter
 
 from catalog.errors import ServiceUnavailable
+from catalog.formats.lance import sql as lance_sql
+from catalog.services.lance import slow_calls
 from catalog.storage.outages.availability import serves_requests
 
 T = TypeVar("T")
@@ -33,7 +37,8 @@ MAX_ABANDONED = 4
 """Abandoned calls of a process; then new requests with a time limit are refused, and those of one principal
 at half of that number."""
 SMALL_ROWS = 1_000_000
-"""Reads of a table with fewer rows need no limit, nor the thread that it costs."""
+"""Reads of a table with fewer rows need no limit, nor the thread that it costs, unless their expressions may
+take long."""
 _RETRY_SECONDS = 60
 _lock = threading.Lock()
 _abandoned: dict[Future[Any], str] = {}
@@ -51,26 +56,31 @@ def run(
 
     ``since`` returns the monotonic time at which the limit begins, if that is after the start of the call:
     when the client last sent rows, or infinity while the client sends them. ``may_abandon`` is called when
-    the time is over; if it returns False, the call is waited for. Raises ServiceUnavailable if the call is
-    abandoned, and as ``_admit``, and what the call raises.
+    the time is over, or the call is slow and may not be waited for (``slow_calls``); if it returns False, the
+    call is waited for. Raises ServiceUnavailable if the call is abandoned, and as ``_admit``, and what the call
+    raises.
     """
     _admit(principal)
     return _run(work, principal, since, may_abandon)
 
 
 def _admit(principal: str) -> None:
-    """Refuse the call of a principal if too many calls are abandoned.
+    """Refuse the call of a principal if too many calls are abandoned, or are slow.
 
-    Raises ServiceUnavailable if they are MAX_ABANDONED, or half of that number of this principal.
+    Raises ServiceUnavailable if MAX_ABANDONED are abandoned, or half of that number of this principal. Of a
+    principal, more do not count.
     """
     with _lock:
-        abandoned = list(_abandoned.values())
-    own = abandoned.count(principal)
-    if own >= MAX_ABANDONED // 2 or len(abandoned) >= MAX_ABANDONED:
+        abandoned = Numbers(_abandoned.values())
+    share = MAX_ABANDONED // 2
+    counted = sum(min(number, share) for number in abandoned.values())
+    if abandoned[principal] >= share or counted >= MAX_ABANDONED:
         raise ServiceUnavailable(
-            f"{len(abandoned)} requests that took too long still occupy the server; try again later",
+            f"{abandoned.total()} requests that took too long still occupy the server; try again later",
             retry_seconds=_RETRY_SECONDS,
         )
+    if slow_calls.is_full(principal):
+        raise _too_many()
 
 
 def _run(
@@ -93,23 +103,34 @@ def _run(
 
     began = time.monotonic()
     threading.Thread(target=call, name="limited by time", daemon=True).start()
-    seconds = settings.MONODON_LANCE_SECONDS
-    wait: float | None = seconds or None
-    while wait is None or wait > 0:
-        try:
-            return future.result(wait)
-        except TimeoutError:
-            if future.done():  # the call itself raised it, or has ended just now
-                return future.result()
-        # The limit may begin later than the last wait did.
-        wait = min(max(began, since()) + seconds - time.monotonic(), seconds)
-    if not may_abandon():
+    seconds = settings.MONODON_LANCE_SECONDS or math.inf
+    if _ends(future, min(seconds, slow_calls.GRACE_SECONDS)):
         return future.result()
+    with slow_calls.waiting(principal) as may_wait:
+        # The limit may begin later than the last wait did.
+        while may_wait and (remaining := max(began, since()) + seconds - time.monotonic()) > 0:
+            if _ends(future, min(remaining, seconds)):
+                return future.result()
+        if not may_abandon():
+            return future.result()
     with _lock:
         if not future.done():
             _abandoned[future] = principal
             ABANDONED.inc()
-    raise _given_up()
+    raise _given_up() if may_wait else _too_many()
+
+
+def _ends(future: Future[Any], seconds: float) -> bool:
+    """Wait for the end of a call, for this time at most."""
+    wait([future], None if math.isinf(seconds) else seconds)
+    return future.done()
+
+
+def _too_many() -> ServiceUnavailable:
+    return ServiceUnavailable(
+        "Too many slow requests are running; try again later, with fewer at the same time",
+        retry_seconds=_RETRY_SECONDS,
+    )
 
 
 def _given_up() -> ServiceUnavailable:
@@ -147,19 +168,25 @@ def write_all(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatchReade
         raise
 
 
-def read(dataset: LanceDataset, principal: str, work: Callable[[], T]) -> T:
-    """Run a call that reads a dataset, for a request on a large one with a time limit. Raises as ``run``."""
-    return run(work, principal=principal) if is_limited(dataset) else work()
+def read(
+    dataset: LanceDataset, principal: str, work: Callable[[], T], expressions: Iterable[str] = ()
+) -> T:
+    """Run a call that reads a dataset and evaluates expressions, for a request with a time limit if it may take
+    long. Raises as ``run``."""
+    return run(work, principal=principal) if is_limited(dataset, expressions) else work()
 
 
 def batches(
-    dataset: LanceDataset, principal: str, reader: pa.RecordBatchReader
+    dataset: LanceDataset,
+    principal: str,
+    reader: pa.RecordBatchReader,
+    expressions: Iterable[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader, for a request on a large dataset with a limit of the time for each.
+    """The batches of a reader, for a request with a limit of the time for each if it may take long.
 
     The time in which nobody asks for a batch does not count. Closes the reader at the end. Raises as ``run``.
     """
-    if not is_limited(dataset):
+    if not is_limited(dataset, expressions):
         with closing(reader):
             yield from reader
         return
@@ -182,6 +209,15 @@ def batches(
             reader.close()
 
 
-def is_limited(dataset: LanceDataset) -> bool:
-    """True for requests on large datasets. Jobs and commands may take any time."""
-    return serves_requests() and bool(dataset.count_rows() >= SMALL_ROWS)
+def is_limited(dataset: LanceDataset, expressions: Iterable[str] = ()) -> bool:
+    """True for requests that read a large dataset, or with expressions that may take long. Jobs and commands may
+    take any time."""
+    return serves_requests() and (
+        any(map(lance_sql.may_take_long, expressions)) or bool(dataset.count_rows() >= SMALL_ROWS)
+    )
+
+
+def of_write(*expressions: str) -> Callable[[], float]:
+    """The ``since`` of a write with expressions: without a time limit, if they may not take long."""
+    is_long = any(map(lance_sql.may_take_long, expressions))
+    return lambda: 0.0 if is_long else math.inf

@@ -15,7 +15,7 @@ from catalog.formats import view_queries
 from catalog.identifiers import Identifier, check_table, label
 from catalog.models import MaterializedView, Table
 from catalog.privileges import Privilege
-from catalog.services.lance import commits, datasets
+from catalog.services.lance import commits, datasets, time_limits
 from catalog.services.lance.commits import NewDataset
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.materialized_views import view_operations
@@ -72,7 +72,9 @@ def create_view(
     dataset = datasets.open_dataset(snapshot)
     with refusing(query.source):
         query = expand_columns(query, dataset)
-        schema = result_schema(query, dataset)
+        schema = time_limits.read(
+            dataset, actor.name, lambda: result_schema(query, dataset), query.expressions
+        )
     require_same_fields(expected, schema)
     written = commits.create(
         actor=actor,

@@ -1,10 +1,10 @@
 """The plan of a query: an open version, and the arguments with which Lance scans it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from lance.dataset import LanceScanner
@@ -14,6 +14,8 @@ from catalog.services.lance import time_limits
 from catalog.services.lance.datasets import OpenVersion
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.scans import scanners, search_batches
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,24 @@ class Plan:
     def searched_column(self) -> str:
         """The column of a vector search."""
         return str(self.nearest.get("column", ""))
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The filter, and the expressions of columns."""
+        columns = self.options["columns"]
+        values = columns.values() if isinstance(columns, dict) else ()
+        return (self.options["filter"] or "", *values)
+
+    @property
+    def is_limited(self) -> bool:
+        return time_limits.is_limited(self.dataset, self.expressions)
+
+    def run(self, work: Callable[[LanceScanner], T]) -> T:
+        """Run a call of Lance with the scanner, in limited time if it may take long: to plan a query evaluates
+        the constants of its expressions."""
+        return time_limits.read(
+            self.dataset, self.principal, lambda: work(self.scanner()), self.expressions
+        )
 
     def scanner(self, **nearest: Any) -> LanceScanner:
         """The scanner of the query; ``nearest`` replaces arguments of the search."""
@@ -62,5 +82,5 @@ class Plan:
                 if self.options["filter"] and "Task was aborted" in str(error):
                     # The panic has no message; the filter alone raises the actual error.
                     count = partial(self.dataset.count_rows, self.options["filter"])
-                    time_limits.read(self.dataset, self.principal, count)
+                    time_limits.read(self.dataset, self.principal, count, self.expressions)
                 raise

@@ -71,8 +71,9 @@ def sort(
     keys: pa.RecordBatchReader,
     orderings: Sequence[Ordering],
     limit: int | None,
+    expressions: Sequence[str],
 ) -> pa.Table:
-    """Sort the rows of ``keys_of``. Raises InvalidInput, and as ``time_limits.run``."""
+    """Sort the rows of ``keys_of``, whose query has these expressions. Raises InvalidInput, and as ``time_limits.run``."""
     for field, ordering in zip(keys.schema, orderings, strict=False):
         if not sorting.is_sortable(field.type):
             raise InvalidInput(
@@ -86,7 +87,9 @@ def sort(
         )
 
     try:
-        return time_limits.read(dataset, principal, lambda: time_limits.write_all(keys, work))
+        return time_limits.read(
+            dataset, principal, lambda: time_limits.write_all(keys, work), expressions
+        )
     except sorting.TooLarge:
         raise InvalidInput(
             f"The values to sort by take more than {MAX_SORTED_BYTES >> 20} MiB",
@@ -118,7 +121,8 @@ def read(
         chunk = keys.slice(start, rows)
         row_ids = chunk[_ROW_ID].combine_chunks()
         take = partial(dataset._take_rows, row_ids, columns=taken_columns)  # noqa: SLF001 -- keeps their order
-        taken = time_limits.read(dataset, principal, take) if taken_columns else chunk
+        texts = taken_columns.values()
+        taken = time_limits.read(dataset, principal, take, texts) if taken_columns else chunk
         arrays = [chunk[own[name]] if name in own else taken[name] for name in schema.names]
         batch = pa.table(arrays, names=schema.names).cast(schema)
         yield from batch.to_batches()

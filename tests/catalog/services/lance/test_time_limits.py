@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,6 +78,15 @@ def test_one_principal_cannot_refuse_the_calls_of_others(release):
     with pytest.raises(ServiceUnavailable, match="still occupy the server"):
         time_limits.run(lambda: 5, principal="user:ada")
     assert time_limits.run(lambda: 5, principal="user:bob") == 5
+
+
+def test_calls_that_a_principal_abandons_at_once_do_not_refuse_those_of_others(release):
+    for _ in range(time_limits.MAX_ABANDONED):
+        time_limits._abandoned[Future()] = "user:ada"
+    try:
+        assert time_limits.run(lambda: 5, principal="user:bob") == 5
+    finally:
+        time_limits._abandoned.clear()
 
 
 def test_a_stream_that_has_begun_is_not_refused(release, monkeypatch):
