@@ -9,6 +9,7 @@ from config.wsgi import application as handler
 def start() -> None:
     """Start the work of a web process beside its requests."""
     import_string("catalog.services.tables.usage.start")()  # imports models, after Django's start
+    import_string("catalog.services.lance.containment.watcher.start")()
 
 
 def stop() -> None:

@@ -60,6 +60,8 @@ MONODON_LANCE_SECONDS = number("MONODON_LANCE_SECONDS", 600, least=0)
 """Seconds for which a request waits for Lance to merge rows, or for the next rows of a large table; 0: no limit."""
 MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """Size of the cache of each process for open Lance tables, their metadata and their indexes."""
+MONODON_WEB_MEMORY_BYTES = number("MONODON_WEB_MEMORY_BYTES", 0, least=0)
+"""Memory of a web process above which it ends if it is calling Lance; 0: 3/4 of the machine or container."""
 MONODON_PREVIEW_MEMORY_BYTES = number("MONODON_PREVIEW_MEMORY_BYTES", 512 * 1024**2)
 """Memory for decoding the files of an Iceberg table, of each of two previews that a web process computes at a time."""
 MONODON_INDEX_IN_REQUEST_ROWS = number("MONODON_INDEX_IN_REQUEST_ROWS", 5_000_000)

@@ -8,14 +8,40 @@ import argparse
 import multiprocessing
 import os
 import sys
+import time
+from collections import deque
 from importlib import import_module
+from typing import Any
 
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
-from granian.server import Server
+from granian.server.mp import MPServer
 
 _APPLICATION = "config.rsgi"
+_LOOP_SECONDS = 60.0
+_LOOP_DEATHS = 10
+"""The server ends if this many processes for each of its workers die in _LOOP_SECONDS."""
+
+
+class PatientServer(MPServer):
+    """Replaces processes that die soon after each other.
+
+    granian ends the whole server if a process dies within 5.5 seconds of its start. A client that can end a
+    process, with a file that makes Lance allocate too much memory, could end the server with two requests.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._deaths: deque[float] = deque(maxlen=_LOOP_DEATHS * self.workers)
+
+    def _respawn_workers(self, workers: list[int], *args: Any, **options: Any) -> None:
+        super()._respawn_workers(workers, *args, **options)
+        now = time.monotonic()
+        self._deaths.extend(now for _ in workers)
+        is_loop = len(self._deaths) == self._deaths.maxlen and now - self._deaths[0] < _LOOP_SECONDS
+        if not is_loop:
+            self.respawned_wrks.clear()  # what granian judges by
 
 
 def main() -> None:
@@ -32,7 +58,7 @@ def main() -> None:
         help="open connections of one process, including idle ones; others wait in the backlog",
     )
     options = parser.parse_args()
-    server = Server(
+    server = PatientServer(
         f"{_APPLICATION}:application",
         address=options.host,
         port=options.port,

@@ -30,6 +30,7 @@ from catalog.errors import (
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.identifiers import Identifier, label
+from catalog.services.lance.containment.calls import contained
 from catalog.storage import object_errors
 from catalog.storage.outages import availability
 
@@ -220,6 +221,13 @@ def readable(text: str) -> str:
 
 @contextmanager
 def refusing(table: Identifier) -> Iterator[None]:
+    """Contain a call of Lance (``containment.calls``), and raise its failures as ``translating``."""
+    with contained(table), translating(table):
+        yield
+
+
+@contextmanager
+def translating(table: Identifier) -> Iterator[None]:
     """Raise failures caused by the caller or by the files of the table as catalog errors; others pass unchanged."""
     try:
         with no_panic():

@@ -36,6 +36,7 @@ from catalog.models import StagedFile
 from catalog.services.engine.commit import Commit, commit
 from catalog.services.engine.operation import Operation
 from catalog.services.lance import datasets, errors, time_limits
+from catalog.services.lance.containment.calls import contained
 from catalog.services.lance.ledger import manifests as lance_manifests
 from catalog.services.lance.ledger import version_operations
 from catalog.services.lance.ledger import versions as lance_versions
@@ -150,7 +151,12 @@ class LedgerNamespace(LanceNamespace):
         self._options = lance_options.storage_options(self.location)
         self._id = datasets.namespace_id(self.location)
         try:
-            with errors.no_panic(), self._sharing_connection(), self._renewing_note():
+            with (
+                contained(self.table, self.actor.name),
+                errors.no_panic(),
+                self._sharing_connection(),
+                self._renewing_note(),
+            ):
                 if limited_since is None or not serves_requests():
                     return _run_work(work)
                 return time_limits.run(

@@ -35,8 +35,9 @@ from catalog.formats.rows.previews import (
 )
 from catalog.formats.rows.profiles import Profile
 from catalog.identifiers import Identifier
+from catalog.services.lance.containment.calls import contained
 from catalog.services.lance.contents import reading
-from catalog.services.lance.errors import refusing
+from catalog.services.lance.errors import translating
 
 _AT_ONCE = 1_000_000  # rows scanned between two checks of the time limit
 _BUFFER = 64 * 1024**2
@@ -153,10 +154,11 @@ class _PreviewScan:
 
     def run(self) -> None:
         # Without an SQL filter, no error is the caller's mistake.
-        with refusing(self.table) if self.predicate else nullcontext():
-            row_ids = self._find()
-        self._limit = self.request.seconds
-        self._read(row_ids)
+        with contained(self.table):
+            with translating(self.table) if self.predicate else nullcontext():
+                row_ids = self._find()
+            self._limit = self.request.seconds
+            self._read(row_ids)
 
     def stopped(self) -> str:
         if self.stop.is_set() and not self.reason:

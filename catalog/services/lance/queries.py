@@ -6,7 +6,8 @@ vectors, a full-text search if it has a full-text query, and a scan otherwise.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -22,6 +23,7 @@ from catalog.formats.lance import sql as lance_sql
 from catalog.identifiers import Identifier
 from catalog.services.lance import datasets, time_limits
 from catalog.services.lance import full_text as lance_full_text
+from catalog.services.lance.containment import calls
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
 from catalog.services.lance.ledger.snapshots import Snapshot
@@ -78,7 +80,7 @@ def query(*, actor: Principal, snapshot: Snapshot, query: Query) -> Rows:
     may_be_cached = plan.dataset.has_only_own_files
     with plan.refusing():
         if _may_share(snapshot, plan):
-            rows = plan.search()
+            rows = time_limits.read(plan.dataset, plan.principal, plan.search)
             result = Rows(rows.schema, iter(rows.to_batches()), may_be_cached)
         else:
             reader = plan.run(LanceScanner.to_reader)
@@ -276,7 +278,7 @@ def _sorted(
         schema=schema,
         columns=query.columns,
     )
-    return Rows(schema, batches, plan.dataset.has_only_own_files)
+    return Rows(schema, _contained(plan, batches), plan.dataset.has_only_own_files)
 
 
 def _vectors(requested: m.QueryTableRequestVector) -> list[pa.Array]:
@@ -360,9 +362,19 @@ def _may_share(snapshot: Snapshot, plan: Plan) -> bool:
 
 
 def _batches(plan: Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    with plan.refusing():
-        batches = time_limits.batches(plan.dataset, plan.principal, reader, plan.expressions)
+    with plan.translating():
+        batches = _contained(
+            plan, time_limits.batches(plan.dataset, plan.principal, reader, plan.expressions)
+        )
         yield from _without_first(batches, plan.skipped) if plan.skipped else batches
+
+
+def _contained(
+    plan: Plan, batches: Generator[pa.RecordBatch, None, None]
+) -> Iterator[pa.RecordBatch]:
+    """Contain each call of Lance for the next batch, but not the time in which nobody asks for it."""
+    with closing(batches):
+        yield from calls.each(plan.table, plan.principal, batches)
 
 
 def _without_first(batches: Iterator[pa.RecordBatch], skipped: int) -> Iterator[pa.RecordBatch]:

@@ -130,6 +130,7 @@ def alter_columns(
         branch=branch,
         operation=data_operations.AlterTableAlterColumns,
         work=lambda dataset: _alter(dataset, table, parsed),
+        limited_since=time_limits.of_write(),
         summary={
             "alterations": [
                 {"path": lance_paths.join(path), **_audit_details(change)}

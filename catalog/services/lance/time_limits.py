@@ -12,9 +12,9 @@ import math
 import threading
 import time
 from collections import Counter as Numbers
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from prometheus_client import Counter
 from catalog.errors import ServiceUnavailable
 from catalog.formats.lance import sql as lance_sql
 from catalog.services.lance import slow_calls
+from catalog.services.lance.containment import calls
 from catalog.storage.outages.availability import serves_requests
 
 T = TypeVar("T")
@@ -37,8 +38,8 @@ MAX_ABANDONED = 4
 """Abandoned calls of a process; then new requests with a time limit are refused, and those of one principal
 at half of that number."""
 SMALL_ROWS = 1_000_000
-"""Reads of a table with fewer rows need no limit, nor the thread that it costs, unless their expressions may
-take long."""
+"""Reads of a table with fewer rows take little time, unless their expressions may take long or the table's files
+are damaged."""
 _RETRY_SECONDS = 60
 _lock = threading.Lock()
 _abandoned: dict[Future[Any], str] = {}
@@ -65,7 +66,7 @@ def run(
 
 
 def _admit(principal: str) -> None:
-    """Refuse the call of a principal if too many calls are abandoned, or are slow.
+    """Refuse a call of a principal that may take long if too many calls are abandoned, or are slow.
 
     Raises ServiceUnavailable if MAX_ABANDONED are abandoned, or half of that number of this principal. Of a
     principal, more do not count.
@@ -79,6 +80,10 @@ def _admit(principal: str) -> None:
             f"{abandoned.total()} requests that took too long still occupy the server; try again later",
             retry_seconds=_RETRY_SECONDS,
         )
+    _require_place(principal)
+
+
+def _require_place(principal: str) -> None:
     if slow_calls.is_full(principal):
         raise _too_many()
 
@@ -86,8 +91,8 @@ def _admit(principal: str) -> None:
 def _run(
     work: Callable[[], T],
     principal: str,
-    since: Callable[[], float],
-    may_abandon: Callable[[], bool],
+    since: Callable[[], float] = lambda: 0.0,
+    may_abandon: Callable[[], bool] = lambda: True,
 ) -> T:
     future: Future[T] = Future()
     context = contextvars.copy_context()
@@ -117,12 +122,15 @@ def _run(
         if not future.done():
             _abandoned[future] = principal
             ABANDONED.inc()
+            end = calls.abandon()
+            future.add_done_callback(lambda _: end())
     raise _given_up() if may_wait else _too_many()
 
 
 def _ends(future: Future[Any], seconds: float) -> bool:
     """Wait for the end of a call, for this time at most."""
-    wait([future], None if math.isinf(seconds) else seconds)
+    with suppress(TimeoutError):
+        future.exception(None if math.isinf(seconds) else seconds)
     return future.done()
 
 
@@ -171,9 +179,19 @@ def write_all(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatchReade
 def read(
     dataset: LanceDataset, principal: str, work: Callable[[], T], expressions: Iterable[str] = ()
 ) -> T:
-    """Run a call that reads a dataset and evaluates expressions, for a request with a time limit if it may take
-    long. Raises as ``run``."""
-    return run(work, principal=principal) if is_limited(dataset, expressions) else work()
+    """Run a call that reads a dataset and evaluates expressions, for a request with a time limit. Raises as ``run``."""
+    if not serves_requests():
+        return work()
+    _admit_read(dataset, principal, expressions)
+    return _run(work, principal)
+
+
+def _admit_read(dataset: LanceDataset, principal: str, expressions: Iterable[str]) -> None:
+    """Refuse a read as ``_admit``; one that should take little time only if slow calls leave no place."""
+    if is_limited(dataset, expressions):
+        _admit(principal)
+    else:
+        _require_place(principal)
 
 
 def batches(
@@ -181,12 +199,12 @@ def batches(
     principal: str,
     reader: pa.RecordBatchReader,
     expressions: Iterable[str] = (),
-) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader, for a request with a limit of the time for each if it may take long.
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of a reader, for a request with a limit of the time for each.
 
     The time in which nobody asks for a batch does not count. Closes the reader at the end. Raises as ``run``.
     """
-    if not is_limited(dataset, expressions):
+    if not serves_requests():
         with closing(reader):
             yield from reader
         return
@@ -201,8 +219,9 @@ def batches(
         return next(reader, None)
 
     try:
-        _admit(principal)  # only at the beginning: a stream that has begun continues
-        while (batch := _run(read_next, principal, lambda: 0.0, give_up)) is not None:
+        # Only at the beginning: a stream that has begun continues.
+        _admit_read(dataset, principal, expressions)
+        while (batch := _run(read_next, principal, may_abandon=give_up)) is not None:
             yield batch
     finally:
         if not is_abandoned:  # closing it would free what the other thread reads

@@ -98,6 +98,11 @@ def attribute(principal: str) -> None:
     _request.principal = principal
 
 
+def principal() -> str:
+    """The principal of the current thread's request; empty if there is none."""
+    return _request.principal
+
+
 def count(size: int) -> None:
     """Count bytes that the request of the current thread has read or is about to read.
 

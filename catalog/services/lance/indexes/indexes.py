@@ -23,7 +23,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
-from catalog.services.lance import commits, data_operations, datasets
+from catalog.services.lance import commits, data_operations, datasets, time_limits
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.indexes import index_plans
 from catalog.services.lance.indexes.index_plans import OWN_PREFIX, NewIndex, Plan
@@ -117,6 +117,7 @@ def create_index(
         operation=_OPERATION[scalar_only],
         work=lambda newest: index_plans.build(newest, plan),
         summary=plan.summary,
+        limited_since=time_limits.of_write(),
     )
     return written.transaction_id
 

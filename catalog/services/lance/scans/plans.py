@@ -11,8 +11,9 @@ from lance.dataset import LanceScanner
 
 from catalog.identifiers import Identifier
 from catalog.services.lance import time_limits
+from catalog.services.lance.containment.calls import contained
 from catalog.services.lance.datasets import OpenVersion
-from catalog.services.lance.errors import refusing
+from catalog.services.lance.errors import translating
 from catalog.services.lance.scans import scanners, search_batches
 
 T = TypeVar("T")
@@ -74,8 +75,14 @@ class Plan:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Convert errors like ``errors.refusing``, also those of tasks inside Lance."""
-        with refusing(self.table):
+        """Contain a call of Lance, and raise its failures as ``translating``."""
+        with contained(self.table, self.principal), self.translating():
+            yield
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Convert errors like ``errors.translating``, also those of tasks inside Lance."""
+        with translating(self.table):
             try:
                 yield
             except RuntimeError as error:

@@ -4,7 +4,7 @@ Lance would hold all rows to sort them, in any amount of memory. So the columns 
 sorted in bounded memory, and then the other columns of the results in that order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -104,7 +104,7 @@ def read(
     keys: pa.Table,
     schema: pa.Schema,
     columns: m.QueryTableRequestColumns | None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Read the columns of the results in the order of the sorted keys."""
     aliases = (columns.column_aliases if columns else None) or {}
     expressions = {

@@ -1,0 +1,131 @@
+"""The calls of Lance that run in this process for requests."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, cast
+
+from catalog.errors import Busy, ServiceUnavailable
+from catalog.identifiers import Identifier, label
+from catalog.services.lance.containment.journal import Journal
+from catalog.storage.outages import large_inputs
+from catalog.storage.outages.availability import serves_requests
+
+T = TypeVar("T")
+
+_WAIT_SECONDS = 2.0
+"""How long a call waits to run alone, and other calls for one that does."""
+_RETRY_SECONDS = 5
+
+journal = Journal()
+_changed = threading.Condition()
+_running: set["Call"] = set()
+"""The calls of this process. Guarded by ``_changed``, like the next."""
+_alone: "Call | None" = None
+_own: ContextVar["Call | None"] = ContextVar("lance_call", default=None)
+"""The call that the thread is in; the threads that it starts for Lance inherit it."""
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call of Lance that a request waits for."""
+
+    table: Identifier
+    principal: str
+    row: int | None = None
+    is_abandoned: bool = False
+    """True if it goes on although the request does not wait for it any more."""
+
+
+@contextmanager
+def contained(table: Identifier, principal: str | None = None) -> Iterator[None]:
+    """Note a call of Lance that reads or writes a table, for a request; jobs and commands pass.
+
+    ``principal``: by default that of the thread's request. A call within a call is part of it. Raises
+    ServiceUnavailable if calls for the table, or of the principal, have ended processes, and Busy if the call
+    must run alone and can't.
+    """
+    if _own.get() is not None or not serves_requests():
+        yield
+        return
+    call = Call(table, large_inputs.principal() if principal is None else principal)
+    _enter(call)
+    token = _own.set(call)
+    try:
+        yield
+    finally:
+        _own.reset(token)
+        if not call.is_abandoned:
+            _leave(call)
+
+
+def each(table: Identifier, principal: str, items: Iterator[T]) -> Iterator[T]:
+    """The items of an iterator that calls Lance for each of them. Raises as ``contained``."""
+    end = object()
+    while True:
+        with contained(table, principal):
+            item = next(items, end)
+        if item is end:
+            return
+        yield cast(T, item)
+
+
+def abandon() -> Callable[[], None]:
+    """State that the present call continues when its request has ended; returns what ends it."""
+    call = _own.get()
+    if call is None:
+        return lambda: None
+    call.is_abandoned = True
+    return partial(_leave, call)
+
+
+def _enter(call: Call) -> None:
+    """Wait until a call may begin, and note it."""
+    global _alone  # noqa: PLW0603 -- one for the process, like the calls
+    table = label(call.table)
+    verdict = journal.verdict(table, call.principal)
+    if verdict.refused_seconds > 0:
+        raise ServiceUnavailable(
+            "Calls for '{target}' have ended processes of the server, which refuses them for some time",
+            detail="A file of the table makes Lance use more memory than there is, or fail.",
+            retry_seconds=int(verdict.refused_seconds) + 1,
+            target=call.table,
+        )
+    with _changed:
+        if _alone is not None or verdict.runs_alone:
+            _changed.wait_for(
+                lambda: _alone is None and not (verdict.runs_alone and _running), _WAIT_SECONDS
+            )
+        is_alone = verdict.runs_alone and not _running
+        if verdict.must_run_alone and not is_alone:
+            raise Busy(
+                "Too many requests wait for '{target}'; try again",
+                retry_seconds=_RETRY_SECONDS,
+                target=call.table,
+            )
+        if _alone is not None:
+            journal.set_alone(_alone.row, is_alone=False)
+        call.row = journal.begin(table, call.principal)
+        _running.add(call)
+        if is_alone:
+            journal.set_alone(call.row, is_alone=True)
+            _alone = call
+
+
+def _leave(call: Call) -> None:
+    global _alone  # noqa: PLW0603
+    journal.end(call.row)
+    with _changed:
+        _running.discard(call)
+        if _alone is call:
+            _alone = None
+        _changed.notify_all()
+
+
+def running() -> list[Call]:
+    """The calls of this process."""
+    with _changed:
+        return list(_running)

@@ -1,0 +1,245 @@
+"""The calls of Lance that the web processes of a server run, and the verdicts on their tables and principals.
+
+They are in memory that is allocated with this module, before the server forks its processes: so what a process
+was doing when it ended survives it. Another server, or the same after a restart, knows nothing of it.
+"""
+
+import fcntl
+import mmap
+import os
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+
+SUSPECT_SECONDS = 600.0
+"""How long calls run alone after a process has ended during one."""
+MAX_SUSPICIONS = 3
+"""The number of ended processes from which a call is refused if it can't run alone."""
+REFUSED_SECONDS = 600.0
+"""How long a table is refused after its call has ended a process alone; twice as long each next time."""
+MAX_REFUSED_SECONDS = 6 * 3600.0
+MAX_BLAMES = 3
+"""The number of refused tables from which the calls of a principal that has read them are refused."""
+_FORGOTTEN_SECONDS = 24 * 3600.0
+_REGIONS, _REGION_SIZE = 128, 32
+_MAX_VERDICTS = 1024
+
+_CALL = np.dtype([("table", "i8"), ("principal", "i8"), ("is_alone", "i8"), ("name", "S240")])
+_VERDICT = np.dtype(
+    [
+        ("key", "i8"),
+        ("suspicions", "i8"),
+        ("blames", "i8"),
+        ("suspect_until", "f8"),
+        ("refused_until", "f8"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a call may run now."""
+
+    runs_alone: bool = False
+    must_run_alone: bool = False
+    """It is refused if it can't."""
+    refused_seconds: float = 0.0
+    """It is refused for this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process that ended during calls of Lance."""
+
+    pid: int
+    names: tuple[str, ...]
+    """The tables and principals of the calls."""
+    is_certain: bool
+    """True if there was one call, and it ran alone."""
+
+
+_NONE = Verdict()
+
+
+class Journal:
+    """Shared by the process that creates it and those that it forks."""
+
+    def __init__(self) -> None:
+        size = 8 + 8 * _REGIONS + _CALL.itemsize * _REGIONS * _REGION_SIZE
+        file = _shared_file()
+        os.ftruncate(file, size + _VERDICT.itemsize * _MAX_VERDICTS)
+        memory = mmap.mmap(file, 0)
+        self._file = file
+        self._latest = np.frombuffer(memory, "f8", 1)
+        """The time until which any verdict applies."""
+        self._owners = np.frombuffer(memory, "i8", _REGIONS, 8)
+        """The process of each region of calls; 0: none."""
+        self._calls = np.frombuffer(memory, _CALL, _REGIONS * _REGION_SIZE, 8 + 8 * _REGIONS)
+        self._verdicts = np.frombuffer(memory, _VERDICT, _MAX_VERDICTS, size)
+        self._pid = 0
+        self._free: deque[int] = deque()
+        """The rows of this process without a call."""
+        self._lock = threading.Lock()
+
+    def begin(self, table: str, principal: str) -> int | None:
+        """Note a call that begins; returns its row, or None if there is no room."""
+        if self._pid != os.getpid():
+            self._claim()
+        try:
+            row = self._free.popleft()
+        except IndexError:
+            return None
+        name = f"{table} ({principal})".encode()[:240]
+        self._calls[row] = (_table_key(table), _principal_key(principal), 0, name)
+        return row
+
+    def set_alone(self, row: int | None, *, is_alone: bool) -> None:
+        """Note whether another call has run beside this one."""
+        if row is not None:
+            self._calls["is_alone"][row] = is_alone
+
+    def end(self, row: int | None) -> None:
+        """Note that a call has ended, whether or not it failed."""
+        if row is not None:
+            self._calls["table"][row] = 0
+            self._free.append(row)
+
+    def verdict(self, table: str, principal: str) -> Verdict:
+        """How a call for a principal that reads a table may run now."""
+        now = time.monotonic()
+        if self._latest[0] <= now:
+            return _NONE
+        keys = [_table_key(table), _principal_key(principal)]
+        rows = np.flatnonzero(np.isin(self._verdicts["key"], keys) & (self._verdicts["key"] != 0))
+        verdicts = self._verdicts[rows]
+        suspects = verdicts[verdicts["suspect_until"] > now]
+        return Verdict(
+            runs_alone=bool(len(suspects)),
+            must_run_alone=bool(np.any(suspects["suspicions"] >= MAX_SUSPICIONS)),
+            refused_seconds=max([0.0, *(verdicts["refused_until"] - now).tolist()]),
+        )
+
+    def recover(self) -> list[Death]:
+        """Judge the calls of processes that have ended since, and forget them."""
+        with self._exclusive():
+            return [
+                death
+                for region in np.flatnonzero(self._owners)
+                if not _is_alive(int(self._owners[region]))
+                for death in self._judge(int(region))
+            ]
+
+    def _judge(self, region: int) -> Iterator[Death]:
+        calls = self._calls[region * _REGION_SIZE : (region + 1) * _REGION_SIZE]
+        running = calls[calls["table"] != 0]
+        pid = int(self._owners[region])
+        if len(running):
+            is_certain = len(running) == 1 and bool(running["is_alone"][0])
+            for key in {*running["table"].tolist(), *running["principal"].tolist()} - {0}:
+                self._suspect(self._verdict_row(key))
+            if is_certain:
+                self._blame(int(running["table"][0]), int(running["principal"][0]))
+            names = sorted({name.decode(errors="replace") for name in running["name"].tolist()})
+            yield Death(pid, tuple(names), is_certain)
+        calls["table"] = 0
+        self._owners[region] = 0
+
+    def _suspect(self, row: int) -> None:
+        until = time.monotonic() + SUSPECT_SECONDS
+        self._verdicts["suspicions"][row] += 1
+        self._verdicts["suspect_until"][row] = until
+        self._latest[0] = max(self._latest[0], until)
+
+    def _blame(self, table: int, principal: int) -> None:
+        """Refuse a table, and the principal from the third such table on."""
+        row = self._verdict_row(table)
+        if self._verdicts["refused_until"][row] > time.monotonic():
+            return  # another process has just ended in the same way
+        self._refuse(row, from_blame=1)
+        if principal:
+            self._refuse(self._verdict_row(principal), from_blame=MAX_BLAMES)
+
+    def _refuse(self, row: int, *, from_blame: int) -> None:
+        self._verdicts["blames"][row] += 1
+        times = int(self._verdicts["blames"][row]) - from_blame
+        if times >= 0:
+            seconds = min(REFUSED_SECONDS * 2.0**times, MAX_REFUSED_SECONDS)
+            until = time.monotonic() + seconds
+            self._verdicts["refused_until"][row] = until
+            self._latest[0] = max(self._latest[0], until)
+
+    def _verdict_row(self, key: int) -> int:
+        """The row of a key; a new one takes the place of the one that was suspect the longest ago."""
+        now = time.monotonic()
+        rows = np.flatnonzero(self._verdicts["key"] == key)
+        row = int(rows[0]) if len(rows) else int(np.argmin(self._verdicts["suspect_until"]))
+        is_old = self._verdicts["suspect_until"][row] + _FORGOTTEN_SECONDS < now
+        if not len(rows) or is_old:
+            self._verdicts[row] = (key, 0, 0, 0.0, 0.0)
+        return row
+
+    def _claim(self) -> None:
+        """Take a region of calls for this process, which may be a new fork."""
+        pid = os.getpid()
+        with self._exclusive():
+            if self._pid == pid:
+                return
+            regions = np.flatnonzero(self._owners == 0)
+            self._free.clear()
+            if len(regions):
+                self._owners[regions[0]] = pid
+                first = int(regions[0]) * _REGION_SIZE
+                self._free.extend(range(first, first + _REGION_SIZE))
+            self._pid = pid
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """The lock of all processes; the system releases that of a process that ends."""
+        with self._lock:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+
+def _shared_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("monodon-lance-calls")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@lru_cache(4096)
+def _table_key(table: str) -> int:
+    return _key(b"table", table)
+
+
+@lru_cache(4096)
+def _principal_key(principal: str) -> int:
+    """0 for no principal."""
+    return _key(b"principal", principal) if principal else 0
+
+
+def _key(kind: bytes, name: str) -> int:
+    """A number for a name, which is never 0."""
+    digest = blake2b(name.encode(), digest_size=8, person=kind).digest()
+    return int.from_bytes(digest, signed=True) or 1
