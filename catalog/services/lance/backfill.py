@@ -27,6 +27,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report
 from catalog.services.lance import commits, data_operations, datasets, time_limits
 from catalog.services.lance.errors import plan, refusing
+from catalog.services.lance.rehearsals import rehearse
 from catalog.services.tables import job_operations
 
 _FRAGMENTS_PER_COMMIT = 16
@@ -223,6 +224,7 @@ def _values(
 
 def _check(source: LanceDataset, computed: _Computed, backfill: Backfill) -> None:
     """Let Lance plan the scan, so that an invalid expression is refused before the job starts."""
+    rehearse(source, [computed.expression])
     plan(
         source.scanner(
             columns={_VALUE: computed.expression}, filter=backfill.where or None, with_row_id=True

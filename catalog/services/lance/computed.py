@@ -20,6 +20,7 @@ from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance import paths as lance_paths
 from catalog.identifiers import Identifier
 from catalog.services.lance.errors import refusing
+from catalog.services.lance.rehearsals import rehearse
 
 _VALUE, _ROW = "value", "_rowid"
 _SQL = "sql"
@@ -120,6 +121,7 @@ def _overlap(left: Sequence[str], right: Sequence[str]) -> bool:
 
 def _plan(dataset: LanceDataset, expression: str) -> pa.DataType:
     """Return the type of an expression."""
+    rehearse(dataset, [expression])
     try:
         scanner = dataset.scanner(columns={_VALUE: expression})
         return scanner.projected_schema.field(_VALUE).type

@@ -24,6 +24,7 @@ from catalog.services.lance import commits, data_operations, datasets, describe,
 from catalog.services.lance.commits import NewDataset, Written
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.ledger import files as lance_files
+from catalog.services.lance.rehearsals import rehearse
 from catalog.services.tables import table_operations, tables
 from catalog.storage import locations
 
@@ -215,9 +216,7 @@ def update(
         table=table,
         branch=branch,
         operation=data_operations.UpdateTable,
-        work=lambda dataset: int(
-            dataset.update(changes, where=predicate or None, **_ONCE)["num_rows_updated"]
-        ),
+        work=lambda dataset: _update(dataset, changes, predicate or None),
         summary={"columns": list(changes), "predicate": predicate},
         limited_since=time_limits.of_write(*changes.values(), predicate or ""),
         fields={"properties": dict(properties)} if properties else None,
@@ -293,6 +292,11 @@ def _append(rows: _Counted, dataset: LanceDataset, mode: str) -> int:
     return rows.rows
 
 
+def _update(dataset: LanceDataset, changes: dict[str, str], predicate: str | None) -> int:
+    rehearse(dataset, [*changes.values(), predicate or ""])
+    return int(dataset.update(changes, where=predicate, **_ONCE)["num_rows_updated"])
+
+
 def _merge(rows: _Counted, dataset: LanceDataset, clauses: MergeClauses) -> dict[str, int]:
     builder = dataset.merge_insert(list(clauses.on)).conflict_retries(0)
     if clauses.when_matched_update_all or clauses.when_matched_update_all_filt:
@@ -300,6 +304,7 @@ def _merge(rows: _Counted, dataset: LanceDataset, clauses: MergeClauses) -> dict
     if clauses.when_not_matched_insert_all:
         builder.when_not_matched_insert_all()
     if clauses.when_not_matched_by_source_delete or clauses.when_not_matched_by_source_delete_filt:
+        rehearse(dataset, [clauses.when_not_matched_by_source_delete_filt or ""])
         builder.when_not_matched_by_source_delete(clauses.when_not_matched_by_source_delete_filt)
     if clauses.use_index is not None:
         builder.use_index(clauses.use_index)

@@ -27,6 +27,7 @@ from catalog.services.lance.containment import calls
 from catalog.services.lance.errors import refusing
 from catalog.services.lance.full_text import small
 from catalog.services.lance.ledger.snapshots import Snapshot
+from catalog.services.lance.rehearsals import rehearse
 from catalog.services.lance.scans import query_columns, scanners, search_batches, sorted_rows
 from catalog.services.lance.scans.plans import Plan
 from catalog.services.lance.scans.scanners import Ordering
@@ -146,6 +147,7 @@ def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> Plan:
     lance_sql.check(query.filter or "")
     dataset = datasets.open_dataset(snapshot)
     with refusing(table):
+        _rehearse(actor, dataset, query)
         vectors = _vectors(query.vector)
         full_text = lance_full_text.search(table, dataset, query.full_text_query)
         if vectors and full_text:
@@ -185,6 +187,16 @@ def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> Plan:
             options["io_buffer_size"] = _BUFFER_BYTES
             options["batch_readahead"] = _READAHEAD
         return Plan(table, actor.name, dataset, options)
+
+
+def _rehearse(actor: Principal, dataset: datasets.OpenVersion, query: Query) -> None:
+    aliases = query.columns.column_aliases if query.columns else None
+    if not aliases:
+        return
+    expressions = tuple(aliases.values())
+    for expression in expressions:
+        lance_sql.check(expression)
+    time_limits.read(dataset, actor.name, lambda: rehearse(dataset, expressions), expressions)
 
 
 def _vector_plan(
@@ -310,8 +322,6 @@ def _columns(
     if requested.column_names and requested.column_aliases:
         raise ContradictoryInput("A query has column_names or column_aliases, not both")
     if requested.column_aliases:
-        for expression in requested.column_aliases.values():
-            lance_sql.check(expression)
         extra = {} if result is None or result in requested.column_aliases else {result: result}
         return {**requested.column_aliases, **extra}
     if not requested.column_names:

@@ -24,6 +24,7 @@ from catalog.formats.view_queries import ViewQuery
 from catalog.identifiers import Identifier, label
 from catalog.models import MaterializedView, TableState
 from catalog.services.lance.errors import plan
+from catalog.services.lance.rehearsals import rehearse
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ def expand_columns(query: ViewQuery, dataset: LanceDataset) -> ViewQuery:
 
 def result_schema(query: ViewQuery, dataset: LanceDataset) -> pa.Schema:
     """Return the schema of the result. Lance plans the query, so an invalid query fails here."""
+    rehearse(dataset, query.expressions)
     scanner = scan(query, dataset)
     plan(scanner)
     return pa.schema([_own_metadata(field) for field in scanner.projected_schema])

@@ -11,10 +11,12 @@ from lance.dataset import LanceDataset
 from lance_namespace_urllib3_client import models as m
 
 from catalog.access import SYSTEM
-from catalog.errors import CatalogError, ServiceUnavailable
-from catalog.services.lance import data, queries, schemas, slow_calls, time_limits
+from catalog.errors import CatalogError, InvalidInput, ServiceUnavailable
+from catalog.services.lance import data, queries, rehearsals, schemas, slow_calls, time_limits
+from catalog.services.lance.materialized_views import materialized_views
 from catalog.services.lance.schemas import NewColumn
 from catalog.storage.outages import availability, pools
+from tests.api.client import encoded_schema
 from tests.catalog.storage.outages.test_availability import eventually
 from tests.factories import make_lance_table, unchanged
 
@@ -122,8 +124,8 @@ def table(db, warehouse, monkeypatch):
     return make_lance_table(("ns", "t"), pa.table({"id": [1, 2], "s": [text, text]}))
 
 
-SLOW = f"levenshtein('{'x' * 60_000}', '{'y' * 60_000}') > id"
-"""It takes seconds when it is planned."""
+SLOW = f"levenshtein('{'x' * 40_000}', '{'y' * 40_000}') > id"
+"""It takes more than a second when it is planned."""
 
 
 @pytest.fixture
@@ -177,3 +179,72 @@ def test_writes_without_functions_have_no_limit(monkeypatch):
 
     monkeypatch.setattr(LanceDataset, "delete", delete)
     assert data.delete(actor=SYSTEM, table=("ns", "t"), predicate="id > 1").result == 1
+
+
+COSTLY = f"levenshtein('{'x' * 10_000}', '{'y' * 10_000}')"
+"""It takes some hundredths of a second to plan."""
+LOCKING_REQUESTS = {
+    "update": lambda: data.update(
+        actor=SYSTEM, table=("ns", "t"), updates=[["s", "'a'"]], predicate=f"{COSTLY} > id"
+    ),
+    "updated value": lambda: data.update(actor=SYSTEM, table=("ns", "t"), updates=[["id", COSTLY]]),
+    "merge": lambda: data.merge_insert(
+        actor=SYSTEM,
+        table=("ns", "t"),
+        data=pa.table({"id": [1], "s": ["a"]}),
+        clauses=data.MergeClauses(
+            on=["id"], when_not_matched_by_source_delete_filt=f"{COSTLY} > id"
+        ),
+    ),
+    "column": lambda: query(
+        columns=m.QueryTableRequestColumns(column_aliases={"a": f"{COSTLY} + id"})
+    ),
+    "score": lambda: query(
+        columns=m.QueryTableRequestColumns(column_aliases={"a": f"round(_distance) + {COSTLY}"})
+    ),
+    "computed column": lambda: schemas.add_columns(
+        actor=SYSTEM, table=("ns", "t"), columns=[NewColumn("c", computed=f"{COSTLY} + id")]
+    ),
+    "view": lambda: materialized_views.create_view(
+        actor=SYSTEM,
+        table=("ns", "v"),
+        kind="query",
+        source_query=f"SELECT {COSTLY} + id AS a FROM ns.t",
+        output_schema=encoded_schema(pa.schema([("a", pa.int64())])),
+    ),
+}
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("name", LOCKING_REQUESTS)
+def test_costly_constants_are_refused_before_python_is_locked(name, monkeypatch):
+    monkeypatch.setattr(rehearsals, "MAX_SECONDS", 0.02)
+    with (
+        unchanged(),
+        pytest.raises(InvalidInput, match=r"The constants of '(levenshtein|round)"),
+    ):
+        LOCKING_REQUESTS[name]()
+
+
+@pytest.mark.usefixtures("table")
+def test_other_threads_run_while_constants_are_computed():
+    """They stopped for as long as pylance planned the expression."""
+    longest = 0.0
+    ended = threading.Event()
+
+    def watch() -> None:
+        nonlocal longest
+        while not ended.is_set():
+            began = time.monotonic()
+            time.sleep(0.01)
+            longest = max(longest, time.monotonic() - began)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        with pytest.raises(InvalidInput, match="take more than 1 second"):
+            data.update(actor=SYSTEM, table=("ns", "t"), updates=[["s", "'a'"]], predicate=SLOW)
+    finally:
+        ended.set()
+        thread.join()
+    assert longest < 1
