@@ -17,6 +17,7 @@ import orjson
 
 from catalog.errors import InvalidInput
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.lance import sql_growth
 from catalog.identifiers import Identifier, check_table
 
 UNDERSTOOD = (
@@ -100,6 +101,7 @@ def parse(text: str) -> ViewQuery:
             raise InvalidInput("it holds a NUL character")
         for expression in query.expressions:
             lance_sql.check(expression)
+        sql_growth.check_values([expression for _, expression in query.columns or ()])
         return query
     except (InvalidInput, orjson.JSONDecodeError) as error:
         raise InvalidInput(f"The source query cannot be read: {error}", detail=UNDERSTOOD) from None

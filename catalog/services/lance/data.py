@@ -17,6 +17,7 @@ from catalog.access import On, Principal
 from catalog.errors import DataTooLarge, InvalidInput, TableHasNoData
 from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.lance import sql_growth
 from catalog.identifiers import Identifier, check_table
 from catalog.models import Table, TableFormat
 from catalog.privileges import Privilege
@@ -30,6 +31,8 @@ from catalog.storage import locations
 
 Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
 _ONCE: Any = {"conflict_retries": 0}
+_UPDATED_BYTES = 512 << 20
+"""The most that long values may take in all updated rows."""
 """Lance would repeat work that reads rows on a newer version that nobody has checked. ``commits`` repeats it."""
 
 
@@ -221,6 +224,19 @@ def update(
         limited_since=time_limits.of_write(*changes.values(), predicate or ""),
         fields={"properties": dict(properties)} if properties else None,
     )
+
+
+def _update(dataset: LanceDataset, changes: dict[str, str], predicate: str | None) -> int:
+    size = sql_growth.values_size(changes.values())
+    if size > sql_growth.MAX_VALUES_BUILT:
+        # Lance builds the values of 8192 rows at once.
+        rows = dataset.count_rows(predicate)
+        if rows * size > _UPDATED_BYTES:
+            raise InvalidInput(
+                f"The values of {rows} rows, of {size} bytes each, take too much memory",
+                detail="Update fewer rows at once, or insert the rows with merge_insert.",
+            )
+    return int(dataset.update(changes, where=predicate, **_ONCE)["num_rows_updated"])
 
 
 def delete(

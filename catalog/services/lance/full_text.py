@@ -41,8 +41,10 @@ def search(
         return _Builder(table, dataset).build(structured.query)
     if not text:
         return None
-    _Texts().add(text.query)
-    return {"query": text.query, "columns": text.columns or None}
+    texts, columns = _Texts(), list(dict.fromkeys(text.columns or ()))
+    for _ in columns or [""]:
+        texts.add(text.query)
+    return {"query": text.query, "columns": columns or None}
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from lance_namespace_urllib3_client import models as m
 from catalog.access import Principal
 from catalog.errors import ContradictoryInput, InvalidInput
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.lance import sql_growth
 from catalog.identifiers import Identifier
 from catalog.services.lance import datasets, time_limits
 from catalog.services.lance import full_text as lance_full_text
@@ -48,6 +49,9 @@ _RESULT_BYTES = 64  # size of a result without its vector: distance or score, an
 _BATCH_BYTES = 4 << 20
 _BUFFER_BYTES = 64 << 20
 _READAHEAD = 4
+_ROWS = 8192
+_VALUES = 50 * _ROWS
+"""The most values of a batch with expressions or other names."""
 _MAX_ROWS = 2**62
 
 
@@ -186,6 +190,9 @@ def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> Plan:
             options["batch_size_bytes"] = _BATCH_BYTES
             options["io_buffer_size"] = _BUFFER_BYTES
             options["batch_readahead"] = _READAHEAD
+            if isinstance(options["columns"], dict):
+                # The size of a batch is that of the columns in the table, which may be requested many times.
+                options["batch_size"] = max(min(_VALUES // len(options["columns"]), _ROWS), 1)
         return Plan(table, actor.name, dataset, options)
 
 
@@ -196,6 +203,7 @@ def _rehearse(actor: Principal, dataset: datasets.OpenVersion, query: Query) -> 
     expressions = tuple(aliases.values())
     for expression in expressions:
         lance_sql.check(expression)
+    sql_growth.check_values(expressions)
     time_limits.read(dataset, actor.name, lambda: rehearse(dataset, expressions), expressions)
 
 

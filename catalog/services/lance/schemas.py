@@ -4,6 +4,7 @@ Fields have paths (``a.b``, with backticks around a name with a dot). A path is 
 identifies exactly one field; messages and answers use the spelling of Lance.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from catalog.errors import (
 from catalog.formats import arrow_json
 from catalog.formats.lance import paths as lance_paths
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.lance import sql_growth
 from catalog.identifiers import Identifier
 from catalog.limits import check_map
 from catalog.services.lance import commits, data_operations, time_limits
@@ -72,12 +74,14 @@ def add_columns(
     if not columns:
         raise InvalidInput("There is nothing to add: 'new_columns' is empty")
     names = [column.name for column in columns]
+    numbers = Counter(names)
     for column in columns:
-        _check_new(column, is_repeated=names.count(column.name) > 1)
+        _check_new(column, is_repeated=numbers[column.name] > 1)
     computed = {column.name: column.computed for column in columns if column.computed is not None}
     evaluated = {
         column.name: column.expression for column in columns if column.expression is not None
     }
+    sql_growth.check_values(evaluated.values())
     if computed and evaluated:
         raise InvalidInput(
             "Columns with an 'expression' and computed columns cannot be added at once",
@@ -120,9 +124,8 @@ def alter_columns(
     parsed = [
         (lance_paths.split(alteration.path), _change(alteration)) for alteration in alterations
     ]
-    paths = [path for path, _ in parsed]
-    for path in paths:
-        if paths.count(path) > 1:
+    for path, times in Counter(path for path, _ in parsed).items():
+        if times > 1:
             raise InvalidInput(f"Column '{lance_paths.join(path)}' is altered twice")
     return commits.write(
         actor=actor,
@@ -219,8 +222,9 @@ def add_null_columns(
 
 
 def _require_absent(dataset: LanceDataset, names: Iterable[str]) -> None:
+    present = frozenset(dataset.schema.names)
     for name in names:
-        if name in dataset.schema.names:
+        if name in present:
             raise InvalidInput(f"Column '{name}' already exists")
 
 

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -788,3 +789,13 @@ def test_large_answers_are_not_cached(lance):
     lance_datasets.clear_caches()
     lance.call("POST", "/v1/table/w$again/query", {"vector": {}, "k": 100_000})
     assert not lance_datasets.answers._entries
+
+
+def test_a_column_with_thousands_of_names_is_read_in_small_batches(lance):
+    """Lance counts the bytes of the column once."""
+    make_lance_table(("w", "wide"), pa.table({"s": ["x" * 100] * 10_000}))
+    names = {f"name{number}": "s" for number in range(2_000)}
+    body = {"vector": {}, "k": 0, "columns": {"column_aliases": names}}
+    response = lance.call("POST", "/v1/table/w$wide/query", body)
+    parts = [len(part) for part in islice(response.streaming_content, 5)]
+    assert max(parts) < 64 << 20

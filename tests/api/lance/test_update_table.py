@@ -5,7 +5,7 @@ import pytest
 from catalog.models import AuditEvent, Table
 from catalog.services.lance import ledger_namespace
 from tests.cases import shared_cases
-from tests.factories import make_lance_table, make_table
+from tests.factories import make_lance_table, make_table, unchanged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.operation("UpdateTable")]
 PATH = "/v1/table/ws$t/update"
@@ -112,3 +112,15 @@ def test_a_concurrent_update_of_the_same_rows_is_retried(lance, monkeypatch):
     updated = lance.post(PATH, {"updates": [["id", "id + 1"]]})
     assert (updated["version"], updated["updated_rows"]) == (3, 3)
     assert set(rows()) == {11, 21, 31}
+
+
+def test_long_texts_may_be_set_in_few_rows(lance):
+    """Lance builds the texts of 8192 rows at once."""
+    text = f"'{'x' * 100_000}'"
+    rows = pa.table({"id": range(8192), "s": ["a"] * 8192})
+    make_lance_table(("ws", "long"), rows)
+    path = "/v1/table/ws$long/update"
+    with unchanged():
+        lance.refused(400, 13, "take too much memory", path, {"updates": [["s", text]]})
+    body = {"updates": [["s", text]], "predicate": "id < 100"}
+    assert lance.post(path, body)["updated_rows"] == 100

@@ -6,6 +6,7 @@ import pytest
 
 from catalog.errors import InvalidInput
 from catalog.formats.lance import sql as lance_sql
+from catalog.formats.lance import sql_growth
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,61 @@ def test_long_lists_beside_such_functions_take_little_memory():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1_000_000
+
+
+def text(size: int) -> str:
+    return f"'{'x' * size}'"
+
+
+def many(value: str, count: int) -> str:
+    return ", ".join([value] * count)
+
+
+BUILT = {
+    "a text at each row": f"s || {text(17_000)} = 'a'",
+    "the same after a comparison": f"s = 'a' OR s = s || {text(17_000)}",
+    "the same in brackets": f"(s || {text(17_000)}) = 'a'",
+    "a text in other quotes": 's || "' + "x" * 17_000 + '"',
+    "a default": f"coalesce(s, {text(17_000)}) = 'a'",
+    "a function of the name in quotes": f"`coalesce` (s, {text(17_000)}) = 'a'",
+    "arguments": f"array_length(make_array({many('s', 3000)})) = 1",
+    "arguments in arguments": f"concat({many('concat(' + many('s', 60) + ')', 60)}) = 'a'",
+    "a list": f"array_append([{many('1', 3000)}], id) is null",
+    "below a test": f"contains(concat(s, {text(17_000)}), 'a')",
+    "a repeated text": f"length(repeat({text(100)}, 1000)) = 1",
+    "digits for bytes": "encode(" * 8 + f"concat({many('s', 1000)})" + ", 'hex')" * 8 + " = 'a'",
+    "elements for letters": f"string_to_array(concat({many('s', 1000)}), NULL) is null",
+    "dollar quotes": f"s || $${'x' * 17_000}$$ = 'a'",
+    "a comment": f"s || {text(10)} /* ' */ || {text(17_000)}",
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_values_that_are_large_for_each_row(name):
+    with pytest.raises(InvalidInput):
+        lance_sql.check(BUILT[name])
+
+
+NOT_BUILT = {
+    "a comparison": f"s = {text(900_000)}",
+    "a comparison with signs": "s = '" + "costs $5 -- or /* more */ " * 2000 + "'",
+    "a list": f"id IN ({many('1', 100_000)}) AND NOT (s IN ({many(text(10), 10_000)}))",
+    "a search": f"contains(s, {text(100_000)}) AND array_has_any(l, [{many('1', 10_000)}])",
+    "a default": f"coalesce(s, {many('t', 5000)}) = 'a'",
+    "many conditions": " OR ".join(["lower(s) LIKE '%some text%'"] * 9000),
+    "many arguments": f"concat_ws(', ', {many('s', 900)}) = 'a'",
+    "a long pattern": f"regexp_like(s, {text(10_000)})",
+}
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_long_texts_and_lists_that_are_not_built(name):
+    lance_sql.check(NOT_BUILT[name])
+
+
+def test_expressions_for_columns_are_limited_together():
+    sql_growth.check_values([*["`a column`"] * 10_000, *["lower(s)"] * 1000, text(30_000)])
+    with pytest.raises(InvalidInput, match="more than 64 KiB"):
+        sql_growth.check_values([text(30_000)] * 3)
+    with pytest.raises(InvalidInput, match="more than 64 KiB"):
+        sql_growth.check_values([f"make_array({many('s', 250)})"] * 100)
