@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import orjson
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.types import PrimitiveType
@@ -32,6 +33,10 @@ MAX_FILES_AT_ONCE = 250_000
 """Live data files, and as many delete files, that are in memory for a group: lists may count wrongly."""
 MAX_COMPARISONS = 10_000_000
 """Pairs of a data file and a delete file of a group."""
+MAX_TESTS = 1_000_000
+"""Predicates that are tested in a plan, which takes about 10 s: further files and manifests are planned without tests."""
+MAX_RESIDUAL_BYTES = 64 << 20
+"""The size of the filters of all tasks of an answer."""
 MANIFESTS_AT_ONCE = 100
 SNAPSHOTS_AT_ONCE = 20
 
@@ -57,6 +62,9 @@ class _Tasks:
     tasks: list[Document] = field(default_factory=list)
     deletes: list[Document] = field(default_factory=list)
     positions: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    residual: tuple[Expression, bool | Document, int] | None = None
+    """The filter of the last task, its JSON, and its size."""
+    residual_bytes: int = 0
     sure_rows: int = 0
     """The number of rows that match for certain, without reading the files."""
 
@@ -82,6 +90,10 @@ class Planner:
             for partitions in (Partitions(spec, self._types, self._filter) for spec in scan.specs)
         }
         self._lists: dict[str, list[ManifestFile]] = {}
+        fields = max((len(spec.get("fields") or ()) for spec in scan.specs), default=0)
+        number = sum(1 for _ in expressions.predicates(self._filter.expression))
+        self._tests_per_file = number * (1 + fields // 10)
+        self._remaining_tests = MAX_TESTS
 
     # -- groups
 
@@ -145,9 +157,11 @@ class Planner:
         """The residual filter of a data file, false if no row can match, and its delete files."""
         partitions = self._spec(entry.spec_id)
         values = partitions.values(entry.file)
-        residual = partitions.residual(values)
-        if residual is False or not self._may_match(entry.file):
-            return False, []
+        residual = self._filter.expression
+        if self._may_test():
+            residual = partitions.residual(values)
+            if residual is False or not self._may_match(entry.file):
+                return False, []
         applied = deletes.for_file(entry, partition_key(entry.spec_id, values))
         if deletes.comparisons > MAX_COMPARISONS:
             raise _too_many("delete files")
@@ -166,7 +180,7 @@ class Planner:
             references.append(gathered.positions[key])
         if not references and residual is True:
             gathered.sure_rows += entry.file.record_count
-        gathered.tasks.append(self._task(entry, residual, references))
+        gathered.tasks.append(self._task(entry, _residual(gathered, residual), references))
 
     # -- reading
 
@@ -242,7 +256,13 @@ class Planner:
     def _may_hold(self, manifest: ManifestFile) -> bool:
         if not (manifest.has_added_files() or manifest.has_existing_files()):
             return False
-        return self._spec(manifest.partition_spec_id).may_hold(manifest)
+        spec = self._spec(manifest.partition_spec_id)
+        return not self._may_test() or spec.may_hold(manifest)
+
+    def _may_test(self) -> bool:
+        """Count the tests of a file or a manifest; False if there are too many in all."""
+        self._remaining_tests -= self._tests_per_file
+        return self._remaining_tests >= 0
 
     @cached_property
     def _metrics(self) -> metrics.Evaluator:
@@ -260,11 +280,11 @@ class Planner:
 
     # -- JSON
 
-    def _task(self, entry: Entry, residual: Expression, references: list[int]) -> Document:
+    def _task(self, entry: Entry, residual: bool | Document, references: list[int]) -> Document:
         task: Document = {
             "data-file": self._data_file(entry),
             # Always written: some clients treat a missing filter as true.
-            "residual-filter": expressions.to_json(residual),
+            "residual-filter": residual,
         }
         if references:
             task["delete-file-references"] = references
@@ -310,6 +330,20 @@ class Planner:
         if file.sort_order_id is not None:
             described["sort-order-id"] = file.sort_order_id
         return described
+
+
+def _residual(gathered: _Tasks, residual: Expression) -> bool | Document:
+    """The JSON of the filter of a task. Raises Unsupported if those of all tasks are too large."""
+    if gathered.residual is None or gathered.residual[0] is not residual:
+        described = expressions.to_json(residual)
+        gathered.residual = residual, described, len(orjson.dumps(described))
+    _, described, size = gathered.residual
+    gathered.residual_bytes += size
+    if gathered.residual_bytes > MAX_RESIDUAL_BYTES:
+        raise Unsupported(
+            "The filter is too long to be repeated for each file: compact the table, or plan the scan in the client"
+        )
+    return described
 
 
 def _too_many(subject: str) -> Unsupported:

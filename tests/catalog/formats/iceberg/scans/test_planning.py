@@ -897,3 +897,46 @@ def test_delete_files_are_limited(tmp_path: Path, monkeypatch):
             with pytest.raises(Unsupported, match="too many delete files"):
                 plan(made)
     assert [len(numbers) for numbers in deletes(plan(made)).values()] == [4, 4, 4]
+
+
+def any_of_many(count: int) -> dict[str, Any]:
+    """A filter that matches every file."""
+    parts = [compare("not-eq", "id", number) for number in range(count)]
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [{"type": "or", "left": left, "right": right} for left, right in pairs]
+    return parts[0]
+
+
+def test_a_filter_with_many_predicates_is_tested_on_some_files(tmp_path: Path, monkeypatch):
+    """Planning returns too many files then, never too few."""
+    made = Written(tmp_path, SIMPLE, BY_DAY)
+    made.commit([made.file([row(number, number)]) for number in range(10)])
+    filters = {
+        "type": "and",
+        "left": compare("eq", "id", -1),
+        "right": any_of_many(64),
+    }
+    assert paths(plan(made, filter=filters)) == []
+    monkeypatch.setattr(scan_planning, "MAX_TESTS", 65 * 5)  # of a manifest and four files
+    answer = plan(made, filter=filters)
+    assert len(answer["file-scan-tasks"]) == 6
+    residual = answer["file-scan-tasks"][0]["residual-filter"]
+    assert residual["left"] == compare("eq", "id", -1)
+
+
+def test_tests_of_manifests_count(table: Written, monkeypatch):
+    filters = compare("eq", "day", "2020-01-01")
+    assert planner(table, filter=filters).groups() == []
+    monkeypatch.setattr(scan_planning, "MAX_TESTS", 1)
+    assert planner(table, filter=filters).groups() == [[[0, [1, 2]]]]
+
+
+def test_a_long_filter_is_not_repeated_for_many_files(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(scan_planning, "MAX_RESIDUAL_BYTES", 100_000)
+    made = Written(tmp_path, SIMPLE)
+    made.commit([made.file([row(number, name="a")]) for number in range(10)])
+    long = compare("not-eq", "name", "x" * 9_000)
+    assert len(plan(made, filter=long)["file-scan-tasks"]) == 10
+    with pytest.raises(Unsupported, match="too long to be repeated for each file"):
+        plan(made, filter=compare("not-eq", "name", "x" * 11_000))
