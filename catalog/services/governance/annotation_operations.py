@@ -56,7 +56,9 @@ class AnnotationOperation(Operation):
     column: str = ""
     """Path of a column; empty: the namespace or table itself."""
     columns: frozenset[str] | None = None
-    """The table's columns, from ``prepare``; None: unknown, or not needed."""
+    """The table's columns, by default from ``prepare``; None: unknown, or not needed."""
+    has_columns: bool = False
+    """True if the columns are those of the table, read for several operations at once."""
 
     @property
     def is_removal(self) -> bool:
@@ -72,10 +74,9 @@ class AnnotationOperation(Operation):
             raise InvalidInput(f"Namespace '{label(self.target)}' has no columns")
         if len(self.column.encode(errors="replace")) > _MAX_COLUMN or "\0" in self.column:
             raise InvalidInput("The path of the column is too long, or holds a NUL character")
-        row = table_columns.find(self.target)
-        if row is None:
-            return self  # refused later, on the locked row
-        return replace(self, columns=_column_paths(row))
+        if self.has_columns:
+            return self
+        return replace(self, columns=column_paths(self.target))
 
     def namespaces(self) -> Iterable[Identifier]:
         return () if self.is_table else (self.target,)
@@ -140,7 +141,11 @@ class AnnotationOperation(Operation):
         return value
 
 
-def _column_paths(row: Table) -> frozenset[str] | None:
+def column_paths(table: Identifier) -> frozenset[str] | None:
+    """The paths of a table's columns, or None if they are unknown, or too many to be read."""
+    row = table_columns.find(table)
+    if row is None:
+        return None  # refused later, on the locked row
     try:
         schema = table_columns.read(row)
     except (CatalogError, Unreadable):

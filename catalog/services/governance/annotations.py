@@ -281,8 +281,10 @@ def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table:
         operations.append(
             annotation_operations.SetLinks(target=target, is_table=is_table, links=changes.links)
         )
+    # Once for all of them: a table may have thousands of columns.
+    columns = annotation_operations.column_paths(target) if changes.columns else None
     for path, of_column in changes.columns.items():
-        operations += _operations(target, path, of_column, is_table=is_table)
+        operations += _operations(target, path, of_column, is_table=is_table, columns=columns)
     if changes.owner is not None:
         # Last: with the ownership the actor may lose the privilege for the other changes.
         operations.append(
@@ -296,9 +298,20 @@ def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table:
 
 
 def _operations(
-    target: Identifier, column: str, changes: ColumnChanges, *, is_table: bool
+    target: Identifier,
+    column: str,
+    changes: ColumnChanges,
+    *,
+    is_table: bool,
+    columns: frozenset[str] | None = None,
 ) -> Iterable[Operation]:
-    where: dict[str, Any] = {"target": target, "is_table": is_table, "column": column}
+    where: dict[str, Any] = {
+        "target": target,
+        "is_table": is_table,
+        "column": column,
+        "columns": columns,
+        "has_columns": bool(column),
+    }
     if changes.description is not None:
         yield annotation_operations.SetDescription(**where, description=changes.description)
     if changes.sets_sensitivity:

@@ -550,3 +550,20 @@ def test_a_canceled_job_commits_nothing(lance, small, monkeypatch):
     job.refresh_from_db()
     assert (job.status, job.error) == ("canceled", "canceled on request")
     assert TableVersion.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"index_type": "IVF_FLAT", "max_iterations": 100_000_000},
+        {"index_type": "IVF_FLAT", "num_partitions": 4, "max_iterations": 2**32 - 1},
+        {"index_type": "IVF_HNSW_SQ", "m": 1024, "ef_construction": 60_000},
+    ],
+)
+def test_a_build_with_much_work_becomes_a_job(lance, options):
+    """Its rows are few: the parameters make it slow."""
+    make_lance_table(("w", "t"), table())
+    lance.post(PATH, {"column": "v", "name": "plain", "index_type": options["index_type"]})
+    assert not Job.objects.exists()
+    lance.post(PATH, {"column": "v", "name": "slow", **options})
+    assert Job.objects.get().parameters["name"] == "slow"

@@ -1,9 +1,11 @@
 """Annotations of namespaces and tables, over HTTP."""
 
+import pyarrow as pa
 import pytest
 
 from catalog.models import AuditEvent, Transaction
 from catalog.services.search import documents as search_documents
+from catalog.services.search import table_columns
 from tests.api.management.client import Management
 from tests.cases import shared_cases
 from tests.factories import (
@@ -168,3 +170,26 @@ def test_names_with_special_characters(management: Management):
     path = "tables/ws$a%2Fannotations%20b/annotations"
     annotations = management.send("PATCH", path, {"description": "x"})
     assert annotations["identifier"] == ["ws", "a/annotations b"]
+
+
+def test_the_columns_of_a_table_are_read_once(management: Management, monkeypatch):
+    """A table may have thousands of columns, and a request may annotate as many."""
+    make_lance_table(("ws", "wide"), pa.table({f"c{number}": [1] for number in range(20)}))
+    reads: list[str] = []
+    read = table_columns.read
+    monkeypatch.setattr(table_columns, "read", lambda row: reads.append(row.name) or read(row))
+    columns = {f"c{number}": {"description": "x", "sensitivity": "public"} for number in range(20)}
+    management.send("PATCH", "tables/ws$wide/annotations", {"columns": columns})
+    in_request = len(reads)
+    reads.clear()
+    management.send(
+        "PATCH", "tables/ws$wide/annotations", {"columns": {"c1": {"description": "y"}}}
+    )
+    assert in_request == len(reads)
+    management.refused(
+        404,
+        "column-not-found",
+        "does not exist",
+        "PATCH tables/ws$wide/annotations",
+        {"columns": {"c1": {"description": "z"}, "nope": {"description": "x"}}},
+    )

@@ -21,6 +21,7 @@ from catalog.errors import ColumnNotFound, IndexAlreadyExists, InvalidInput
 from catalog.formats.lance import language_models
 from catalog.formats.lance import paths as lance_paths
 from catalog.identifiers import Identifier, fold
+from catalog.services.lance.indexes import index_costs
 
 if TYPE_CHECKING:
     from lance.lance.schema import LanceField
@@ -30,7 +31,6 @@ OWN_PREFIX = "__lance_"
 """Name prefix of the indexes that Lance manages itself, such as the fragment reuse index of a
 compaction."""
 
-_COST_DIMENSION = 128  # dimension of the vectors that the costs were measured with
 _DISTANCES = {
     "l2": "l2",
     "euclidean": "l2",
@@ -132,7 +132,7 @@ def plan_index(
     options = _vector_options(index, kind, dimension)
     if dimension is not None:  # otherwise Lance refuses the column
         require_vectors(dataset, column, kind, options)
-        cost = cost * max(dimension, _COST_DIMENSION) // _COST_DIMENSION
+        cost = index_costs.of_vectors(cost, dataset.count_rows(), dimension, options)
     return Plan(name, column, kind.name, options, cost, replaces=replaces)
 
 
