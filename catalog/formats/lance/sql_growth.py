@@ -48,7 +48,11 @@ _REPLACING = frozenset(
 )
 """Functions that insert an argument at many places."""
 _CAST = "arrow_cast"
-_NAMES = frozenset({*_COUNTED, *_RANGES, *_REPLACING, _CAST})
+_PATTERNS = frozenset(
+    {f"regexp_{name}" for name in ("like", "match", "replace", "count", "instr", "substr")}
+)
+"""Functions whose second argument is a pattern, of which each different one takes memory until the batch ends."""
+_NAMES = frozenset({*_COUNTED, *_RANGES, *_REPLACING, *_PATTERNS, _CAST})
 _CHOOSING = frozenset({"coalesce", "nvl", "nvl2", "ifnull", "nullif", "greatest", "least"})
 """Functions whose result is one of their arguments."""
 _WIDENING = {"encode": 2, "string_to_array": 4, "string_to_list": 4}
@@ -213,6 +217,10 @@ def require_depth(depth: int) -> None:
 
 
 def _factor(call: _Call) -> int:
+    if call.name in _PATTERNS:
+        pattern = call.arguments[1] if len(call.arguments) > 1 else []
+        if len(pattern) != 1 or pattern[0][0] not in _QUOTES:
+            raise InvalidInput(f"The pattern in '{call.name}' must be a text in quotes")
     if call.name in _COUNTED:
         return _number(call.name, call.arguments[1] if len(call.arguments) > 1 else [])
     if call.name in _RANGES:

@@ -81,15 +81,23 @@ def is_computed(field: Any) -> bool:
 
 
 def find_reader(
-    dataset: LanceDataset, path: tuple[str, ...], unless: Sequence[tuple[str, ...]] = ()
-) -> str | None:
-    """Return the name of a computed column that reads this field, or one above or below it.
+    dataset: LanceDataset,
+    paths: Sequence[tuple[str, ...]],
+    unless: Sequence[tuple[str, ...]] = (),
+) -> tuple[tuple[str, ...], str] | None:
+    """Return the first of these fields that a computed column reads, also above or below it, and the column's
+    name.
 
     Columns whose path is in ``unless`` are ignored.
     """
-    for column in _declared(dataset.lance_schema.fields()):
-        if column.path not in unless and any(_overlap(path, read) for read in column.inputs):
-            return lance_paths.join(column.path)
+    ignored = frozenset(unless)
+    columns = [
+        column for column in _declared(dataset.lance_schema.fields()) if column.path not in ignored
+    ]
+    for path in paths:
+        for column in columns:
+            if any(_overlap(path, read) for read in column.inputs):
+                return path, lance_paths.join(column.path)
     return None
 
 

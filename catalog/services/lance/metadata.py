@@ -82,7 +82,9 @@ def restore(
 def _update_metadata(
     dataset: LanceDataset, table: Identifier, updates: Sequence[tuple[Path, FieldMetadata]]
 ) -> dict[str, dict[str, str]]:
-    before = {path: dict(find_field(dataset, table, path).metadata) for path, _ in updates}
+    paths = [path for path, _ in updates]
+    fields = find_fields(dataset, table, paths)
+    before = {path: dict(field.metadata) for path, field in zip(paths, fields, strict=True)}
     after = {path: dict(metadata) for path, metadata in before.items()}
     for path, update in updates:
         _check_declaration(before[path], path, update)
@@ -99,9 +101,8 @@ def _update_metadata(
     dataset.update_field_metadata(
         {lance_paths.join(path): {**deleted_keys[path], **after[path]} for path in after}
     )
-    return {
-        lance_paths.join(path): dict(find_field(dataset, table, path).metadata) for path in after
-    }
+    changed = zip(after, find_fields(dataset, table, after), strict=True)
+    return {lance_paths.join(path): dict(field.metadata) for path, field in changed}
 
 
 def _check_declaration(before: Mapping[str, str], path: Path, update: FieldMetadata) -> None:

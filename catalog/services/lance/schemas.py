@@ -156,9 +156,9 @@ def drop_columns(
     paths = list(dict.fromkeys(lance_paths.split(column) for column in columns))
 
     def work(dataset: LanceDataset) -> None:
+        find_fields(dataset, table, paths)
+        _require_unread(dataset, paths, unless=paths)
         for path in paths:
-            find_field(dataset, table, path)
-            _require_unread(dataset, path, unless=paths)
             if "`" in path[-1]:
                 raise Unsupported(
                     f"Lance cannot drop column '{lance_paths.join(path)}', for its backtick",
@@ -277,11 +277,11 @@ def _alter(
     alterations: Sequence[tuple[Path, dict[str, Any]]],
 ) -> None:
     lost: dict[Path, dict[str, str | None]] = {}
-    for path, change in alterations:
-        field = find_field(dataset, table, path)
+    fields = find_fields(dataset, table, [path for path, _ in alterations])
+    redefined = [path for path, change in alterations if change.keys() & {"name", "data_type"}]
+    _require_unread(dataset, redefined)
+    for field, (path, change) in zip(fields, alterations, strict=True):
         name = lance_paths.join(path)
-        if change.keys() & {"name", "data_type"}:
-            _require_unread(dataset, path)
         if "data_type" not in change:
             continue
         if lance_computed.is_computed(field):
@@ -308,13 +308,16 @@ def _renamed(path: Path, renamed: Mapping[Path, str | None]) -> Path:
     return tuple(renamed.get(path[: depth + 1]) or name for depth, name in enumerate(path))
 
 
-def _require_unread(dataset: LanceDataset, path: Path, *, unless: Sequence[Path] = ()) -> None:
-    """Refuse a change of a field that a computed column reads, unless that is dropped with it.
+def _require_unread(
+    dataset: LanceDataset, paths: Sequence[Path], *, unless: Sequence[Path] = ()
+) -> None:
+    """Refuse a change of fields that a computed column reads, unless that is dropped with them.
 
     Raises InvalidInput.
     """
-    reader = lance_computed.find_reader(dataset, path, unless)
-    if reader is not None:
+    dependency = lance_computed.find_reader(dataset, paths, unless)
+    if dependency is not None:
+        path, reader = dependency
         raise InvalidInput(
             f"Column '{lance_paths.join(path)}' is read by computed column '{reader}'",
             detail=f"Drop '{reader}' first.",
@@ -323,10 +326,20 @@ def _require_unread(dataset: LanceDataset, path: Path, *, unless: Sequence[Path]
 
 def find_field(dataset: LanceDataset, table: Identifier, path: Path) -> Any:
     """Return the Lance field of a path; the items of a list have the path ``list.item``."""
-    fields, field = dataset.lance_schema.fields(), None
-    for name in path:
-        field = next((child for child in fields if child.name() == name), None)
-        if field is None:
-            raise ColumnNotFound(table, f"Column '{lance_paths.join(path)}' does not exist")
-        fields = field.children()
+    return find_fields(dataset, table, [path])[0]
+
+
+def find_fields(dataset: LanceDataset, table: Identifier, paths: Iterable[Path]) -> list[Any]:
+    """Return the Lance fields of paths. The schema, which may have thousands of fields, is read once."""
+    top = {field.name(): field for field in reversed(dataset.lance_schema.fields())}
+    return [_find(top, table, path) for path in paths]
+
+
+def _find(top: Mapping[str, Any], table: Identifier, path: Path) -> Any:
+    field = top.get(path[0])
+    for name in path[1:]:
+        if field is not None:
+            field = next((child for child in field.children() if child.name() == name), None)
+    if field is None:
+        raise ColumnNotFound(table, f"Column '{lance_paths.join(path)}' does not exist")
     return field

@@ -238,5 +238,5 @@ def is_limited(dataset: LanceDataset, expressions: Iterable[str] = ()) -> bool:
 
 def of_write(*expressions: str) -> Callable[[], float]:
     """The ``since`` of a write with expressions: without a time limit, if they may not take long."""
-    is_long = any(map(lance_sql.may_take_long, expressions))
+    is_long = lance_sql.may_take_long(" ".join(expressions))
     return lambda: 0.0 if is_long else math.inf

@@ -1,5 +1,6 @@
 import pyarrow as pa
 import pytest
+from lance.dataset import LanceDataset
 
 from catalog.access import SYSTEM
 from catalog.models import AuditEvent, Transaction
@@ -99,3 +100,19 @@ def test_refusals(lance, table):
     lance.refused(404, 22, "no branch 'x'", PATH, {"columns": ["x"], "branch": "x"})
     lance.refused(404, 4, "w.u", "/v1/table/w$u/drop_columns", {"columns": ["x"]})
     lance.refused(409, 19, "declared", "/v1/table/w$declared/drop_columns", {"columns": ["x"]})
+
+
+def test_the_schema_is_read_once_for_many_columns(lance, monkeypatch):
+    """To convert a schema of thousands of fields for each of them takes minutes."""
+    make_lance_table(("w", "wide"), pa.table({f"c{number}": [1] for number in range(20)}))
+    reads: list[int] = []
+    schema = LanceDataset.lance_schema
+    monkeypatch.setattr(
+        LanceDataset, "lance_schema", property(lambda self: reads.append(1) or schema.fget(self))
+    )
+    path = "/v1/table/w$wide/drop_columns"
+    lance.post(path, {"columns": ["c0"]})
+    of_one = len(reads)
+    reads.clear()
+    lance.post(path, {"columns": [f"c{number}" for number in range(1, 15)]})
+    assert len(reads) == of_one

@@ -17,7 +17,7 @@ def of_vectors(cost: int, rows: int, dimension: int, options: Mapping[str, Any])
     return int(cost * _graph_factor(options)) + _training(rows, dimension, options)
 
 
-def _graph_factor(options: Mapping[str, Any]) -> float:
+def _graph_factor(options: Mapping[str, float]) -> float:
     """How many times longer a graph takes than with the parameters that Lance would choose."""
     candidates = max(options.get("ef_construction", 0) / _EF_CONSTRUCTION, 1.0)
     return candidates * max(options.get("m", 0) / _M, 1.0)

@@ -22,6 +22,7 @@ from catalog.formats.lance import sql_growth
         "repeat = 1 -- repeat",
         "arrow_cast(id, 'Int32') = 1",
         "regexp_replace(s, '\\d', 'x') = 'x'",
+        "regexp_like(s, '^a$') AND regexp_like(concat(s, 'b'), 'x--|y', 'i')",
         "concat_ws('-', s, t) = 'a-b'",
         "length(s) > 2000000000",
     ],
@@ -64,6 +65,10 @@ def test_ordinary_functions(expression):
         f"length(replace(s, 'a', concat('{'a' * 600}', '{'a' * 600}'))) > 0",
         f"length(array_to_string(l, '{'a' * 1001}')) > 0",
         "arrow_cast(NULL, 'FixedSizeBinary(2000000000)') is null",
+        "regexp_like(s, t)",
+        "REGEXP_COUNT(s, concat('\\w{1,100}', s)) > 0",
+        "regexp_replace(s, upper(s), '') = 'a'",
+        "regexp_match(s, 'a' || s) is null",
         "arrow_cast(NULL, 'FixedSizeList(2000000000, Int64)') is null",
     ],
 )
