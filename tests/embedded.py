@@ -11,11 +11,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from server.postgres import Postgres
 from server.valkey import Valkey
 from tests import templates
+
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES = 12 * 1024**3
+_PREFIX = "monodon-"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -23,6 +28,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     _keep_bytecode()
     if "PYTEST_XDIST_WORKER" in os.environ or {"-h", "--help", "-V", "--version"} & set(args):
         return
+    _use_memory(early_config)
     if home := os.environ.get("MONODON_TEST_HOME"):  # of sessions that share their settings
         root = Path(home)
     else:
@@ -53,6 +59,22 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
             broker.start()
             os.environ["REDIS_URL"] = broker.url
         early_config.add_cleanup(stack.pop_all().close)  # also after Ctrl-C and failed imports
+
+
+def _use_memory(config: pytest.Config) -> None:
+    """Let temporary files, among them the database's, be in memory if there is enough: the tests remove many."""
+    with contextlib.suppress(OSError):
+        has_room = min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available)
+        if "TMPDIR" in os.environ or has_room < _MEMORY_BYTES:
+            return
+        for directory in _MEMORY.glob(f"{_PREFIX}*"):
+            if not psutil.pid_exists(int(directory.name.removeprefix(_PREFIX))):
+                shutil.rmtree(directory, ignore_errors=True)  # its session was killed
+        directory = _MEMORY / f"{_PREFIX}{os.getpid()}"
+        directory.mkdir(mode=0o711)
+        os.environ["TMPDIR"] = str(directory)
+        tempfile.tempdir = None  # chosen again
+        config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 def _keep_bytecode() -> None:
