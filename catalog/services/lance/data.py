@@ -226,19 +226,6 @@ def update(
     )
 
 
-def _update(dataset: LanceDataset, changes: dict[str, str], predicate: str | None) -> int:
-    size = sql_growth.values_size(changes.values())
-    if size > sql_growth.MAX_VALUES_BUILT:
-        # Lance builds the values of 8192 rows at once.
-        rows = dataset.count_rows(predicate)
-        if rows * size > _UPDATED_BYTES:
-            raise InvalidInput(
-                f"The values of {rows} rows, of {size} bytes each, take too much memory",
-                detail="Update fewer rows at once, or insert the rows with merge_insert.",
-            )
-    return int(dataset.update(changes, where=predicate, **_ONCE)["num_rows_updated"])
-
-
 def delete(
     *, actor: Principal, table: Identifier, predicate: str, branch: str = ""
 ) -> Written[int]:
@@ -310,6 +297,15 @@ def _append(rows: _Counted, dataset: LanceDataset, mode: str) -> int:
 
 def _update(dataset: LanceDataset, changes: dict[str, str], predicate: str | None) -> int:
     rehearse(dataset, [*changes.values(), predicate or ""])
+    size = sql_growth.values_size(changes.values())
+    if size > sql_growth.MAX_VALUES_BUILT:
+        # Lance builds the values of 8192 rows at once.
+        rows = dataset.count_rows(predicate)
+        if rows * size > _UPDATED_BYTES:
+            raise InvalidInput(
+                f"The values of {rows} rows, of {size} bytes each, take too much memory",
+                detail="Update fewer rows at once, or insert the rows with merge_insert.",
+            )
     return int(dataset.update(changes, where=predicate, **_ONCE)["num_rows_updated"])
 
 

@@ -46,12 +46,6 @@ DEFAULT_K = 10
 MAX_SEARCH_BYTES = 256 << 20
 """Maximum size of the results of a search, which Lance ranks in memory."""
 _RESULT_BYTES = 64  # size of a result without its vector: distance or score, and row id
-_BATCH_BYTES = 4 << 20
-_BUFFER_BYTES = 64 << 20
-_READAHEAD = 4
-_ROWS = 8192
-_VALUES = 50 * _ROWS
-"""The most values of a batch with expressions or other names."""
 _MAX_ROWS = 2**62
 
 
@@ -186,13 +180,7 @@ def _plan(actor: Principal, snapshot: Snapshot, query: Query) -> Plan:
             options["columns"] = _columns(table, dataset.schema, query.columns, "_score")
         else:
             options["columns"] = _columns(table, dataset.schema, query.columns)
-            # These bound the readahead of Lance if the client reads slowly.
-            options["batch_size_bytes"] = _BATCH_BYTES
-            options["io_buffer_size"] = _BUFFER_BYTES
-            options["batch_readahead"] = _READAHEAD
-            if isinstance(options["columns"], dict):
-                # The size of a batch is that of the columns in the table, which may be requested many times.
-                options["batch_size"] = max(min(_VALUES // len(options["columns"]), _ROWS), 1)
+            options |= scanners.bounds(options["columns"])
         return Plan(table, actor.name, dataset, options)
 
 

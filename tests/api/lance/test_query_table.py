@@ -15,6 +15,7 @@ from catalog.services.lance import commits as lance_commits
 from catalog.services.lance import data_operations
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import queries as lance_queries
+from catalog.services.lance.scans import scanners
 from tests.api.client import Lance, stream
 from tests.cases import shared_cases
 from tests.factories import make_lance_table
@@ -316,7 +317,7 @@ def test_a_large_answer_is_streamed(lance):
     assert response.streaming
     parts = list(response)
     assert len(parts) > 3
-    assert max(map(len, parts)) < 3 * lance_queries._BATCH_BYTES
+    assert max(map(len, parts)) < 3 * scanners._BATCH_BYTES
     assert pa.ipc.open_file(b"".join(parts)).read_all().equals(data)
 
 

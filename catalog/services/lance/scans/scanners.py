@@ -5,6 +5,13 @@ from typing import Annotated, Any, Literal
 from lance.dataset import LanceDataset, LanceScanner, ScannerBuilder
 from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
+_BATCH_BYTES = 4 << 20
+_BUFFER_BYTES = 64 << 20
+_READAHEAD = 4
+_ROWS = 8192
+_VALUES = 50 * _ROWS
+"""The most values of a batch with expressions or other names."""
+
 
 class Ordering(BaseModel):
     """A column to sort the results by."""
@@ -61,3 +68,16 @@ def nearest(dataset: LanceDataset, search: dict[str, Any], options: dict[str, An
             getattr(builder, name)(value)
     builder.nearest(**search)
     return builder.to_scanner()
+
+
+def bounds(columns: list[str] | dict[str, str] | None) -> dict[str, Any]:
+    """The arguments that bound the memory of a scan, also if the client reads slowly."""
+    bounds: dict[str, Any] = {
+        "batch_size_bytes": _BATCH_BYTES,
+        "io_buffer_size": _BUFFER_BYTES,
+        "batch_readahead": _READAHEAD,
+    }
+    if isinstance(columns, dict):
+        # The size of a batch is that of the columns in the table, which may be requested many times.
+        bounds["batch_size"] = max(min(_VALUES // len(columns), _ROWS), 1)
+    return bounds
