@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lance.dataset import LanceDataset
+from lance_namespace_urllib3_client import models as m
 
 from catalog.access import SYSTEM
 from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
 from catalog.services.lance import commits as lance_commits
-from catalog.services.lance import data_operations
+from catalog.services.lance import data_operations, full_text
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance import queries as lance_queries
 from catalog.services.lance.scans import scanners
@@ -800,3 +801,14 @@ def test_a_column_with_thousands_of_names_is_read_in_small_batches(lance):
     response = lance.call("POST", "/v1/table/w$wide/query", body)
     parts = [len(part) for part in islice(response.streaming_content, 5)]
     assert max(parts) < 64 << 20
+
+
+def test_a_column_that_a_text_query_names_often_is_searched_once():
+    def search(text: str, columns: list[str]):
+        query = m.StringFtsQuery(query=text, columns=columns)
+        requested = m.QueryTableRequestFullTextQuery(string_query=query)
+        return full_text.search(("w", "t"), None, requested)  # type: ignore[arg-type]
+
+    assert search("fox", ["text"] * 9_000) == {"query": "fox", "columns": ["text"]}
+    with pytest.raises(InvalidInput, match="more than 32,768 characters"):
+        search("a" * 20_000, ["text", "title"])
