@@ -7,11 +7,12 @@ the rows of the page in small chunks until the limits are reached.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TypeVar
 
 import pyarrow as pa
 from lance.dataset import LanceDataset
@@ -39,6 +40,7 @@ from catalog.services.lance.containment.calls import contained
 from catalog.services.lance.contents import reading
 from catalog.services.lance.errors import translating
 
+T = TypeVar("T")
 _AT_ONCE = 1_000_000  # rows scanned between two checks of the time limit
 _BUFFER = 64 * 1024**2
 _LONGEST_FILTER = 1000
@@ -61,7 +63,7 @@ def preview(
         selected = select_columns(dataset.schema, table, request.columns)
         names = [column.name for column in selected]
         scan = _PreviewScan(dataset, table, selected, predicate.strip(), request)
-        running = _threads().submit(scan.run)
+        running = _start(table, scan.run)
         try:
             running.result(timeout=request.seconds + _GRACE_SECONDS)
         except TimeoutError:
@@ -81,7 +83,7 @@ def profile(dataset: LanceDataset, *, table: Identifier, column: str) -> Profile
         if not profiles.has_profile(chosen):
             raise InvalidInput(f"Column '{column[:200]}' of type {chosen.type} has no profile")
         scan = _ProfileScan(dataset, chosen, profiles.Profiler(chosen))
-        running = _threads().submit(scan.run)
+        running = _start(table, scan.run)
         try:
             return running.result(timeout=_PROFILE_SECONDS)
         except TimeoutError:
@@ -95,6 +97,14 @@ def _check_filter(predicate: str) -> None:
     if len(predicate) > _LONGEST_FILTER or "\x00" in predicate:
         raise InvalidInput(f"The filter is longer than {_LONGEST_FILTER:,} characters, or binary")
     lance_sql.check(predicate)
+
+
+def _start(table: Identifier, work: Callable[[], T]) -> Future[T]:
+    def call() -> T:
+        with contained(table):
+            return work()
+
+    return _threads().submit(call)
 
 
 @cache
@@ -154,11 +164,10 @@ class _PreviewScan:
 
     def run(self) -> None:
         # Without an SQL filter, no error is the caller's mistake.
-        with contained(self.table):
-            with translating(self.table) if self.predicate else nullcontext():
-                row_ids = self._find()
-            self._limit = self.request.seconds
-            self._read(row_ids)
+        with translating(self.table) if self.predicate else nullcontext():
+            row_ids = self._find()
+        self._limit = self.request.seconds
+        self._read(row_ids)
 
     def stopped(self) -> str:
         if self.stop.is_set() and not self.reason:
