@@ -1,7 +1,7 @@
 """Transactions: the list, and the operations and jobs of one."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -19,6 +19,7 @@ from catalog.admin.maintenance import jobs
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin
 from catalog.identifiers import digest
 from catalog.models import Table, Transaction
+from catalog.services.engine.transactions import visible_operations
 
 SEARCHED = 100_000
 """Number of the newest transactions that a search without an index scans."""
@@ -43,7 +44,7 @@ class TransactionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Operations")
     def operations_cell(self, row: Transaction) -> SafeString:
-        return summary(row)
+        return summary(row.operations)  # the list has only own ones, or the user browses everything
 
     @admin.display(description="Status")
     def status_badge(self, row: Transaction) -> SafeString:
@@ -100,13 +101,13 @@ class TransactionAdmin(ReadOnlyAdmin):
         )
 
 
-def summary(row: Transaction) -> SafeString:
+def summary(operations: Sequence[Mapping[str, Any]]) -> SafeString:
     """The first operations, one in a line."""
     lines: list[object] = [
         cells.lines([f"{operation.get('operation', '?')} {operation.get('target', '')}"])
-        for operation in row.operations[:_SUMMARY]
+        for operation in operations[:_SUMMARY]
     ]
-    more = len(row.operations) - _SUMMARY
+    more = len(operations) - _SUMMARY
     if more > 0:
         lines.append(cells.muted(f"and {more:,} more"))
     return cells.lines(lines)
@@ -121,13 +122,16 @@ def panel(
     first: str | None = None,
     following: str | None = None,
 ) -> Panel:
+    """The transactions as a panel, without the operations on objects that the user may not browse."""
+    rows = list(rows)
+    operations = visible_operations(actor(request), rows)
     return Panel(
         title=title,
         columns=("Transaction", "Operations", "Status", "Actor", "Time"),
         rows=[
             (
                 transaction_links.link(request, row),
-                summary(row),
+                summary(operations[row.pk]),
                 cells.badge(row.status),
                 cells.who(row.actor),
                 cells.when(row.created_at),

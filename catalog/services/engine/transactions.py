@@ -2,10 +2,11 @@
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from django.db import transaction as db
 from django.db.models import QuerySet
@@ -238,14 +239,33 @@ def _version(transaction: Identifier) -> TableVersion:
     return version
 
 
+def visible_operations(
+    actor: Principal, rows: Collection[Transaction]
+) -> dict[uuid.UUID, list[dict[str, Any]]]:
+    """The operations of each transaction that the actor may see.
+
+    Of transactions of others these are the operations on tables that the actor may browse. One statement at most.
+    """
+    operations = {row.pk: list(row.operations) for row in rows}
+    others = [row.pk for row in rows if row.actor != actor.name]
+    if not others or actor.holds_everywhere(Privilege.BROWSE):
+        return operations
+    events = AuditEvent.objects.filter(transaction_id__in=others, table_uuid__isnull=False)
+    visible = Table.objects.filter(
+        access.visible_tables(actor), uuid__in=events.values("table_uuid")
+    )
+    targets = set(
+        events.filter(table_uuid__in=visible.values("uuid")).values_list("transaction_id", "target")
+    )
+    for key in others:
+        operations[key] = [
+            operation for operation in operations[key] if (key, operation.get("target")) in targets
+        ]
+    return operations
+
+
 def _properties(actor: Principal, row: Transaction) -> dict[str, str]:
-    operations = row.operations
-    if row.actor != actor.name and not actor.holds_everywhere(Privilege.BROWSE):
-        # A principal that may see only some tables of a transaction sees only their operations.
-        visible = _tables(row).filter(access.visible_tables(actor)).values("uuid")
-        events = AuditEvent.objects.filter(transaction_id=row.pk, table_uuid__in=visible)
-        targets = set(events.values_list("target", flat=True))
-        operations = [operation for operation in operations if operation["target"] in targets]
+    operations = visible_operations(actor, [row])[row.pk]
     names = [operation["operation"] for operation in operations]
     reported = {
         "monodon.operations": ",".join(names),
