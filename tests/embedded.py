@@ -20,7 +20,8 @@ from tests import templates
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 12 * 1024**3
-_PREFIX = "monodon-"
+_PREFIX = "mt"
+"""Short, because the path of a socket has at most 107 bytes."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,7 +29,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     _keep_bytecode()
     if "PYTEST_XDIST_WORKER" in os.environ or {"-h", "--help", "-V", "--version"} & set(args):
         return
-    _use_memory(early_config)
+    _use_memory(early_config, args)
     if home := os.environ.get("MONODON_TEST_HOME"):  # of sessions that share their settings
         root = Path(home)
     else:
@@ -61,20 +62,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         early_config.add_cleanup(stack.pop_all().close)  # also after Ctrl-C and failed imports
 
 
-def _use_memory(config: pytest.Config) -> None:
-    """Let temporary files, among them the database's, be in memory if there is enough: the tests remove many."""
-    with contextlib.suppress(OSError):
-        has_room = min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available)
-        if "TMPDIR" in os.environ or has_room < _MEMORY_BYTES:
-            return
-        for directory in _MEMORY.glob(f"{_PREFIX}*"):
-            if not psutil.pid_exists(int(directory.name.removeprefix(_PREFIX))):
-                shutil.rmtree(directory, ignore_errors=True)  # its session was killed
-        directory = _MEMORY / f"{_PREFIX}{os.getpid()}"
-        directory.mkdir(mode=0o711)
-        os.environ["TMPDIR"] = str(directory)
-        tempfile.tempdir = None  # chosen again
-        config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+def _use_memory(config: pytest.Config, args: list[str]) -> None:
+    """Let the temporary files of a run with several processes be in memory if there is enough, among them the
+    database's: the tests remove many files."""
+    has_processes = any(argument.startswith(("-n", "--numprocesses")) for argument in args)
+    is_chosen = "TMPDIR" in os.environ or any(a.startswith("--basetemp") for a in args)
+    if is_chosen or not has_processes or not _MEMORY.is_dir():
+        return
+    if min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available) < _MEMORY_BYTES:
+        return
+    for directory in _MEMORY.glob(f"{_PREFIX}[0-9]*"):
+        if not psutil.pid_exists(int(directory.name.removeprefix(_PREFIX))):
+            shutil.rmtree(directory, ignore_errors=True)  # its session was killed
+    directory = _MEMORY / f"{_PREFIX}{os.getpid()}"
+    directory.mkdir(mode=0o711)
+    os.environ["TMPDIR"] = str(directory)
+    tempfile.tempdir = None  # chosen again
+    args.insert(0, f"--basetemp={directory}/t")
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 def _keep_bytecode() -> None:

@@ -9,13 +9,13 @@ import mmap
 import os
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from time import monotonic
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Journal:
 
     def verdict(self, table: str, principal: str) -> Verdict:
         """How a call for a principal that reads a table may run now."""
-        now = time.monotonic()
+        now = monotonic()
         if self._latest[0] <= now:
             return _NONE
         keys = [_table_key(table), _principal_key(principal)]
@@ -153,7 +153,7 @@ class Journal:
         self._owners[region] = 0
 
     def _suspect(self, row: int) -> None:
-        until = time.monotonic() + SUSPECT_SECONDS
+        until = monotonic() + SUSPECT_SECONDS
         self._verdicts["suspicions"][row] += 1
         self._verdicts["suspect_until"][row] = until
         self._latest[0] = max(self._latest[0], until)
@@ -161,7 +161,7 @@ class Journal:
     def _blame(self, table: int, principal: int) -> None:
         """Refuse a table, and the principal from the third such table on."""
         row = self._verdict_row(table)
-        if self._verdicts["refused_until"][row] > time.monotonic():
+        if self._verdicts["refused_until"][row] > monotonic():
             return  # another process has just ended in the same way
         self._refuse(row, from_blame=1)
         if principal:
@@ -172,13 +172,13 @@ class Journal:
         times = int(self._verdicts["blames"][row]) - from_blame
         if times >= 0:
             seconds = min(REFUSED_SECONDS * 2.0**times, MAX_REFUSED_SECONDS)
-            until = time.monotonic() + seconds
+            until = monotonic() + seconds
             self._verdicts["refused_until"][row] = until
             self._latest[0] = max(self._latest[0], until)
 
     def _verdict_row(self, key: int) -> int:
         """The row of a key; a new one takes the place of the one that was suspect the longest ago."""
-        now = time.monotonic()
+        now = monotonic()
         rows = np.flatnonzero(self._verdicts["key"] == key)
         row = int(rows[0]) if len(rows) else int(np.argmin(self._verdicts["suspect_until"]))
         is_old = self._verdicts["suspect_until"][row] + _FORGOTTEN_SECONDS < now

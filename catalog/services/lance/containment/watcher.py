@@ -49,7 +49,11 @@ def look(limit: int) -> None:
             limit // 1024**2,
             ", ".join(f"{label(call.table)} ({call.principal})" for call in running),
         )
-        os.kill(os.getpid(), signal.SIGKILL)
+        _end()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def memory() -> int:
