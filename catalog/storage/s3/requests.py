@@ -97,6 +97,8 @@ _S3_HEADERS = re.compile(
 """Headers of S3 that may be signed. Owners, grants, redirects, legal holds and tags may not."""
 _REPLACED = frozenset({"authorization", "x-amz-date", "x-amz-security-token", "host"})
 """Headers that the signature replaces."""
+_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
+"""Headers by which some servers read another method than the one that is signed."""
 
 
 def read(
@@ -163,6 +165,8 @@ def _headers(headers: Mapping[str, list[str]]) -> dict[str, str]:
             _refuse(f"header {name!r} is malformed, or repeated")
         if lower in _REPLACED:
             continue
+        if lower in _OVERRIDES:
+            _refuse(f"header {lower} is not allowed")
         if lower.startswith("x-amz-"):
             if not _S3_HEADERS.fullmatch(lower):
                 _refuse(f"header {lower} is not allowed")
