@@ -150,6 +150,9 @@ class Postgres:
                 f"The roles of the cluster in {self.data_dir} could not be made: {exc}"
             ) from exc
         finally:
+            # A smart shutdown lets the session end whose connection was just closed.
+            child.signal(signal.SIGTERM)
+            child.wait(5.0)
             stop(child, patience=10.0)
 
     def _connect_as(self, role: str, database: str) -> psycopg.Connection:

@@ -6,7 +6,7 @@ _POSTGRES = re.compile(
     r"""LOG:\ \ (
         starting\ PostgreSQL\ .* | listening\ on\ Unix\ socket\ .*
         | database\ system\ was\ shut\ down\ at\ .* | database\ system\ is\ ready\ to\ accept\ connections
-        | received\ fast\ shutdown\ request | aborting\ any\ active\ transactions
+        | received\ (fast|smart)\ shutdown\ request | aborting\ any\ active\ transactions
         | shutting\ down | database\ system\ is\ shut\ down
     )
     # Attempts to connect before the server is ready.

@@ -154,6 +154,9 @@ def _append_despite(
 ) -> None:
     """Append, and compare the table, the ledger and the objects with what the writers report."""
     proxy.faults = faults
+    if faults.slow_down:
+        for kind in KINDS:  # each at least once
+            proxy.inject(kind)
     begin = time.monotonic()
     reports = _append_at_once(lake, _writers(lake, table_format, size.writers), size, kills)
     seconds = time.monotonic() - begin
