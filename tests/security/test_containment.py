@@ -143,6 +143,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
     shared = Journal()
     monkeypatch.setattr(calls, "journal", shared)
     monkeypatch.setattr(calls, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "_ALONE_SECONDS", 0.3)
     yield shared
     assert calls.running() == []
 
@@ -198,10 +199,14 @@ def test_others_wait_for_a_call_that_is_alone_and_then_join_it(shared: Journal) 
     alone = held(TABLE, release)
     (call,) = calls.running()
     assert shared._calls["is_alone"][call.row] == 1
-    began = time.monotonic()
-    with calls.contained(("ns", "other"), "user:bob"):
-        assert time.monotonic() - began >= 0.2
-        assert shared._calls["is_alone"][call.row] == 0
+    seconds = []
+    for _ in range(3):
+        began = time.monotonic()
+        with calls.contained(("ns", "other"), "user:bob"):
+            seconds.append(time.monotonic() - began)
+            assert shared._calls["is_alone"][call.row] == 0
+    assert 0 < seconds[0] < 0.6
+    assert max(seconds[1:]) < 0.1  # it does not keep them waiting again
     release.set()
     alone.join()
 

@@ -1,6 +1,7 @@
 """The calls of Lance that run in this process for requests."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,9 @@ from catalog.storage.outages.availability import serves_requests
 T = TypeVar("T")
 
 _WAIT_SECONDS = 2.0
-"""How long a call waits to run alone, and other calls for one that does."""
+"""How long a call waits to run alone."""
+_ALONE_SECONDS = 1.0
+"""How long a call may keep others waiting that begin after it: one that has run for longer is joined by them."""
 _RETRY_SECONDS = 5
 
 journal = Journal()
@@ -36,6 +39,7 @@ class Call:
     table: Identifier
     principal: str
     row: int | None = None
+    since: float = 0.0
     is_abandoned: bool = False
     """True if it goes on although the request does not wait for it any more."""
 
@@ -95,10 +99,11 @@ def _enter(call: Call) -> None:
             target=call.table,
         )
     with _changed:
-        if _alone is not None or verdict.runs_alone:
-            _changed.wait_for(
-                lambda: _alone is None and not (verdict.runs_alone and _running), _WAIT_SECONDS
-            )
+        if verdict.runs_alone:
+            _changed.wait_for(lambda: not _running, _WAIT_SECONDS)
+        elif (alone := _alone) is not None:
+            seconds = alone.since + _ALONE_SECONDS - time.monotonic()
+            _changed.wait_for(lambda: _alone is not alone, max(seconds, 0))
         is_alone = verdict.runs_alone and not _running
         if verdict.must_run_alone and not is_alone:
             raise Busy(
@@ -108,7 +113,7 @@ def _enter(call: Call) -> None:
             )
         if _alone is not None:
             journal.set_alone(_alone.row, is_alone=False)
-        call.row = journal.begin(table, call.principal)
+        call.row, call.since = journal.begin(table, call.principal), time.monotonic()
         _running.add(call)
         if is_alone:
             journal.set_alone(call.row, is_alone=True)
