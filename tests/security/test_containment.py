@@ -27,7 +27,7 @@ MIB = 1024**2
 TABLE = ("ns", "t")
 
 
-def ended(shared: Journal, *names: tuple[str, str], is_alone: bool = False) -> int:
+def ended(shared: Journal, *names: tuple[str, str], is_suspect: bool = False) -> int:
     """A process that ends during calls for tables and principals; returns its number."""
     with warnings.catch_warnings():  # Lance warns, but this process calls nothing of it
         warnings.simplefilter("ignore")
@@ -35,7 +35,7 @@ def ended(shared: Journal, *names: tuple[str, str], is_alone: bool = False) -> i
     if pid == 0:
         with suppress(BaseException):
             for table, principal in names:
-                shared.set_alone(shared.begin(table, principal), is_alone=is_alone)
+                shared.begin(table, principal, is_suspect=is_suspect)
             finished = shared.begin("finished", "nobody")
             shared.end(finished)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -75,8 +75,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def test_a_table_that_ends_a_process_alone_is_refused(clock: Callable[[float], None]) -> None:
     shared = Journal()
     for expected in (600, 1200, 2400):
-        ended(shared, ("evil", "user:mallory"), is_alone=True)
-        ended(shared, ("evil", "user:mallory"), is_alone=True)  # in another process
+        ended(shared, ("evil", "user:mallory"), is_suspect=True)
+        ended(shared, ("evil", "user:mallory"), is_suspect=True)  # in another process
         assert [death.is_certain for death in shared.recover()] == [True, True]
         assert round(shared.verdict("evil", "user:bob").refused_seconds) == expected
         clock(expected + 1)
@@ -88,7 +88,7 @@ def test_a_principal_with_three_such_tables_is_refused() -> None:
     shared = Journal()
     for number in range(3):
         assert shared.verdict("good", "user:mallory").refused_seconds == 0
-        ended(shared, (f"evil{number}", "user:mallory"), is_alone=True)
+        ended(shared, (f"evil{number}", "user:mallory"), is_suspect=True)
         shared.recover()
     assert round(shared.verdict("good", "user:mallory").refused_seconds) == 600
     assert shared.verdict("good", "user:bob") == Verdict()
@@ -98,10 +98,22 @@ def test_calls_beside_others_are_never_blamed() -> None:
     """Whoever can end a process must not get others' tables refused."""
     shared = Journal()
     for number in range(10):
-        ended(shared, (f"evil{number}", "user:mallory"), ("good", "user:ada"), is_alone=True)
+        ended(shared, (f"evil{number}", "user:mallory"), ("good", "user:ada"), is_suspect=True)
         shared.recover()
     verdict = shared.verdict("good", "user:ada")
     assert (verdict.must_run_alone, verdict.refused_seconds) == (True, 0)
+
+
+def test_calls_of_one_principal_for_several_tables_are_counted_for_it() -> None:
+    """It may read a table of others beside its own, which must not be refused."""
+    shared = Journal()
+    for _ in range(3):
+        ended(shared, ("evil", "user:mallory"), ("good", "user:mallory"), is_suspect=True)
+        (death,) = shared.recover()
+        assert death.is_certain
+    assert shared.verdict("other", "user:mallory").refused_seconds > 0
+    assert shared.verdict("good", "user:ada").refused_seconds == 0
+    assert shared.verdict("evil", "user:ada").refused_seconds == 0
 
 
 def test_running_processes_are_not_judged() -> None:
@@ -143,6 +155,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
     shared = Journal()
     monkeypatch.setattr(calls, "journal", shared)
     monkeypatch.setattr(calls, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "_MUST_WAIT_SECONDS", 0.2)
     monkeypatch.setattr(calls, "_ALONE_SECONDS", 0.3)
     yield shared
     assert calls.running() == []
@@ -167,7 +180,7 @@ def held(table: tuple[str, str], release: threading.Event) -> threading.Thread:
 
 
 def test_a_refused_table_is_named_with_a_time(shared: Journal) -> None:
-    ended(shared, ("ns.t", "user:mallory"), is_alone=True)
+    ended(shared, ("ns.t", "user:mallory"), is_suspect=True)
     shared.recover()
     with (
         pytest.raises(ServiceUnavailable, match=r"'ns[.]t' have ended processes") as error,
@@ -179,36 +192,35 @@ def test_a_refused_table_is_named_with_a_time(shared: Journal) -> None:
         pass
 
 
-def test_a_suspect_call_waits_until_it_is_alone(shared: Journal) -> None:
+def test_a_suspect_call_waits_until_those_of_others_have_ended(shared: Journal) -> None:
     ended(shared, ("ns.t", "user:mallory"))
     shared.recover()
     release = threading.Event()
     other = held(("ns", "other"), release)
-    threading.Timer(0.05, release.set).start()
     with calls.contained(TABLE, "user:ada"):
+        assert len(calls.running()) == 2  # of the same principal
+    threading.Timer(0.05, release.set).start()
+    with calls.contained(TABLE, "user:bob"):
         assert [call.table for call in calls.running()] == [TABLE]
         assert calls._alone is not None
     other.join()
     assert calls._alone is None
 
 
-def test_others_wait_for_a_call_that_is_alone_and_then_join_it(shared: Journal) -> None:
+def test_others_wait_for_a_suspect_call_and_then_join_it(shared: Journal) -> None:
     ended(shared, ("ns.t", "user:mallory"))
     shared.recover()
     release = threading.Event()
-    alone = held(TABLE, release)
-    (call,) = calls.running()
-    assert shared._calls["is_alone"][call.row] == 1
+    suspect = held(TABLE, release)
     seconds = []
     for _ in range(3):
         began = time.monotonic()
         with calls.contained(("ns", "other"), "user:bob"):
             seconds.append(time.monotonic() - began)
-            assert shared._calls["is_alone"][call.row] == 0
     assert 0 < seconds[0] < 0.6
     assert max(seconds[1:]) < 0.1  # it does not keep them waiting again
     release.set()
-    alone.join()
+    suspect.join()
 
 
 def test_a_call_that_must_run_alone_is_refused_beside_others(shared: Journal) -> None:
@@ -217,7 +229,7 @@ def test_a_call_that_must_run_alone_is_refused_beside_others(shared: Journal) ->
     shared.recover()
     release = threading.Event()
     other = held(("ns", "other"), release)
-    with pytest.raises(Busy, match=r"'ns[.]t'"), calls.contained(TABLE, "user:ada"):
+    with pytest.raises(Busy, match=r"'ns[.]t'"), calls.contained(TABLE, "user:bob"):
         pytest.fail("it runs")
     release.set()
     other.join()

@@ -17,8 +17,10 @@ from catalog.storage.outages.availability import serves_requests
 
 T = TypeVar("T")
 
-_WAIT_SECONDS = 2.0
-"""How long a call waits to run alone."""
+_WAIT_SECONDS = 0.5
+"""How long a suspect call waits for the end of those of other principals."""
+_MUST_WAIT_SECONDS = 2.0
+"""The same after several processes have ended, when it is refused then."""
 _ALONE_SECONDS = 1.0
 """How long a call may keep others waiting that begin after it: one that has run for longer is joined by them."""
 _RETRY_SECONDS = 5
@@ -100,24 +102,29 @@ def _enter(call: Call) -> None:
         )
     with _changed:
         if verdict.runs_alone:
-            _changed.wait_for(lambda: not _running, _WAIT_SECONDS)
-        elif (alone := _alone) is not None:
-            seconds = alone.since + _ALONE_SECONDS - time.monotonic()
-            _changed.wait_for(lambda: _alone is not alone, max(seconds, 0))
-        is_alone = verdict.runs_alone and not _running
+            seconds = _MUST_WAIT_SECONDS if verdict.must_run_alone else _WAIT_SECONDS
+            is_alone = _changed.wait_for(lambda: not _has_others(call), seconds)
+        else:
+            is_alone = False
+            if (alone := _alone) is not None and alone.principal != call.principal:
+                seconds = alone.since + _ALONE_SECONDS - time.monotonic()
+                _changed.wait_for(lambda: _alone is not alone, max(seconds, 0))
         if verdict.must_run_alone and not is_alone:
             raise Busy(
                 "Too many requests wait for '{target}'; try again",
                 retry_seconds=_RETRY_SECONDS,
                 target=call.table,
             )
-        if _alone is not None:
-            journal.set_alone(_alone.row, is_alone=False)
-        call.row, call.since = journal.begin(table, call.principal), time.monotonic()
+        call.row = journal.begin(table, call.principal, is_suspect=verdict.runs_alone)
+        call.since = time.monotonic()
         _running.add(call)
         if is_alone:
-            journal.set_alone(call.row, is_alone=True)
             _alone = call
+
+
+def _has_others(call: Call) -> bool:
+    """True while calls of other principals run: if the process ended now, nobody could say whose fault it was."""
+    return any(other.principal != call.principal for other in _running)
 
 
 def _leave(call: Call) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +25,15 @@ SUSPECT_SECONDS = 600.0
 MAX_SUSPICIONS = 3
 """The number of ended processes from which a call is refused if it can't run alone."""
 REFUSED_SECONDS = 600.0
-"""How long a table is refused after its call has ended a process alone; twice as long each next time."""
+"""How long a table is refused after its calls alone have ended a process; twice as long each next time."""
 MAX_REFUSED_SECONDS = 6 * 3600.0
 MAX_BLAMES = 3
-"""The number of refused tables from which the calls of a principal that has read them are refused."""
+"""The number of processes that the calls of a principal end, without those of others, before they are refused."""
 _FORGOTTEN_SECONDS = 24 * 3600.0
 _REGIONS, _REGION_SIZE = 128, 32
 _MAX_VERDICTS = 1024
 
-_CALL = np.dtype([("table", "i8"), ("principal", "i8"), ("is_alone", "i8"), ("name", "S240")])
+_CALL = np.dtype([("table", "i8"), ("principal", "i8"), ("is_suspect", "i8"), ("name", "S240")])
 _VERDICT = np.dtype(
     [
         ("key", "i8"),
@@ -63,7 +64,7 @@ class Death:
     names: tuple[str, ...]
     """The tables and principals of the calls."""
     is_certain: bool
-    """True if there was one call, and it ran alone."""
+    """True if the calls were suspect, and all for one table or of one principal."""
 
 
 _NONE = Verdict()
@@ -89,7 +90,7 @@ class Journal:
         """The rows of this process without a call."""
         self._lock = threading.Lock()
 
-    def begin(self, table: str, principal: str) -> int | None:
+    def begin(self, table: str, principal: str, *, is_suspect: bool = False) -> int | None:
         """Note a call that begins; returns its row, or None if there is no room."""
         if self._pid != os.getpid():
             self._claim()
@@ -98,13 +99,8 @@ class Journal:
         except IndexError:
             return None
         name = f"{table} ({principal})".encode()[:240]
-        self._calls[row] = (_table_key(table), _principal_key(principal), 0, name)
+        self._calls[row] = (_table_key(table), _principal_key(principal), is_suspect, name)
         return row
-
-    def set_alone(self, row: int | None, *, is_alone: bool) -> None:
-        """Note whether another call has run beside this one."""
-        if row is not None:
-            self._calls["is_alone"][row] = is_alone
 
     def end(self, row: int | None) -> None:
         """Note that a call has ended, whether or not it failed."""
@@ -142,11 +138,9 @@ class Journal:
         running = calls[calls["table"] != 0]
         pid = int(self._owners[region])
         if len(running):
-            is_certain = len(running) == 1 and bool(running["is_alone"][0])
             for key in {*running["table"].tolist(), *running["principal"].tolist()} - {0}:
                 self._suspect(self._verdict_row(key))
-            if is_certain:
-                self._blame(int(running["table"][0]), int(running["principal"][0]))
+            is_certain = bool(running["is_suspect"].any()) and self._blame(running)
             names = sorted({name.decode(errors="replace") for name in running["name"].tolist()})
             yield Death(pid, tuple(names), is_certain)
         calls["table"] = 0
@@ -158,14 +152,19 @@ class Journal:
         self._verdicts["suspect_until"][row] = until
         self._latest[0] = max(self._latest[0], until)
 
-    def _blame(self, table: int, principal: int) -> None:
-        """Refuse a table, and the principal from the third such table on."""
-        row = self._verdict_row(table)
-        if self._verdicts["refused_until"][row] > monotonic():
-            return  # another process has just ended in the same way
-        self._refuse(row, from_blame=1)
-        if principal:
-            self._refuse(self._verdict_row(principal), from_blame=MAX_BLAMES)
+    def _blame(self, running: Any) -> bool:
+        """Refuse the table of the only call, or count one for the only principal; returns False for several."""
+        tables, principals = set(running["table"].tolist()), set(running["principal"].tolist())
+        if len(tables) == 1:
+            row = self._verdict_row(tables.pop())
+            if self._verdicts["refused_until"][row] > monotonic():
+                return True  # another process has just ended in the same way
+            self._refuse(row, from_blame=1)
+        elif len(principals) > 1 or 0 in principals:
+            return False
+        if len(principals) == 1 and 0 not in principals:
+            self._refuse(self._verdict_row(principals.pop()), from_blame=MAX_BLAMES)
+        return True
 
     def _refuse(self, row: int, *, from_blame: int) -> None:
         self._verdicts["blames"][row] += 1
