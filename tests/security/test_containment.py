@@ -35,8 +35,8 @@ def ended(shared: Journal, *names: tuple[str, str], is_suspect: bool = False) ->
     if pid == 0:
         with suppress(BaseException):
             for table, principal in names:
-                shared.begin(table, principal, is_suspect=is_suspect)
-            finished = shared.begin("finished", "nobody")
+                shared.begin(tuple(table.split(".")), principal, is_suspect=is_suspect)
+            finished = shared.begin(("finished",), "nobody")
             shared.end(finished)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -46,15 +46,15 @@ def ended(shared: Journal, *names: tuple[str, str], is_suspect: bool = False) ->
 def test_tables_and_principals_of_an_ended_process_are_suspect() -> None:
     shared = Journal()
     pid = ended(shared, ("evil", "user:mallory"), ("good", "user:ada"))
-    assert shared.verdict("evil", "user:bob") == Verdict()  # nobody has looked yet
+    assert shared.verdict(("evil",), "user:bob") == Verdict()  # nobody has looked yet
     (death,) = shared.recover()
     assert (death.pid, death.is_certain) == (pid, False)
     assert death.names == ("evil (user:mallory)", "good (user:ada)")
     suspect = Verdict(runs_alone=True)
-    assert shared.verdict("evil", "user:bob") == suspect
-    assert shared.verdict("other", "user:mallory") == suspect
-    assert shared.verdict("other", "user:bob") == Verdict()
-    assert shared.verdict("finished", "nobody") == Verdict()
+    assert shared.verdict(("evil",), "user:bob") == suspect
+    assert shared.verdict(("other",), "user:mallory") == suspect
+    assert shared.verdict(("other",), "user:bob") == Verdict()
+    assert shared.verdict(("finished",), "nobody") == Verdict()
     assert shared.recover() == []
 
 
@@ -78,20 +78,20 @@ def test_a_table_that_ends_a_process_alone_is_refused(clock: Callable[[float], N
         ended(shared, ("evil", "user:mallory"), is_suspect=True)
         ended(shared, ("evil", "user:mallory"), is_suspect=True)  # in another process
         assert [death.is_certain for death in shared.recover()] == [True, True]
-        assert round(shared.verdict("evil", "user:bob").refused_seconds) == expected
+        assert round(shared.verdict(("evil",), "user:bob").refused_seconds) == expected
         clock(expected + 1)
-        assert shared.verdict("evil", "user:bob").refused_seconds == 0
-    assert shared.verdict("good", "user:bob") == Verdict()
+        assert shared.verdict(("evil",), "user:bob").refused_seconds == 0
+    assert shared.verdict(("good",), "user:bob") == Verdict()
 
 
 def test_a_principal_with_three_such_tables_is_refused() -> None:
     shared = Journal()
     for number in range(3):
-        assert shared.verdict("good", "user:mallory").refused_seconds == 0
+        assert shared.verdict(("good",), "user:mallory").refused_seconds == 0
         ended(shared, (f"evil{number}", "user:mallory"), is_suspect=True)
         shared.recover()
-    assert round(shared.verdict("good", "user:mallory").refused_seconds) == 600
-    assert shared.verdict("good", "user:bob") == Verdict()
+    assert round(shared.verdict(("good",), "user:mallory").refused_seconds) == 600
+    assert shared.verdict(("good",), "user:bob") == Verdict()
 
 
 def test_calls_beside_others_are_never_blamed() -> None:
@@ -100,7 +100,7 @@ def test_calls_beside_others_are_never_blamed() -> None:
     for number in range(10):
         ended(shared, (f"evil{number}", "user:mallory"), ("good", "user:ada"), is_suspect=True)
         shared.recover()
-    verdict = shared.verdict("good", "user:ada")
+    verdict = shared.verdict(("good",), "user:ada")
     assert (verdict.must_run_alone, verdict.refused_seconds) == (True, 0)
 
 
@@ -111,23 +111,36 @@ def test_calls_of_one_principal_for_several_tables_are_counted_for_it() -> None:
         ended(shared, ("evil", "user:mallory"), ("good", "user:mallory"), is_suspect=True)
         (death,) = shared.recover()
         assert death.is_certain
-    assert shared.verdict("other", "user:mallory").refused_seconds > 0
-    assert shared.verdict("good", "user:ada").refused_seconds == 0
-    assert shared.verdict("evil", "user:ada").refused_seconds == 0
+    assert shared.verdict(("other",), "user:mallory").refused_seconds > 0
+    assert shared.verdict(("good",), "user:ada").refused_seconds == 0
+    assert shared.verdict(("evil",), "user:ada").refused_seconds == 0
+
+
+def test_another_table_with_the_same_label_is_not_confused() -> None:
+    """Names may have dots: otherwise, a tenant could get the table of another one refused."""
+    shared = Journal()
+    ended(shared, ("a.b.c", "user:mallory"), is_suspect=True)
+    ended(shared, ("a.d e", "user:mallory"), is_suspect=True)
+    shared.recover()
+    assert shared.verdict(("a", "b", "c"), "user:ada").refused_seconds > 0
+    assert shared.verdict(("a", "d+e"), "user:ada").refused_seconds > 0  # the same table
+    for other in (("a", "b.c"), ("a.b", "c"), ("a.b.c",)):
+        assert shared.verdict(other, "user:ada") == Verdict()
 
 
 def test_running_processes_are_not_judged() -> None:
     shared = Journal()
-    row = shared.begin("good", "user:ada")
+    row = shared.begin(("good",), "user:ada")
     ended(shared, ("evil", "user:mallory"))
     assert len(shared.recover()) == 1
-    assert shared.verdict("good", "user:ada") == Verdict()
+    assert shared.verdict(("good",), "user:ada") == Verdict()
     shared.end(row)
 
 
-def test_more_calls_and_processes_than_rows() -> None:
+def test_more_calls_and_processes_than_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_REGION_SIZE", 32)
     shared = Journal()
-    rows = [shared.begin(f"t{number}", "user:ada") for number in range(40)]
+    rows = [shared.begin((f"t{number}",), "user:ada") for number in range(40)]
     assert rows.count(None) == 8
     for row in rows:
         shared.end(row)
@@ -142,7 +155,7 @@ def test_the_oldest_verdict_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(6):
         ended(shared, (f"t{number}", ""))
         shared.recover()
-    verdicts = [shared.verdict(f"t{number}", "").runs_alone for number in range(6)]
+    verdicts = [shared.verdict((f"t{number}",), "").runs_alone for number in range(6)]
     assert verdicts == [False, False, True, True, True, True]
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from catalog.errors import Busy, ServiceUnavailable
-from catalog.identifiers import Identifier, label
+from catalog.identifiers import Identifier
 from catalog.services.lance.containment.journal import Journal
 from catalog.storage.outages import large_inputs
 from catalog.storage.outages.availability import serves_requests
@@ -91,8 +91,7 @@ def abandon() -> Callable[[], None]:
 def _enter(call: Call) -> None:
     """Wait until a call may begin, and note it."""
     global _alone  # noqa: PLW0603 -- one for the process, like the calls
-    table = label(call.table)
-    verdict = journal.verdict(table, call.principal)
+    verdict = journal.verdict(call.table, call.principal)
     if verdict.refused_seconds > 0:
         raise ServiceUnavailable(
             "Calls for '{target}' have ended processes of the server, which refuses them for some time",
@@ -115,7 +114,7 @@ def _enter(call: Call) -> None:
                 retry_seconds=_RETRY_SECONDS,
                 target=call.table,
             )
-        call.row = journal.begin(table, call.principal, is_suspect=verdict.runs_alone)
+        call.row = journal.begin(call.table, call.principal, is_suspect=verdict.runs_alone)
         call.since = time.monotonic()
         _running.add(call)
         if is_alone:

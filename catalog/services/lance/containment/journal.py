@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import sha256
 from time import monotonic
 from typing import Any
 
 import numpy as np
+
+from catalog.identifiers import Identifier, digest, label
 
 SUSPECT_SECONDS = 600.0
 """How long calls run alone after a process has ended during one."""
@@ -30,7 +32,9 @@ MAX_REFUSED_SECONDS = 6 * 3600.0
 MAX_BLAMES = 3
 """The number of processes that the calls of a principal end, without those of others, before they are refused."""
 _FORGOTTEN_SECONDS = 24 * 3600.0
-_REGIONS, _REGION_SIZE = 128, 32
+_REGIONS = 128
+_REGION_SIZE = 256
+"""The calls of a process that are noted at the same time: more than it has threads."""
 _MAX_VERDICTS = 1024
 
 _CALL = np.dtype([("table", "i8"), ("principal", "i8"), ("is_suspect", "i8"), ("name", "S240")])
@@ -90,7 +94,7 @@ class Journal:
         """The rows of this process without a call."""
         self._lock = threading.Lock()
 
-    def begin(self, table: str, principal: str, *, is_suspect: bool = False) -> int | None:
+    def begin(self, table: Identifier, principal: str, *, is_suspect: bool = False) -> int | None:
         """Note a call that begins; returns its row, or None if there is no room."""
         if self._pid != os.getpid():
             self._claim()
@@ -98,7 +102,7 @@ class Journal:
             row = self._free.popleft()
         except IndexError:
             return None
-        name = f"{table} ({principal})".encode()[:240]
+        name = f"{label(table)} ({principal})".encode()[:240]
         self._calls[row] = (_table_key(table), _principal_key(principal), is_suspect, name)
         return row
 
@@ -108,7 +112,7 @@ class Journal:
             self._calls["table"][row] = 0
             self._free.append(row)
 
-    def verdict(self, table: str, principal: str) -> Verdict:
+    def verdict(self, table: Identifier, principal: str) -> Verdict:
         """How a call for a principal that reads a table may run now."""
         now = monotonic()
         if self._latest[0] <= now:
@@ -153,7 +157,7 @@ class Journal:
         self._latest[0] = max(self._latest[0], until)
 
     def _blame(self, running: Any) -> bool:
-        """Refuse the table of the only call, or count one for the only principal; returns False for several."""
+        """Blame the only table, or the only principal, of calls; returns False if there are several of both."""
         tables, principals = set(running["table"].tolist()), set(running["principal"].tolist())
         if len(tables) == 1:
             row = self._verdict_row(tables.pop())
@@ -227,18 +231,16 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-@lru_cache(4096)
-def _table_key(table: str) -> int:
-    return _key(b"table", table)
+def _table_key(table: Identifier) -> int:
+    """The same for all spellings of a name, and never 0. Clients choose names, and labels are ambiguous."""
+    return _number(digest(table).bytes)
 
 
 @lru_cache(4096)
 def _principal_key(principal: str) -> int:
     """0 for no principal."""
-    return _key(b"principal", principal) if principal else 0
+    return _number(sha256(principal.encode()).digest()) if principal else 0
 
 
-def _key(kind: bytes, name: str) -> int:
-    """A number for a name, which is never 0."""
-    digest = blake2b(name.encode(), digest_size=8, person=kind).digest()
-    return int.from_bytes(digest, signed=True) or 1
+def _number(content: bytes) -> int:
+    return int.from_bytes(content[:8], signed=True) or 1

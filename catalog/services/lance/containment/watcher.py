@@ -22,9 +22,9 @@ def start() -> None:
     """Judge the calls during which earlier processes have ended, and watch those of this process."""
     for death in calls.journal.recover():
         log.error(
-            "Web process %d ended during calls of Lance%s: %s",
+            "Web process %d ended during %s of Lance: %s",
             death.pid,
-            ", of which one ran alone; such calls are refused" if death.is_certain else "",
+            "suspect calls" if death.is_certain else "calls",
             ", ".join(death.names),
         )
     threading.Thread(target=_run, name="lance-watcher", daemon=True).start()
