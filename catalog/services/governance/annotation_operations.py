@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -43,6 +44,27 @@ class Link:
     url: str
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table, read once for several operations: a table may have thousands."""
+
+    table: Identifier
+
+    @cached_property
+    def paths(self) -> frozenset[str] | None:
+        """None if they are unknown, or too many to be read."""
+        row = table_columns.find(self.table)
+        if row is None:
+            return None  # refused later, on the locked row
+        try:
+            schema = table_columns.read(row)
+        except (CatalogError, Unreadable):
+            return None
+        if len(schema.columns) >= table_columns.MAX_COLUMNS:
+            return None
+        return frozenset(column.path for column in schema.columns)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnnotationOperation(Operation):
     """An operation on the annotations of a namespace, a table or view, or a column of one.
@@ -55,10 +77,10 @@ class AnnotationOperation(Operation):
     is_table: bool
     column: str = ""
     """Path of a column; empty: the namespace or table itself."""
+    source: TableColumns | None = None
+    """The columns of the table, if several operations share them."""
     columns: frozenset[str] | None = None
-    """The table's columns, by default from ``prepare``; None: unknown, or not needed."""
-    has_columns: bool = False
-    """True if the columns are those of the table, read for several operations at once."""
+    """Their paths, from ``prepare``; None: unknown, or not needed."""
 
     @property
     def is_removal(self) -> bool:
@@ -74,9 +96,8 @@ class AnnotationOperation(Operation):
             raise InvalidInput(f"Namespace '{label(self.target)}' has no columns")
         if len(self.column.encode(errors="replace")) > _MAX_COLUMN or "\0" in self.column:
             raise InvalidInput("The path of the column is too long, or holds a NUL character")
-        if self.has_columns:
-            return self
-        return replace(self, columns=column_paths(self.target))
+        source = self.source or TableColumns(self.target)
+        return replace(self, columns=source.paths)
 
     def namespaces(self) -> Iterable[Identifier]:
         return () if self.is_table else (self.target,)
@@ -139,20 +160,6 @@ class AnnotationOperation(Operation):
             row.delete()
         self.record(batch, target_filter, {field: before}, {field: value})
         return value
-
-
-def column_paths(table: Identifier) -> frozenset[str] | None:
-    """The paths of a table's columns, or None if they are unknown, or too many to be read."""
-    row = table_columns.find(table)
-    if row is None:
-        return None  # refused later, on the locked row
-    try:
-        schema = table_columns.read(row)
-    except (CatalogError, Unreadable):
-        return None
-    if len(schema.columns) >= table_columns.MAX_COLUMNS:
-        return None
-    return frozenset(column.path for column in schema.columns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -281,10 +281,9 @@ def _commit(actor: Principal, target: Identifier, changes: Changes, *, is_table:
         operations.append(
             annotation_operations.SetLinks(target=target, is_table=is_table, links=changes.links)
         )
-    # Once for all of them: a table may have thousands of columns.
-    columns = annotation_operations.column_paths(target) if changes.columns else None
+    source = annotation_operations.TableColumns(target)
     for path, of_column in changes.columns.items():
-        operations += _operations(target, path, of_column, is_table=is_table, columns=columns)
+        operations += _operations(target, path, of_column, is_table=is_table, source=source)
     if changes.owner is not None:
         # Last: with the ownership the actor may lose the privilege for the other changes.
         operations.append(
@@ -303,14 +302,13 @@ def _operations(
     changes: ColumnChanges,
     *,
     is_table: bool,
-    columns: frozenset[str] | None = None,
+    source: annotation_operations.TableColumns | None = None,
 ) -> Iterable[Operation]:
     where: dict[str, Any] = {
         "target": target,
         "is_table": is_table,
         "column": column,
-        "columns": columns,
-        "has_columns": bool(column),
+        "source": source,
     }
     if changes.description is not None:
         yield annotation_operations.SetDescription(**where, description=changes.description)

@@ -28,6 +28,7 @@ they sign in.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from django.db import transaction
@@ -298,26 +299,26 @@ class _TargetPlan:
     is_table: bool
     format: TableFormat = TableFormat.LANCE
 
+    @cached_property
+    def _target(self) -> dict[str, Any]:
+        source = annotation_operations.TableColumns(self.name)
+        return {"target": self.name, "is_table": self.is_table, "source": source}
+
     def change(self, aspect: str, before: Any, after: Any, *operations: Operation) -> Change:
         return Change(label(self.name), aspect, before, after, operations)
 
     def changes(self) -> Iterator[Change]:
         entry, before = self.entry, self.before
-        named: dict[str, Any] = {"target": self.name, "is_table": self.is_table}
         if entry.owner is not None and entry.owner != before["owner"]:
-            operation: Operation = annotation_operations.SetOwner(**named, owner=entry.owner)
+            operation: Operation = annotation_operations.SetOwner(**self._target, owner=entry.owner)
             yield self.change("owner", before["owner"], entry.owner, operation)
         yield from self.annotation_changes(entry, before)
         if entry.links is not None:
             links = [link.model_dump() for link in entry.links]
             if links != before["links"]:
                 new = [annotation_operations.Link(**link) for link in links]
-                yield self.change(
-                    "links",
-                    before["links"],
-                    links,
-                    annotation_operations.SetLinks(**named, links=new),
-                )
+                operation = annotation_operations.SetLinks(**self._target, links=new)
+                yield self.change("links", before["links"], links, operation)
         if entry.protected is not None and entry.protected != before["protected"]:
             operation = rule_operations.SetProtection(
                 identifier=self.name,
@@ -343,7 +344,7 @@ class _TargetPlan:
         self, entry: TargetPart | ColumnPart, before: Mapping[str, Any], column: str = ""
     ) -> Iterator[Change]:
         """Changes of description, sensitivity and labels, which columns have as well."""
-        named: dict[str, Any] = {"target": self.name, "is_table": self.is_table, "column": column}
+        named = {**self._target, "column": column}
         of = f"column {column}, " if column else ""
         if entry.description is not None and entry.description != before["description"]:
             operation: Operation = annotation_operations.SetDescription(

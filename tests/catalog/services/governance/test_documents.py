@@ -1,5 +1,6 @@
 """Governance documents: export, plan, and repeated application."""
 
+import pyarrow as pa
 import pytest
 
 from catalog import access
@@ -12,6 +13,7 @@ from catalog.services.engine.commit import commit
 from catalog.services.governance import annotations, document_export, document_format, yaml_files
 from catalog.services.governance import documents as governance_documents
 from catalog.services.lance.ledger import registration_operations
+from catalog.services.search import table_columns
 from tests.cases import shared_cases
 from tests.factories import make_lance_table, make_namespace, make_root, unchanged
 
@@ -87,6 +89,24 @@ def test_an_export_can_be_applied():
     below = document_export.export(actor=SYSTEM, namespace=("prod",))
     assert "principals" not in below
     assert below["tables"] == exported["tables"]
+
+
+def test_the_columns_of_a_table_are_read_once(monkeypatch):
+    """A table may have thousands of columns, and a document may annotate as many."""
+    make_lance_table(("prod", "wide"), pa.table({f"c{number}": [1] for number in range(20)}))
+    reads: list[str] = []
+    read = table_columns.read
+    monkeypatch.setattr(table_columns, "read", lambda row: reads.append(row.name) or read(row))
+
+    def apply(count: int) -> int:
+        columns = "".join(f"    c{number}: {{description: x}}\n" for number in range(count))
+        text = f"version: 1\ntables:\n- name: [prod, wide]\n  columns:\n{columns}"
+        return len(governance_documents.apply(actor=SYSTEM, document=document(text)))
+
+    assert apply(1) == 1
+    of_one_column = len(reads)
+    assert apply(20) == 19
+    assert len(reads) == 2 * of_one_column
 
 
 def test_mappings_are_replaced_and_omitted_fields_keep_their_values():
