@@ -57,7 +57,7 @@ MONODON_MAX_MERGE_BYTES = number("MONODON_MAX_MERGE_BYTES", 1024**3)
 """The most data in memory that one request may merge into a Lance table. Lance joins it in memory, which takes
 about four times as much."""
 MONODON_LANCE_SECONDS = number("MONODON_LANCE_SECONDS", 600, least=0)
-"""Seconds for which a request waits for Lance to merge rows, or for the next rows of a large table; 0: no limit."""
+"""Seconds for which a request waits for Lance to merge rows, or for the next rows of a table; 0: no limit."""
 MONODON_LANCE_CACHE_BYTES = number("MONODON_LANCE_CACHE_BYTES", 512 * 1024**2)
 """Size of the cache of each process for open Lance tables, their metadata and their indexes."""
 MONODON_WEB_MEMORY_BYTES = number("MONODON_WEB_MEMORY_BYTES", 0, least=0)

@@ -30,9 +30,9 @@ from catalog.services.tables import table_operations, tables
 from catalog.storage import locations
 
 Data: TypeAlias = "pa.Table | pa.RecordBatchReader"
-_ONCE: Any = {"conflict_retries": 0}
 _UPDATED_BYTES = 512 << 20
 """The most that long values may take in all updated rows."""
+_ONCE: Any = {"conflict_retries": 0}
 """Lance would repeat work that reads rows on a newer version that nobody has checked. ``commits`` repeats it."""
 
 

@@ -13,12 +13,7 @@ from catalog.identifiers import Identifier
 from catalog.services.lance import commits, data_operations
 from catalog.services.lance import computed as lance_computed
 from catalog.services.lance.commits import Written
-from catalog.services.lance.schemas import (
-    EXTENSION_METADATA,
-    Path,
-    find_field,
-    find_fields,
-)
+from catalog.services.lance.schemas import EXTENSION_METADATA, Path, find_field, find_fields
 
 
 @dataclass(frozen=True, slots=True)

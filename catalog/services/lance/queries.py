@@ -364,7 +364,7 @@ def _check_size(results: int, result_bytes: int) -> None:
 
 def _may_share(snapshot: Snapshot, plan: Plan) -> bool:
     """True if a search may wait for others: it is short, and waits for the processor, not for storage."""
-    return plan.may_share and not locations.is_object(snapshot.location) and not plan.is_limited
+    return plan.may_share and not locations.is_object(snapshot.location) and not plan.may_take_long
 
 
 def _batches(plan: Plan, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

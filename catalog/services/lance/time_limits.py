@@ -188,7 +188,7 @@ def read(
 
 def _admit_read(dataset: LanceDataset, principal: str, expressions: Iterable[str]) -> None:
     """Refuse a read as ``_admit``; one that should take little time only if slow calls leave no place."""
-    if is_limited(dataset, expressions):
+    if may_take_long(dataset, expressions):
         _admit(principal)
     else:
         _require_place(principal)
@@ -228,7 +228,7 @@ def batches(
             reader.close()
 
 
-def is_limited(dataset: LanceDataset, expressions: Iterable[str] = ()) -> bool:
+def may_take_long(dataset: LanceDataset, expressions: Iterable[str] = ()) -> bool:
     """True for requests that read a large dataset, or with expressions that may take long. Jobs and commands may
     take any time."""
     return serves_requests() and (

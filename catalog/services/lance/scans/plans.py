@@ -45,8 +45,8 @@ class Plan:
         return (self.options["filter"] or "", *values)
 
     @property
-    def is_limited(self) -> bool:
-        return time_limits.is_limited(self.dataset, self.expressions)
+    def may_take_long(self) -> bool:
+        return time_limits.may_take_long(self.dataset, self.expressions)
 
     def run(self, work: Callable[[LanceScanner], T]) -> T:
         """Run a call of Lance with the scanner, in limited time if it may take long: to plan a query evaluates
