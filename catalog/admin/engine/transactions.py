@@ -44,7 +44,8 @@ class TransactionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Operations")
     def operations_cell(self, row: Transaction) -> SafeString:
-        return summary(row.operations)  # the list has only own ones, or the user browses everything
+        # The list has only transactions of the user, unless the user may browse everything.
+        return summary(row.operations)
 
     @admin.display(description="Status")
     def status_badge(self, row: Transaction) -> SafeString:

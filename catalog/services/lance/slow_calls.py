@@ -1,8 +1,9 @@
 """Threads of the web server that wait for slow calls of Lance.
 
 A call of Lance may take minutes, and cannot be interrupted. If all threads that serve requests waited for such
-calls, the process would serve nothing else. So a thread that waits for a slow call is replaced by another
-one, or counts as one of the three quarters that may wait. Of both, a principal gets half.
+calls, the process would serve nothing else. So there are two kinds of places for slow calls: in some of them, another
+thread replaces the waiting one; in others, a thread waits without a replacement, which three quarters of the threads may
+do. A principal gets half of the places of each kind.
 """
 
 import threading

@@ -22,7 +22,7 @@ _WAIT_SECONDS = 0.5
 _MUST_WAIT_SECONDS = 2.0
 """The same after several processes have ended, when it is refused then."""
 _ALONE_SECONDS = 1.0
-"""How long a call may keep others waiting that begin after it: one that has run for longer is joined by them."""
+"""How long other calls wait for a suspect call that began before them."""
 _RETRY_SECONDS = 5
 
 journal = Journal()

@@ -23,7 +23,7 @@ import numpy as np
 from catalog.identifiers import Identifier, digest, label
 
 SUSPECT_SECONDS = 600.0
-"""How long calls run alone after a process has ended during one."""
+"""How long the tables and principals of calls are suspect after a process has ended during the calls."""
 MAX_SUSPICIONS = 3
 """The number of ended processes from which a call is refused if it can't run alone."""
 REFUSED_SECONDS = 600.0

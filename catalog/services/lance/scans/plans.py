@@ -49,8 +49,7 @@ class Plan:
         return time_limits.may_take_long(self.dataset, self.expressions)
 
     def run(self, work: Callable[[LanceScanner], T]) -> T:
-        """Run a call of Lance with the scanner, in limited time if it may take long: to plan a query evaluates
-        the constants of its expressions."""
+        """Run a call of Lance with the scanner in limited time. Planning computes the constants of expressions."""
         return time_limits.read(
             self.dataset, self.principal, lambda: work(self.scanner()), self.expressions
         )
