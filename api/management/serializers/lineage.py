@@ -23,7 +23,9 @@ class TableDependentsSerializer(DependentsSerializer):
         help_text="The first 100 tables that refer to its files and that the caller may browse.",
     )
     others = serializers.IntegerField(
-        source="files.others", help_text="The number of the others of these tables."
+        source="files.others",
+        help_text="The number of the others of these tables. Those that the caller may not browse count only if"
+        " it may maintain the table.",
     )
     views = serializers.ListField(
         child=fields.NamesField(),

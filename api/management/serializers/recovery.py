@@ -102,7 +102,10 @@ class DependentsSerializer(Serializer):
         source="visible",
         help_text="The first 100 that the caller may browse.",
     )
-    others = serializers.IntegerField(help_text="The number of the others.")
+    others = serializers.IntegerField(
+        help_text="The number of the others. Those that the caller may not browse count only if it may maintain"
+        " the table."
+    )
 
 
 class TrashItemSerializer(Serializer):

@@ -30,6 +30,7 @@ from catalog.models import (
     UnreadSnapshot,
 )
 from catalog.postgresql.cursors import hot_cursor
+from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.database_clock import database_now
 from catalog.services.storage.file_owners import References
@@ -50,7 +51,7 @@ class Dependents:
     visible: tuple[Identifier, ...] = ()
     """The first of those that they may browse."""
     others: int = 0
-    """How many more there are."""
+    """The number of the others. Without those that the principal may not browse, unless it may maintain the table."""
 
     def __len__(self) -> int:
         return len(self.visible) + self.others
@@ -357,7 +358,11 @@ def with_dependents(tables: QuerySet[Table]) -> QuerySet[Table]:
 def dependents_of(
     actor: Principal, tables: Collection[int], limit: int = _SHOWN
 ) -> dict[int, Dependents]:
-    """The dependents of each of these tables that has some. One statement, or two."""
+    """The dependents of each of these tables that has some. Three statements at most.
+
+    Principals that may maintain a table learn how many it has, since they delay the removal of its files. Others
+    only learn of those that they may browse.
+    """
     holders = not_purged(Table.objects.all())
     rows = FileReference.objects.filter(source__in=tables, table__in=holders)
     pairs = list(rows.order_by("table").values_list("source", "table"))
@@ -365,9 +370,12 @@ def dependents_of(
         return {}
     browsed = Table.objects.filter(access.visible_tables(actor), pk__in={pk for _, pk in pairs})
     names = {row.pk: row.identifier for row in browsed.select_related("namespace")}
+    of_hidden = {source for source, pk in pairs if pk not in names}
+    maintained = access.tables_with(actor, Privilege.MAINTAIN, of_hidden)
     by_source = defaultdict(list)
     for source, pk in pairs:
-        by_source[source].append(pk)
+        if pk in names or source in maintained:
+            by_source[source].append(pk)
     dependents_by_source = {}
     for source, holders_of in by_source.items():
         visible = tuple(names[pk] for pk in holders_of if pk in names)[:limit]

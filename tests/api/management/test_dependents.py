@@ -72,6 +72,18 @@ def test_a_drop_reports_the_number_of_dependents(sources, format_, settings):
     assert management.get(f"trash/{item['id']}")["dependents"] == VISIBLE
 
 
+@pytest.mark.parametrize("privilege", [Privilege.READ, Privilege.WRITE, Privilege.GRANT])
+def test_hidden_dependents_count_only_for_who_may_maintain_the_table(sources, privilege):
+    """A number that grows would reveal that somebody made a hidden table of its files."""
+    row = sources["lance"]
+    grants = Grant.objects.filter(principal__name="dropper", table=row)
+    grants.update(mask=closure(privilege | Privilege.READ).value)
+    path = "tables/ns$lance/dependents"
+    assert Management(KEY).get(path) == {**VISIBLE, "others": 0, "views": []}
+    grants.update(mask=closure(Privilege.MAINTAIN | Privilege.READ).value)
+    assert Management(KEY).get(path) == {**VISIBLE, "views": []}
+
+
 @pytest.mark.parametrize("format_", ["lance", "iceberg"])
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
 def test_a_committed_drop_succeeds_although_the_database_fails_afterwards(
