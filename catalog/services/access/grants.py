@@ -80,6 +80,9 @@ class Holder:
     """False: the principal holds no privileges, regardless of the sources."""
     sources: list[Source] = field(default_factory=list)
     keys: list[KeyLimit] = field(default_factory=list)
+    """For actors that do not manage everything: of others, only keys that permit something here. Other keys may be
+    limited to namespaces that the actor may not browse.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +192,14 @@ def explain(
         selected = list(rows.filter(name=principal.replace("\x00", "")))
         if not selected:
             raise similar_names.not_found(principal)
-        return _holders(scope, selected), None
+        return _holders(actor, scope, selected), None
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     direct = _direct_holders(scope)
     through = Q(groups__in=direct.filter(kind=PrincipalKind.GROUP, is_active=True))
     holders = Principal.objects.filter(Q(pk__in=direct) | through).values("pk")
     page = list(rows.filter(pk__in=holders, name__gt=page_token or "")[: size + 1])
     next_page = page[size - 1].name if len(page) > size else None
-    return _holders(scope, page[:size]), next_page
+    return _holders(actor, scope, page[:size]), next_page
 
 
 def _direct_holders(scope: _Scope) -> QuerySet[Principal, Principal]:
@@ -236,7 +239,7 @@ def _scope(actor: access.Principal, on: On, *, own: bool = False) -> _Scope:
     return _Scope(table, above)
 
 
-def _holders(scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
+def _holders(actor: access.Principal, scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
     groups = _groups_of(rows)
     everybody = {row.pk: row for row in rows} | {
         group.pk: group for members_groups in groups.values() for group in members_groups
@@ -245,6 +248,7 @@ def _holders(scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
     grants = Grant.objects.valid().filter(scope.granted, principal__in=everybody)
     for grant in grants.select_related("namespace", "table__namespace").order_by("pk"):
         granted.setdefault(grant.principal_id, []).append(grant)
+    sees_all = actor.holds_everywhere(Privilege.MANAGE)
     moment = timezone.now()
     keys: dict[int, list[ApiKey]] = {}
     valid = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=moment), revoked_at=None)
@@ -261,6 +265,8 @@ def _holders(scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
             held |= source.privileges
         held = held if is_active else NOTHING
         limits = [_limit(scope, key, held) for key in keys.get(row.pk, [])]
+        if row.name != actor.name and not sees_all:
+            limits = [limit for limit in limits if limit.privileges]
         holders.append(Holder(row, held, is_active, sources, limits))
     return holders
 

@@ -32,7 +32,14 @@ from catalog.services.access import grants
 from catalog.services.engine.commit import commit
 from catalog.services.tables import table_operations
 from tests.catalog.services.access.test_authorization import SEEDS, make_world
-from tests.factories import make_iceberg_table, make_root, make_table, snapshot, unchanged
+from tests.factories import (
+    make_iceberg_table,
+    make_namespace,
+    make_root,
+    make_table,
+    snapshot,
+    unchanged,
+)
 
 A, AB, T = On.namespace(("a",)), On.namespace(("a", "b")), On.table(("a", "b", "t"))
 READ, GRANT, MANAGE = Privilege.READ, Privilege.GRANT, Privilege.MANAGE
@@ -489,3 +496,38 @@ def test_a_principal_without_grant_learns_no_names():
     with pytest.raises(PermissionDenied) as refused:
         grant("analysts", AB, READ, actor=access.Principal("user:eve", ids=(eve.pk,)))
     assert "group:analysts" not in str(refused.value)
+
+
+def test_keys_that_permit_nothing_here_are_not_shown():
+    """A key may be limited to a namespace that the actor may not browse."""
+    owner, etl = principal("owner"), principal("etl")
+    root = principal("root", level=PrincipalLevel.ADMIN)
+    grant("owner", A, Privilege.MANAGE)
+    hidden = make_namespace("hidden", "secret")
+    ab = Namespace.objects.named(("a", "b")).get()
+    for name, fields in {
+        "etl-hidden": {"principal": etl, "namespace": hidden},
+        "etl-whole": {"principal": etl},
+        "root-hidden": {"principal": root, "namespace": hidden},
+        "root-inside": {"principal": root, "namespace": ab},
+        "root-whole": {"principal": root},
+        "owner-hidden": {"principal": owner, "namespace": hidden},
+    }.items():
+        ApiKey.objects.create(name=name, digest=name, **fields)
+
+    def keys_of(actor, name):
+        (holder,) = grants.explain(actor=actor, on=AB, principal=name)[0]
+        return [key.name for key in holder.keys]
+
+    actor = access.of_row(owner)
+    assert keys_of(actor, "etl") == []
+    assert keys_of(actor, "root") == ["root-inside", "root-whole"]
+    assert keys_of(actor, "owner") == ["owner-hidden"]
+    assert keys_of(SYSTEM, "root") == ["root-hidden", "root-inside", "root-whole"]
+    assert keys_of(SYSTEM, "etl") == ["etl-hidden", "etl-whole"]
+    listed = grants.explain(actor=actor, on=AB)[0]
+    assert {key.name for holder in listed for key in holder.keys} == {
+        "owner-hidden",
+        "root-inside",
+        "root-whole",
+    }
