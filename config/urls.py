@@ -29,6 +29,7 @@ urlpatterns = [
     path("admin/password_change/", users.change_password),
     path("admin/my-access/", include(my_access.urls())),
     path("admin/explorer/", include(explorer.urls())),
+    path("admin/autocomplete/", suggestions.autocompletion),
     path("admin/suggest/", include(suggestions.urls())),
     path("admin/glossary/", include(glossary.urls())),
     path("admin/search/", include(command_bar.urls())),

@@ -160,6 +160,12 @@ RELATIONS = [
     for field in model._meta.get_fields()
     if field.is_relation and hasattr(field, "get_limit_choices_to")
 ]
+REVERSE_RELATIONS = [
+    (model, field.name)
+    for model in sorted(RULES, key=lambda m: m._meta.label)
+    for field in model._meta.get_fields()
+    if field.is_relation and not hasattr(field, "get_limit_choices_to")
+]
 
 
 @pytest.mark.filterwarnings("ignore:Pagination may yield")
@@ -170,6 +176,15 @@ def test_autocompletion_names_no_rows_of_others():
         answer = client.get("/admin/autocomplete/", names | {"field_name": field, "term": ""})
         assert answer.status_code in {200, 403, 404}, (model, field)
         assert not re.search(rb"\b(ws|guarded|known)\b", answer.content), (model, field)
+
+
+def test_autocompletion_refuses_what_is_no_field_of_the_model():
+    client = _bob()
+    assert (models.Namespace, "tables") in REVERSE_RELATIONS
+    for model, field in [*REVERSE_RELATIONS, (models.Table, "nothing"), (models.Table, "name")]:
+        names = {"app_label": model._meta.app_label, "model_name": model._meta.model_name}
+        answer = client.get("/admin/autocomplete/", names | {"field_name": field, "term": ""})
+        assert answer.status_code in {403, 404}, (model, field)
 
 
 def test_searches_name_no_rows_of_others():

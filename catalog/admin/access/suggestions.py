@@ -1,10 +1,12 @@
 """Suggestions for fields in which users type names of principals, namespaces or tables."""
 
 import contextlib
+from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.autocomplete import AutocompleteJsonView
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
+from django.db.models import Field, Q
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
@@ -23,6 +25,22 @@ _MOST = 12
 
 def urls() -> list[URLPattern]:
     return [path("<slug:kind>/", admin.site.admin_view(_view), name="suggest")]
+
+
+class _Autocompletion(AutocompleteJsonView):  # type: ignore[misc]
+    """Django's suggestions for fields of the models, which refuse other fields."""
+
+    admin_site = admin.site
+
+    def process_request(self, request: HttpRequest) -> tuple[Any, ...]:
+        term, model_admin, field, to_field_name = super().process_request(request)
+        # Of a reverse relation, Django would read limits that only fields have.
+        if not isinstance(field, Field):
+            raise PermissionDenied
+        return term, model_admin, field, to_field_name
+
+
+autocompletion = admin.site.admin_view(_Autocompletion.as_view())
 
 
 def may_name_principals(request: HttpRequest) -> bool:
