@@ -46,7 +46,9 @@ class ConditionFilter(DropdownFilter):  # type: ignore[misc]
         self, request: HttpRequest, queryset: MaterializedViewQuerySet
     ) -> "QuerySet[MaterializedView]":
         if self.value() == "behind":
-            return queryset.behind()
+            behind = queryset.behind()
+            sources = set(behind.order_by().values_list("source", flat=True))
+            return behind.filter(source__in=access.readable_tables(actor(request), sources))
         if self.value() == "failed":
             return queryset.exclude(failed_at=None)
         return queryset.filter(auto_refresh=True) if self.value() == "auto" else queryset
@@ -76,12 +78,13 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         return ["table__name"]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """The list; errors only of views that the user may read."""
+        """The list; errors only of views that the user may read, and the lag behind sources that it may read."""
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
-        views = [row.table_id for row in changes.result_list]
-        readable = access.readable_tables(actor(request), views)
+        read = {pk for row in changes.result_list for pk in (row.table_id, row.source_id)}
+        readable = access.readable_tables(actor(request), read)
         for row in changes.result_list:
+            row.source_is_readable = row.source_id in readable
             if row.error and row.table_id not in readable:
                 row.error = WITHHELD
         return changes
@@ -96,7 +99,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Behind")
     def lag_cell(self, row: Any) -> SafeString:
-        return lag(row)
+        return lag(row) if row.source_is_readable else cells.NOTHING
 
     @admin.display(description="Refresh")
     def refresh_mode(self, row: MaterializedView) -> str:
@@ -125,6 +128,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         query = view_queries.from_json(row.definition)
         with_lag = MaterializedView.objects.with_lag().get(pk=row.pk)
         is_visible = access.holds(actor(request), Privilege.BROWSE, row.source)
+        is_readable = access.holds(actor(request), Privilege.READ, row.source)
         if not is_visible:
             query = replace(query, source=(_HIDDEN,))
         return Page(
@@ -134,7 +138,7 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
                 ("Query", cells.source(query.to_sql(), _QUERY_LENGTH)),
                 *((("Original query", cells.expandable(row.source_query)),) if is_visible else ()),
                 ("Source version", _shown_version(row)),
-                ("Behind", lag(with_lag)),
+                ("Behind", lag(with_lag) if is_readable else cells.NOTHING),
                 ("Refresh", _refresh_mode(row)),
                 ("Refreshed", cells.when(row.refreshed_at)),
                 ("Failed", cells.when(row.failed_at)),

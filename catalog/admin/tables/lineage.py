@@ -100,7 +100,7 @@ def _remarks(row: Table, graph: Lineage) -> SafeString:
 
 
 def _materialized_views(request: HttpRequest, row: Table) -> Panel:
-    """Materialized views and sources that the user may browse. One statement."""
+    """Materialized views and sources that the user may browse. Two statements."""
     principal = actor(request)
     after = number(request, "after", 0)
     condition = Q(table=row) & access.visible_tables(principal, "source__") | Q(
@@ -114,6 +114,9 @@ def _materialized_views(request: HttpRequest, row: Table) -> Panel:
     )
     rows = list(views)
     page = rows[:PANEL_SIZE]
+    # The versions of a source are its history, which requires READ.
+    read = {pk for view in page for pk in (view.table_id, view.source_id)}
+    readable = access.readable_tables(principal, read)
     return Panel(
         title="Materialized views",
         columns=("Relation", "Table", "Source version", "Lag", "Query"),
@@ -121,8 +124,10 @@ def _materialized_views(request: HttpRequest, row: Table) -> Panel:
             (
                 "is a view of" if view.pk == row.pk else "is read by",
                 materialized_views.named(view.source if view.pk == row.pk else view.table),
-                cells.NOTHING if view.source_version is None else f"{view.source_version:,}",
-                materialized_views.lag(view),
+                f"{view.source_version:,}"
+                if view.source_version is not None and view.table_id in readable
+                else cells.NOTHING,
+                materialized_views.lag(view) if view.source_id in readable else cells.NOTHING,
                 cells.link(view, "Materialized view"),
             )
             for view in page

@@ -199,3 +199,21 @@ def test_the_source_is_named_only_if_it_may_be_browsed(browser, view, sign_in):
         assert ("ws.t" in text(client.get(url(view)))) is is_visible
         results = text(client.get(f"{LIST}?q=secret"))
         assert (f'href="{url(view)}' in results) is is_visible
+
+
+@pytest.mark.parametrize("privilege", [None, Privilege.BROWSE, Privilege.READ])
+def test_the_lag_is_shown_to_who_may_read_the_source(view, sign_in, privilege):
+    """The number of its versions, and their times, are the activity of the source."""
+    reader = sign_in()
+    for name, granted in (("v", Privilege.READ), ("t", privilege)):
+        if granted:
+            on = On.table(("ws", name))
+            grants.set_grant(actor=SYSTEM, on=on, principal="user:bob", privileges=granted)
+    reads = privilege == Privilege.READ
+    lineage = f"/admin/catalog/table/{view.pk}/change/?tab=lineage"
+    for page in (LIST, url(view), lineage):
+        content = text(reader.get(page))
+        assert "ws.v" in content
+        assert ("2 versions" in content) is reads, page
+        assert "up to date" not in content, page
+    assert (f'href="{url(view)}' in text(reader.get(f"{LIST}?condition=behind"))) is reads
