@@ -31,7 +31,7 @@ from catalog.errors import (
 from catalog.formats import view_queries
 from catalog.formats.view_queries import ViewQuery
 from catalog.identifiers import Identifier, label
-from catalog.models import Job, JobStatus, MaterializedView, Table, TableState
+from catalog.models import Job, JobStatus, MaterializedView, Table
 from catalog.privileges import Privilege
 from catalog.services.engine import jobs
 from catalog.services.engine.commit import commit
@@ -88,10 +88,10 @@ def start_refresh(
             raise InvalidInput(
                 f"View '{label(table)}' shows version {view.definition['version']} of its source"
             )
-        source = source_of(view)
+        source = source_of(view, actor)
         with hiding_source_name(source):
             datasets.find_snapshot(actor=actor, table=source, version=refresh.src_version)
-    elif view.source.state != TableState.DROPPED:
+    else:
         # The job has the rights of the principal, whose key may be narrower.
         with hiding_source_name(view.source.identifier):
             access.require(actor, Privilege.READ, view.source)
@@ -108,7 +108,8 @@ def start_refresh(
 def start_due_refreshes() -> int:
     """Start due automatic refreshes, each as the owner of the view; return their number.
 
-    A view has a pause after each refresh, and a longer one after a failed refresh.
+    A view has a pause after each refresh, and a longer one after a failed refresh. Views whose owners may not
+    read the source are left out.
     """
     now = timezone.now()
     active = Job.objects.filter(
@@ -120,13 +121,15 @@ def start_due_refreshes() -> int:
         .filter(Q(refreshed_at=None) | Q(refreshed_at__lt=now - _COOL_DOWN))
         .filter(Q(failed_at=None) | Q(failed_at__lt=now - _COOL_DOWN_FAILED))
         .exclude(Exists(active))
-        .select_related("table__namespace")
+        .select_related("table__namespace", "source__namespace")
         .order_by("table")[:_AT_ONCE]
     )
     started = 0
     for view in due:
         try:
             owner = _owner(view)
+            if _is_hidden(view, owner):
+                continue
             commit([job_operations.StartRefresh(table=view.table.identifier)], actor=owner)
         except CatalogError as refused:  # the view was dropped, or the owner lost the privilege
             log.warning("View '%s' was not refreshed: %s", view, refused)
@@ -137,6 +140,16 @@ def start_due_refreshes() -> int:
         else:
             started += 1
     return started
+
+
+def _is_hidden(view: MaterializedView, owner: Principal) -> bool:
+    """True if the owner may refresh the view, but not read its source.
+
+    A job, or an error, after each commit to the source would reveal the commits.
+    """
+    return access.holds(owner, Privilege.WRITE, view.table) and not access.holds(
+        owner, Privilege.READ, view.source
+    )
 
 
 def _owner(view: MaterializedView) -> Principal:
@@ -165,7 +178,8 @@ def refresh_view(job: Job, report: Report) -> Mapping[str, Any]:
 def _refresh(
     job: Job, view: MaterializedView, request: Refresh, report: Report
 ) -> Mapping[str, Any]:
-    actor, table, source = jobs.principal(job), jobs.identify(job), source_of(view)
+    actor, table = jobs.principal(job), jobs.identify(job)
+    source = source_of(view, actor)
     query = replace(view_queries.from_json(view.definition), source=source)
     source_version = request.src_version if request.src_version is not None else query.version
     with hiding_source_name(source):
@@ -207,10 +221,12 @@ def _refresh(
 def _require_source(job: Job, view: MaterializedView) -> None:
     """Require that the requester may still read the source, which may have taken hours. Raises InvalidTableState."""
     source = Table.objects.select_related("namespace").filter(pk=view.source_id).first()
-    with hiding_source_name(source_of(view)):
+    actor = jobs.principal(job)
+    name = source_of(view, actor)
+    with hiding_source_name(name):
         if source is None:
-            raise TableNotFound(source_of(view))
-        access.require(jobs.principal(job), Privilege.READ, source)
+            raise TableNotFound(name)
+        access.require(actor, Privilege.READ, source)
 
 
 def _added(

@@ -10,6 +10,8 @@ import pyarrow as pa
 from lance.dataset import LanceDataset
 from lance.fragment import LanceFragment
 
+from catalog import access
+from catalog.access import Principal
 from catalog.errors import (
     CatalogError,
     ForeignFile,
@@ -23,6 +25,7 @@ from catalog.formats import view_queries
 from catalog.formats.view_queries import ViewQuery
 from catalog.identifiers import Identifier, label
 from catalog.models import MaterializedView, TableState
+from catalog.privileges import Privilege
 from catalog.services.lance.errors import plan
 from catalog.services.lance.rehearsals import rehearse
 
@@ -32,9 +35,19 @@ log = logging.getLogger(__name__)
 _TYPE_METADATA = (b"ARROW:", b"lance-encoding:")
 
 
-def source_of(view: MaterializedView) -> Identifier:
-    """Return the current name of the source. Raises InvalidTableState if it was dropped."""
+_NOT_READABLE = (
+    "The source of the view was dropped, or the principal of the refresh may not read it"
+)
+
+
+def source_of(view: MaterializedView, actor: Principal) -> Identifier:
+    """Return the current name of the source. Raises InvalidTableState if it was dropped.
+
+    An actor that may not read the source does not learn whether it was.
+    """
     if view.source.state == TableState.DROPPED:
+        if not access.holds(actor, Privilege.READ, view.source):
+            raise InvalidTableState(_NOT_READABLE)
         log.warning("The source of view '%s', table '%s', was dropped", view, view.source)
         raise InvalidTableState(
             "The source of the view was dropped",
@@ -54,9 +67,7 @@ def hiding_source_name(source: Identifier) -> Iterator[None]:
         yield
     except (NamespaceNotFound, TableNotFound, PermissionDenied) as error:
         log.warning("The source of a view: %s", error)
-        raise InvalidTableState(
-            "The source of the view was dropped, or the principal of the refresh may not read it"
-        ) from error
+        raise InvalidTableState(_NOT_READABLE) from error
     except ForeignFile as error:  # the path may contain the name
         log.warning("The source of a view: %s", error)
         raise InvalidTableState(

@@ -33,7 +33,7 @@ from catalog.services.maintenance import job_runner
 from catalog.services.tables import table_operations
 from tasks import maintenance as tasks
 from tests.api.client import encoded_schema
-from tests.factories import make_administrator, make_lance_table, make_namespace
+from tests.factories import fingerprint, make_administrator, make_lance_table, make_namespace
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
 SOURCE, VIEW = ("ws", "t"), ("ws", "v")
@@ -135,6 +135,54 @@ def test_a_refresh_requires_that_the_owner_may_read(source):
     assert MaterializedView.objects.get().error == (
         "The automatic refresh was refused: Namespace 'ws' does not exist"
     )
+
+
+@pytest.fixture
+def bobs_view(source, monkeypatch) -> access.Principal:
+    """Bob, who may no longer read the source of the view ``mine.v``, which he owns."""
+    make_namespace("mine")
+    principals.create_principal(actor=SYSTEM, name="bob", kind=PrincipalKind.SERVICE)
+    monkeypatch.setattr(identity, "_can_authenticate", lambda row: row.is_active)
+    reading = SetGrant(on=On.table(SOURCE), principal="bob", privileges=Privilege.READ)
+    own = SetGrant(on=On.namespace(("mine",)), principal="bob", privileges=Privilege.ALL)
+    commit([reading, own], actor=SYSTEM)
+    bob = access.named("bob")
+    assert bob is not None
+    materialized_views.create_view(
+        actor=bob,
+        table=("mine", "v"),
+        kind="query",
+        source_query="SELECT id FROM ws.t",
+        output_schema=encoded_schema(ids().schema),
+        auto_refresh=True,
+    )
+    Table.objects.filter(name="v").update(owner="bob")
+    assert tasks.refresh_views() == 1
+    assert [job.status for job in run()] == ["succeeded"]
+    Grant.objects.filter(table=source).delete()
+    let_pause_pass()
+    return bob
+
+
+def test_commits_to_a_source_that_the_owner_may_not_read_leave_no_trace(bobs_view):
+    """A job, or the time of an error, after each commit would show them to the owner of the view."""
+    before = fingerprint((Job, MaterializedView))
+    append(4)
+    assert tasks.refresh_views() == 0
+    assert fingerprint((Job, MaterializedView)) == before
+
+
+def test_a_hidden_source_is_refused_alike_if_it_was_dropped(bobs_view):
+    def refused(**options) -> str:
+        with pytest.raises(InvalidTableState) as error:
+            refreshes.start_refresh(
+                actor=bobs_view, table=("mine", "v"), refresh=Refresh(**options)
+            )
+        return error.value.message
+
+    before = [refused(), refused(src_version=1)]
+    commit([table_operations.DropTable(table=SOURCE, purge=False)], actor=SYSTEM)
+    assert [refused(), refused(src_version=1)] == before
 
 
 @pytest.mark.parametrize("loss", ["grant", "principal"])
