@@ -27,7 +27,7 @@ def urls() -> list[URLPattern]:
     return [path("<slug:kind>/", admin.site.admin_view(_view), name="suggest")]
 
 
-class _Autocompletion(AutocompleteJsonView):  # type: ignore[misc]
+class _Autocompletion(AutocompleteJsonView):
     """Django's suggestions for fields of the models, which refuse other fields."""
 
     admin_site = admin.site

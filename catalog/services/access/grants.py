@@ -17,12 +17,7 @@ from django.utils import timezone
 
 from catalog import access
 from catalog.access import On
-from catalog.errors import (
-    NamespaceNotFound,
-    PermissionDenied,
-    TableNotFound,
-    ViewNotFound,
-)
+from catalog.errors import NamespaceNotFound, PermissionDenied, TableNotFound, ViewNotFound
 from catalog.identifiers import label
 from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, PrincipalLevel, Table
 from catalog.privileges import NOTHING, READ_ONLY, Privilege, closure
@@ -80,9 +75,7 @@ class Holder:
     """False: the principal holds no privileges, regardless of the sources."""
     sources: list[Source] = field(default_factory=list)
     keys: list[KeyLimit] = field(default_factory=list)
-    """For actors that do not manage everything: of others, only keys that permit something here. Other keys may be
-    limited to namespaces that the actor may not browse.
-    """
+    """Of others, only keys that permit something here, unless the actor manages everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +258,7 @@ def _holders(actor: access.Principal, scope: _Scope, rows: Collection[Principal]
             held |= source.privileges
         held = held if is_active else NOTHING
         limits = [_limit(scope, key, held) for key in keys.get(row.pk, [])]
-        if row.name != actor.name and not sees_all:
+        if row.name != actor.name and not sees_all:  # others may be limited to hidden namespaces
             limits = [limit for limit in limits if limit.privileges]
         holders.append(Holder(row, held, is_active, sources, limits))
     return holders

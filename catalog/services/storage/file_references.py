@@ -358,11 +358,7 @@ def with_dependents(tables: QuerySet[Table]) -> QuerySet[Table]:
 def dependents_of(
     actor: Principal, tables: Collection[int], limit: int = _SHOWN
 ) -> dict[int, Dependents]:
-    """The dependents of each of these tables that has some. Three statements at most.
-
-    Principals that may maintain a table learn how many it has, since they delay the removal of its files. Others
-    only learn of those that they may browse.
-    """
+    """The dependents of each of these tables that has some, as the actor may see them. Three statements at most."""
     holders = not_purged(Table.objects.all())
     rows = FileReference.objects.filter(source__in=tables, table__in=holders)
     pairs = list(rows.order_by("table").values_list("source", "table"))
