@@ -75,16 +75,16 @@ def ids_restored() -> Iterator[None]:
     """Restore the sequences of primary keys, which no rollback restores."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT quote_ident(sequencename), last_value FROM pg_sequences"
-            " WHERE schemaname = 'public' AND last_value IS NOT NULL"
+            "SELECT quote_ident(sequencename), coalesce(last_value, start_value), last_value IS NOT NULL"
+            " FROM pg_sequences WHERE schemaname = 'public'"
         )
         values = cursor.fetchall()
     try:
         yield
     finally:
         with connection.cursor() as cursor:
-            for name, value in values:
-                cursor.execute("SELECT setval(%s::regclass, %s)", [name, value])
+            for name, value, is_used in values:
+                cursor.execute("SELECT setval(%s::regclass, %s, %s)", [name, value, is_used])
 
 
 # --- answers -------------------------------------------------------------------------------------
