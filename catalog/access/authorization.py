@@ -5,9 +5,10 @@ usually one otherwise (``held_on``). Cached grants can only permit: only the com
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from catalog.access import cached_grants
 from catalog.access.principal import Principal
@@ -201,6 +202,32 @@ def held_on(actor: Principal, target: Target, *, uses_cache: bool = True) -> Pri
         if held:
             return held
     return _held_by_statement(actor, target, text, keys, is_table=is_table)
+
+
+def held_until(actor: Principal, row: Namespace | Table, end: datetime | None) -> Privilege:
+    """The privileges on a row that no expiring grant ends before this time; None: that do not end.
+
+    Raises as ``held_on``. Three statements more than that.
+    """
+    if actor.holds_everywhere(Privilege.ALL):
+        return Privilege.ALL
+    held = held_on(actor, row)
+    table = row if isinstance(row, Table) else None
+    if row._state.adding or (table is not None and table.pk in actor.tables):
+        return held
+    namespace = row.namespace_id if isinstance(row, Table) else row.pk
+    above = Namespace.objects.filter(pk=namespace).values_list("ancestors", flat=True).get()
+    owners = {*Namespace.objects.filter(pk__in=above).values_list("owner", flat=True)}
+    if table is not None:
+        owners.add(table.owner)
+    if not owners.isdisjoint(actor.names):
+        return held
+    lasting = Q(expires_at=None) if end is None else Q(expires_at=None) | Q(expires_at__gte=end)
+    here = Q(namespace__in=above) | Q(table=table, table__isnull=False)
+    privileges = actor.everywhere
+    for grant in Grant.objects.filter(lasting, here, principal__in=actor.ids):
+        privileges |= grant.privileges
+    return held & privileges
 
 
 def _held_by_cached_grants(

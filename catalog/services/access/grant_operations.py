@@ -35,7 +35,8 @@ class SetGrant(Operation):
     """Replace a principal's grant on a namespace or a table by these privileges and those they include.
 
     Without privileges the grant is revoked. The result is a ``GrantChange``. Requires GRANT on the
-    target, and every privilege that is granted or revoked. Privileges from other sources stay.
+    target, and every privilege that is granted or revoked, at least until the end of the grant. Privileges
+    from other sources stay.
     """
 
     name = "SetGrant"
@@ -81,6 +82,8 @@ class SetGrant(Operation):
             return change
         changed = before ^ after if self.expires_at == old_end else before | after
         self._require_held(batch, target, changed)
+        is_longer = old_end is not None and (self.expires_at is None or self.expires_at > old_end)
+        self._require_lasting(batch, target, after if is_longer else after & ~before)
         if not after:
             of_this.delete()
         else:
@@ -120,6 +123,16 @@ class SetGrant(Operation):
             raise PermissionDenied(
                 f"'{batch.actor.name}' does not hold {', '.join(essence(lacking))} on"
                 f" '{label(self.on.identifier)}', so it can neither grant nor revoke it"
+            )
+
+    def _require_lasting(self, batch: Batch, row: Namespace | Table, privileges: Privilege) -> None:
+        """Raise PermissionDenied for privileges that the actor would grant for longer than it holds them."""
+        ending = privileges & ~access.held_until(batch.actor, row, self.expires_at)
+        if ending:
+            raise PermissionDenied(
+                f"'{batch.actor.name}' holds {', '.join(essence(ending))} on"
+                f" '{label(self.on.identifier)}' for a limited time, so it cannot grant it for longer",
+                detail="Set an end that is not later than that of your own grant.",
             )
 
 

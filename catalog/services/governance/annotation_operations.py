@@ -258,7 +258,7 @@ class SetOwner(AnnotationOperation):
     """Set the owner of a namespace or a table; an empty name removes the owner.
 
     An owner has every privilege on the object, so only principals with every privilege may change
-    the owner. A materialized view is refreshed with the privileges of its owner, so only an
+    the owner, and only those whose privileges have no end may set one. A materialized view is refreshed with the privileges of its owner, so only an
     administrator may make another principal its owner. Raises InvalidInput if the principal does
     not exist or is inactive, and PermissionDenied.
     """
@@ -283,11 +283,19 @@ class SetOwner(AnnotationOperation):
             raise InvalidInput(
                 f"Principal '{self.owner[:200]}' does not exist or is inactive, so it cannot be an owner"
             )
+        self._require_lasting(batch.actor, row)
         self._require_own_rights(batch.actor, row)
         before, row.owner = row.owner, self.owner
         row.save(update_fields=["owner", "updated_at"])
         self.record(batch, target_filter, {"owner": before}, {"owner": self.owner})
         return self.owner
+
+    def _require_lasting(self, actor: Principal, row: Namespace | Table) -> None:
+        """Raise PermissionDenied if ownership, which has no end, would outlast the actor's privileges."""
+        if self.owner and access.held_until(actor, row, None) != Privilege.ALL:
+            raise PermissionDenied(
+                f"'{actor.name}' administers '{row}' for a limited time, so it may not set an owner"
+            )
 
     def _require_own_rights(self, actor: Principal, row: Namespace | Table) -> None:
         """Raise PermissionDenied if a view would be refreshed with another principal's privileges."""

@@ -98,7 +98,7 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     """Refuse a move that would bypass an approval rule or extend the actor's privileges.
 
     The new namespace must require at least the approvals of ``old``, and the actor may not gain
-    privileges on the moved object. Raises PermissionDenied.
+    privileges on the moved object, nor hold some for longer. Raises PermissionDenied.
     """
     if new.pk == old:
         return
@@ -106,6 +106,7 @@ def require_movable(actor: Principal, row: Namespace | Table, old: int, new: Nam
     if actor.holds_everywhere(Privilege.ALL):
         return
     gained = access.held_on(actor, new) & ~access.held_on(actor, row)
+    gained |= access.held_until(actor, new, None) & ~access.held_until(actor, row, None)
     if gained:
         raise PermissionDenied(
             "'{actor}' may not move '{row}' to '{new}', where they would hold more on it: {gained}",

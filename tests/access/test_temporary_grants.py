@@ -1,0 +1,167 @@
+"""Privileges with an end cannot be turned into privileges without one, or with a later one."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from catalog import access
+from catalog.access import On
+from catalog.errors import PermissionDenied
+from catalog.models import Grant, Namespace, Principal, PrincipalKind, Table
+from catalog.privileges import NOTHING, Privilege
+from catalog.services.access import grants
+from catalog.services.engine.commit import commit
+from catalog.services.governance import access_requests, annotations, approvals
+from catalog.services.recovery import undrop
+from catalog.services.tables import table_operations
+from tests.factories import make_root, make_table, unchanged
+
+PROD, USERS, OWN = On.namespace(("prod",)), On.table(("prod", "users")), On.namespace(("own",))
+SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+LATER = SOON + timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def _catalog(db, settings, tmp_path):
+    settings.MONODON_WAREHOUSE = str(tmp_path)
+    make_root()
+    make_table("prod", "users")
+    make_table("own", "mine")
+    for name in ("ada", "bob"):
+        Principal.objects.create(name=name, kind=PrincipalKind.SERVICE)
+    Namespace.objects.filter(name="own").update(owner="ada")
+
+
+def actor(name: str = "ada") -> access.Principal:
+    principal = access.named(name)
+    assert principal is not None
+    return principal
+
+
+def give(privileges: Privilege, on: On = PROD, name: str = "ada", end: datetime | None = SOON):
+    grants.set_grant(
+        actor=access.SYSTEM, on=on, principal=name, privileges=privileges, expires_at=end
+    )
+
+
+def refused(message: str, call) -> None:
+    with unchanged(), pytest.raises(PermissionDenied, match=message):
+        call()
+
+
+@pytest.mark.parametrize("on", [PROD, USERS])
+@pytest.mark.parametrize("to", ["ada", "bob"])
+@pytest.mark.parametrize("end", [None, LATER])
+def test_nobody_grants_a_privilege_for_longer_than_they_hold_it(on, to, end):
+    give(Privilege.READ | Privilege.GRANT)
+    refused(
+        "for a limited time",
+        lambda: grants.set_grant(
+            actor=actor(), on=on, principal=to, privileges=Privilege.READ, expires_at=end
+        ),
+    )
+
+
+def test_until_the_own_end_privileges_may_be_granted_shortened_and_revoked():
+    give(Privilege.READ | Privilege.GRANT)
+
+    def set_grant(privileges: Privilege, end: datetime | None) -> None:
+        grants.set_grant(
+            actor=actor(), on=PROD, principal="bob", privileges=privileges, expires_at=end
+        )
+
+    set_grant(Privilege.READ, SOON)
+    give(Privilege.READ, name="bob", end=None)
+    set_grant(Privilege.READ, SOON)
+    assert Grant.objects.get(principal__name="bob").expires_at == SOON
+    set_grant(NOTHING, None)
+    assert not Grant.objects.filter(principal__name="bob").exists()
+
+
+def test_privileges_without_an_end_from_any_source_may_be_granted_without_one():
+    group = Principal.objects.create(name="group:readers", kind=PrincipalKind.GROUP)
+    Principal.objects.get(name="ada").groups.add(group)
+    give(Privilege.READ | Privilege.GRANT)
+    give(Privilege.READ, On.namespace(()), "group:readers", end=None)
+    grants.set_grant(actor=actor(), on=USERS, principal="bob", privileges=Privilege.READ)
+    assert access.holds(actor("bob"), Privilege.READ, USERS)
+    refused(
+        "holds grant on 'prod.users' for a limited time",
+        lambda: grants.set_grant(
+            actor=actor(), on=USERS, principal="bob", privileges=Privilege.READ | Privilege.GRANT
+        ),
+    )
+
+
+def test_a_grant_that_was_shortened_meanwhile_is_not_prolonged_by_its_holder():
+    give(Privilege.ALL, USERS)
+    refused(
+        "for a limited time",
+        lambda: grants.set_grant(
+            actor=actor(), on=USERS, principal="ada", privileges=Privilege.ALL, expires_at=None
+        ),
+    )
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+@pytest.mark.parametrize("owner", ["ada", "bob"])
+def test_a_temporary_administrator_of_an_object_sets_no_owner(is_table, owner):
+    give(Privilege.ALL)
+    changes = annotations.Changes(owner=owner)
+    refused(
+        "for a limited time",
+        lambda: (
+            annotations.annotate_table(actor=actor(), table=("prod", "users"), changes=changes)
+            if is_table
+            else annotations.annotate_namespace(actor=actor(), namespace=("prod",), changes=changes)
+        ),
+    )
+    give(Privilege.ALL, end=None)
+    annotations.annotate_table(actor=actor(), table=("prod", "users"), changes=changes)
+    assert Table.objects.get(name="users").owner == owner
+
+
+def test_a_temporary_administrator_may_remove_an_owner():
+    Table.objects.filter(name="users").update(owner="bob")
+    give(Privilege.ALL)
+    changes = annotations.Changes(owner="")
+    annotations.annotate_table(actor=actor(), table=("prod", "users"), changes=changes)
+    assert Table.objects.get(name="users").owner == ""
+
+
+def test_a_move_does_not_prolong_the_privileges_on_a_table():
+    give(Privilege.ALL)
+    rename = table_operations.RenameTable(table=("prod", "users"), new=("own", "users"))
+    refused("would hold more on it", lambda: commit([rename], actor=actor()))
+    give(Privilege.ALL, end=None)
+    commit([rename], actor=actor())
+    assert Table.objects.get(name="users").identifier == ("own", "users")
+
+
+def test_an_undrop_does_not_prolong_the_privileges_on_a_table():
+    give(Privilege.ALL)
+    commit([table_operations.DropTable(table=("prod", "users"))], actor=actor())
+    item = undrop.last_dropped(actor=actor(), name=("prod", "users")).pk
+    refused(
+        "would hold more on it",
+        lambda: undrop.undrop(actor=actor(), item=item, new=("own", "users")),
+    )
+    undrop.undrop(actor=actor(), item=item)
+
+
+def test_an_approval_grants_nothing_for_longer_than_the_approver_holds_it():
+    give(Privilege.MANAGE | Privilege.GRANT)
+    request = access_requests.request_access(
+        actor=actor("bob"), on=USERS, privileges=Privilege.READ, reason="reports"
+    ).pk
+    refused("for a limited time", lambda: approvals.approve(actor=actor(), request=request))
+    refused("for a limited time", lambda: approvals.approve(actor=actor(), request=request, days=9))
+    assert not Grant.objects.filter(principal__name="bob").exists()
+
+
+def test_owners_and_administrators_grant_without_an_end():
+    give(Privilege.ALL, OWN)  # besides the ownership
+    grants.set_grant(actor=actor(), on=OWN, principal="bob", privileges=Privilege.ALL)
+    Principal.objects.filter(name="ada").update(level="admin")
+    grants.set_grant(actor=actor(), on=PROD, principal="bob", privileges=Privilege.ALL)
+    assert access.held_on(actor("bob"), USERS) == Privilege.ALL
