@@ -23,6 +23,7 @@ MEDIA = "text/event-stream"
 _STREAM_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _SILENCE_SECONDS = 15.0
+_TRUST_SECONDS = 1.0  # the credentials are cached for longer
 _RETRY_MILLISECONDS = 1000
 
 
@@ -90,7 +91,7 @@ def _lines(
                 spoke = time.monotonic()
             time.sleep(_LOOK_SECONDS)
         try:
-            if time.monotonic() - checked > _SILENCE_SECONDS:
+            if time.monotonic() - checked > _TRUST_SECONDS:
                 actor = view.authenticate_again()  # a revoked key ends the stream
                 checked = time.monotonic()
             page = event_feed.read(actor=actor, after=page.position, event_filter=event_filter)

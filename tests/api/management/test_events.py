@@ -6,9 +6,12 @@ from collections import Counter, deque
 
 import pytest
 
-from api.management import event_slots
+from api.front import marker
+from api.management import event_slots, event_stream
+from catalog import access
 from catalog.access import SYSTEM
 from catalog.models import ApiKey, AuditEvent, DeliveryStatus, Webhook, WebhookDelivery
+from catalog.services.access import api_keys
 from catalog.services.engine import audit_records
 from catalog.services.events import feed as event_feed
 from catalog.services.events import webhook_dispatch
@@ -60,6 +63,26 @@ def test_a_stream_begins_after_the_last_event(management, far_ahead):
     finally:
         # Not the whole response: that would end the test's own connection.
         response._resource_closers[0]()
+
+
+@pytest.mark.parametrize("has_front", [False, True])
+def test_a_revoked_key_ends_its_stream(management, far_ahead, monkeypatch, has_front):
+    monkeypatch.setattr(event_stream, "_TRUST_SECONDS", -1.0)
+    monkeypatch.setattr(event_stream, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(event_stream, "_STREAM_SECONDS", 1.0)
+    key = ApiKey.objects.get(name="tester")
+    looked_up = {marker.PRINCIPAL: access.of_row(key.principal, key)} if has_front else {}
+    position = management.get("events?after=0-0")["position"]
+    response = management.client.get(
+        f"/management/v1/events/stream?after={position}", headers=management.headers, **looked_up
+    )
+    lines = iter(response.streaming_content)
+    assert next(lines) == b"retry: 1000\n\n"
+    assert next(lines).startswith(b"id: ")
+    api_keys.revoke_api_key(actor=access.SYSTEM, key=key)
+    make_namespace("secret")
+    assert list(lines) == []
+    assert event_feed.read(actor=SYSTEM, after=event_feed.Position.parse(position)).rows
 
 
 def test_the_number_of_streams_is_limited(management, settings):
