@@ -47,6 +47,8 @@ REQUESTS = Counter(
     ["operation", "status"],
 )
 
+_PRIVATE = {"protocols", "management"}
+"""The interfaces whose answers depend on the principal."""
 _SLOW_SECONDS = 1.0
 GIVEN_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
@@ -88,8 +90,12 @@ class RequestMiddleware:
             response.headers[REQUEST_ID_HEADER] = current
             seconds = time.perf_counter() - started
             operation = getattr(request, "operation", "other")
+            interface = _interface(request.path_info)
+            if interface in _PRIVATE:
+                # A shared cache distinguishes principals by Authorization, but not by x-api-key.
+                response.headers.setdefault("Cache-Control", "private")
             by_interface, by_operation, by_status = _figures(
-                _interface(request.path_info), operation, response.status_code // 100
+                interface, operation, response.status_code // 100
             )
             by_interface.observe(seconds)
             by_operation.observe(seconds)

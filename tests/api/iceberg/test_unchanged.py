@@ -43,10 +43,10 @@ def test_a_304_takes_one_statement(iceberg: Iceberg, django_assert_num_queries, 
     request = environ(iceberg, form.format(table.etag), HTTP_X_REQUEST_ID="mine")
     with django_assert_num_queries(1):
         headers = dict(unchanged.headers(request) or {})
-    assert headers == {"ETag": table.etag, "x-request-id": "mine"}
+    assert headers == {"ETag": table.etag, "Cache-Control": "private", "x-request-id": "mine"}
     ordinary = iceberg.call("GET", PATH, headers={"if-none-match": form.format(table.etag)})
     assert ordinary.status_code == 304
-    assert set(ordinary.headers) == {"ETag", "x-request-id"}
+    assert set(ordinary.headers) == {"ETag", "Cache-Control", "x-request-id"}
 
 
 def test_a_304_in_both_snapshot_modes(iceberg: Iceberg):
