@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 
 from catalog import access
 from catalog.access import On
@@ -17,7 +18,7 @@ from catalog.services.tables import table_operations
 from tests.factories import make_root, make_table, unchanged
 
 PROD, USERS, OWN = On.namespace(("prod",)), On.table(("prod", "users")), On.namespace(("own",))
-SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+SOON = datetime(2100, 1, 1, tzinfo=UTC)
 LATER = SOON + timedelta(days=1)
 
 
@@ -150,7 +151,7 @@ def test_an_undrop_does_not_prolong_the_privileges_on_a_table():
 
 
 def test_an_approval_grants_nothing_for_longer_than_the_approver_holds_it():
-    give(Privilege.MANAGE | Privilege.GRANT)
+    give(Privilege.MANAGE | Privilege.GRANT, end=timezone.now() + timedelta(days=1))
     request = access_requests.request_access(
         actor=actor("bob"), on=USERS, privileges=Privilege.READ, reason="reports"
     ).pk
