@@ -139,7 +139,7 @@ def test_the_address_without_request(lake: Lake, iceberg: Iceberg, header):
     content = content_of(answer)
     assert content["config"] == lake.address
     assert "storage-credentials" not in content
-    assert "Cache-Control" not in answer
+    assert answer["Cache-Control"] == "private"
 
 
 @pytest.mark.operation("loadTable")
@@ -151,7 +151,7 @@ def test_local_tables_are_sent_as_they_are_stored(iceberg: Iceberg, django_asser
         answer = iceberg.call("GET", "namespaces/ns/tables/local", headers=DELEGATED | GZIP)
     assert answer.content == bytes(row.answer)
     assert answer["ETag"] == row.etag
-    assert "Cache-Control" not in answer
+    assert answer["Cache-Control"] == "private"
     headers = DELEGATED | {"If-None-Match": row.etag}
     assert iceberg.call("GET", "namespaces/ns/tables/local", headers=headers).status_code == 304
 

@@ -85,7 +85,7 @@ def test_credentials_unless_they_are_declined(lake: Lake, lance: Lance, body):
 def test_declined_credentials_leave_the_address(lake: Lake, lance: Lance):
     with unchanged():
         answer = lance.call("POST", DESCRIBE, {"vend_credentials": False})
-    assert "Cache-Control" not in answer
+    assert answer["Cache-Control"] == "private"
     assert answer.json()["storage_options"] == lake.address
 
 
@@ -177,7 +177,7 @@ def test_local_tables_have_no_options(lance: Lance, django_assert_num_queries):
     lance.post("/v1/table/ws$t/describe")
     with django_assert_num_queries(1):
         answer = lance.call("POST", "/v1/table/ws$t/describe", {"vend_credentials": True})
-    assert "Cache-Control" not in answer
+    assert answer["Cache-Control"] == "private"
     expected = {"location": table.location, "properties": {}, "managed_versioning": True}
     assert json.loads(answer.content) == expected
 
