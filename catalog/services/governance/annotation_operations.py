@@ -258,9 +258,10 @@ class SetOwner(AnnotationOperation):
     """Set the owner of a namespace or a table; an empty name removes the owner.
 
     An owner has every privilege on the object, so only principals with every privilege may change
-    the owner, and only those whose privileges have no end may set one. A materialized view is refreshed with the privileges of its owner, so only an
-    administrator may make another principal its owner. Raises InvalidInput if the principal does
-    not exist or is inactive, and PermissionDenied.
+    the owner, and only those whose privileges have no end may set one. A materialized view is
+    refreshed with the privileges of its owner, so only an administrator may make another principal
+    its owner. Raises InvalidInput if the principal does not exist or is inactive, and
+    PermissionDenied.
     """
 
     name = "SetOwner"
