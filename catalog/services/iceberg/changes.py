@@ -31,7 +31,7 @@ from catalog.services.iceberg.metadata_operations import CommitMetadata, CreateF
 from catalog.services.iceberg.tables import LoadedTable, find, require_kind
 from catalog.services.storage.file_owners import FutureTable, References
 from catalog.services.storage.table_files import TableFiles
-from catalog.services.tables.table_operations import already_exists, require_free_location
+from catalog.services.tables.table_operations import already_exists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +147,6 @@ def _locate(
     Raises InvalidLocation, LocationTaken, ForeignFile.
     """
     location = check_paths(actor, change.table, document, base)
-    if base is None or location != base.location:
-        require_free_location(actor, location, pk=base.pk if base is not None else 0)
     holder = base if base is not None else FutureTable(change.table, location)
     files = files_of(holder, document, location, base=base)
     return location, files, iceberg_files.check_updates(actor, files, change.updates)

@@ -21,7 +21,7 @@ from catalog.access import On, Principal
 from catalog.errors import CatalogError, CommitConflict, InvalidInput, NamespaceNotFound
 from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, check_table, digest
-from catalog.models import Namespace, TableFormat, TableKind
+from catalog.models import Namespace, Table, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services.engine import table_cache
 from catalog.services.engine.commit import commit
@@ -56,7 +56,7 @@ from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.storage import namespace_locations, recorded_references
 from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables.namespace_operations import CreateNamespace
-from catalog.services.tables.table_operations import already_exists, require_free_location
+from catalog.services.tables.table_operations import already_exists
 
 _T = TypeVar("_T")
 
@@ -107,9 +107,7 @@ def create_table(
     if namespace_locations.explicit_location_of(namespaces) is None:
         table_cache.unplaced_namespaces.put(namespaces[-1])
     document = document_at(chosen_location(actor, table, location, namespaces))
-    path = check_paths(actor, table, document)
-    if location is not None:
-        require_free_location(actor, path)
+    path = check_paths(actor, table, document, is_new=location is None)
     files = files_of(FutureTable(table, path), document)
     if stage:
         metadata_files.make_directory(files, document)
@@ -139,7 +137,7 @@ def _create_in_warehouse(
         return None
     try:
         document = document_at(location_in_warehouse(table))
-        path = check_paths(actor, table, document)
+        path = check_paths(actor, table, document, is_new=True)
         file = metadata_files.draft(files_of(FutureTable(table, path), document), document, 0)
     except CatalogError:
         return None
@@ -182,7 +180,9 @@ def register_table(
     path = iceberg_files.require_registrable(actor, table, metadata_location)
     document = metadata_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
-    location = check_paths(actor, table, document)
+    location = check_paths(
+        actor, table, document, replaced=_key_of_holder(table) if overwrite else 0
+    )
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
     references |= files.references([metadata_location])
@@ -198,6 +198,11 @@ def register_table(
     )
     row = commit([*namespaces, operation], actor=actor).results[-1]
     return loaded(table, row.pk, TableKind.TABLE, location, file)
+
+
+def _key_of_holder(table: Identifier) -> int:
+    """The key of the table or view that has a name; 0 if there is none."""
+    return Table.objects.named(table).values_list("pk", flat=True).first() or 0
 
 
 def require_free(table: Identifier, kind: TableKind = TableKind.TABLE) -> list[Namespace]:

@@ -54,12 +54,20 @@ def chosen_location(
 
 
 def check_paths(
-    actor: Principal, table: Identifier, document: Document, base: LoadedTable | None = None
+    actor: Principal,
+    table: Identifier,
+    document: Document,
+    base: LoadedTable | None = None,
+    *,
+    is_new: bool = False,
+    replaced: int = 0,
 ) -> str:
     """Check the location and the paths of a table's document; returns the canonical location.
 
-    Paths that ``base`` has already are not checked again. Raises InvalidLocation, LocationTaken, and
-    InvalidMetadata for a class that chooses paths.
+    Afterwards the location and the paths count as the table's, so that files there are read for it. Paths that
+    ``base`` has already are not checked again, nor is a location that the server has just chosen (``is_new``).
+    ``replaced`` is the table that is replaced by this one. Raises InvalidLocation, LocationTaken, and InvalidMetadata
+    for a class that chooses paths.
     """
     base_document = base.document if base is not None else {}
     properties, checked = document.get("properties", {}), base_document.get("properties", {})
@@ -82,6 +90,8 @@ def check_paths(
     for path in sorted(new):
         if location not in (path, *storage_locations.parents(path)):
             namespace_locations.require_directory(actor, path)
+    if not is_new and (base is None or location != base.location):
+        require_free_location(actor, location, pk=replaced if base is None else base.pk)
     return location
 
 

@@ -41,7 +41,6 @@ from catalog.services.tables.table_operations import (
     DropTable,
     RenameTable,
     TableOperation,
-    require_free_location,
 )
 
 _MAX_METADATA_BYTES = 64 * 1024 * 1024
@@ -123,9 +122,7 @@ def create_view(
         properties=properties,
         now_ms=now_ms(),
     )
-    path = check_paths(actor, view, document)
-    if location is not None:
-        require_free_location(actor, path)
+    path = check_paths(actor, view, document, is_new=location is None)
     files = files_of(FutureTable(view, path), document)
     file = metadata_files.draft(files, document, 0)
     create = CreateView(
@@ -195,8 +192,6 @@ def _attempt(
         return base
     location = check_paths(actor, view, document, base)
     is_moved = location != base.location
-    if is_moved:
-        require_free_location(actor, location, pk=base.pk)
     files = files_of(base, document, location, base=base)
     file = metadata_files.draft(files, document, base.sequence + 1)
     replace = ReplaceView(

@@ -363,7 +363,8 @@ def require_free_location(
     """Check a location like ``claim_location`` before anything is written there, without a lock.
 
     The commit checks again under the lock. ``apart_from`` is the table that is being restored from the trash and may
-    have the location. ``pk`` is the table that moves there and may have paths there.
+    have the location. ``pk`` is the table that moves there, or that is replaced by one there: it may have paths there, and
+    exactly this location.
     """
     if apart_from is None:
         iceberg_paths.require_unheld(actor, pk, [location], is_location=True)
@@ -376,7 +377,8 @@ def require_free_location(
         # registered again, but no other table may be around their files or inside it.
         | (~Q(location=location) & ~is_purged)
     )
-    others = Table.objects.meeting(location).select_related("namespace")
+    others = Table.objects.meeting(location).exclude(pk=pk, location=location)
+    others = others.select_related("namespace")
     if apart_from is not None:
         others = others.exclude(pk=apart_from)
     holder = others.filter(held).first()
