@@ -50,6 +50,13 @@ _LIBRARIES = {
     "abfss": ("com.azure.storage.file.datalake.DataLakeFileSystemClient", "iceberg-azure-bundle"),
 }
 """The class that Iceberg needs for files of a scheme, and the artifact that contains it."""
+_FILE_IO = {
+    "": "org.apache.iceberg.hadoop.HadoopFileIO",
+    "s3": "org.apache.iceberg.aws.s3.S3FileIO",
+    "gs": "org.apache.iceberg.gcp.gcs.GCSFileIO",
+    "abfss": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+}
+"""The class that opens the files of a table at a location of a scheme, and no files elsewhere."""
 _MAX_SIZED = 10_000  # files whose sizes are read, each with a request
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
 _CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
@@ -496,6 +503,10 @@ def prepare_session(spark: SparkSession, request: dict[str, Any]) -> None:
         spark.conf.set(f"{prefix}.type", "rest")
         spark.conf.set(f"{prefix}.uri", request["url"])
         spark.conf.set(f"{prefix}.cache-enabled", "false")
+        if request.get("scheme") in _FILE_IO:
+            # By default Iceberg opens any URI in a manifest, also of a local file, or over HTTP. Writers of the table
+            # can replace a manifest after the catalog has checked it.
+            spark.conf.set(f"{prefix}.io-impl", _FILE_IO[request["scheme"]])
         spark.conf.set(f"{prefix}.header.X-Iceberg-Access-Delegation", _DELEGATION)
         if request.get("traceparent"):
             spark.conf.set(f"{prefix}.header.traceparent", request["traceparent"])

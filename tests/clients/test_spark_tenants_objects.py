@@ -2,7 +2,9 @@
 
 import json
 import re
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from tests.clients import pyice
 from tests.clients.spark import live_with_s3 as live
 from tests.clients.test_spark_tenants import Tenant, applications, request
 from tests.live import LiveServer
+from tests.security.inotify import watched
 from tests.stores.faults import DELAY, FaultProxy, Request
 from tests.stores.fixtures import MakeLiveProfile, bind
 from tests.stores.s3 import Moto, Proxied
@@ -50,7 +53,7 @@ def tenants(
 ) -> tuple[Tenant, Tenant]:
     """Each with all privileges on its namespace, which has a profile and a bucket of its own."""
     made = []
-    for name in ("ann", "bob"):
+    for name in (f"{word}_{uuid.uuid4().hex[:6]}" for word in ("ann", "bob")):
         profile, _ = make_live_profile(
             live, Proxied(moto_s3, proxy.url), client_access="sts", role=moto_s3.role
         )
@@ -144,7 +147,7 @@ def test_credentials_of_two_tenants(
     # Replaced after the server's check, when Spark asks for it: documented for the directory's writers.
     snapshot = forged.current_snapshot()
     assert snapshot is not None
-    (secret, *_) = pyice.connect(live.url, token=ann.key).load_table(("ann", "t")).inspect.data_files()[
+    (secret, *_) = pyice.connect(live.url, token=ann.key).load_table((ann.name, "t")).inspect.data_files()[
         "file_path"
     ].to_pylist()  # fmt: skip
     replacement = forged_list(forged, secret)
@@ -164,10 +167,42 @@ def test_credentials_of_two_tenants(
     assert not key_ids(requests, her_bucket) & her_keys
     assert key_ids(requests, her_bucket) <= key_ids(requests, his_bucket)
     assert job["status"] != "succeeded"
-    assert "of ann" not in json.dumps(job)
-    table = pyice.connect(live.url, token=bob.key).load_table(("bob", "forged"))
+    assert f"of {ann.name}" not in json.dumps(job)
+    table = pyice.connect(live.url, token=bob.key).load_table((bob.name, "forged"))
     assert table.current_snapshot() == snapshot
     make_table(ann, "u")
     job = ann.run("u", "compact")
     assert job["status"] == "succeeded", (job, live.log)
     assert len(drivers | applications(job)) == 1, "the jobs ran on more than one driver"
+
+
+def test_a_job_on_a_bucket_opens_no_local_files(
+    live: LiveServer,
+    tenants: tuple[Tenant, Tenant],
+    proxy: FaultProxy,
+    moto_s3: Moto,
+    tmp_path: Path,
+) -> None:
+    """Writers of a bucket can replace a manifest list after the server's check, when Spark asks for it."""
+    _, bob = tenants
+    table = make_table(bob, "local")
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    secret = tmp_path / "secret.parquet"
+    with table.io.new_input(table.inspect.data_files()["file_path"][0].as_py()).open() as content:
+        secret.write_bytes(content.read())
+    replacement = forged_list(table, f"file://{secret}")
+    bucket, key = place(snapshot.manifest_list)
+
+    def replace(sent: Request) -> bool:
+        if sent.key != key or not of_spark([sent]):
+            return False
+        moto_s3.client().put_object(Bucket=bucket, Key=key, Body=replacement)
+        return True
+
+    proxy.inject(DELAY, replace, times=1)
+    with watched(secret) as seen:
+        job = bob.run("local", "compact")
+    assert seen.events == []
+    assert job["status"] != "succeeded"
+    assert table.refresh().current_snapshot() == snapshot

@@ -1,24 +1,28 @@
 """Names and properties of tenants' tables, as far as the server's Spark reads them."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from catalog.access import SYSTEM, tokens
 from catalog.engine_profiles import DEFAULT, SparkEngine
-from catalog.errors import InvalidMetadata
+from catalog.errors import InvalidMetadata, Unsupported
 from catalog.models import Job, JobStatus, TableFormat
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import commits as iceberg_commits
+from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.iceberg.changes import TableChange
 from catalog.services.maintenance import job_runner
+from catalog.services.storage.file_owners import FutureTable
 from catalog.services.tables import job_operations
 from tasks.jobs import iceberg as script
 from tasks.spark import configuration
 from tests.api.iceberg.client import Iceberg
 from tests.catalog.services.iceberg.writing import open_table, rows
 from tests.factories import make_iceberg_table, make_namespace, unchanged
+from tests.tasks.test_spark_libraries import Classes
 
 SECRET = "${env:AWS_SECRET_ACCESS_KEY}"
 
@@ -156,3 +160,54 @@ def test_a_job_gets_no_properties_that_hadoop_would_interpret(monkeypatch):
     assert procedure.answers == [USABLE, USABLE, committed]
     loaded = iceberg_tables.load_table(actor=SYSTEM, table=("ns", "t"))
     assert loaded.document["properties"] == {**HADOOP, **committed}
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("warehouse")
+def test_a_job_refuses_files_in_another_kind_of_storage(
+    make_profile, settings, tmp_path, monkeypatch
+):
+    """The classes of Iceberg that jobs use open one kind of storage."""
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    settings.MONODON_ALLOWED_ROOTS = [str(tmp_path)]
+    make_profile(
+        name="lake", roots=["s3://lake/root"], endpoint="http://127.0.0.1:9", key_id="k", secret="s"
+    )
+    listed = tmp_path / "list.avro"
+    listed.write_bytes(b"")
+    snapshot = {"snapshot-id": 1, "manifest-list": f"file://{listed}"}
+    document = {"snapshots": [snapshot], "current-snapshot-id": 1}
+    table = FutureTable(("ns", "t"), "s3://lake/root/t")
+    with pytest.raises(Unsupported) as refused:
+        iceberg_files.require_readable(table, document, "rewrite_manifests")
+    assert refused.value.message == (
+        f"File 'file://{listed}' is in another kind of storage than table 'ns.t', so jobs do not open it"
+    )
+
+
+class Session:
+    """Records the settings of a session with every library."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+        self.conf = self
+        self.sparkContext = SimpleNamespace(_jvm=Classes())
+
+    def set(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+
+@pytest.mark.parametrize(
+    ("scheme", "opened_by"),
+    [
+        ("", "hadoop.HadoopFileIO"),
+        ("s3", "aws.s3.S3FileIO"),
+        ("gs", "gcp.gcs.GCSFileIO"),
+        ("abfss", "azure.adlsv2.ADLSFileIO"),
+    ],
+)
+def test_a_job_opens_one_kind_of_storage(scheme, opened_by):
+    session: Any = Session()
+    script.prepare_session(session, {"scheme": scheme, "url": "http://127.0.0.1:2333", "job": 7})
+    name = "spark.sql.catalog.monodon_7.io-impl"
+    assert session.settings[name] == f"org.apache.iceberg.{opened_by}"

@@ -45,6 +45,8 @@ from catalog.services.iceberg.locations import (
     chosen_location,
     files_of,
     location_in_warehouse,
+    read_metadata,
+    require_registrable,
 )
 from catalog.services.iceberg.metadata_files import Document
 from catalog.services.iceberg.metadata_operations import (
@@ -177,8 +179,8 @@ def register_table(
     access.require(actor, Privilege.CREATE, On.namespace(table[:-1]))
     if not overwrite and not namespaces:
         require_free(table)
-    path = iceberg_files.require_registrable(actor, table, metadata_location)
-    document = metadata_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
+    path = require_registrable(actor, table, metadata_location)
+    document = metadata_documents.parse(read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(
         actor, table, document, replaced=_key_of_holder(table) if overwrite else 0

@@ -19,19 +19,20 @@ from pyiceberg.manifest import ManifestFile
 
 from catalog import access, maintenance_actions, regular_files
 from catalog.access import Principal
-from catalog.errors import InvalidLocation, InvalidMetadata, ServiceUnavailable
+from catalog.errors import InvalidMetadata, ServiceUnavailable, Unsupported
 from catalog.formats.iceberg import manifests
 from catalog.formats.iceberg.reading import Document
-from catalog.identifiers import Identifier
+from catalog.identifiers import label
 from catalog.maintenance_actions import IcebergFiles
 from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg import manifest_cache, parallel_reads
 from catalog.services.iceberg.manifest_cache import ManifestIdentity
-from catalog.services.storage import namespace_locations, object_placement, recorded_references
-from catalog.services.storage.file_owners import Belonging, Holder, References
+from catalog.services.storage import recorded_references
+from catalog.services.storage.file_owners import Holder, References
 from catalog.services.storage.table_files import NOBODY, TableFiles
 from catalog.storage import locations as storage_locations
 from catalog.storage import stores
+from catalog.storage.object_locations import scheme_of
 from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 _MAX_FILE_BYTES = 128 * 1024 * 1024  # manifests are written of 8 MB
@@ -189,47 +190,6 @@ def _entries(content: bytes | OSError, limit: int) -> list[tuple[str, bool]] | N
         return []
 
 
-def require_registrable(actor: Principal, table: Identifier, metadata_location: str) -> str:
-    """Where the metadata file lies from which a table is to be registered, before it is read.
-
-    It may be no table's, or one's whose files the actor may read. Raises InvalidLocation for what
-    lies where no table may, and ForeignFile; neither tells whether there is such a file.
-    """
-    storage_locations.iceberg_path(metadata_location)
-    files = TableFiles.of_nobody(table)
-    owner = files.classify([metadata_location])[metadata_location]
-    if owner.path is not None:
-        if owner.belonging == Belonging.FREE or owner.is_unclaimed:
-            if storage_locations.is_object(owner.path):
-                rows = namespace_locations.line(table[:-1])
-                object_placement.require_usable(actor, rows, owner.path)
-            return owner.path
-        if owner.belonging == Belonging.OTHER:
-            holders = set(owner.table_ids)
-            if access.readable_tables(actor, holders) == holders:
-                return owner.path
-    raise files.refusal(metadata_location)
-
-
-def read_metadata(path: str, limit: int) -> bytes:
-    """A metadata file that may be read.
-
-    Raises InvalidLocation if it cannot be read, ServiceUnavailable if its store is unavailable.
-    """
-    try:
-        return stores.store_of(path).read(path, limit)[0]
-    except TooLarge as error:
-        raise InvalidLocation(path, f"is larger than {limit} bytes") from error
-    except NotRegular as error:
-        raise InvalidLocation(path, "is no file") from error
-    except (AccessDenied, StorageUnavailable) as error:
-        raise ServiceUnavailable(
-            str(error.strerror), retry_seconds=stores.retry_seconds(error)
-        ) from error
-    except OSError as error:
-        raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error
-
-
 # --- when it is used ---------------------------------------------------------------------------
 
 
@@ -334,11 +294,19 @@ def _refuse(location: str, error: OSError) -> NoReturn:
 
 
 class _JobFileIO(TableFileIO):
-    """The same for a job, whose process reads local files with Hadoop."""
+    """The same for a job, whose process reads local files with Hadoop, and only the table's kind of storage."""
 
     def require(self, locations: Iterable[str]) -> None:
         locations = list(locations)
         super().require(locations)
+        table = self._files.table
+        scheme = scheme_of(table.location)
+        for location in locations:
+            if scheme_of(self._real[location]) != scheme:
+                raise Unsupported(
+                    f"File '{location}' is in another kind of storage than table '{label(table.identifier)}',"
+                    " so jobs do not open it"
+                )
         self.require_checksums(self._real[location] for location in locations)
 
     def require_checksums(self, paths: Iterable[str]) -> None:

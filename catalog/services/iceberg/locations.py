@@ -3,18 +3,22 @@
 import uuid
 from collections.abc import Sequence
 
+from catalog import access
 from catalog.access import Principal
-from catalog.errors import InvalidMetadata
+from catalog.errors import InvalidLocation, InvalidMetadata, ServiceUnavailable
 from catalog.formats.iceberg.files import PATH_PROPERTIES
 from catalog.identifiers import Identifier, slug
 from catalog.models import Namespace
+from catalog.regular_files import NotRegular, TooLarge
 from catalog.services.iceberg.metadata_files import Document
 from catalog.services.iceberg.tables import LoadedTable
 from catalog.services.storage import iceberg_paths, namespace_locations, object_placement
-from catalog.services.storage.file_owners import Holder
+from catalog.services.storage.file_owners import Belonging, Holder
 from catalog.services.storage.table_files import TableFiles
 from catalog.services.tables.table_operations import require_free_location
 from catalog.storage import locations as storage_locations
+from catalog.storage import stores
+from catalog.storage.stores import AccessDenied, StorageUnavailable
 
 _LOCATION_PROVIDER = "write.location-provider.impl"
 _OWN_PROVIDERS = "org.apache.iceberg.LocationProviders$"
@@ -142,3 +146,47 @@ def _refuse_paths_of_others(actor: Principal, paths: set[str], location: str, pk
         return
     iceberg_paths.require_unheld(actor, pk, paths)
     iceberg_paths.require_outside_locations(actor, pk, paths)
+
+
+# --- registration ------------------------------------------------------------------------------
+
+
+def require_registrable(actor: Principal, table: Identifier, metadata_location: str) -> str:
+    """Where the metadata file lies from which a table is to be registered, before it is read.
+
+    It may be no table's, or one's whose files the actor may read. Raises InvalidLocation for what
+    lies where no table may, and ForeignFile; neither tells whether there is such a file.
+    """
+    storage_locations.iceberg_path(metadata_location)
+    files = TableFiles.of_nobody(table)
+    owner = files.classify([metadata_location])[metadata_location]
+    if owner.path is not None:
+        if owner.belonging == Belonging.FREE or owner.is_unclaimed:
+            if storage_locations.is_object(owner.path):
+                rows = namespace_locations.line(table[:-1])
+                object_placement.require_usable(actor, rows, owner.path)
+            return owner.path
+        if owner.belonging == Belonging.OTHER:
+            holders = set(owner.table_ids)
+            if access.readable_tables(actor, holders) == holders:
+                return owner.path
+    raise files.refusal(metadata_location)
+
+
+def read_metadata(path: str, limit: int) -> bytes:
+    """A metadata file that may be read.
+
+    Raises InvalidLocation if it cannot be read, ServiceUnavailable if its store is unavailable.
+    """
+    try:
+        return stores.store_of(path).read(path, limit)[0]
+    except TooLarge as error:
+        raise InvalidLocation(path, f"is larger than {limit} bytes") from error
+    except NotRegular as error:
+        raise InvalidLocation(path, "is no file") from error
+    except (AccessDenied, StorageUnavailable) as error:
+        raise ServiceUnavailable(
+            str(error.strerror), retry_seconds=stores.retry_seconds(error)
+        ) from error
+    except OSError as error:
+        raise InvalidLocation(path, f"cannot be read: {error.strerror}") from error

@@ -25,11 +25,16 @@ from catalog.models import Table, TableFormat, TableKind
 from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.commit import commit
-from catalog.services.iceberg import files as iceberg_files
 from catalog.services.iceberg import metadata_files, tables
 from catalog.services.iceberg.changes import loaded, now_ms
 from catalog.services.iceberg.commits import require_free, with_retries
-from catalog.services.iceberg.locations import check_paths, chosen_location, files_of
+from catalog.services.iceberg.locations import (
+    check_paths,
+    chosen_location,
+    files_of,
+    read_metadata,
+    require_registrable,
+)
 from catalog.services.iceberg.metadata_operations import (
     CommitMetadata,
     CreateFromMetadata,
@@ -146,8 +151,8 @@ def register_view(*, actor: Principal, view: Identifier, metadata_location: str)
     check_table(view)
     access.require(actor, Privilege.CREATE, On.namespace(view[:-1]))
     require_free(view, TableKind.VIEW)
-    path = iceberg_files.require_registrable(actor, view, metadata_location)
-    document = view_documents.parse(iceberg_files.read_metadata(path, _MAX_METADATA_BYTES))
+    path = require_registrable(actor, view, metadata_location)
+    document = view_documents.parse(read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
     location = check_paths(actor, view, document)
     files = files_of(FutureTable(view, location), document)
