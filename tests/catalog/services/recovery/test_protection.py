@@ -126,8 +126,7 @@ def lance_data_reader():
 
 
 def test_no_interface_drops_or_overwrites_a_protected_iceberg_table():
-    make_iceberg_table("ws", "t")
-    other = make_iceberg_table("ws", "other")
+    table = make_iceberg_table("ws", "t")
     protect("ws", "t")
     with unchanged():
         for purge in (False, True):
@@ -139,7 +138,7 @@ def test_no_interface_drops_or_overwrites_a_protected_iceberg_table():
             iceberg_commits.register_table(
                 actor=SYSTEM,
                 table=("ws", "t"),
-                metadata_location=other.metadata_location,
+                metadata_location=table.metadata_location,
                 overwrite=True,
             )
 
