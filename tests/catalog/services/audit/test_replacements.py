@@ -146,14 +146,15 @@ def test_history_is_right_before_and_after_a_replacement(
 @each_replacement
 def test_a_refused_overwrite_emits_no_drop_event(warehouse, replacement):
     make, replace, _ = REPLACED[replacement]
-    make(T)
+    protected = make(T)
     undrop.set_table_protection(actor=SYSTEM, table=T, is_protected=True)
     if replacement == "register_iceberg":
-        other = make_iceberg_table("ws", "kept")
+        # That of another table would be refused before, since its location is taken.
+        location = protected.metadata_location
 
         def replace(_warehouse: Path) -> None:
             iceberg_commits.register_table(
-                actor=SYSTEM, table=T, metadata_location=other.metadata_location, overwrite=True
+                actor=SYSTEM, table=T, metadata_location=location, overwrite=True
             )
 
     with pytest.raises(Protected), unchanged():
