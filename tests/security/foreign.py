@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,20 @@ class World:
 
 
 # --- metadata ----------------------------------------------------------------------------------
+
+
+def registrable(location: Path, manifest_list: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A metadata document of a new table at this location, and its only snapshot, which has this manifest list."""
+    added = snapshot("list", f"file://{manifest_list}")
+    document = open_table(*MINE).metadata.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document |= {
+        "table-uuid": str(uuid.uuid4()),
+        "location": f"file://{location}",
+        "last-updated-ms": added["timestamp-ms"],
+        "last-sequence-number": added["sequence-number"],
+        "snapshots": [added],
+    }
+    return document, added
 
 
 def snapshot(slot: str, path: str, **changed: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from tests.security.foreign import (
     local,
     message_of,
     refusal,
+    registrable,
     snapshot,
     updates,
 )
@@ -167,17 +168,7 @@ def test_registering_metadata_with_foreign_files_is_refused(world, attacker, fie
     for kind in KINDS:
         path = world.path(kind, "list")
         directory = world.mine.parent / "registered"
-        document = open_table(*MINE).metadata.model_dump(
-            mode="json", by_alias=True, exclude_none=True
-        )
-        added = snapshot("list", f"file://{directory}/metadata/snap.avro")
-        document |= {
-            "table-uuid": str(uuid.uuid4()),
-            "location": f"file://{directory}",
-            "last-updated-ms": added["timestamp-ms"],
-            "last-sequence-number": added["sequence-number"],
-            "snapshots": [added],
-        }
+        document, added = registrable(directory, directory / "metadata" / "snap.avro")
         statistics = {"snapshot-id": added["snapshot-id"], "statistics-path": path}
         statistics["file-size-in-bytes"] = 1
         match field:

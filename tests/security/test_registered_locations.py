@@ -1,15 +1,16 @@
 """A table that is registered at a location inside another table: nothing of that table is read."""
 
 import json
-import uuid
 from pathlib import Path
 
 import pytest
 
+from catalog.access import SYSTEM, On
+from catalog.privileges import Privilege
+from catalog.services.access import grants
 from tests.api.iceberg.client import Iceberg
-from tests.catalog.services.iceberg.writing import open_table
 from tests.factories import unchanged
-from tests.security.foreign import MINE, World, snapshot
+from tests.security.foreign import World, registrable
 from tests.security.watching import untouched
 
 pytestmark = pytest.mark.django_db
@@ -17,15 +18,7 @@ pytestmark = pytest.mark.django_db
 
 def write_metadata(world: World, location: Path, manifest_list: Path) -> str:
     """A metadata file in the attacker's table that claims another location; returns its path."""
-    added = snapshot("list", f"file://{manifest_list}")
-    document = open_table(*MINE).metadata.model_dump(mode="json", by_alias=True, exclude_none=True)
-    document |= {
-        "table-uuid": str(uuid.uuid4()),
-        "location": f"file://{location}",
-        "last-updated-ms": added["timestamp-ms"],
-        "last-sequence-number": added["sequence-number"],
-        "snapshots": [added],
-    }
+    document, _ = registrable(location, manifest_list)
     file = world.mine / "metadata" / "00007-x.metadata.json"
     file.write_text(json.dumps(document))
     return f"file://{file}"
@@ -50,3 +43,23 @@ def test_a_registration_at_the_location_of_another_table_reads_nothing(
     text = response.json()["error"]["message"].replace(str(location), "")
     assert "secret" not in text
     assert str(world.mine.parents[1]) not in text
+
+
+@pytest.mark.parametrize("name", ["t", "twin"])
+def test_an_overwrite_reads_nothing_of_a_table_that_the_principal_may_not_replace(
+    world: World, attacker: Iceberg, name: str
+):
+    """Its name may be taken over only with ``manage``, although the principal creates tables beside it."""
+    grants.set_grant(
+        actor=SYSTEM, on=On.namespace(("secret",)), principal="who", privileges=Privilege.CREATE
+    )
+    listed = world.victims["hidden" if name == "t" else "twin"].list
+    body = {
+        "name": name,
+        "metadata-location": write_metadata(world, listed.parents[1], listed),
+        "overwrite": True,
+    }
+    with untouched(world.canaries()), unchanged():
+        response = attacker.call("POST", "namespaces/secret/register", body)
+    assert response.status_code == 403, response.content
+    assert "manage" in response.json()["error"]["message"]

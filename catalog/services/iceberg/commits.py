@@ -182,9 +182,8 @@ def register_table(
     path = require_registrable(actor, table, metadata_location)
     document = metadata_documents.parse(read_metadata(path, _MAX_METADATA_BYTES))
     file = metadata_files.existing(document, metadata_location, path)
-    location = check_paths(
-        actor, table, document, replaced=_key_of_holder(table) if overwrite else 0
-    )
+    replaced = _replaceable(actor, table) if overwrite else 0
+    location = check_paths(actor, table, document, replaced=replaced)
     files = files_of(FutureTable(table, location), document)
     references = iceberg_files.check_document(actor, files, document)
     references |= files.references([metadata_location])
@@ -202,9 +201,19 @@ def register_table(
     return loaded(table, row.pk, TableKind.TABLE, location, file)
 
 
-def _key_of_holder(table: Identifier) -> int:
-    """The key of the table or view that has a name; 0 if there is none."""
-    return Table.objects.named(table).values_list("pk", flat=True).first() or 0
+def _replaceable(actor: Principal, table: Identifier) -> int:
+    """The key of the table that a registration is to replace; 0 if there is none.
+
+    The registration may have its location, and the files there are read before the commit checks again. So the actor
+    must hold MANAGE on it. Raises TableAlreadyExists, ViewAlreadyExists and PermissionDenied.
+    """
+    holder = Table.objects.named(table).select_related("namespace").first()
+    if holder is None:
+        return 0
+    if (holder.format, holder.kind) != (TableFormat.ICEBERG, TableKind.TABLE):
+        raise already_exists(table, holder, TableKind.TABLE)
+    access.require(actor, Privilege.MANAGE, holder)
+    return holder.pk
 
 
 def require_free(table: Identifier, kind: TableKind = TableKind.TABLE) -> list[Namespace]:
