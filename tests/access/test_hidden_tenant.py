@@ -28,60 +28,58 @@ from tests.undo import undone
 pytestmark = pytest.mark.usefixtures("warehouse", "_plain_static_files")
 
 _PERIOD = "from=2020-01-01&to=NOW"
-_SEARCHES = (
-    *(
-        "canary",
-        "canarydat",
-        "canarycolum",
-        "canry",
-        "t",
-        "system",
-        "id",
-        "label:known",
-        "in:canaryns",
-    ),
-    *(
-        "label:known%3Dcanarylabel",
-        "owner:user:canaryuser",
-        "column:canarycolumn",
-        "column:id",
-        "4711",
-    ),
-)
-PROBES = (
-    *("trash", "trash?namespace=canaryns", "trash?dropped_by=system", "approvals", "labels/known"),
-    *("approvals?status=pending", "approvals?waiting_for_me=true", "health?namespace=canaryns"),
-    *(
-        "health?max_score=100",
-        "jobs?table=canaryns$canarydata",
-        "jobs?status=failed",
-        "keys/canarykey",
-    ),
-    *(
-        "jobs?since=2020-01-01T00:00:00Z",
-        "keys?principal=canaryprincipal",
-        "governance?namespace=ws",
-    ),
-    *("history?at=NOW", "history?at=NOW&namespace=canaryns", f"history/changes?{_PERIOD}&limit=2"),
-    *(f"history/counts?{_PERIOD}", f"history/counts?{_PERIOD}&namespace=canaryns"),
-    *(
-        "events?after=0-0&types=table.*",
-        "events?after=0-0&namespace=canaryns",
-        "events?after=0-0&limit=1",
-    ),
+_SEARCHES = [
+    "canary",
+    "canarydat",
+    "canarycolum",
+    "canry",
+    "t",
+    "system",
+    "id",
+    "label:known",
+    "in:canaryns",
+    "label:known%3Dcanarylabel",
+    "owner:user:canaryuser",
+    "column:canarycolumn",
+    "column:id",
+    "4711",
+]
+PROBES = [
+    *f"""
+        trash
+        trash?namespace=canaryns
+        trash?dropped_by=system
+        approvals
+        labels/known
+        approvals?status=pending
+        approvals?waiting_for_me=true
+        health?namespace=canaryns
+        health?max_score=100
+        jobs?table=canaryns$canarydata
+        jobs?status=failed
+        keys/canarykey
+        jobs?since=2020-01-01T00:00:00Z
+        keys?principal=canaryprincipal
+        governance?namespace=ws
+        history?at=NOW
+        history?at=NOW&namespace=canaryns
+        history/changes?{_PERIOD}&limit=2
+        history/counts?{_PERIOD}
+        history/counts?{_PERIOD}&namespace=canaryns
+        events?after=0-0&types=table.*
+        events?after=0-0&namespace=canaryns
+        events?after=0-0&limit=1
+        tables/ws$t/lineage?hops=10
+        tables/ws$t/lineage?direction=downstream
+        tables/ws$t/health?points=9
+        tables/ws$t/grants?principal=canaryprincipal
+        tables/canaryns$canarydata/lineage
+        tables/canaryns$canarydata/grants
+        namespaces/canaryns/annotations
+        namespaces/ws/access
+    """.split(),
     *(f"search?q={text}" for text in _SEARCHES),
-    *(
-        "tables/ws$t/lineage?hops=10",
-        "tables/ws$t/lineage?direction=downstream",
-        "tables/ws$t/health?points=9",
-    ),
-    *("tables/ws$t/grants?principal=canaryprincipal", "tables/canaryns$canarydata/lineage"),
-    *(
-        "tables/canaryns$canarydata/grants",
-        "namespaces/canaryns/annotations",
-        "namespaces/ws/access",
-    ),
-)
+]
 """Paths of the management API with parameters. NOW is the beginning of the test."""
 _WHO = ("owner", "key of an administrator")
 

@@ -126,6 +126,19 @@ def forged_list(table: Table, path: str) -> bytes:
         return bytes(content.read())
 
 
+def replace_when_read(proxy: FaultProxy, moto_s3: Moto, file: str, content: bytes) -> None:
+    """Replace an object when Spark requests it, which is after the server has checked it."""
+    bucket, key = place(file)
+
+    def replace(sent: Request) -> bool:
+        if sent.key != key or not of_spark([sent]):
+            return False
+        moto_s3.client().put_object(Bucket=bucket, Key=key, Body=content)
+        return True
+
+    proxy.inject(DELAY, replace, times=1)
+
+
 def test_credentials_of_two_tenants(
     live: LiveServer, tenants: tuple[Tenant, Tenant], proxy: FaultProxy, moto_s3: Moto
 ) -> None:
@@ -151,15 +164,7 @@ def test_credentials_of_two_tenants(
         "file_path"
     ].to_pylist()  # fmt: skip
     replacement = forged_list(forged, secret)
-    bucket, key = place(snapshot.manifest_list)
-
-    def replace(sent: Request) -> bool:
-        if sent.key != key or not of_spark([sent]):
-            return False
-        moto_s3.client().put_object(Bucket=bucket, Key=key, Body=replacement)
-        return True
-
-    proxy.inject(DELAY, replace, times=1)
+    replace_when_read(proxy, moto_s3, snapshot.manifest_list, replacement)
     with proxy.recording() as requests:
         job: dict[str, Any] = bob.run("forged", "compact")
     attempts = [sent for sent in of_spark(requests) if sent.bucket == her_bucket]
@@ -192,15 +197,7 @@ def test_a_job_on_a_bucket_opens_no_local_files(
     with table.io.new_input(table.inspect.data_files()["file_path"][0].as_py()).open() as content:
         secret.write_bytes(content.read())
     replacement = forged_list(table, f"file://{secret}")
-    bucket, key = place(snapshot.manifest_list)
-
-    def replace(sent: Request) -> bool:
-        if sent.key != key or not of_spark([sent]):
-            return False
-        moto_s3.client().put_object(Bucket=bucket, Key=key, Body=replacement)
-        return True
-
-    proxy.inject(DELAY, replace, times=1)
+    replace_when_read(proxy, moto_s3, snapshot.manifest_list, replacement)
     with watched(secret) as seen:
         job = bob.run("local", "compact")
     assert seen.events == []
