@@ -81,8 +81,8 @@ class MaterializedViewAdmin(ReadOnlyAdmin):
         """The list; errors only of views that the user may read, and the lag behind sources that it may read."""
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
-        read = {pk for row in changes.result_list for pk in (row.table_id, row.source_id)}
-        readable = access.readable_tables(actor(request), read)
+        tables = {pk for row in changes.result_list for pk in (row.table_id, row.source_id)}
+        readable = access.readable_tables(actor(request), tables)
         for row in changes.result_list:
             row.source_is_readable = row.source_id in readable
             if row.error and row.table_id not in readable:

@@ -115,8 +115,8 @@ def _materialized_views(request: HttpRequest, row: Table) -> Panel:
     rows = list(views)
     page = rows[:PANEL_SIZE]
     # The versions of a source are its history, which requires READ.
-    read = {pk for view in page for pk in (view.table_id, view.source_id)}
-    readable = access.readable_tables(principal, read)
+    tables = {pk for view in page for pk in (view.table_id, view.source_id)}
+    readable = access.readable_tables(principal, tables)
     return Panel(
         title="Materialized views",
         columns=("Relation", "Table", "Source version", "Lag", "Query"),
