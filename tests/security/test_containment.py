@@ -27,15 +27,30 @@ MIB = 1024**2
 TABLE = ("ns", "t")
 
 
-def ended(shared: Journal, *names: tuple[str, str], is_suspect: bool = False) -> int:
-    """A process that ends during calls for tables and principals; returns its number."""
+SUSPECT = Verdict(runs_alone=True)
+STRONGLY_SUSPECT = Verdict(runs_alone=True, must_run_alone=True)
+
+
+def ended(
+    shared: Journal,
+    *names: tuple[str, str],
+    is_suspect: bool = False,
+    joined_by: tuple[tuple[str, str], ...] = (),
+) -> int:
+    """A process that ends during calls for tables and principals; returns its number.
+
+    ``joined_by``: the calls which began later, beside those that had to run alone.
+    """
+    verdict = STRONGLY_SUSPECT if joined_by else SUSPECT if is_suspect else Verdict()
     with warnings.catch_warnings():  # Lance warns, but this process calls nothing of it
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid == 0:
         with suppress(BaseException):
             for table, principal in names:
-                shared.begin(tuple(table.split(".")), principal, is_suspect=is_suspect)
+                shared.begin(tuple(table.split(".")), principal, verdict)
+            for table, principal in joined_by:
+                shared.begin(tuple(table.split(".")), principal)
             finished = shared.begin(("finished",), "nobody")
             shared.end(finished)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -50,9 +65,8 @@ def test_tables_and_principals_of_an_ended_process_are_suspect() -> None:
     (death,) = shared.recover()
     assert (death.pid, death.is_certain) == (pid, False)
     assert death.names == ("evil (user:mallory)", "good (user:ada)")
-    suspect = Verdict(runs_alone=True)
-    assert shared.verdict(("evil",), "user:bob") == suspect
-    assert shared.verdict(("other",), "user:mallory") == suspect
+    assert shared.verdict(("evil",), "user:bob") == SUSPECT
+    assert shared.verdict(("other",), "user:mallory") == SUSPECT
     assert shared.verdict(("other",), "user:bob") == Verdict()
     assert shared.verdict(("finished",), "nobody") == Verdict()
     assert shared.recover() == []
@@ -116,6 +130,43 @@ def test_calls_of_one_principal_for_several_tables_are_counted_for_it() -> None:
     assert shared.verdict(("evil",), "user:ada").refused_seconds == 0
 
 
+def test_a_slow_end_is_blamed_on_the_call_that_had_to_run_alone() -> None:
+    """Calls of others join it after a second, while Lance goes on to take memory."""
+    shared = Journal()
+    for number in range(journal.MAX_SUSPICIONS):
+        ended(shared, ("evil", "user:mallory"), (f"good{number}", f"user:{number}"))
+        shared.recover()
+    assert shared.verdict(("evil",), "user:bob") == STRONGLY_SUSPECT
+    ended(shared, ("evil", "user:mallory"), joined_by=(("good", "user:ada"), ("fine", "user:bob")))
+    (death,) = shared.recover()
+    assert death.is_certain
+    assert shared.verdict(("evil",), "user:bob").refused_seconds > 0
+    assert shared.verdict(("good",), "user:ada") == SUSPECT
+
+
+def test_a_certain_cause_exonerates_those_that_were_there_by_chance() -> None:
+    """Otherwise, the calls of a busy principal would be refused for ten minutes because of another's table."""
+    shared = Journal()
+    for _ in range(journal.MAX_SUSPICIONS):
+        ended(shared, ("evil", "user:mallory"), ("good", "user:ada"))
+    shared.recover()
+    assert shared.verdict(("good",), "user:ada") == STRONGLY_SUSPECT
+    ended(shared, ("evil", "user:mallory"), is_suspect=True)
+    shared.recover()
+    assert shared.verdict(("evil",), "user:ada").refused_seconds > 0
+    assert shared.verdict(("good",), "user:ada") == SUSPECT
+
+
+def test_a_process_that_gets_the_number_of_an_ended_one_is_another() -> None:
+    shared = Journal()
+    ended(shared, ("evil", "user:mallory"))
+    shared._owners[0] = os.getpid()  # as if the system had used the number of this process before
+    assert [death.names for death in shared.recover()] == [("evil (user:mallory)",)]
+    row = shared.begin(("good",), "user:ada")
+    assert shared.recover() == []
+    shared.end(row)
+
+
 def test_another_table_with_the_same_label_is_not_confused() -> None:
     """Names may have dots: otherwise, a tenant could get the table of another one refused."""
     shared = Journal()
@@ -157,6 +208,22 @@ def test_the_oldest_verdict_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         shared.recover()
     verdicts = [shared.verdict((f"t{number}",), "").runs_alone for number in range(6)]
     assert verdicts == [False, False, True, True, True, True]
+
+
+def test_a_refusal_outlasts_later_suspicions(
+    monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None]
+) -> None:
+    monkeypatch.setattr(journal, "_MAX_VERDICTS", 4)
+    shared = Journal()
+    for seconds in (601, 300):
+        ended(shared, ("evil", ""), is_suspect=True)
+        shared.recover()
+        clock(seconds)
+    assert shared.verdict(("evil",), "").refused_seconds > 600
+    for number in range(6):
+        ended(shared, (f"t{number}", ""))
+        shared.recover()
+    assert shared.verdict(("evil",), "").refused_seconds > 0
 
 
 # --- calls of one process ----------------------------------------------------------------------

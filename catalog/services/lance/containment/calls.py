@@ -114,7 +114,7 @@ def _enter(call: Call) -> None:
                 retry_seconds=_RETRY_SECONDS,
                 target=call.table,
             )
-        call.row = journal.begin(call.table, call.principal, is_suspect=verdict.runs_alone)
+        call.row = journal.begin(call.table, call.principal, verdict)
         call.since = time.monotonic()
         _running.add(call)
         if is_alone:

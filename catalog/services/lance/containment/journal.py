@@ -36,8 +36,14 @@ _REGIONS = 128
 _REGION_SIZE = 256
 """The calls of a process that are noted at the same time: more than it has threads."""
 _MAX_VERDICTS = 1024
+_ANY_PROCESS = 0
+"""The byte of the file that a process locks to change verdicts and owners."""
+_FIRST_OWNER = 1
+"""The byte that the owner of the first region locks as long as it lives; the next are those of the next regions."""
 
-_CALL = np.dtype([("table", "i8"), ("principal", "i8"), ("is_suspect", "i8"), ("name", "S240")])
+_SUSPECT, _MUST_RUN_ALONE = 1, 2
+"""Values of ``suspicion``."""
+_CALL = np.dtype([("table", "i8"), ("principal", "i8"), ("suspicion", "i8"), ("name", "S240")])
 _VERDICT = np.dtype(
     [
         ("key", "i8"),
@@ -68,7 +74,8 @@ class Death:
     names: tuple[str, ...]
     """The tables and principals of the calls."""
     is_certain: bool
-    """True if the calls were suspect, and all for one table or of one principal."""
+    """True if the calls, or those of them that had to run alone, were suspect, and all for one table or of one
+    principal."""
 
 
 _NONE = Verdict()
@@ -94,8 +101,8 @@ class Journal:
         """The rows of this process without a call."""
         self._lock = threading.Lock()
 
-    def begin(self, table: Identifier, principal: str, *, is_suspect: bool = False) -> int | None:
-        """Note a call that begins; returns its row, or None if there is no room."""
+    def begin(self, table: Identifier, principal: str, verdict: Verdict = _NONE) -> int | None:
+        """Note a call that begins under a verdict; returns its row, or None if there is no room."""
         if self._pid != os.getpid():
             self._claim()
         try:
@@ -103,7 +110,8 @@ class Journal:
         except IndexError:
             return None
         name = f"{label(table)} ({principal})".encode()[:240]
-        self._calls[row] = (_table_key(table), _principal_key(principal), is_suspect, name)
+        suspicion = _MUST_RUN_ALONE if verdict.must_run_alone else int(verdict.runs_alone)
+        self._calls[row] = (_table_key(table), _principal_key(principal), suspicion, name)
         return row
 
     def end(self, row: int | None) -> None:
@@ -133,7 +141,7 @@ class Journal:
             return [
                 death
                 for region in np.flatnonzero(self._owners)
-                if not _is_alive(int(self._owners[region]))
+                if not self._is_owned(int(region))
                 for death in self._judge(int(region))
             ]
 
@@ -144,11 +152,25 @@ class Journal:
         if len(running):
             for key in {*running["table"].tolist(), *running["principal"].tolist()} - {0}:
                 self._suspect(self._verdict_row(key))
-            is_certain = bool(running["is_suspect"].any()) and self._blame(running)
+            is_certain = self._judge_suspects(running)
             names = sorted({name.decode(errors="replace") for name in running["name"].tolist()})
             yield Death(pid, tuple(names), is_certain)
         calls["table"] = 0
         self._owners[region] = 0
+
+    def _judge_suspects(self, running: Any) -> bool:
+        """Blame the cause, if it is certain.
+
+        Calls of others join one that had to run alone after a second, but only if they are not strongly suspect
+        themselves. So it is the cause, even if Lance took longer than that to end the process.
+        """
+        strong = running[running["suspicion"] == _MUST_RUN_ALONE]
+        is_certain = bool(running["suspicion"].any()) and self._blame(
+            strong if len(strong) else running
+        )
+        if is_certain:  # the others were there by chance
+            np.minimum(self._verdicts["suspicions"], _SUSPECT, out=self._verdicts["suspicions"])
+        return is_certain
 
     def _suspect(self, row: int) -> None:
         until = monotonic() + SUSPECT_SECONDS
@@ -180,11 +202,12 @@ class Journal:
             self._latest[0] = max(self._latest[0], until)
 
     def _verdict_row(self, key: int) -> int:
-        """The row of a key; a new one takes the place of the one that was suspect the longest ago."""
+        """The row of a key; a new one takes the place of the one whose verdict ended the longest ago, or ends next."""
         now = monotonic()
+        ends = np.maximum(self._verdicts["suspect_until"], self._verdicts["refused_until"])
         rows = np.flatnonzero(self._verdicts["key"] == key)
-        row = int(rows[0]) if len(rows) else int(np.argmin(self._verdicts["suspect_until"]))
-        is_old = self._verdicts["suspect_until"][row] + _FORGOTTEN_SECONDS < now
+        row = int(rows[0]) if len(rows) else int(np.argmin(ends))
+        is_old = ends[row] + _FORGOTTEN_SECONDS < now
         if not len(rows) or is_old:
             self._verdicts[row] = (key, 0, 0, 0.0, 0.0)
         return row
@@ -199,19 +222,32 @@ class Journal:
             self._free.clear()
             if len(regions):
                 self._owners[regions[0]] = pid
+                fcntl.lockf(self._file, fcntl.LOCK_EX, 1, _FIRST_OWNER + int(regions[0]))
                 first = int(regions[0]) * _REGION_SIZE
                 self._free.extend(range(first, first + _REGION_SIZE))
             self._pid = pid
+
+    def _is_owned(self, region: int) -> bool:
+        """True if the process that claimed a region lives. The system releases its lock; numbers are used again."""
+        if self._owners[region] == self._pid == os.getpid():
+            return True  # a process gets its own locks
+        byte = _FIRST_OWNER + region
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except OSError:
+            return True
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+        return False
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """The lock of all processes; the system releases that of a process that ends."""
         with self._lock:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            fcntl.lockf(self._file, fcntl.LOCK_EX, 1, _ANY_PROCESS)
             try:
                 yield
             finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN)
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _ANY_PROCESS)
 
 
 def _shared_file() -> int:
@@ -219,16 +255,6 @@ def _shared_file() -> int:
         return os.memfd_create("monodon-lance-calls")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _table_key(table: Identifier) -> int:
