@@ -69,11 +69,9 @@ class RequestMiddleware:
         database: Any = connections[DEFAULT_DB_ALIAS]
         started, statements = time.perf_counter(), database.statements
         request.path_info = aliases.path_of(request.path_info)
-        sent = request.META.get("HTTP_X_REQUEST_ID", "")
-        if GIVEN_ID.fullmatch(sent):
-            current = sent
-        else:
-            current = tracing.new_request_id(request.META.get("HTTP_TRACEPARENT", ""))
+        current = given_or_new_id(
+            request.META.get("HTTP_X_REQUEST_ID", ""), request.META.get("HTTP_TRACEPARENT", "")
+        )
         token = request_id.set(current)
         request.request_id = current  # type: ignore[attr-defined]  # for the admin, which knows no api
         if settings.MONODON_PROXIES:
@@ -94,42 +92,50 @@ class RequestMiddleware:
             if interface in _PRIVATE:
                 # A shared cache distinguishes principals by Authorization, but not by x-api-key.
                 response.headers.setdefault("Cache-Control", "private")
-            by_interface, by_operation, by_status = _figures(
-                interface, operation, response.status_code // 100
+            count(interface, operation, response.status_code, seconds)
+            log_result(
+                request.method,
+                request.path,
+                response.status_code,
+                seconds,
+                lambda: {
+                    "operation": request_facts.operation(request) or "other",
+                    "target": request_facts.target(request) or "-",
+                    "queries": database.statements - statements,
+                    "actor": request_facts.actor(request) or "-",
+                },
             )
-            by_interface.observe(seconds)
-            by_operation.observe(seconds)
-            by_status.inc()
-            self._log(request, response, seconds, database.statements - statements)
             return response
         finally:
             request_id.reset(token)
 
-    @staticmethod
-    def _log(
-        request: HttpRequest, response: HttpResponseBase, seconds: float, queries: int
-    ) -> None:
-        if response.status_code >= 500:
-            level = logging.ERROR
-        elif response.status_code >= 400 or seconds > _SLOW_SECONDS:
-            level = logging.WARNING if seconds > _SLOW_SECONDS else logging.INFO
-        else:
-            level = logging.INFO if settings.LOG_REQUESTS == "all" else logging.DEBUG
-        if log.isEnabledFor(level):
-            log.log(
-                level,
-                "%s %s",
-                request.method,
-                request.path,
-                extra={
-                    "operation": request_facts.operation(request) or "other",
-                    "target": request_facts.target(request) or "-",
-                    "status": response.status_code,
-                    "ms": round(seconds * 1000, 1),
-                    "queries": queries,
-                    "actor": request_facts.actor(request) or "-",
-                },
-            )
+
+def given_or_new_id(given: str, traceparent: str) -> str:
+    """The id of a request: that of the client if it is valid, otherwise a new one."""
+    return given if GIVEN_ID.fullmatch(given) else tracing.new_request_id(traceparent)
+
+
+def count(interface: str, operation: str, status: int, seconds: float) -> None:
+    """Count a request in the metrics."""
+    by_interface, by_operation, by_status = _figures(interface, operation, status // 100)
+    by_interface.observe(seconds)
+    by_operation.observe(seconds)
+    by_status.inc()
+
+
+def log_result(
+    method: str | None, path: str, status: int, seconds: float, facts: Callable[[], dict[str, Any]]
+) -> None:
+    """Log the result of a request. ``facts``: the other fields of the line, if there is one."""
+    if status >= 500:
+        level = logging.ERROR
+    elif status >= 400 or seconds > _SLOW_SECONDS:
+        level = logging.WARNING if seconds > _SLOW_SECONDS else logging.INFO
+    else:
+        level = logging.INFO if settings.LOG_REQUESTS == "all" else logging.DEBUG
+    if log.isEnabledFor(level):
+        extra = {**facts(), "status": status, "ms": round(seconds * 1000, 1)}
+        log.log(level, "%s %s", method, path, extra=extra)
 
 
 @lru_cache(maxsize=4096)

@@ -23,4 +23,5 @@ application = Front(
     on_start=start,
     on_stop=stop,
     known_principal=import_string("api.front.immediate.principal_of"),
+    configurations=import_string("api.front.immediate.Configurations")(),
 )

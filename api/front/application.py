@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import resource
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
@@ -21,6 +21,9 @@ from api.front.shares import Slots, Turns
 from api.front.threads import Results, Threads
 from api.middleware import client_address
 from catalog.errors import CatalogError
+
+if TYPE_CHECKING:
+    from api.front.immediate import Configurations
 
 _LIVE = "/health/live"
 _MAX_WAITING = 2048
@@ -43,16 +46,19 @@ class Front:
         on_start: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         known_principal: Callable[[dict[str, Any]], Any] = lambda request: None,
+        configurations: "Configurations | None" = None,
     ) -> None:
         """``on_start`` is called once, when the process begins to serve, and ``on_stop`` when it ends.
 
-        ``known_principal`` returns the principal of a request that needs no thread, and otherwise None.
+        ``known_principal`` returns the principal of a request that needs no thread, and otherwise None;
+        ``configurations`` repeats the answers to such requests.
         """
         self._handler = handler
         self.draining = Draining()
         self._on_start = on_start
         self._on_stop = on_stop
         self.known_principal = known_principal
+        self.configurations = configurations
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
         # The last quarter never waits for object stores, so that other requests continue.

@@ -22,6 +22,7 @@ from catalog.errors import CatalogError, ServiceUnavailable
 
 if TYPE_CHECKING:
     from api.front.application import Front
+    from catalog.access import Principal
 
 log = logging.getLogger(__name__)
 
@@ -270,8 +271,7 @@ class Exchange:
             and (principal := front.known_principal(self._request)) is not None
             and front.limits.may_be_immediate(principal.name)
         ):
-            self._request[marker.PRINCIPAL] = principal
-            self._note_credentials(front.context.run(self._work))
+            self._note_credentials(self._answer_immediately(principal))
             return
         is_stream = path == event_slots.PATH and self._request["REQUEST_METHOD"] == "GET"
         if is_stream and self._is_proven():
@@ -290,6 +290,19 @@ class Exchange:
             return
         job = partial(self._work, threads)
         self._note_credentials(await self._in_thread(threads, job, may_wait=may_wait))
+
+    def _answer_immediately(self, principal: "Principal") -> Answer | None:
+        """Answer in the event loop. Returns the answer if it was complete."""
+        front = self._front
+        configurations = front.configurations
+        if configurations and (answer := configurations.repeated(self._request, principal)):
+            front.draining.closing(answer).send(self._protocol)
+            return answer
+        self._request[marker.PRINCIPAL] = principal
+        first: Answer | None = front.context.run(self._work)
+        if configurations and first is not None:
+            configurations.remember(self._request, first)
+        return first
 
     async def _answer_in_turn(self, turns: Turns, threads: Threads) -> None:
         """Answer when it is the turn of the client's address. Raises ServiceUnavailable and TooManyRequests if too

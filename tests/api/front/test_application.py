@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from api.front import environ, immediate, marker, threads
+from api.front import marker, threads
 from api.front.answer import Answer
 from api.front.application import Front
 from api.front.connections import Guard
 from api.front.limits import Limits
-from catalog.access import SYSTEM, Principal
-from catalog.services.access import api_keys, authentication, known_keys
+from catalog.access import Principal
 
 CONFIG = "/v1/config"
 ALICE = Principal("alice")
@@ -194,70 +193,3 @@ def test_a_failure_in_the_event_loop_is_answered():
         await exchanges.send(CONFIG)
 
     assert run(front, work) == [500]
-
-
-# -- which requests need no thread
-
-
-@pytest.fixture
-def request_of(db) -> Callable[..., dict[str, Any]]:
-    _, key = api_keys.create_api_key(actor=SYSTEM, name="etl")
-
-    def build(**others: str) -> dict[str, Any]:
-        return {
-            "PATH_INFO": CONFIG,
-            "REQUEST_METHOD": "GET",
-            "QUERY_STRING": "",
-            "HTTP_X_API_KEY": key,
-            **others,
-        }
-
-    authentication.authenticate(key)
-    return build
-
-
-def test_requests_that_need_no_thread(request_of):
-    principal = immediate.principal_of(request_of())
-    assert principal is not None
-    assert principal.name == "etl"
-    bearer = f"Bearer {request_of()['HTTP_X_API_KEY']}"
-    assert immediate.principal_of(request_of(HTTP_X_API_KEY="", HTTP_AUTHORIZATION=bearer))
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        {"QUERY_STRING": "warehouse=sales"},
-        {"REQUEST_METHOD": "POST"},
-        {"REQUEST_METHOD": "HEAD"},
-        {"PATH_INFO": "/v1/namespaces"},
-        {"PATH_INFO": "/v1/config/"},
-        {"HTTP_X_API_KEY": "mnd_unknown"},
-        {"HTTP_X_API_KEY": ""},
-        {"HTTP_IF_NONE_MATCH": '"1"'},
-        {"HTTP_X_LANCEDB_DATABASE": "prod"},
-    ],
-)
-def test_requests_that_may_need_the_database(request_of, others):
-    assert immediate.principal_of(request_of(**others)) is None
-
-
-def test_a_key_that_is_not_cached_any_more_needs_a_thread(request_of):
-    known_keys.forget_keys()
-    assert immediate.principal_of(request_of()) is None
-
-
-def test_the_configuration_is_answered_in_an_event_loop(request_of):
-    """Django refuses to open a connection to the database there."""
-    from config.wsgi import application
-
-    request = request_of(SERVER_NAME="127.0.0.1", SERVER_PORT="2333", HTTP_HOST="127.0.0.1")
-    request[marker.PRINCIPAL] = immediate.principal_of(request)
-    known_keys.forget_keys()  # the principal has been read already
-
-    async def answer() -> Answer:
-        return application.answer(environ.set_body(request, b""))
-
-    result = asyncio.run(answer())
-    assert (result.status, result.principal) == (200, "etl")
-    assert b"endpoints" in result.content
