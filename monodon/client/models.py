@@ -56,9 +56,10 @@ class ApprovalRule(TypedDict):
 
 
 class Approve(TypedDict):
-    """Why a request is approved."""
+    """Why a request is approved, and for how long."""
 
     reason: NotRequired[str]
+    days: NotRequired[int | None]
 
 
 class AuditEvent(TypedDict):
@@ -377,6 +378,7 @@ class Granted(TypedDict):
 
     principal: str
     privileges: list[str]
+    expires_at: str | None
     remaining: RemainingAccess
 
 
@@ -1161,6 +1163,7 @@ class SetGrant(TypedDict):
 
     principal: str
     privileges: list[str]
+    expires_at: NotRequired[str | None]
     dry_run: NotRequired[bool]
 
 
@@ -1198,6 +1201,7 @@ class Source(TypedDict):
     on: str
     is_here: bool
     through: str
+    expires_at: str | None
 
 
 class Stage(TypedDict):

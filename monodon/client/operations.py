@@ -42,12 +42,14 @@ class ManagementOperations(Sender):
         answer: models.Approval = self.send("GET", f"/management/v1/approvals/{segment(approval)}")
         return answer
 
-    def approve_request(self, approval: int, *, reason: str | Unset = UNSET) -> models.Approval:
+    def approve_request(
+        self, approval: int, *, reason: str | Unset = UNSET, days: int | Unset | None = UNSET
+    ) -> models.Approval:
         """Approve a request of another principal."""
         answer: models.Approval = self.send(
             "POST",
             f"/management/v1/approvals/{segment(approval)}/approve",
-            body=fields({"reason": reason}),
+            body=fields({"reason": reason, "days": days}),
         )
         return answer
 
@@ -752,6 +754,7 @@ class ManagementOperations(Sender):
         *,
         principal: str,
         privileges: list[str],
+        expires_at: str | Unset | None = UNSET,
         dry_run: bool | Unset = UNSET,
         delimiter: str | None = None,
     ) -> models.Granted:
@@ -760,7 +763,14 @@ class ManagementOperations(Sender):
             "PUT",
             "/management/v1/namespaces/{}/grants",
             query={"delimiter": delimiter},
-            body=fields({"principal": principal, "privileges": privileges, "dry_run": dry_run}),
+            body=fields(
+                {
+                    "principal": principal,
+                    "privileges": privileges,
+                    "expires_at": expires_at,
+                    "dry_run": dry_run,
+                }
+            ),
             name=id,
         )
         return answer
@@ -1352,6 +1362,7 @@ class ManagementOperations(Sender):
         *,
         principal: str,
         privileges: list[str],
+        expires_at: str | Unset | None = UNSET,
         dry_run: bool | Unset = UNSET,
         delimiter: str | None = None,
     ) -> models.Granted:
@@ -1360,7 +1371,14 @@ class ManagementOperations(Sender):
             "PUT",
             "/management/v1/tables/{}/grants",
             query={"delimiter": delimiter},
-            body=fields({"principal": principal, "privileges": privileges, "dry_run": dry_run}),
+            body=fields(
+                {
+                    "principal": principal,
+                    "privileges": privileges,
+                    "expires_at": expires_at,
+                    "dry_run": dry_run,
+                }
+            ),
             name=id,
         )
         return answer

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from monodon.client import UNSET, models, pages
+from monodon.client.transport import Unset
 from monodon.commands.app import (
     NAME,
     App,
@@ -31,23 +32,30 @@ _loss_option = click.option(
 @click.argument("principal")
 @click.argument("privileges")
 @click.argument("name", type=NAME)
+@click.option(
+    "--until", metavar="TIME", help="The end of the grant: 2027-01-31T12:00:00Z. Default: no end."
+)
 @_loss_option
-def grant(app: App, *, principal: str, privileges: str, name: Parts, dry_run: bool) -> None:
+def grant(
+    app: App, *, principal: str, privileges: str, name: Parts, until: str | None, dry_run: bool
+) -> None:
     """Set the direct grant of PRINCIPAL on a table or namespace.
 
-    PRIVILEGES are separated by commas and replace those of an existing grant: read,write.
+    PRIVILEGES are separated by commas. They and the end replace those of an existing grant: read,write.
     """
     client, is_namespace = app.client, _is_namespace(app, name)
     listed = [text for text in privileges.split(",") if text]
+    end = UNSET if until is None else until  # servers before this field accept no null either
     operation = client.set_namespace_grant if is_namespace else client.set_table_grant
     if dry_run:
-        operation(name, principal=principal, privileges=listed, dry_run=True)
+        operation(name, principal=principal, privileges=listed, expires_at=end, dry_run=True)
         _what_if(app, principal, listed, name)
         return
-    answer = operation(name, principal=principal, privileges=listed)
+    answer = operation(name, principal=principal, privileges=listed, expires_at=end)
     if app.as_json:
         app.json(answer)
-    app.say(f"{principal} has {', '.join(answer['privileges'])} on {display(name)}.")
+    last = f" until {answer['expires_at']}" if answer.get("expires_at") else ""
+    app.say(f"{principal} has {', '.join(answer['privileges'])} on {display(name)}{last}.")
 
 
 @command(root, "revoke")
@@ -81,7 +89,7 @@ def explain(app: App, *, name: Parts, principal: str | None) -> None:
     holders = list(pages(operation, name, principal=principal))
     app.rows(
         holders,
-        ["principal", "privileges", "because", "on", "through"],
+        ["principal", "privileges", "because", "on", "through", "expires at"],
         [
             (
                 holder["principal"],
@@ -89,6 +97,7 @@ def explain(app: App, *, name: Parts, principal: str | None) -> None:
                 source["because"],
                 source.get("on"),
                 source["through"],
+                source.get("expires_at"),
             )
             for holder in holders
             for source in holder["sources"]
@@ -147,9 +156,7 @@ def create(
         name=name,
         scopes=list(scopes) or UNSET,
         namespace=UNSET if namespace is None else list(namespace),
-        expires_at=UNSET
-        if days is None
-        else (datetime.now(UTC) + timedelta(days=days)).isoformat(),
+        expires_at=_in_days(days),
         dry_run=dry_run or UNSET,
     )
     if dry_run:
@@ -168,10 +175,15 @@ def create(
     metavar="SECONDS",
     help="How long the old key stays valid.",
 )
+@click.option(
+    "--days", type=click.IntRange(1), help="The lifetime of the new key; default: as the old one."
+)
 @dry_run_option
-def rotate(app: App, *, name: str, overlap: int, dry_run: bool) -> None:
+def rotate(app: App, *, name: str, overlap: int, days: int | None, dry_run: bool) -> None:
     """Replace the key NAME by a new key with the same rights."""
-    answer = app.client.rotate_key(name, overlap_seconds=overlap, dry_run=dry_run or UNSET)
+    answer = app.client.rotate_key(
+        name, overlap_seconds=overlap, expires_at=_in_days(days), dry_run=dry_run or UNSET
+    )
     if dry_run:
         _show_key(app, answer["details"])
         return
@@ -197,6 +209,16 @@ def revoke_key(app: App, *, name: str, dry_run: bool, yes: bool) -> None:
         app.json(answer)
     app.say(f"Revoked key '{answer['name']}'.")
     _say_remaining(app, answer)
+
+
+def _in_days(days: int | None) -> str | Unset:
+    """The time in so many days, or UNSET: the server's default."""
+    if days is None:
+        return UNSET
+    try:
+        return (datetime.now(UTC) + timedelta(days=days)).isoformat()
+    except OverflowError:
+        fail(f"--days {days} is too large", 2)
 
 
 def _say_remaining(app: App, answer: Mapping[str, Any]) -> None:

@@ -2,17 +2,20 @@
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
+from django.utils import timezone
 
 from catalog.access import SYSTEM
 from catalog.models import (
     ApiKey,
     ApprovalRequest,
     FileReference,
+    Grant,
     Job,
     JobEvent,
     StorageTest,
@@ -328,6 +331,36 @@ def test_grants(monodon, make_key):
         etl.refused(3, "", "grant", "etl", "manage", "prod.users")
     monodon.run("revoke", "etl", "prod.users")
     etl.refused(4, "does not exist", "describe", "prod.users")
+
+
+def test_grants_with_an_end(monodon, make_key):
+    etl = CommandLine(make_key("etl"))
+    make_key("ada")
+    end = "2100-01-01T00:00:00Z"
+    granted = monodon.run("grant", "etl", "read,grant", "prod.users", "--until", end).stdout
+    assert granted == f"etl has browse, read, grant on prod.users until {end}.\n"
+    (row,) = monodon.lines("explain", "prod.users", "--principal", "etl")
+    assert row[-1] == end
+    with unchanged():
+        etl.refused(3, "for a limited time", "grant", "ada", "read", "prod.users")
+        later = ("grant", "ada", "read", "prod.users", "--until", "2100-01-02T00:00:00Z")
+        etl.refused(3, "for a limited time", *later)
+        etl.refused(3, "for a limited time", *later, "--dry-run")
+        monodon.refused(1, "in the past", *later[:-1], "2020-01-01T00:00:00Z")
+        monodon.refused(1, "a time with a zone", *later[:-1], "tomorrow")
+    etl.run(*later[:-1], end)
+    assert {grant.expires_at for grant in Grant.objects.all()} == {datetime(2100, 1, 1, tzinfo=UTC)}
+
+
+def test_a_key_is_replaced_by_one_that_ends_with_the_presented_key(monodon, make_key):
+    make_key("etl")
+    short = monodon.json("keys", "create", "short", "--principal", "etl", "--days", "3")["key"]
+    with unchanged():
+        CommandLine(short).refused(3, "set an end that is not later", "keys", "rotate", "etl")
+        monodon.refused(2, "too large", "keys", "rotate", "etl", "--days", "99999999")
+    CommandLine(short).run("keys", "rotate", "etl", "--days", "2")
+    ends = ApiKey.objects.get(name="etl-2").expires_at - timezone.now()
+    assert timedelta(days=1) < ends <= timedelta(days=2)
 
 
 def test_keys(monodon, make_key):

@@ -35,6 +35,11 @@ class SetGrantSerializer(Serializer):
         help_text="Exactly these privileges and those that they include; 'all' includes all. An"
         " empty list removes the grant."
     )
+    expires_at = fields.MomentField(
+        **fields.OPTIONAL,
+        help_text="From then on the grant permits nothing. Null: it has no end. A grant cannot end later than"
+        " the caller's own privileges.",
+    )
     dry_run = fields.DryRunField()
 
 
@@ -77,6 +82,9 @@ class GrantedSerializer(Serializer):
 
     principal = serializers.CharField()
     privileges = PrivilegesField(help_text=_WORDS)
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="From then on the grant permits nothing. Null: it has no end."
+    )
     remaining = RemainingAccessSerializer(
         help_text="The access to files that clients have with credentials that they hold already."
     )
@@ -95,6 +103,9 @@ class SourceSerializer(Serializer):
     )
     through = serializers.CharField(
         help_text="The group that holds the privileges. Empty: the principal itself."
+    )
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="The end of a grant. Null: the source has no end."
     )
 
 

@@ -252,9 +252,15 @@ class ApprovalQuery(QuerySerializer):
 
 
 class ApproveSerializer(Serializer):
-    """Why a request is approved."""
+    """Why a request is approved, and for how long."""
 
     reason = fields.TextField(default="")
+    days = fields.WholeNumberField(
+        **fields.OPTIONAL,
+        min_value=1,
+        max_value=access_requests.MAX_DAYS,
+        help_text="Of a request for access: the days until the access ends. Null: as requested.",
+    )
 
 
 class RefuseSerializer(Serializer):

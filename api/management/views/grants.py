@@ -41,7 +41,8 @@ class NamespaceGrantViewSet(_ObjectViewSet):
     def update(self, request: Request, id: str) -> Response:
         """Set a direct grant.
 
-        The principal is granted exactly these privileges on the object and everything below it.
+        The principal is granted exactly these privileges on the object and everything below it. Without
+        `expires_at` the grant has no end, also if the previous grant had one.
         """
         body = self.read_body(s.SetGrantSerializer)
         with self.rehearsal(body):
@@ -50,10 +51,12 @@ class NamespaceGrantViewSet(_ObjectViewSet):
                 on=self.on,
                 principal=body["principal"],
                 privileges=parse(body["privileges"]),
+                expires_at=body["expires_at"],
             )
             granted = {
                 "principal": body["principal"],
                 "privileges": change.privileges,
+                "expires_at": change.expires_at,
                 "remaining": withdrawal.after_grant(self.principal, change),
             }
             return Response(s.GrantedSerializer.represent(granted))

@@ -2,13 +2,14 @@
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from catalog import identifiers
 from catalog.access import COMMAND, On
-from catalog.errors import CatalogError
+from catalog.errors import CatalogError, InvalidInput
 from catalog.privileges import SINGLE, Privilege, essence, parse
 from catalog.services.access import grants
 
@@ -24,6 +25,7 @@ class Command(BaseCommand):
         set_ = actions.add_parser("set", help="replace the grant of a principal")
         set_.add_argument("principal", help="etl, user:ada, group:analysts")
         set_.add_argument("privileges", help=f"a list of {names}, or all")
+        set_.add_argument("--until", help="the end of the grant, such as 2027-01-31T12:00:00Z")
         remove = actions.add_parser("remove", help="revoke the grant of a principal")
         remove.add_argument("principal")
         list_ = actions.add_parser("list", help="list the direct grants")
@@ -44,14 +46,20 @@ class Command(BaseCommand):
             raise CommandError(refused.message) from refused
 
     def _set(self, on: On, options: Mapping[str, Any]) -> None:
-        self._grant(on, options["principal"], parse(options["privileges"].split(",")))
+        privileges = parse(options["privileges"].split(","))
+        self._grant(on, options["principal"], privileges, _moment(options["until"]))
 
     def _remove(self, on: On, options: Mapping[str, Any]) -> None:
-        self._grant(on, options["principal"], parse([]))
+        self._grant(on, options["principal"], parse([]), None)
 
-    def _grant(self, on: On, principal: str, privileges: Privilege) -> None:
-        change = grants.set_grant(actor=COMMAND, on=on, principal=principal, privileges=privileges)
-        self.stdout.write(f"{principal} is granted {_words(change.privileges)} on {on}")
+    def _grant(
+        self, on: On, principal: str, privileges: Privilege, expires_at: datetime | None
+    ) -> None:
+        change = grants.set_grant(
+            actor=COMMAND, on=on, principal=principal, privileges=privileges, expires_at=expires_at
+        )
+        end = _until(change.expires_at)
+        self.stdout.write(f"{principal} is granted {_words(change.privileges)} on {on}{end}")
 
     def _list(self, on: On, options: Mapping[str, Any]) -> None:
         token = None
@@ -59,7 +67,8 @@ class Command(BaseCommand):
             rows, token = grants.list_grants(actor=COMMAND, on=on, page_token=token)
             for row in rows:
                 by = f"  by {row.granted_by}" if row.granted_by else ""
-                self.stdout.write(f"{row.principal.name:24} {_words(row.privileges)}{by}")
+                end = f" {_until(row.expires_at)}" if row.expires_at else ""
+                self.stdout.write(f"{row.principal.name:24} {_words(row.privileges)}{by}{end}")
             if token is None:
                 return
 
@@ -98,6 +107,23 @@ def _on(options: Mapping[str, Any]) -> On:
     if options["table"] is not None:
         return On.table(identifiers.typed(options["table"]))
     return On.namespace(identifiers.typed(options["namespace"]))
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time with a zone. Raises InvalidInput."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"'{text}' is not a time with a zone, such as 2027-01-31T12:00:00Z")
+
+
+def _until(end: datetime | None) -> str:
+    return "" if end is None else f" until {end:%Y-%m-%d %H:%M} UTC"
 
 
 def _words(privileges: Privilege) -> str:

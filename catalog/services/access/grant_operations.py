@@ -28,6 +28,8 @@ class GrantChange:
     """The new grant."""
     withdrawn: Privilege
     """The privileges of the previous grant that it lacks."""
+    expires_at: datetime | None
+    """The end of the new grant; None: no end, or no grant."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +79,13 @@ class SetGrant(Operation):
         before = NOTHING if present is None else Privilege(present[0])
         old_end = None if present is None else present[1]
         after = self.privileges
-        change = GrantChange(principal.name, target, after, withdrawn=before & ~after)
-        if (after, self.expires_at if after else None) == (before, old_end):
+        end = self.expires_at if after else None
+        change = GrantChange(principal.name, target, after, before & ~after, end)
+        if (after, end) == (before, old_end):
             return change
-        changed = before ^ after if self.expires_at == old_end else before | after
+        changed = before ^ after if end == old_end else before | after
         self._require_held(batch, target, changed)
-        is_longer = old_end is not None and (self.expires_at is None or self.expires_at > old_end)
+        is_longer = old_end is not None and (end is None or end > old_end)
         self._require_lasting(batch, target, after if is_longer else after & ~before)
         if not after:
             of_this.delete()
@@ -95,18 +98,14 @@ class SetGrant(Operation):
                     "mask": after.value,
                     "granted_by": batch.actor.name,
                     "granted_at": batch.now,
-                    "expires_at": self.expires_at,
+                    "expires_at": end,
                 },
             )
         batch.record(
             label(self.on.identifier),
             table=table,
             before={"principal": principal.name, "privileges": words(before), **_end(old_end)},
-            after={
-                "principal": principal.name,
-                "privileges": words(after),
-                **_end(self.expires_at),
-            },
+            after={"principal": principal.name, "privileges": words(after), **_end(end)},
         )
         return change
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from catalog import access
 from catalog.access import Principal
-from catalog.errors import ApprovalNotFound, InvalidApprovalState, PermissionDenied
+from catalog.errors import ApprovalNotFound, InvalidApprovalState, InvalidInput, PermissionDenied
 from catalog.identifiers import Identifier
 from catalog.models import ApprovalRequest, ApprovalStatus
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.operation import Operation
-from catalog.services.governance.access_requests import GrantAccess
+from catalog.services.governance.access_requests import MAX_DAYS, GrantAccess
 from catalog.services.recovery.purge_operations import PurgeNow
 from catalog.services.recovery.rule_operations import SetApprovalRule, SetProtection
 from catalog.services.tables.approval_gate import GatedOperation
@@ -50,9 +50,9 @@ class ApproveRequest(Operation):
         if row is None:
             raise ApprovalNotFound(self.request)
         kind = _KINDS[row.operation["operation"]]
-        restored = replace(kind.restored(row.operation, row.expected), reason=row.reason)
-        if isinstance(restored, GrantAccess) and self.days is not None:
-            restored = replace(restored, days=self.days)
+        restored: Operation = replace(kind.restored(row.operation, row.expected), reason=row.reason)
+        if self.days is not None:
+            restored = _limited(restored, self.days)
         return replace(self, stored=restored.prepare())
 
     @property
@@ -115,6 +115,15 @@ class ApproveRequest(Operation):
         finally:
             batch.actor, batch.current = approver, self
         return {"requester": row.requester, "action": row.action}
+
+
+def _limited(operation: Operation, days: int) -> Operation:
+    """The requested access for another number of days. Raises InvalidInput."""
+    if not isinstance(operation, GrantAccess):
+        raise InvalidInput("Only the approval of a request for access has a number of days")
+    if not 1 <= days <= MAX_DAYS:
+        raise InvalidInput(f"Access is granted for 1 to {MAX_DAYS} days")
+    return replace(operation, days=days)
 
 
 def find(request: int) -> ApprovalRequest:

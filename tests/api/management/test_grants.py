@@ -47,6 +47,7 @@ def test_a_grant_is_set_listed_and_removed(management: Management, path):
     assert management.put(f"{path}/grants", body) == {
         "principal": "etl",
         "privileges": READ,
+        "expires_at": None,
         "remaining": NOTHING_REMAINS,
     }
     (grant,) = management.get(f"{path}/grants")["grants"]
@@ -85,6 +86,41 @@ def test_a_grant_shows_its_end(management: Management):
     assert grant["expires_at"] is None
 
 
+@pytest.mark.operation("SetNamespaceGrant")
+@pytest.mark.operation("SetTableGrant")
+@pytest.mark.parametrize("path", PLACES)
+def test_a_grant_is_set_with_an_end(management: Management, path):
+    body = {"principal": "etl", "privileges": ["read"], "expires_at": "2100-01-01T01:00:00+01:00"}
+    end = "2100-01-01T00:00:00Z"
+    assert management.put(f"{path}/grants", body | {"dry_run": True})["expires_at"] == end
+    assert not Grant.objects.exists()
+    assert management.put(f"{path}/grants", body)["expires_at"] == end
+    (grant,) = management.get(f"{path}/grants")["grants"]
+    assert (grant["privileges"], grant["expires_at"]) == (READ, end)
+    (holder,) = management.get(f"{path}/access?principal=etl")["principals"]
+    assert [source["expires_at"] for source in holder["sources"]] == [end]
+    assert management.put(f"{path}/grants", body | {"privileges": []})["expires_at"] is None
+    assert not Grant.objects.exists()
+    event = AuditEvent.objects.filter(action="grant.set").latest("pk")
+    assert event.after == {"principal": "etl", "privileges": []}
+
+
+@pytest.mark.operation("SetTableGrant")
+def test_a_temporary_holder_grants_until_its_own_end(management: Management):
+    end = "2100-01-01T00:00:00Z"
+    temporary = {"privileges": ["read", "grant"], "expires_at": end}
+    management.put("tables/ws$t/grants", {"principal": "etl"} | temporary)
+    _, key = api_keys.create_for(actor=SYSTEM, principal="etl", name="etl-key")
+    etl, request = Management(key), "PUT tables/ws$t/grants"
+    body = {"principal": "group:team", "privileges": ["read"]}
+    for too_late in ({}, {"expires_at": None}, {"expires_at": "2100-01-01T00:00:01Z"}):
+        with unchanged():
+            etl.refused(403, "permission-denied", "for a limited time", request, body | too_late)
+    assert etl.put("tables/ws$t/grants", body | {"expires_at": end})["expires_at"] == end
+    (own,) = etl.get("tables/ws$t/access?principal=etl")["principals"]
+    assert [source["expires_at"] for source in own["sources"]] == [end]
+
+
 def test_the_list_has_pages(management: Management):
     for name in ("etl", "group:team"):
         management.put("tables/ws$t/grants", {"principal": name, "privileges": ["write"]})
@@ -105,11 +141,27 @@ def test_the_list_has_pages(management: Management):
         ({"principal": "etl", "privileges": ["reed"]}, "invalid-input", "'reed' is no privilege"),
         ({"principal": "etl", "privilege": []}, "invalid-input", "privilege"),
         ({"principal": "no", "privileges": []}, "principal-not-found", "'no' does not exist"),
+        (
+            {"principal": "etl", "privileges": ["read"], "expires_at": "2020-01-01T00:00:00Z"},
+            "invalid-input",
+            "is in the past",
+        ),
+        (
+            {"principal": "etl", "privileges": ["read"], "expires_at": "2100-01-01T00:00:00"},
+            "invalid-input",
+            "expires_at: Use a time with a zone",
+        ),
+        (
+            {"principal": "etl", "privileges": ["read"], "expires_at": 4102444800},
+            "invalid-input",
+            "expires_at: Use a time with a zone",
+        ),
     ],
 )
 def test_invalid_grants_are_refused(management: Management, body, kind, text):
     status = 404 if kind == "principal-not-found" else 400
-    management.refused(status, kind, text, "PUT tables/ws$t/grants", body)
+    with unchanged():
+        management.refused(status, kind, text, "PUT tables/ws$t/grants", body)
 
 
 @pytest.mark.operation("DeleteTableGrant")
@@ -138,6 +190,7 @@ def test_access_is_explained(management: Management):
                 "on": "ws",
                 "is_here": False,
                 "through": "group:team",
+                "expires_at": None,
             }
         ],
         "keys": [
@@ -210,9 +263,25 @@ def test_the_command_sets_lists_and_explains_grants():
     assert shell("set", "etl", "all", "--namespace", "$") == "etl is granted all on (root)\n"
 
 
+def test_the_command_sets_and_shows_an_end():
+    until = ("--until", "2100-01-01T00:00:00Z")
+    assert shell("set", "etl", "read", "--namespace", "ws", *until) == (
+        "etl is granted read on ws until 2100-01-01 00:00 UTC\n"
+    )
+    assert "read  by system  until 2100-01-01 00:00 UTC" in shell("list", "--namespace", "ws")
+    assert shell("set", "etl", "read", "--namespace", "ws") == "etl is granted read on ws\n"
+    assert Grant.objects.get().expires_at is None
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        (
+            ("set", "etl", "read", "--table", "ws$t", "--until", "2020-01-01T00:00:00Z"),
+            "is in the past",
+        ),
+        (("set", "etl", "read", "--table", "ws$t", "--until", "tomorrow"), "a time with a zone"),
+        (("set", "etl", "read", "--table", "ws$t", "--until", "2100-01-01"), "a time with a zone"),
         (("set", "etl", "reed", "--table", "ws$t"), "'reed' is no privilege"),
         (("set", "no", "read", "--table", "ws$t"), "'no' does not exist"),
         (("set", "etl", "read", "--table", "ws$no"), "'ws.no' does not exist"),

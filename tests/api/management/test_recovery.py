@@ -1,7 +1,11 @@
 """Protection, the trash and approvals in the management API, and the answers of the protocols."""
 
-import pytest
+from datetime import timedelta
 
+import pytest
+from django.utils import timezone
+
+from catalog import access
 from catalog.access import SYSTEM
 from catalog.models import (
     ApprovalRequest,
@@ -15,6 +19,7 @@ from catalog.models import (
 from catalog.privileges import Privilege, closure
 from catalog.services.access import api_keys
 from catalog.services.engine.commit import commit
+from catalog.services.governance import access_requests
 from catalog.services.recovery import undrop as recovery_undrop
 from catalog.services.tables import table_operations
 from tests.api.client import Lance
@@ -164,6 +169,29 @@ def test_a_purge_starts_and_is_stopped(management: Management, reader: Managemen
     )
 
 
+@pytest.mark.operation("ApproveRequest")
+def test_a_temporary_approver_grants_access_until_its_own_end(keys, management: Management):
+    make_lance_table(("ws", "t"))
+    _, key = api_keys.create_for(actor=SYSTEM, principal=None, name="temporary")
+    end = (timezone.now() + timedelta(days=5)).isoformat()
+    mine = {"principal": "temporary", "privileges": ["manage", "grant"], "expires_at": end}
+    management.put("tables/ws$t/grants", mine)
+    requester = access.named("ada")
+    assert requester is not None
+    request = access_requests.request_access(
+        actor=requester, on=access.On.table(("ws", "t")), privileges=Privilege.READ, reason="report"
+    )
+    approver, approve = Management(key), f"POST approvals/{request.pk}/approve"
+    with unchanged():
+        for body in ({}, {"days": None}, {"days": 6}):
+            approver.refused(403, "permission-denied", "for a limited time", approve, body)
+        for days in (0, -1, 3651, 10**30, "3"):
+            approver.refused(400, "invalid-input", "days", approve, {"days": days})
+    approver.post(f"approvals/{request.pk}/approve", {"days": 4})
+    grant = Grant.objects.get(principal__name="ada", table__isnull=False)
+    assert (grant.expires_at - timezone.now()).days == 3
+
+
 @pytest.mark.operation("GetApprovalRule")
 @pytest.mark.operation("SetApprovalRule")
 @pytest.mark.operation("ListApprovals")
@@ -202,6 +230,8 @@ def test_a_second_person_approves_a_drop(keys, reader: Management):
     approve = f"POST approvals/{request.pk}/approve"
     ada.refused(403, "permission-denied", "another principal must decide", approve, {})
     reader.refused(403, "permission-denied", "manage", approve, {})
+    with unchanged():
+        bob.refused(400, "invalid-input", "request for access", approve, {"days": 3})
     bob.refused(404, "approval-request-not-found", "'x'", "GET approvals/x")
     approved = bob.post(f"approvals/{request.pk}/approve", {"reason": "yes"})
     assert (approved["status"], approved["decided_by"], approved["decision_reason"]) == (
