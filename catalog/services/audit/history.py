@@ -17,11 +17,12 @@ from django.utils import timezone
 from catalog import access
 from catalog import history as h
 from catalog.access import Principal
-from catalog.errors import InvalidInput, TransactionNotFound
+from catalog.errors import InvalidInput
 from catalog.identifiers import Identifier
-from catalog.models import Namespace, Transaction
+from catalog.models import Namespace
 from catalog.privileges import Privilege
 from catalog.services.audit import change_statements, history_queries
+from catalog.services.engine import transactions
 from catalog.services.storage import namespace_locations
 
 PAGE_SIZE = 100
@@ -68,15 +69,10 @@ class Counts:
     """Versions added between the moments, of all tables."""
 
 
-def resolve_moment(moment: Moment) -> datetime:
+def _resolve(actor: Principal, moment: Moment) -> datetime:
     """The time of a moment. Raises TransactionNotFound, InvalidInput for the future."""
     if isinstance(moment, uuid.UUID):
-        # Written by the last statement of its commit: no time in the commit's rows is later.
-        times = Transaction.objects.filter(pk=moment).values_list("created_at", flat=True)
-        created_at = times.first()
-        if created_at is None:
-            raise TransactionNotFound(str(moment))
-        return created_at
+        return transactions.time_of_transaction(actor=actor, transaction_id=moment)
     if moment > timezone.now() + _CLOCKS:
         raise InvalidInput(f"Moment {moment.isoformat()} has not come yet")
     return moment
@@ -94,10 +90,10 @@ def catalog_at(
 
     ``namespace`` limits it to the namespaces that ever had this name and everything below them.
     Objects that the actor may not browse now are left out, and so are the locations of tables that it
-    may not read. Raises TransactionNotFound, NamespaceNotFound for a name that never existed,
-    InvalidInput. Seven statements at most.
+    may not read. Raises TransactionNotFound, also for a transaction that the actor may not see;
+    NamespaceNotFound for a name that never existed; InvalidInput. Eight statements at most.
     """
-    at = resolve_moment(moment)
+    at = _resolve(actor, moment)
     size = _size(limit)
     scope = history_queries.scope_of(actor, namespace)
     is_tables, key = _read_token(page_token, 3)
@@ -135,10 +131,10 @@ def changes_between(
 
     For objects that the actor may not read, a change of properties is reported without the values; for
     namespaces that it may only traverse, the actor of the change is left out. Raises the exceptions
-    of ``catalog_at``, and InvalidInput when ``since`` is after ``until``. Eighteen statements at
+    of ``catalog_at``, and InvalidInput when ``since`` is after ``until``. Twenty statements at
     most.
     """
-    before, after = _both(since, until)
+    before, after = _both(actor, since, until)
     size = _size(limit)
     scope = history_queries.scope_of(actor, namespace)
     is_tables, key = _read_token(page_token, 1)
@@ -167,9 +163,9 @@ def count_changes(
 ) -> Counts:
     """The number of changes; takes time in proportion to the writes between the moments.
 
-    Raises the exceptions of ``changes_between``. Five statements at most.
+    Raises the exceptions of ``changes_between``. Seven statements at most.
     """
-    before, after = _both(since, until)
+    before, after = _both(actor, since, until)
     scope = history_queries.scope_of(actor, namespace)
     row = history_queries.execute(change_statements.COUNTS, scope, before=before, after=after)[0]
     return Counts(before, after, *row)
@@ -178,8 +174,8 @@ def count_changes(
 # --- parameters ----------------------------------------------------------------------------------
 
 
-def _both(since: Moment, until: Moment) -> tuple[datetime, datetime]:
-    before, after = resolve_moment(since), resolve_moment(until)
+def _both(actor: Principal, since: Moment, until: Moment) -> tuple[datetime, datetime]:
+    before, after = _resolve(actor, since), _resolve(actor, until)
     if before > after:
         raise InvalidInput(
             f"The first moment, {before.isoformat()}, is after the second, {after.isoformat()}"

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -77,6 +78,16 @@ class UnsetProperty:
 
 
 Alteration = SetStatus | SetProperty | UnsetProperty
+
+
+def time_of_transaction(*, actor: Principal, transaction_id: uuid.UUID) -> datetime:
+    """The time at which a transaction was written: no time in the rows of its commit is later.
+
+    Raises TransactionNotFound, also for a transaction that the actor may not see.
+    """
+    row = _find((str(transaction_id),))
+    _require_visible(actor, row)
+    return row.created_at
 
 
 def describe_transaction(*, actor: Principal, transaction: Identifier) -> TransactionDescription:

@@ -3,6 +3,7 @@
 import random
 import uuid
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -924,6 +925,49 @@ def test_history_contains_only_objects_that_may_be_browsed():
     assert (then.namespaces, then.tables) == ([], [])
     counts = history.count_changes(actor=nobody, since=first, until=last)
     assert (counts.tables_advanced, counts.commits, counts.namespaces_added) == (0, 0, 0)
+
+
+def test_the_time_of_a_hidden_transaction_is_not_told():
+    make_table("open", "t")
+    make_table("secret", "t")
+    make_namespace("below")
+
+    def add(*tables: Identifier, actor: access.Principal = SYSTEM) -> uuid.UUID:
+        operations = [
+            version_operations.CreateVersion(
+                table=table, version=n, manifest_path=f"x/{n}.manifest"
+            )
+            for n, table in enumerate(tables, TableVersion.objects.count() + 1)
+        ]
+        transaction_id = commit(operations, actor=actor).transaction_id
+        assert transaction_id is not None
+        return transaction_id
+
+    reader = granted(Namespace.objects.get(name="open"))
+    hidden, mixed = add(("secret", "t")), add(("secret", "t"), ("open", "t"))
+    own = commit(
+        [namespace_operations.CreateNamespace(namespace=("open", "mine"))],
+        actor=replace(SYSTEM, name=reader.name),
+    ).transaction_id
+    for moment in (mixed, own):
+        assert history.catalog_at(actor=reader, moment=moment).at is not None
+    everywhere = access.Principal("auditor", everywhere=Privilege.BROWSE)
+    assert history.catalog_at(actor=everywhere, moment=hidden).tables
+    renamed = commit(
+        [table_operations.RenameTable(table=("open", "t"), new=("secret", "u"))], actor=SYSTEM
+    ).transaction_id
+    for moment in (hidden, mixed, renamed, uuid.uuid4()):
+        calls = (
+            lambda at=moment: history.catalog_at(actor=reader, moment=at),
+            lambda at=moment: history.changes_between(actor=reader, since=at, until=now()),
+            lambda at=moment: history.changes_between(actor=reader, since=own, until=at),
+            lambda at=moment: history.count_changes(actor=reader, since=at, until=now()),
+            lambda at=moment: history.count_changes(actor=reader, since=own, until=at),
+        )
+        for call in calls:
+            with pytest.raises(TransactionNotFound) as refusal:
+                call()
+            assert refusal.value.message == TransactionNotFound(str(moment)).message
 
 
 # --- cost -------------------------------------------------------------------------------------------
