@@ -128,7 +128,7 @@ _VISIBLE = """
             AND n.ancestors && (SELECT monodon_roots(%(ids)s::bigint[], %(names)s::text[]))
         UNION ALL
         SELECT id FROM catalog_table WHERE owner = ANY(%(names)s::text[]) AND state <> 'dropped'
-        UNION ALL
+        UNION ALL{dropped}
         SELECT table_id FROM catalog_grant
         WHERE principal_id = ANY(%(ids)s::bigint[]) AND table_id IS NOT NULL
             AND (expires_at IS NULL OR expires_at > now())
@@ -136,11 +136,20 @@ _VISIBLE = """
         SELECT unnest(%(tables)s::bigint[])
     ) visible LIMIT %(limit)s
 """
+_VISIBLE_DROPPED = """
+        SELECT t.id FROM catalog_namespace n
+        JOIN catalog_table t ON t.namespace_id = n.id AND t.state = 'dropped'
+        WHERE n.ancestors && (SELECT monodon_roots(%(ids)s::bigint[], %(names)s::text[]))
+        UNION ALL
+        SELECT id FROM catalog_table WHERE owner = ANY(%(names)s::text[]) AND state = 'dropped'
+        UNION ALL"""
 
 
-def few_visible_tables(actor: Principal, limit: int) -> list[int] | None:
-    """The primary keys of a superset of the tables, not dropped, that the actor may browse; None if they may
-    be more than the limit.
+def few_visible_tables(
+    actor: Principal, limit: int, *, with_dropped: bool = False
+) -> list[int] | None:
+    """The primary keys of a superset of the tables that the actor may browse; None if they may be more than
+    the limit. Without dropped tables, unless they are requested.
 
     A list adds them to the condition of ``visible_tables``, so that the database need not evaluate this
     condition on every table of the catalog. One statement at most.
@@ -148,7 +157,8 @@ def few_visible_tables(actor: Principal, limit: int) -> list[int] | None:
     if Privilege.BROWSE in actor.everywhere:
         return None
     with connection.cursor() as cursor:
-        cursor.execute(_VISIBLE, {**identities(actor), "limit": limit + 1})
+        text = _VISIBLE.format(dropped=_VISIBLE_DROPPED if with_dropped else "")
+        cursor.execute(text, {**identities(actor), "limit": limit + 1})
         rows = cursor.fetchall()
     return sorted({pk for (pk,) in rows}) if len(rows) <= limit else None
 

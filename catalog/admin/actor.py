@@ -20,6 +20,7 @@ from catalog.storage.outages import large_inputs
 _ATTRIBUTE = "_monodon_principal"
 _SOMEWHERE = "_monodon_holds_somewhere"
 _FEW_TABLES = "_monodon_few_tables"
+_FEW_WITH_DROPPED = "_monodon_few_tables_with_dropped"
 _MOST_FEW = 20_000
 
 
@@ -59,21 +60,21 @@ def browsable_tables(request: HttpRequest) -> Q:
     return Q(table__in=tables)
 
 
-def few_tables(request: HttpRequest) -> list[int] | None:
+def few_tables(request: HttpRequest, *, with_dropped: bool = False) -> list[int] | None:
     """The tables that the user may browse, if they are few; cached in the request. Two statements at most."""
-    if not hasattr(request, _FEW_TABLES):
-        setattr(request, _FEW_TABLES, _few_tables(actor(request)))
-    return cast("list[int] | None", getattr(request, _FEW_TABLES))
+    name = _FEW_WITH_DROPPED if with_dropped else _FEW_TABLES
+    if not hasattr(request, name):
+        setattr(request, name, _few_tables(actor(request), with_dropped=with_dropped))
+    return cast("list[int] | None", getattr(request, name))
 
 
-def _few_tables(principal: Principal) -> list[int] | None:
-    candidates = access.few_visible_tables(principal, _MOST_FEW)
+def _few_tables(principal: Principal, *, with_dropped: bool) -> list[int] | None:
+    candidates = access.few_visible_tables(principal, _MOST_FEW, with_dropped=with_dropped)
     if not candidates:
         return candidates
-    rows = Table.objects.present().filter(
-        access.visible_tables(principal), listing.among(candidates)
-    )
-    return list(rows.order_by().values_list("pk", flat=True))
+    rows = Table.objects.all() if with_dropped else Table.objects.present()
+    visible = rows.filter(access.visible_tables(principal), listing.among(candidates))
+    return list(visible.order_by().values_list("pk", flat=True))
 
 
 def is_administrator(request: HttpRequest) -> bool:

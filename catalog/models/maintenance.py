@@ -152,6 +152,17 @@ class Job(models.Model):
             # Finds the last job of a kind for a table, and recent jobs.
             models.Index(fields=["table", "kind", "-id"], name="job_last_of_kind"),
             models.Index(fields=["finished_at"], name="job_finished"),
+            # Find the newest failed jobs: of the catalog, and of some tables, whatever fails elsewhere.
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(status=JobStatus.FAILED),
+                name="job_failed",
+            ),
+            models.Index(
+                fields=["table", "created_at"],
+                condition=models.Q(status=JobStatus.FAILED),
+                name="job_failed_of_table",
+            ),
         ]
 
     def __str__(self) -> str:

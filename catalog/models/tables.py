@@ -124,6 +124,12 @@ class Table(models.Model):
                 condition=models.Q(state=TableState.DROPPED),
                 name="table_dropped_listing",
             ),
+            # Finds the dropped tables of an owner, who may browse them.
+            models.Index(
+                fields=["owner"],
+                condition=models.Q(state=TableState.DROPPED),
+                name="table_dropped_of_owner",
+            ),
             # Finds the last dropped tables of the catalog.
             models.Index(
                 fields=["dropped_at"],

@@ -1,12 +1,12 @@
 """Background jobs: the list, the page of a job, and canceling, retrying and running one."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import BigIntegerField, F, Q, QuerySet, Subquery, Value
+from django.db.models import BigIntegerField, DateTimeField, F, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -19,7 +19,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, 
 from catalog import access, maintenance_actions
 from catalog.access import Principal
 from catalog.admin import cells, transaction_links
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, few_tables
 from catalog.admin.maintenance import actions, job_results
 from catalog.admin.pages import Page, Panel, ReadOnlyAdmin, button
 from catalog.errors import InvalidInput
@@ -120,6 +120,8 @@ class JobAdmin(ReadOnlyAdmin):
         rows: QuerySet[Job] = super().get_queryset(request)
         if set(request.GET) <= {"p"} or request.GET.get("table"):  # uses the index by table
             return rows
+        if request.GET.get("status__exact") == JobStatus.FAILED:
+            return _searched_failed(request, rows)
         newest = Job.objects.order_by("-pk").values("pk")[:1]
         none = Value(0, output_field=BigIntegerField())
         return rows.alias(newest=Coalesce(Subquery(newest), none)).filter(
@@ -315,6 +317,20 @@ def _problem(row: Job) -> tuple[str, object]:
         "Error",
         format_html('<span class="m-minus">{}</span>', cells.expandable(row.error, 1000)),
     )
+
+
+def _searched_failed(request: HttpRequest, rows: QuerySet[Job]) -> QuerySet[Job]:
+    """The failed jobs among these that a list searches: of the user's tables, whatever fails elsewhere.
+
+    If the user may browse many tables, the newest failed jobs of the catalog.
+    """
+    tables = few_tables(request, with_dropped=True)
+    if tables is not None:
+        return rows.filter(table__in=tables)
+    failed = Job.objects.filter(status=JobStatus.FAILED).order_by("-created_at")
+    oldest = failed.values("created_at")[SEARCHED : SEARCHED + 1]
+    beginning = Value(datetime.min.replace(tzinfo=UTC), output_field=DateTimeField())
+    return rows.filter(created_at__gte=Coalesce(Subquery(oldest), beginning))
 
 
 def _ago(span: timedelta) -> datetime:

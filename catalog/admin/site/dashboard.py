@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Max, Q
+from django.db.models import Q
 from django.http import HttpRequest
 
 from catalog import access
@@ -23,7 +23,6 @@ EXACT = 50_000
 _LARGE = 2
 """The multiple of ``EXACT`` above which the estimate of PostgreSQL, which may be old, is used without counting."""
 _NEWEST = 8
-_MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
 
 # One statement, in which every scan ends after EXACT + 1 rows. A table that PostgreSQL estimates to be large is not
 # scanned at all. Views have an index.
@@ -127,12 +126,12 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
             "No active jobs.",
             title="Active jobs",
         )
-        newest_job = Job.objects.aggregate(newest=Max("pk"))["newest"] or 0
+        failed = overview.failed_jobs(request)[:_NEWEST]
         context["failed_jobs"] = jobs.panel(
             request,
-            Job.objects.filter(visible, status=JobStatus.FAILED, pk__gt=newest_job - _MAX_JOBS)
+            Job.objects.filter(pk__in=failed)
             .select_related("table__namespace")
-            .order_by("-pk")[:_NEWEST],
+            .order_by("-created_at", "-pk"),
             "No failed jobs.",
             title="Failed jobs",
         )

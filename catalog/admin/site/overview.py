@@ -6,16 +6,16 @@ Each panel reads a bounded number of rows that the user may browse.
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby, pairwise
+from typing import Any, cast
 
-from django.db.models import Count, F, Max, Q, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from catalog import access
 from catalog.admin import cells, charts
 from catalog.admin.access import api_keys
-from catalog.admin.actor import actor, browsable_tables, is_administrator
+from catalog.admin.actor import actor, browsable_tables, few_tables, is_administrator
 from catalog.admin.pages import Panel
 from catalog.admin.recovery import trash
 from catalog.admin.score_charts import FAIR
@@ -25,7 +25,6 @@ from catalog.models import (
     AuditEvent,
     DeliveryStatus,
     Job,
-    JobStatus,
     TableSummary,
     TrashItem,
     Webhook,
@@ -36,6 +35,7 @@ from catalog.privileges import Privilege
 from catalog.services.audit import chain
 from catalog.services.events import feed
 from catalog.services.governance import approvals
+from catalog.services.maintenance import job_control
 from catalog.services.recovery import undrop
 
 MAX_ROWS = 20_000
@@ -44,7 +44,7 @@ _MOST = 100  # limit of the counts of items that need attention
 _CHANGES = 6
 _MAX_EVENTS = 200  # newest audit events, scanned for changes
 _RECENT = timedelta(days=7)
-_MAX_JOBS = 10_000  # newest jobs, scanned for failed ones
+_FAILED_JOBS = "_monodon_failed_jobs"
 _BUCKETS = 10
 MAX_SEAL_LAG = 60.0
 """Seconds for which an audit event may wait for a seal. Beat starts the seal every 5 seconds."""
@@ -77,31 +77,26 @@ class HealthSummary:
 
 
 def needs(request: HttpRequest) -> list[Need]:
-    """Items that need the attention of the user. Four statements; seven for administrators."""
+    """Items that need the attention of the user. Five statements at most; six for administrators."""
     principal = actor(request)
-    newest_job = Job.objects.order_by().aggregate(newest=Max("pk"))["newest"] or 0
-    failed = Job.objects.filter(
-        access.visible_tables(principal, "table__"),
-        status=JobStatus.FAILED,
-        pk__gt=newest_job - _MAX_JOBS,
-        created_at__gt=timezone.now() - _RECENT,
-    )
     purged = undrop.visible(principal).filter(trash.purged_soon())
+    waiting = _keys(approvals.waiting_for(principal))
+    only = cells.page_url(ApprovalRequest(pk=waiting[0])) if len(waiting) == 1 else ""
     candidates = [
         (
-            approvals.waiting_for(principal),
+            waiting,
             "Pending approvals",
-            cells.list_url(ApprovalRequest, "waiting=me"),
+            only or cells.list_url(ApprovalRequest, "waiting=me"),
             "approval",
         ),
         (
-            failed,
+            failed_jobs(request),
             "Failed jobs in the last 7 days",
             cells.list_url(Job, "status__exact=failed&since=week"),
             "error",
         ),
         (
-            purged,
+            _keys(purged),
             "Purges within 2 days",
             cells.list_url(TrashItem, "purged=soon"),
             "auto_delete",
@@ -111,24 +106,42 @@ def needs(request: HttpRequest) -> list[Need]:
         dead = WebhookDelivery.objects.filter(status=DeliveryStatus.DEAD)
         keys = ApiKey.objects.filter(api_keys.expiring())
         candidates += [
-            (dead, "Undelivered events", cells.list_url(Webhook, "dead=some"), "webhook"),
+            (_keys(dead), "Undelivered events", cells.list_url(Webhook, "dead=some"), "webhook"),
             (
-                keys,
+                _keys(keys),
                 "API keys that expire within 2 weeks",
                 cells.list_url(ApiKey, "expires=soon"),
                 "key",
             ),
         ]
-    pending = []
-    for rows, text, url, icon in candidates:
-        pks = list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
-        if pks:
-            is_single = len(pks) == 1 and rows.model is ApprovalRequest
-            target = cells.page_url(ApprovalRequest(pk=pks[0])) if is_single else url
-            pending.append(Need(cells.bounded(len(pks), _MOST), text, target, icon))
+    pending = [
+        Need(cells.bounded(len(pks), _MOST), text, url, icon)
+        for pks, text, url, icon in candidates
+        if pks
+    ]
     if principal.holds_everywhere(Privilege.ALL):
         pending += _unsealed()
     return pending
+
+
+def _keys(rows: QuerySet[Any]) -> list[int]:
+    return list(rows.order_by().values_list("pk", flat=True)[: _MOST + 1])
+
+
+def failed_jobs(request: HttpRequest) -> list[int]:
+    """The failed jobs of the last days that the user may see, newest first; cached in the request.
+
+    Three statements at most, whose cost does not depend on the jobs of others.
+    """
+    if not hasattr(request, _FAILED_JOBS):
+        pks = job_control.newest_failed(
+            actor=actor(request),
+            since=timezone.now() - _RECENT,
+            limit=_MOST + 1,
+            few_tables=few_tables(request, with_dropped=True),
+        )
+        setattr(request, _FAILED_JOBS, pks)
+    return cast("list[int]", getattr(request, _FAILED_JOBS))
 
 
 def _unsealed() -> list[Need]:

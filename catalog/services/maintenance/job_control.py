@@ -1,9 +1,10 @@
 """Jobs for people: list them, summarize what they did, and cancel one."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from typing import Any
 
 from django.db import connection
 from django.db.models import Count, ExpressionWrapper, FloatField, Min, Q, QuerySet
@@ -26,6 +27,8 @@ from catalog.services.tables import tables
 PAGE_SIZE = 100
 MAX_PAGE = 1000
 MAX_DAYS = 365
+MAX_FAILED = 100_000
+"""The newest failed jobs of the catalog that are searched for a principal with many tables."""
 
 
 @dataclass(slots=True)
@@ -110,6 +113,45 @@ def list_jobs(
     page = list(rows.order_by("-pk")[: size + 1])
     token = str(page[size - 1].pk) if len(page) > size else None
     return access.limit_jobs(actor, page[:size]), token
+
+
+# The limit per table bounds the work, however often a table's jobs fail.
+_NEWEST_FAILED = """
+    SELECT j.id FROM unnest(%(tables)s::bigint[]) AS t(id)
+    CROSS JOIN LATERAL (
+        SELECT id, created_at FROM catalog_job
+        WHERE table_id = t.id AND status = 'failed' AND created_at > %(since)s
+        ORDER BY created_at DESC LIMIT %(limit)s
+    ) j
+    ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s
+"""
+
+
+def newest_failed(
+    *, actor: Principal, since: datetime, limit: int, few_tables: Sequence[int] | None = None
+) -> list[int]:
+    """The primary keys of the newest failed jobs that were created after a moment, newest first.
+
+    ``few_tables`` are all tables that the actor may browse, also dropped ones, if they are few: only
+    jobs of these are read then. Otherwise the newest ``MAX_FAILED`` failed jobs of the catalog are
+    searched. One statement.
+    """
+    if few_tables is not None:
+        with connection.cursor() as cursor:
+            parameters: dict[str, Any] = {
+                "tables": list(few_tables),
+                "since": since,
+                "limit": limit,
+            }
+            cursor.execute(_NEWEST_FAILED, parameters)
+            return [pk for (pk,) in cursor.fetchall()]
+    rows = Job.objects.filter(status=JobStatus.FAILED, created_at__gt=since)
+    rows = rows.order_by("-created_at", "-pk")
+    if not actor.holds_everywhere(Privilege.BROWSE):
+        visible = Job.objects.filter(access.visible_tables(actor, "table__"))
+        newest = rows.values("pk")[:MAX_FAILED]
+        rows = visible.filter(pk__in=newest).order_by("-created_at", "-pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
 
 
 def find_job(*, actor: Principal, job: int) -> Job:

@@ -1,10 +1,12 @@
 """Open tasks on the first page: each kind with its count, link, and access."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.db.models import Model
+from django.db import connection
+from django.db.models import F, Model
 from django.test import Client
 from django.utils import timezone
 
@@ -26,9 +28,10 @@ from catalog.services.access import api_keys, grants
 from catalog.services.audit import chain
 from catalog.services.engine.commit import commit
 from catalog.services.events import webhooks
+from catalog.services.maintenance import job_control
 from catalog.services.recovery import undrop
 from catalog.services.tables import namespace_operations, table_operations
-from tests.factories import make_lance_table, make_namespace, make_table
+from tests.factories import make_lance_table, make_namespace, make_root, make_table
 
 GRACE = Principal("user:grace", Privilege.ALL)
 DECIDE = "Pending approvals"
@@ -176,14 +179,70 @@ def test_open_tasks_are_visible_with_the_required_privilege(sign_in, text):
     assert needed in rows_behind(bob, text)
 
 
-def test_counts_end_at_a_hundred(browser, monkeypatch):
-    table = make_table("a", "t")
-    Job.objects.bulk_create(
-        Job(table=table, kind="compact", status=JobStatus.FAILED) for _ in range(101)
+def fail(table: models.Table, number: int = 1) -> list[Job]:
+    return Job.objects.bulk_create(
+        Job(table=table, kind="compact", status=JobStatus.FAILED) for _ in range(number)
     )
+
+
+def test_counts_end_at_a_hundred(browser):
+    fail(make_table("a", "t"), 101)
     assert needs(browser) == {FAILED: "100+"}
-    monkeypatch.setattr("catalog.admin.site.overview._MAX_JOBS", 5)
-    assert needs(browser) == {FAILED: "5"}
+
+
+@pytest.mark.parametrize("most", [20_000, 0])  # with few tables, and with many
+def test_failed_jobs_of_others_do_not_hide_those_of_a_user(browser, sign_in, monkeypatch, most):
+    monkeypatch.setattr("catalog.admin.actor._MOST_FEW", most)
+    bob = sign_in()
+    own, other, dropped = make_table("a", "t"), make_table("b", "u"), make_table("a", "dropped")
+    for on in (On.namespace(("a",)), On.table(("b", "u"))):
+        grants.set_grant(actor=SYSTEM, on=on, principal="user:bob", privileges=Privilege.BROWSE)
+    hidden = make_table("c", "v")
+    commit([table_operations.DropTable(table=("a", "dropped"))], actor=SYSTEM)
+    needed = [*fail(own), *fail(other), *fail(dropped)]
+    # The numbers of jobs are those of the whole catalog: others have as many as they like.
+    Job.objects.filter(pk__in=[row.pk for row in needed]).update(id=-F("id") - 1_000_000)
+    fail(hidden, 300)
+    assert needs(bob) == {FAILED: "3"}
+    assert {row.table_id for row in rows_behind(bob, FAILED)} == {own.pk, other.pk, dropped.pk}
+    shown = bob.get("/admin/").context["failed_jobs"].rows
+    assert len(shown) == 3
+    assert needs(browser)[FAILED] == "100+"
+
+
+def test_failed_jobs_of_a_user_are_found_by_an_index(db):
+    make_root()
+    tables = [make_table("a", f"t{number}") for number in range(3)]
+    hidden = make_table("b", "u")
+    fail(hidden, 3000)
+    newest = [row.pk for table in tables for row in fail(table, 3)]
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE catalog_job")
+        parameters = {
+            "tables": [table.pk for table in tables],
+            "since": timezone.now() - timedelta(days=7),
+            "limit": 2,
+        }
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {job_control._NEWEST_FAILED}", parameters)
+        ((plan,),) = cursor.fetchall()
+    nodes = [*_nodes(plan[0]["Plan"])]
+    (scan,) = [node for node in nodes if node.get("Relation Name") == "catalog_job"]
+    assert scan["Index Name"] == "job_failed_of_table"
+    assert scan["Actual Rows"] <= 2
+    assert scan["Actual Loops"] == 3
+    failed = job_control.newest_failed(
+        actor=SYSTEM,
+        since=timezone.now() - timedelta(days=7),
+        limit=100,
+        few_tables=[table.pk for table in tables],
+    )
+    assert sorted(failed) == sorted(newest)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", []):
+        yield from _nodes(part)
 
 
 def test_users_without_privileges_have_no_open_tasks(browser):
