@@ -112,9 +112,13 @@ def _can_authenticate(row: models.Principal) -> bool:
     return row.keys.filter(not_over, revoked_at=None).exists()
 
 
-def of_row(row: models.Principal, key: ApiKey | None = None) -> Principal:
-    """A principal with its groups, limited by the key that it presented. One statement."""
-    groups = list(row.groups.filter(is_active=True).values_list("pk", "name", "level"))
+def of_row(
+    row: models.Principal, key: ApiKey | None = None, *, with_groups: bool = True
+) -> Principal:
+    """A principal with its groups, limited by the key that it presented. One statement at most."""
+    groups = []
+    if with_groups:
+        groups = list(row.groups.filter(is_active=True).values_list("pk", "name", "level"))
     everywhere = _LEVELS[PrincipalLevel(row.level)]
     for _, _, level in groups:
         everywhere |= _LEVELS[PrincipalLevel(level)]

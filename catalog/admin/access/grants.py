@@ -21,7 +21,7 @@ from unfold.widgets import (
 from catalog import access
 from catalog.access import On
 from catalog.admin import cells
-from catalog.admin.actor import actor
+from catalog.admin.actor import actor, is_administrator
 from catalog.admin.form_pages import digest_of, refuse, sent
 from catalog.admin.pages import Panel, ReadOnlyAdmin, Tab
 from catalog.admin.paging import PANEL_SIZE, query, word
@@ -29,7 +29,7 @@ from catalog.errors import CatalogError, NamespaceNotFound, TableNotFound
 from catalog.models import Grant, Namespace, Principal, Table, TableState
 from catalog.privileges import SINGLE, Privilege, closure, essence, parse
 from catalog.services.access import grants, roles, withdrawal
-from catalog.services.access.grants import Holder, Loss
+from catalog.services.access.grant_reports import Holder, Loss
 from catalog.services.audit.issued_credentials import remaining_access
 from catalog.writing_systems import labeled
 
@@ -317,6 +317,9 @@ def _explained(request: HttpRequest, row: Namespace | Table) -> Panel:
             (_name(holder), _words(holder.held), _why(holder), _keys(holder)) for holder in holders
         ],
         empty="Only superusers have privileges here.",
+        note=""
+        if is_administrator(request)
+        else "Privileges that others hold through groups are not listed with them, but with the groups.",
         first=query(request, holder=None) if after else None,
         following=query(request, holder=token) if token else None,
     )

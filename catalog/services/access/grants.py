@@ -7,9 +7,8 @@ what_if        the privileges that a change of a grant would revoke: applied and
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -23,77 +22,11 @@ from catalog.models import ApiKey, Grant, Namespace, Principal, PrincipalKind, P
 from catalog.privileges import NOTHING, READ_ONLY, Privilege, closure
 from catalog.services.access import grant_operations, similar_names
 from catalog.services.access.grant_operations import GrantChange
+from catalog.services.access.grant_reports import Holder, KeyLimit, Loss, Source
 from catalog.services.engine.commit import commit
 
 PAGE_SIZE = 100
 MAX_PAGE = 1_000
-
-Because = Literal["level", "superuser", "owner", "grant"]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One source of privileges."""
-
-    because: Because
-    privileges: Privilege
-    on: str = ""
-    """The namespace or table that is owned or granted on; empty for a level, which holds everywhere."""
-    is_here: bool = False
-    """True if that is the requested namespace or table, False if it is a namespace above it."""
-    through: str = ""
-    """The group that holds the privileges; empty: the principal itself."""
-    expires_at: datetime | None = None
-    """The end of a grant; None: no end."""
-
-    def __str__(self) -> str:
-        where = f" of {self.on}" if self.because == "owner" else f" on {self.on}" if self.on else ""
-        through = f", through {self.through}" if self.through else ""
-        until = f", until {self.expires_at:%Y-%m-%d %H:%M} UTC" if self.expires_at else ""
-        return f"{self.because}{where}{through}{until}"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyLimit:
-    """The privileges that one of a principal's keys permits on a namespace or table."""
-
-    name: str
-    privileges: Privilege
-    scopes: Privilege
-    """The most that the key permits."""
-    within: str | None
-    """The namespace to which it is limited; None: no limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The privileges of a principal on a namespace or table, with their sources."""
-
-    principal: Principal
-    held: Privilege
-    is_active: bool
-    """False: the principal holds no privileges, regardless of the sources."""
-    sources: list[Source] = field(default_factory=list)
-    keys: list[KeyLimit] = field(default_factory=list)
-    """Of others, only keys that permit something here, unless the actor manages everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """The privileges that a principal would lose by a change of a grant, given its other sources."""
-
-    principal: Principal
-    before: Privilege
-    """The privileges that it holds now."""
-    after: Privilege
-    namespaces: int
-    """The number of namespaces that it would no longer see: here, below and above."""
-    tables: int
-    """The number of tables and views that it would no longer see."""
-
-    @property
-    def lost(self) -> Privilege:
-        return self.before & ~self.after
 
 
 # --- setting and listing -------------------------------------------------------------------------
@@ -178,6 +111,9 @@ def explain(
     With ``principal`` only that one. Requires GRANT or MANAGE; BROWSE is sufficient for the actor's
     own privileges. Raises NamespaceNotFound, TableNotFound, PermissionDenied, PrincipalNotFound. A
     fixed number of statements.
+
+    Only administrators see who is in a group. For others, groups are principals of their own, and the
+    privileges that another principal holds through a group are left out.
     """
     scope = _scope(actor, on, own=principal is not None and principal == actor.name)
     rows = Principal.objects.select_related("user").order_by("name")
@@ -189,6 +125,8 @@ def explain(
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     direct = _direct_holders(scope)
     through = Q(groups__in=direct.filter(kind=PrincipalKind.GROUP, is_active=True))
+    if not _sees_all_groups(actor):
+        through &= Q(name=actor.name)
     holders = Principal.objects.filter(Q(pk__in=direct) | through).values("pk")
     page = list(rows.filter(pk__in=holders, name__gt=page_token or "")[: size + 1])
     next_page = page[size - 1].name if len(page) > size else None
@@ -233,7 +171,7 @@ def _scope(actor: access.Principal, on: On, *, own: bool = False) -> _Scope:
 
 
 def _holders(actor: access.Principal, scope: _Scope, rows: Collection[Principal]) -> list[Holder]:
-    groups = _groups_of(rows)
+    groups = _groups_of(row for row in rows if _sees_groups(actor, row))
     everybody = {row.pk: row for row in rows} | {
         group.pk: group for members_groups in groups.values() for group in members_groups
     }
@@ -264,10 +202,19 @@ def _holders(actor: access.Principal, scope: _Scope, rows: Collection[Principal]
     return holders
 
 
+def _sees_all_groups(actor: access.Principal) -> bool:
+    """True for those who may list the members of groups: whoever may grant could name any group."""
+    return actor.holds_everywhere(Privilege.ALL)
+
+
+def _sees_groups(actor: access.Principal, row: Principal) -> bool:
+    return row.name == actor.name or _sees_all_groups(actor)
+
+
 def _groups_of(rows: Iterable[Principal]) -> Mapping[int, list[Principal]]:
     groups: dict[int, list[Principal]] = {}
     memberships = Principal.groups.through.objects.filter(
-        from_principal__in=rows, to_principal__is_active=True
+        from_principal__in=[row.pk for row in rows], to_principal__is_active=True
     )
     related = memberships.select_related("to_principal__user").order_by("to_principal__name")
     for membership in related:
@@ -332,7 +279,8 @@ def what_if(
 ) -> tuple[list[Loss], str | None]:
     """The losses if a principal's grant were replaced by these privileges, a page by name.
 
-    For a group, those of each member. The grant is changed, the privileges are read, and the change
+    For a group, those of each member, which only administrators see; for others, those of the group
+    itself, and those of another principal without what it holds through groups. The grant is changed, the privileges are read, and the change
     is rolled back: nothing remains of it, and no other transaction sees it. Requires GRANT or MANAGE.
     Raises NamespaceNotFound, TableNotFound, PermissionDenied, PrincipalNotFound.
     """
@@ -342,7 +290,9 @@ def what_if(
         raise similar_names.not_found(principal)
     size = min(limit or PAGE_SIZE, MAX_PAGE)
     affected = Principal.objects.filter(Q(pk=row.pk) | Q(groups=row))
-    if row.kind == PrincipalKind.GROUP:
+    if not _sees_all_groups(actor):
+        affected = Principal.objects.filter(pk=row.pk)
+    elif row.kind == PrincipalKind.GROUP:
         affected = Principal.objects.filter(groups=row)
     page = list(
         affected.filter(name__gt=page_token or "")
@@ -352,14 +302,14 @@ def what_if(
     next_page = page[size - 1].name if len(page) > size else None
     rows = page[:size]
     with transaction.atomic():
-        before = [_view(scope, holder) for holder in rows]
+        before = [_view(actor, scope, holder) for holder in rows]
         grant = Grant.objects.on(scope.row).filter(principal=row)
         grant.delete()
         if privileges:
             namespace = None if scope.table is not None else scope.above[-1]
             mask = closure(privileges).value
             Grant.objects.create(principal=row, namespace=namespace, table=scope.table, mask=mask)
-        after = [_view(scope, holder) for holder in rows]
+        after = [_view(actor, scope, holder) for holder in rows]
         transaction.set_rollback(True)
     return [
         Loss(
@@ -379,19 +329,19 @@ class _View(NamedTuple):
     tables: int
 
 
-def _view(scope: _Scope, row: Principal) -> _View:
+def _view(actor: access.Principal, scope: _Scope, row: Principal) -> _View:
     """The privileges of a principal here, and the number of objects that it sees in the catalog."""
     if not _is_active(row):
         return _View(NOTHING, 0, 0)
-    actor = access.of_row(row)
+    holder = access.of_row(row, with_groups=_sees_groups(actor, row))
     try:
-        held = access.held_on(actor, scope.row)
+        held = access.held_on(holder, scope.row)
     except (NamespaceNotFound, TableNotFound, ViewNotFound):
         held = NOTHING
-    if actor.holds_everywhere(Privilege.BROWSE):
+    if holder.holds_everywhere(Privilege.BROWSE):
         return _View(held, 0, 0)  # it sees everything before and after the change
     return _View(
         held,
-        Namespace.objects.live().filter(access.visible_namespaces(actor)).count(),
-        Table.objects.present().filter(access.visible_tables(actor)).count(),
+        Namespace.objects.live().filter(access.visible_namespaces(holder)).count(),
+        Table.objects.present().filter(access.visible_tables(holder)).count(),
     )

@@ -448,6 +448,46 @@ def test_what_if_lists_losses_of_each_group_member():
     assert (len(second_page), token) == (3, None)
 
 
+def test_only_administrators_learn_who_is_in_a_group():
+    owner, bob = principal("owner"), principal("bob")
+    grant("owner", A, MANAGE | GRANT)
+    team, hidden = group("team", bob, owner), group("hidden", bob)
+    grant(team.name, A, READ)
+    grant("bob", A, Privilege.BROWSE)
+
+    def learned() -> str:
+        actor = principal_named("owner")
+        holders = [*grants.explain(actor=actor, on=A)[0]]
+        holders += grants.explain(actor=actor, on=A, principal="bob")[0]
+        losses = [
+            loss
+            for name in ("bob", team.name, hidden.name)
+            for privileges in (NOTHING, READ)
+            for loss in grants.what_if(actor=actor, on=A, principal=name, privileges=privileges)[0]
+        ]
+        facts = [(h.principal.name, h.held, [str(source) for source in h.sources]) for h in holders]
+        return repr((facts, losses))
+
+    with_members = learned()
+    everything = repr(grants.explain(actor=SYSTEM, on=A))
+    assert "through='group:team'" in everything
+    for row in (team, hidden):
+        row.members.remove(bob)
+    assert learned() == with_members
+    # The effect of the group, and the own groups.
+    (loss,), _ = grants.what_if(actor=principal_named("owner"), on=A, principal=team.name)
+    assert (loss.principal, loss.lost, loss.tables) == (team, closure(READ), 2)
+    (own,), _ = grants.explain(actor=principal_named("owner"), on=A, principal="owner")
+    assert "grant on a, through group:team" in [str(source) for source in own.sources]
+    Grant.objects.filter(principal=owner).delete()
+    owner.groups.add(hidden)
+    grant(hidden.name, A, GRANT)
+    listed, _ = grants.explain(actor=principal_named("owner"), on=A)
+    assert [holder.principal.name for holder in listed] == [
+        *("bob", "group:hidden", "group:team", "owner")
+    ]
+
+
 def test_what_if_accepts_reduced_and_unchanged_grants():
     principal("etl")
     grant("etl", A, MANAGE)
