@@ -90,8 +90,23 @@ def compaction(
         rows = sum(file.rows for file in members)
         count += len(members)
         total += size
-        after += math.ceil(size * (live / rows if rows else 0) / target) if live > 0 else 0
+        if live > 0:
+            after += _output_files(int(size * live / rows), target, int(small_ratio * target))
     return Rewrite(small, count, total, after)
+
+
+def _output_files(size: int, target: int, least: int) -> int:
+    """The number of files for so many bytes, as ``SizeBasedFileRewritePlanner.expectedOutputFiles``.
+
+    A remainder that would be a small file is divided among the others if they exceed the target by less
+    than a tenth.
+    """
+    whole, remainder = divmod(size, target)
+    if not whole:
+        return 1
+    if remainder > least or size // whole >= 1.1 * target:
+        return whole + bool(remainder)
+    return whole
 
 
 def compaction_options(

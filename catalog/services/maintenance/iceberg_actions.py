@@ -40,12 +40,16 @@ def compact(job: Job, report: Report, *, spark: Spark | None) -> dict[str, Any]:
         files=before.files, unsorted_bytes=before.unsorted_bytes, size=before.bytes, policy=policy
     )
     facts = _facts(document, layout, is_all=is_all)
-    planned = {
+    planned: dict[str, Any] = {
         "rewritten_data_files_count": before.rewrite_files,
         "added_data_files_count": before.rewritten_files,
         "rewritten_bytes_count": before.rewrite_bytes,
         **_planned_dangling(before),
     }
+    if layout.is_sorted:
+        # Spark divides the rows by a sample of their values: into fewer parts if there are few values, and
+        # a part that is larger than the others becomes several files.
+        planned["estimates"] = ["added_data_files_count"]
     if job.is_dry_run:
         return {"before": before.as_json(), "planned": planned, "layout": facts}
     if not before.rewrite_files and not before.dangling_deletes:

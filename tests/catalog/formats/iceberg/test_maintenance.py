@@ -33,6 +33,10 @@ def files(*sizes: int, group: str = "a", deleted: int = 0) -> list[File]:
         (files(1, 2, 80), Rewrite(2, 0, 0, 0)),  # too few
         (files(1, 2) + files(3, 4, group="b"), Rewrite(4, 0, 0, 0)),  # too few of each partition
         (files(40, 40, 40), Rewrite(3, 3, 120 * MB, 2)),
+        (files(35, 35, 39), Rewrite(3, 3, 109 * MB, 1)),  # without a remainder of 9
+        (files(35, 35, 41), Rewrite(3, 3, 111 * MB, 2)),
+        (files(*[40] * 13), Rewrite(13, 13, 520 * MB, 5)),
+        (files(*[40] * 14), Rewrite(14, 14, 560 * MB, 6)),
         (files(100, 120, 150), Rewrite(0, 0, 0, 0)),
         (files(300), Rewrite(0, 1, 300 * MB, 3)),  # too large
         (files(100, deleted=100), Rewrite(0, 1, 100 * MB, 1)),

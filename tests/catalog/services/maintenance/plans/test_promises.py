@@ -43,6 +43,32 @@ def test_the_figures_of_a_broken_promise_are_named():
     assert promises.describe(promise) == "files written: 50 planned, 25 actual"
 
 
+@pytest.mark.parametrize("written", [4, 6, 60])
+def test_an_estimate_promises_nothing(written):
+    figures = ("rewritten_data_files_count", "added_data_files_count", "rewritten_bytes_count")
+    result = {
+        "planned": dict(zip(figures, (12, 5, 1000), strict=True)),
+        "done": dict(zip(figures, (12, written, 1000), strict=True)),
+    }
+    iceberg = implementation("compact", "iceberg")
+    promise = promises.judge(iceberg, result)
+    assert (promise["kept"], promises.describe(promise)) == (
+        False,
+        f"files written: 5 planned, {written} actual",
+    )
+    result["planned"]["estimates"] = ["added_data_files_count"]
+    promise = promises.judge(iceberg, result)
+    assert (promise["kept"], promises.describe(promise)) == (True, "")
+    assert promise["figures"]["files_written"] == {
+        "planned": 5,
+        "actual": written,
+        "is_estimate": True,
+    }
+    assert promise["figures"]["files_read"] == {"planned": 12, "actual": 12}
+    result["done"]["rewritten_data_files_count"] = 6
+    assert promises.judge(iceberg, result)["kept"] is False
+
+
 def test_a_result_without_figures_has_no_promise():
     assert promises.judge(implementation("compact", "lance"), {"plan": {"files": 3}}) is None
 
