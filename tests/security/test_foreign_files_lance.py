@@ -41,9 +41,10 @@ from catalog.services.lance.ledger import files as lance_files
 from catalog.services.lance.ledger import registration_operations
 from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.ledger import versions as lance_versions_module
+from catalog.services.lance.ledger.needed_files import NeededFiles
 from catalog.services.lance.ledger_namespace import LedgerNamespace
 from catalog.services.lance.materialized_views import materialized_views
-from catalog.services.maintenance import job_runner, lance_dependents, measurements
+from catalog.services.maintenance import job_runner, measurements
 from catalog.services.maintenance import job_runner as maintenance_job_runner
 from catalog.services.recovery import lance_repair
 from catalog.services.tables import job_operations, table_operations
@@ -706,10 +707,16 @@ def registered_again(world) -> Table:
     return Table.objects.named(name).get()
 
 
+def _needed(table: Table) -> NeededFiles:
+    needed = NeededFiles(table)
+    needed.update()
+    return needed
+
+
 def test_a_source_that_is_registered_again_keeps_files_needed_by_its_clone(world, registered_again):
-    needed = lance_dependents.needed_files(registered_again)
+    needed = _needed(registered_again)
     (data,) = Path(registered_again.location).glob("data/*.lance")
-    assert lance_dependents.is_needed(str(data), needed)
+    assert needed.needs(str(data))
 
 
 def test_a_clone_can_be_written_after_its_source_is_registered_again(world, registered_again):
@@ -729,11 +736,11 @@ def test_a_source_keeps_the_blobs_and_indexes_of_its_clone(world):
     source = Table.objects.named(("mine", "b")).get()
     staged = world.stage(attacks.clone_of(source, NEXT, world.clones / "blobs"))
     Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(staged)))
-    needed = lance_dependents.needed_files(source)
+    needed = _needed(source)
     beside = [*location.glob("data/*/*.blob"), *location.glob("_indices/*/*")]
     assert len(beside) > 2
-    assert [path for path in beside if not lance_dependents.is_needed(str(path), needed)] == []
-    assert not lance_dependents.is_needed(f"{location}/data/other/1.blob", needed)
+    assert [path for path in beside if not needed.needs(str(path))] == []
+    assert not needed.needs(f"{location}/data/other/1.blob")
 
 
 # --- external blobs ------------------------------------------------------------------------------
@@ -748,9 +755,9 @@ def test_a_source_keeps_files_that_a_clone_names_by_a_link(world):
     manifest = attacks.edited(_clone("hidden")(world), [18, 4], attacks.always(str(link)))
     Lance(KEY).post("/v1/table/mine$t/version/create", _body(str(world.stage(manifest))))
     assert FileReference.objects.get().source_id == hidden.pk
-    needed = lance_dependents.needed_files(hidden)
+    needed = _needed(hidden)
     (data,) = Path(hidden.location).glob("data/*.lance")
-    assert lance_dependents.is_needed(str(data), needed)
+    assert needed.needs(str(data))
 
 
 def test_external_blobs_are_never_opened(world):

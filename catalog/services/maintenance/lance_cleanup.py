@@ -26,6 +26,7 @@ reader that opened the newest version has that much time to read it, whenever it
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from lance.dataset import LanceDataset
@@ -34,24 +35,24 @@ from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, JobEvent, Table, TableVersion
 from catalog.services.audit import removed_files
-from catalog.services.engine import database_clock, jobs
+from catalog.services.engine import database_clock, jobs, locks
 from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance import datasets as lance_datasets
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.ledger.needed_files import NeededFiles
 from catalog.services.lance.refs import ref_files
-from catalog.services.maintenance import lance_dependents
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.lance_retention import count_versions, held_versions, old_versions
 from catalog.services.maintenance.removals import spark_removal
 from catalog.services.maintenance.removals.spark_removal import Removed, SparkRemoval
 from catalog.services.storage import file_references
+from catalog.services.storage.file_references import RETIRED
 from catalog.services.tables import cleanup_operations
 from catalog.storage import locations, stores
 
 _MAX_FILES = 10_000_000
-_RETIRED = "retired"  # key in the result of an unfinished job: versions it removed from the ledger
 Versions = Mapping[str, Collection[int]]
 """By branch; the empty one is main."""
 
@@ -152,13 +153,13 @@ class _Cleaner:
         self._actor = jobs.principal(job)
         self._store = stores.store_of(self._table.location)
         self._files = self._bytes = self._retained = 0
-        self._referenced_files: frozenset[str] = frozenset()
-        """Files of this table that other tables refer to."""
+        self._needed = NeededFiles(self._table, report=partial(jobs.renew_or_stop, job))
+        """Files of this table that other tables need."""
 
     def run(self) -> dict[str, Any]:
         jobs.identify(self._job)
         self._store.require_reachable(self._table.location)
-        for branch, retired in (self._job.result or {}).get(_RETIRED, {}).items():
+        for branch, retired in (self._job.result or {}).get(RETIRED, {}).items():
             self._restore(branch, retired)
         before = count_versions(self._table, self._policy).figures()
         if not lance_versions.settle(self._table):
@@ -172,7 +173,10 @@ class _Cleaner:
         fault = ref_files.find_fault(self._table.location)
         if fault:
             return {"before": before, "after": before, "note": f"nothing removed: {fault}"}
-        self._referenced_files = lance_dependents.needed_files(self._table)
+        try:
+            self._needed.update()
+        except InvalidTableState as unknown:
+            return {"before": before, "after": before, "note": f"nothing removed: {unknown}"}
         removals = [removal for branch in self._branches() if (removal := self._choose(branch))]
         outcome: dict[str, Any] = {
             "plan": [removal.figures() for removal in removals],
@@ -235,7 +239,7 @@ class _Cleaner:
             old |= tombstones - held_versions(table).get(branch, set())
         missing = visible - in_storage
         requested = sorted(old & in_storage)
-        if self._referenced_files:
+        if self._needed:
             requested = self._unneeded(branch, requested)
         removed, files, size = explain(table, branch, requested)
         if not removed and not missing:
@@ -251,9 +255,7 @@ class _Cleaner:
 
     def _unneeded(self, branch: str, versions: list[int]) -> list[int]:
         """The versions without files that other tables refer to."""
-        unneeded = lance_dependents.without_files(
-            self._table, branch, versions, self._referenced_files
-        )
+        unneeded = self._needed.unneeded(branch, versions)
         retained = len(versions) - len(unneeded)
         if retained:
             text = f"{retained} versions of {branch or 'main'} retained: other tables refer to their files"
@@ -265,7 +267,7 @@ class _Cleaner:
         table, branch = jobs.identify(self._job), removal.branch
         job = {"job": self._job.pk}
         if removal.visible:
-            self._job.result = {_RETIRED: {branch: list(removal.visible)}}
+            self._job.result = {RETIRED: {branch: list(removal.visible)}}
             jobs.save_result(self._job)
             details = (
                 {**job, "missing": cleanup_operations.ranges(removal.missing)}
@@ -316,9 +318,9 @@ class _Cleaner:
         """
         branch, table = removal.branch, self._table
         free = set(removal.versions) - held_versions(table).get(branch, set())
-        needed = lance_dependents.needed_files(table)
-        if needed - self._referenced_files:
-            free.intersection_update(lance_dependents.without_files(table, branch, free, needed))
+        locks.await_commits(table.pk)  # later ones that need files of the table are refused
+        if self._needed.update():
+            free.intersection_update(self._needed.unneeded(branch, free))
         return replace(removal, versions=tuple(sorted(free)))
 
     def _remove_files(self, removal: _Removal) -> Removed:

@@ -17,10 +17,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import Any
 
-from catalog.errors import ServiceUnavailable
+from catalog.errors import InvalidTableState, ServiceUnavailable
 from catalog.formats.lance import manifest as lance_manifest
 from catalog.formats.lance import naming as lance_naming
 from catalog.models import Job, Table, TableVersion
@@ -31,13 +32,10 @@ from catalog.services.engine.commit import commit
 from catalog.services.engine.jobs import Report, Spark
 from catalog.services.lance.errors import no_panic
 from catalog.services.lance.ledger import versions as lance_versions
+from catalog.services.lance.ledger.needed_files import NeededFiles
 from catalog.services.lance.refs import branches as lance_branches
 from catalog.services.lance.refs import ref_files
-from catalog.services.maintenance import (
-    lance_cleanup,
-    lance_dependents,
-    lance_retention,
-)
+from catalog.services.maintenance import lance_cleanup, lance_retention
 from catalog.services.maintenance.lance_compaction import policy_values
 from catalog.services.maintenance.removals import spark_removal
 from catalog.services.maintenance.removals.spark_removal import File
@@ -84,9 +82,9 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> M
             "A manifest does not have its final name yet, so no files can be removed; retry later"
         )
     reason = _reason_to_skip(table)
-    referenced_files: frozenset[str] = frozenset()
+    needed = NeededFiles(table, report=partial(jobs.renew_or_stop, job))
     if not reason:
-        referenced_files = lance_dependents.needed_files(table)
+        reason = _update(needed)
     if reason:
         nothing = {"orphans": 0, "bytes": 0}
         return {"before": nothing, "after": nothing, "note": f"nothing removed: {reason}"}
@@ -104,10 +102,9 @@ def remove_orphans(job: Job, report: Report, *, spark: Spark | None = None) -> M
         )
         if _is_older(f"{table.location}/{orphan.path}", written_before)
     ]
-    is_referenced = {
-        orphan: lance_dependents.is_needed(f"{table.location}/{orphan.path}", referenced_files)
-        for orphan in orphans
-    }
+    if reason := _update(needed):  # the list may have taken long
+        raise InvalidTableState(f"Nothing was removed: {reason}")
+    is_referenced = {orphan: needed.needs(f"{table.location}/{orphan.path}") for orphan in orphans}
     referenced = [orphan for orphan in orphans if is_referenced[orphan]]
     orphans = [orphan for orphan in orphans if not is_referenced[orphan]]
     before = {"orphans": len(orphans), "bytes": sum(orphan.size for orphan in orphans)}
@@ -164,6 +161,15 @@ class _Remover:
                     unrecorded.append(path)
         finally:
             removed_files.record(self.job, unrecorded)
+
+
+def _update(needed: NeededFiles) -> str:
+    """Read what dependents need; the reason why that is unknown, or an empty string."""
+    try:
+        needed.update()
+    except InvalidTableState as unknown:
+        return unknown.message
+    return ""
 
 
 def _reason_to_skip(table: Table) -> str:

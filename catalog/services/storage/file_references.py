@@ -40,6 +40,8 @@ _SHOWN = 100
 _MAX_DIRECTORIES = 100
 """The most free directories of one commit; of more, those above them are recorded."""
 _REMOVALS = ("clean_up", "remove_orphans")
+RETIRED = "retired"
+"""Key in the result of an unfinished clean-up of a Lance table: the retired versions, by branch."""
 _COMMIT_TIME = timedelta(minutes=1)
 """Longer than a commit needs from the check of its files to the record of them."""
 
@@ -78,17 +80,18 @@ def record(
 
 
 def require_no_removal(sources: Collection[int]) -> None:
-    """Require that no job removes files of these Iceberg tables until the transaction ends. Raises CommitConflict.
+    """Require that no job removes files of these tables until the transaction ends. Raises CommitConflict.
 
-    The job is running, waits for the commits in progress (``locks.await_commits``), and then looks for dependents. The
-    error names no table: the principal may not know the source. Two statements, or none.
+    The job waits for the commits in progress (``locks.await_commits``), and then looks for dependents. One of a Lance
+    table has retired versions. The error names no table: the principal may not know the source. Two statements, or none.
     """
     if not sources:
         return
     locks.share_sources(sources)
-    jobs = Job.objects.filter(table__in=sources, table__format=TableFormat.ICEBERG)
+    jobs = Job.objects.filter(table__in=sources, kind__in=_REMOVALS, is_dry_run=False)
     running = jobs.filter(status=JobStatus.RUNNING, lease_until__gt=database_now())
-    if running.filter(kind__in=_REMOVALS, is_dry_run=False).exists():
+    of_iceberg = Q(table__format=TableFormat.ICEBERG)
+    if running.filter(of_iceberg | Q(result__has_key=RETIRED)).exists():
         raise CommitConflict(
             "A maintenance job is removing files of another table to which the commit refers:"
             " commit again when it has ended"
@@ -380,10 +383,7 @@ def dependents_of(
 
 
 def describe_dependents(table: Table) -> str:
-    """How many tables refer to files of this one, without their names; empty without dependents.
-
-    For jobs: the principal that starts a job, or the scheduler, may browse more than its readers.
-    """
+    """How many tables refer to files of this one; empty without dependents. Without names, as for readers of jobs."""
     number = count_dependents(table)
     if not number:
         return ""

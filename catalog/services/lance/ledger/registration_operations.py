@@ -23,7 +23,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine.batch import Batch
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests
-from catalog.services.storage import object_placement, recorded_references
+from catalog.services.storage import file_references, object_placement, recorded_references
 from catalog.services.tables.table_operations import (
     NewTableOperation,
     already_exists,
@@ -140,6 +140,7 @@ class RegisterTable(NewTableOperation):
         references = files.require_bases(batch.actor, row, self.bases)
         former = {row.pk} if is_again else files.former_holders(row)
         references = recorded_references.as_registered(former, references)
+        file_references.require_no_removal(references.sources)
         files.record_references(batch.actor, row, references)
 
     def apply(self, batch: Batch) -> Table:

@@ -23,6 +23,7 @@ from catalog.services.engine.commit import VERSIONS
 from catalog.services.engine.statements import NewVersion
 from catalog.services.lance.ledger import files, manifests, references, versions
 from catalog.services.lance.ledger.manifests import Look
+from catalog.services.storage import file_references
 from catalog.services.tables.table_operations import TableOperation
 from catalog.storage import locations, stores
 
@@ -55,8 +56,7 @@ class CreateVersion(TableOperation):
     metadata: Mapping[str, str] | None = None
     naming_scheme: str | None = None
     looked: tuple[str, Look | CatalogError | None] | None = None
-    """What the manifest showed before anything was locked, or the refusal that it deserves, and the
-    location of the table by then."""
+    """The table's location before it was locked, and what the manifest showed by then, or its refusal."""
 
     def keeps_locations(self) -> bool:
         return True
@@ -138,7 +138,7 @@ class CreateVersion(TableOperation):
         return version
 
     def require_near(self, row: Table) -> None:
-        """Refuse a number far above the newest version's. Raises InvalidInput."""
+        """See ``versions.require_near``."""
         versions.require_near(row, self.branch, self.version)
 
     def conflict(self, constraint: str) -> CatalogError | None:
@@ -147,8 +147,7 @@ class CreateVersion(TableOperation):
     def ensure_branch(self, batch: Batch, row: Table) -> None:
         """A branch begins with its first version: that is how Lance clients create one.
 
-        One that was deleted is not brought back by who still had it open: only a manifest that
-        says so begins it again.
+        One that was deleted begins again only with a manifest that says so.
         """
         if not self.branch or not batch.claim("branch", row.uuid, self.branch):
             return
@@ -230,6 +229,8 @@ class CreateVersion(TableOperation):
         batch.flush()
         old = () if files.is_first(row) else look.continued_bases(row.location)
         references = files.require_bases(batch.actor, row, bases, old)
+        if len(old) < len(bases):  # other versions do not lead to files that a clean-up removes
+            file_references.require_no_removal(references.sources)
         self.record(batch.actor, row, files.as_cloned(references, row, look.added.source))
 
     def _final_path(self, row: Table, look: Look) -> str | None:
@@ -257,8 +258,7 @@ class DeleteVersions(TableOperation):
     ranges: tuple[tuple[int, int], ...]
     branch: str = ""
     needed: tuple[str, Mapping[str, int]] | None = None
-    """What needs which versions, read before anything was locked, and the location of the table by
-    then."""
+    """The table's location before it was locked, and what needed which versions by then."""
 
     def keeps_locations(self) -> bool:
         return True

@@ -14,14 +14,17 @@ from catalog.errors import (
     CommitConflict,
     InvalidInput,
     InvalidTableState,
+    ServiceUnavailable,
 )
 from catalog.formats.lance import naming as lance_naming
 from catalog.formats.lance import refs as lance_refs
 from catalog.formats.lance.refs import BranchFile
 from catalog.identifiers import Identifier, label
 from catalog.models import Branch, Table, TableVersion
+from catalog.services.engine import locks
 from catalog.services.engine.commit import commit
 from catalog.services.lance import commits
+from catalog.services.lance.ledger.needed_files import OF_REQUESTS, NeededFiles
 from catalog.services.lance.ledger.snapshots import Snapshot
 from catalog.services.lance.refs import ref_operations
 from catalog.services.lance.refs.ref_files import (
@@ -34,6 +37,7 @@ from catalog.services.lance.refs.ref_files import (
     require_location,
     require_regular_files,
 )
+from catalog.services.storage import file_references
 from catalog.storage import stores
 
 log = logging.getLogger(__name__)
@@ -136,7 +140,7 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
 
     The branch is invisible from the commit on. If files remain after a failure, deleting the branch
     again removes them. Raises BranchNotFound, TableHasNoData, and InvalidTableState if tags refer
-    to its versions or other branches were created from it.
+    to its versions, other branches were created from it, or other tables may need its files.
     """
     if name in {"", "main"}:
         raise InvalidInput("The main branch cannot be deleted")
@@ -147,6 +151,9 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
         if not has_files and not _is_in_ledger(main, name):
             raise BranchNotFound(table, name)
         _require_unused(main, name)
+        row = Table.objects.select_related("namespace").get(pk=main.pk)
+        needed = NeededFiles(row, below=f"{main.location}/tree/{name}", limits=OF_REQUESTS)
+        _require_unneeded(needed, row, name)
         transaction = commit(
             [ref_operations.DeleteTableBranch(table=table, branch=name, may_be_absent=has_files)],
             actor=actor,
@@ -154,8 +161,10 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
         try:
             path = f"{main.location}/{lance_refs.BRANCHES}/{lance_refs.file_name(name)}"
             stores.store_of(path).remove(path)
+            locks.await_commits(main.pk)
+            _require_unneeded(needed, row, name)
             _remove_files(main, name)
-        except OSError:
+        except (OSError, InvalidTableState, ServiceUnavailable):
             # The branch is deleted anyway. A late writer may have left a file.
             log.warning("Files of branch '%s' of %s stay", name, label(table), exc_info=True)
         return transaction.id
@@ -204,6 +213,22 @@ def _require_unused(snapshot: Snapshot, branch: str) -> None:
             detail=f"The file that states where '{min(unknown)}' began is missing. Either a client is creating"
             " the branch, and you can try again; or delete the branch first.",
         )
+
+
+def _require_unneeded(needed: NeededFiles, row: Table, branch: str) -> None:
+    """Require that no other table needs files of a branch. Raises InvalidTableState, ServiceUnavailable."""
+    subject = f"Branch '{branch}' of table '{row}' cannot be deleted"
+    try:
+        needed.update()
+    except InvalidTableState as unknown:
+        raise InvalidTableState(f"{subject}: {unknown.message}") from unknown
+    start = len(f"{row.location}/tree/{branch}/")
+    is_needed = any(
+        lance_refs.is_own_directory(path[start:].partition("/")[0]) for path in needed.files
+    )
+    if is_needed or needed.has_others:
+        dependents = file_references.describe_dependents(row)
+        raise InvalidTableState(f"{subject}: {dependents} to its files")
 
 
 def _remove_files(snapshot: Snapshot, branch: str) -> None:

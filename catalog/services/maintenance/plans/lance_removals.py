@@ -7,7 +7,7 @@ from django.db.models import Count, Sum
 
 from catalog.errors import CatalogError
 from catalog.models import Table, TableVersion
-from catalog.services.maintenance import lance_dependents
+from catalog.services.lance.ledger.needed_files import OF_REQUESTS, NeededFiles
 from catalog.services.maintenance.lance_cleanup import Versions, explain, versions_in_storage
 
 log = logging.getLogger(__name__)
@@ -50,12 +50,13 @@ def removable(table: Table, old: Versions) -> Removable:
 
 
 def _count_removable(table: Table, old: Versions) -> Removable:
-    referenced = lance_dependents.needed_files(table)
+    needed = NeededFiles(table, limits=OF_REQUESTS)
+    needed.update()
     files = size = 0
     for branch, versions in old.items():
         requested = sorted(set(versions) & versions_in_storage(table, branch))
-        if referenced:
-            requested = lance_dependents.without_files(table, branch, requested, referenced)
+        if needed:
+            requested = needed.unneeded(branch, requested)
         _, more, more_bytes = explain(table, branch, requested)
         files, size = files + more, size + more_bytes
     return Removable(files, size)
