@@ -146,6 +146,7 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
 
     Raises OSError when the storage fails.
     """
+    locks.await_commits(job.table_id)  # later ones that refer to files of the table are refused
     references.require_read(job.table, partial(jobs.renew_or_stop, job))
     with transaction.atomic():
         table = locks.lock_table_row(job.table_id)

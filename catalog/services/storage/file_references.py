@@ -39,7 +39,7 @@ from catalog.storage import locations
 _SHOWN = 100
 _MAX_DIRECTORIES = 100
 """The most free directories of one commit; of more, those above them are recorded."""
-_REMOVALS = ("clean_up", "remove_orphans")
+_REMOVALS = ("clean_up", "remove_orphans", JobKind.PURGE_TABLE)
 RETIRED = "retired"
 """Key in the result of an unfinished clean-up of a Lance table: the retired versions, by branch."""
 _COMMIT_TIME = timedelta(minutes=1)
@@ -82,18 +82,18 @@ def record(
 def require_no_removal(sources: Collection[int]) -> None:
     """Require that no job removes files of these tables until the transaction ends. Raises CommitConflict.
 
-    The job waits for the commits in progress (``locks.await_commits``), and then looks for dependents. One of a Lance
-    table has retired versions. The error names no table: the principal may not know the source. Two statements, or none.
+    The job waits for the commits in progress (``locks.await_commits``), and then looks for dependents. A clean-up of a
+    Lance table has retired versions by then. The error names no table: the principal may not know the source. Two statements, or none.
     """
     if not sources:
         return
     locks.share_sources(sources)
     jobs = Job.objects.filter(table__in=sources, kind__in=_REMOVALS, is_dry_run=False)
     running = jobs.filter(status=JobStatus.RUNNING, lease_until__gt=database_now())
-    of_iceberg = Q(table__format=TableFormat.ICEBERG)
-    if running.filter(of_iceberg | Q(result__has_key=RETIRED)).exists():
+    begins_at_once = Q(table__format=TableFormat.ICEBERG) | Q(kind=JobKind.PURGE_TABLE)
+    if running.filter(begins_at_once | Q(result__has_key=RETIRED)).exists():
         raise CommitConflict(
-            "A maintenance job is removing files of another table to which the commit refers:"
+            "A job is removing files of another table to which the commit refers:"
             " commit again when it has ended"
         )
 

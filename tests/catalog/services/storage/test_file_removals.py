@@ -40,10 +40,20 @@ def running(table: Table, lease: timedelta = timedelta(minutes=1), **changes: An
     return Job.objects.create(table=table, **values | changes)
 
 
-@pytest.mark.parametrize("kind", ["clean_up", "remove_orphans"])
+@pytest.mark.parametrize("kind", ["clean_up", "remove_orphans", "purge_table"])
 def test_no_commit_refers_to_files_that_a_job_removes(source, kind):
     job = running(source, kind=kind)
-    with pytest.raises(CommitConflict, match="maintenance job is removing files of another table"):
+    with pytest.raises(CommitConflict, match="A job is removing files of another table"):
+        file_references.require_no_removal({source.pk})
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED)
+    file_references.require_no_removal({source.pk})
+
+
+@pytest.mark.parametrize("changes", [{"result": {"retired": {"": [1]}}}, {"kind": "purge_table"}])
+def test_no_commit_refers_to_files_that_a_job_removes_from_a_lance_table(changes):
+    source = make_table("prod", "lance")
+    job = running(source, **changes)
+    with pytest.raises(CommitConflict, match="A job is removing files of another table"):
         file_references.require_no_removal({source.pk})
     Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED)
     file_references.require_no_removal({source.pk})
