@@ -125,16 +125,26 @@ def source(warehouse: Path, db: None) -> Iterator[Table]:
 
 def _calls() -> Iterator[tuple[str, Lance, Example]]:
     """The operations on the clone, those that remove it last."""
+    details = {"load_detailed_metadata": True}
+    yield "Details", Lance(KEY), Example("/v1/table/ws$data/describe", details)
+    yield (
+        "Details of 3",
+        Lance(KEY),
+        Example("/v1/table/ws$data/describe", details | {"version": 3}),
+    )
+    from_main = {"name": "new", "from_version": 3}
+    yield "Branch of 3", Lance(KEY), Example("/v1/table/ws$data/branches/create", from_main)
+    for name in ("CloneTable", "QueryTable", "PrewarmTableIndex", "ListTableVersions"):
+        yield f"{name} of LanceDB", Database(KEY), lancedb_examples.EXAMPLES[name]
     last = {"DropTable", "DeregisterTable", "RenameTable", "DeleteTableBranch", "DeleteTableTag"}
     for name, example in sorted(lance_examples.EXAMPLES.items(), key=lambda item: item[0] in last):
         if "ws$data" in example.path or "ws$view" in example.path:
             yield name, Lance(KEY), example
-    for name in ("CloneTable", "QueryTable", "PrewarmTableIndex", "ListTableVersions"):
-        yield f"{name} of LanceDB", Database(KEY), lancedb_examples.EXAMPLES[name]
 
 
 def _call(client: Lance, example: Example, location: str) -> Any:
-    body = json.loads(json.dumps(example.body).replace("LOCATION", location))
+    text = json.dumps(example.body).replace("LOCATION", location)
+    body = json.loads(text.replace('"version": 1', '"version": 3'))  # the first one of the clone
     return client.call(example.method, example.path, body, **example.options)
 
 
