@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from django.db import DatabaseError
 from django.db.models import OuterRef, Subquery
 
 from catalog.access import Principal
@@ -164,7 +165,7 @@ def delete_branch(*, actor: Principal, table: Identifier, name: str) -> str | No
             locks.await_commits(main.pk)
             _require_unneeded(needed, row, name)
             _remove_files(main, name)
-        except (OSError, InvalidTableState, ServiceUnavailable):
+        except (OSError, InvalidTableState, ServiceUnavailable, DatabaseError):
             # The branch is deleted anyway. A late writer may have left a file.
             log.warning("Files of branch '%s' of %s stay", name, label(table), exc_info=True)
         return transaction.id
