@@ -154,7 +154,7 @@ def _revoke() -> None:
 
 
 def _run_jobs() -> list[Job]:
-    ran = []
+    jobs = []
     for kind in JOBS:
         parameters = {"policy": {"keep_for": 0, "keep_versions": 1, "orphan_age": 0}}
         start = job_operations.StartMaintenance(
@@ -163,8 +163,8 @@ def _run_jobs() -> list[Job]:
         job = commit([start], actor=access.on_behalf_of("who")).results[0]
         job_runner.run_job(job.pk)
         job.refresh_from_db()
-        ran.append(job)
-    return ran
+        jobs.append(job)
+    return jobs
 
 
 def test_no_operation_reads_a_file_of_a_source_that_is_hidden_again(source):
@@ -200,7 +200,7 @@ def test_no_operation_reads_a_file_of_a_source_that_is_hidden_again(source):
 
 def test_no_job_reads_a_file_of_a_source_that_is_hidden_again(source):
     client = Lance(KEY)
-    asked = [
+    transactions = [
         client.post(path, body, status=202)["job_id"]
         for path, body in (
             ("/v1/table/ws$data/backfill_column", {"column": "twice"}),
@@ -210,14 +210,14 @@ def test_no_job_reads_a_file_of_a_source_that_is_hidden_again(source):
     before = files(source.location)
     _revoke()
     with watched(source.location) as touched:
-        ran = _run_jobs()
-        for transaction in asked:
+        jobs = _run_jobs()
+        for transaction in transactions:
             job = Job.objects.get(transaction=transaction)
             job_runner.run_job(job.pk)
             job.refresh_from_db()
-            ran.append(job)
+            jobs.append(job)
     assert touched.events == []
-    succeeded = {job.kind for job in ran if job.status == JobStatus.SUCCEEDED}
+    succeeded = {job.kind for job in jobs if job.status == JobStatus.SUCCEEDED}
     assert succeeded <= {"clean_up", "remove_orphans", "create_indexes", "rebuild_indexes"}
     assert files(source.location) == before
 

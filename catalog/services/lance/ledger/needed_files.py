@@ -127,13 +127,13 @@ class NeededFiles:
 
     def _rows(self, holders: Collection[int]) -> QuerySet[TableVersion]:
         """The versions that dependents have, or will have again after a clean-up that is running."""
-        wanted = Q(deleted_at=None)
+        condition = Q(deleted_at=None)
         active = (JobStatus.QUEUED, JobStatus.RUNNING)
         jobs = Job.objects.filter(table__in=holders, status__in=active, result__has_key=RETIRED)
         for pk, result in jobs.values_list("table_id", "result"):
             for branch, versions in (result or {})[RETIRED].items():
-                wanted |= Q(table=pk, branch=branch, version__in=versions)
-        rows = TableVersion.objects.filter(wanted, table__in=holders)
+                condition |= Q(table=pk, branch=branch, version__in=versions)
+        rows = TableVersion.objects.filter(condition, table__in=holders)
         return rows.only("table_id", "branch", "version", "manifest_path", "staged_path")
 
     def _read(self, dependent: Table, row: TableVersion) -> None:
