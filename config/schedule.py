@@ -25,6 +25,7 @@ _SECONDS = {
     "deliver_webhooks": 2.0,
     "delete_expired_deliveries": 3600.0,
     "empty_trash": 60.0,
+    "review_remaining_files": 60.0,
     "update_search_documents": 5.0,
     "update_table_summaries": 5.0,
     "delete_old_health": 86_400.0,

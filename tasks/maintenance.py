@@ -16,7 +16,7 @@ from catalog.services.lance.ledger import versions as lance_versions
 from catalog.services.lance.materialized_views import refreshes
 from catalog.services.maintenance import job_runner, measurements
 from catalog.services.maintenance import scheduler as maintenance_scheduler
-from catalog.services.recovery import undrop
+from catalog.services.recovery import remaining_files, undrop
 from catalog.services.search import documents as search_documents
 from catalog.services.storage.profile_checks import tests as profile_tests
 from catalog.services.tables import summaries as table_summaries
@@ -119,6 +119,12 @@ def empty_trash() -> int:
         + grant_expiry.delete_expired()
         + sign_on.delete_expired_sessions()
     )
+
+
+@shared_task(name="tasks.maintenance.review_remaining_files", time_limit=300)
+def review_remaining_files() -> int:
+    """For half a minute at most; beat calls again soon."""
+    return remaining_files.review(30)
 
 
 @shared_task(name="tasks.maintenance.update_search_documents", time_limit=120)

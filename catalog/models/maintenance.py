@@ -50,6 +50,17 @@ class Engine(models.TextChoices):
     SPARK = "spark"
 
 
+class JobQuerySet(models.QuerySet["Job"]):
+    def purges(self) -> Self:
+        """Purges that have ended. They may have left files in place."""
+        return self.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+
+    def complete_purges(self) -> Self:
+        """Purges that left no files in the directories of their table."""
+        remaining = RemainingFiles.objects.filter(table=models.OuterRef("table"))
+        return self.purges().filter(~models.Exists(remaining))
+
+
 class Job(models.Model):
     """Background work after a commit, with the privileges of the principal who requested it.
 
@@ -130,6 +141,8 @@ class Job(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
+    objects = JobQuerySet.as_manager()
+
     class Meta:
         constraints = [
             models.UniqueConstraint(
@@ -188,6 +201,31 @@ class Job(models.Model):
 
 
 _COUNTED_IN_ROWS = {JobKind.BUILD_INDEX, JobKind.BACKFILL_COLUMN, JobKind.REFRESH_VIEW}
+
+
+class RemainingFiles(models.Model):
+    """A dropped table in whose directories files remain after its purge. They are still the table's.
+
+    The row is deleted when a review finds the directories empty.
+    """
+
+    table = models.OneToOneField(
+        Table, models.CASCADE, primary_key=True, related_name="remaining_files"
+    )
+    checked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of the last review of the directories."
+    )
+
+    class Meta:
+        verbose_name_plural = "remaining files"
+        indexes = [
+            models.Index(
+                models.F("checked_at").asc(nulls_first=True), name="remaining_files_by_review"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"remaining files of {self.table}"
 
 
 class MaintenancePolicy(models.Model):

@@ -177,7 +177,8 @@ def purged(world: World) -> None:
     job.refresh_from_db()
     assert job.status == JobStatus.SUCCEEDED, job.error
     assert re.fullmatch(
-        r"left in place: \d files (of other tables|outside its directories)", job.error
+        r"left in place: \d files (of other tables|outside its directories); files remain in its directories",
+        job.error,
     ), job.error
     event = AuditEvent.objects.get(action="table.purge")
     assert event.table_uuid == own

@@ -38,7 +38,7 @@ from catalog.services.lance.indexes import indexes as lance_indexes
 from catalog.services.lance.materialized_views import refreshes
 from catalog.services.maintenance.engine_profiles import engines
 from catalog.services.maintenance.plans import promises
-from catalog.services.recovery import purge
+from catalog.services.recovery import purge, remaining_files
 from catalog.services.storage import file_references
 from catalog.storage import locations, stores
 from catalog.storage.outages import availability
@@ -170,9 +170,13 @@ def _purge_table(job: Job, _report: Report) -> dict[str, Any]:
                 audit_records.record(
                     jobs.principal(job), "table.purge", str(table), table=table, after=after
                 )
-        return {"note": f"left in place: {removed.remaining}"} if removed.remaining else {}
-    _purge_directory(job, table)
-    return {}
+        notes = [f"left in place: {removed.remaining}"] if removed.remaining else []
+    else:
+        _purge_directory(job, table)
+        notes = []
+    if remaining_files.record(table, partial(jobs.renew, job)):
+        notes.append("files remain in its directories")
+    return {"note": "; ".join(notes)} if notes else {}
 
 
 def _purge_directory(job: Job, table: Table) -> None:

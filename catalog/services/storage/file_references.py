@@ -22,7 +22,6 @@ from catalog.models import (
     FileReference,
     FreeDirectory,
     Job,
-    JobKind,
     JobStatus,
     Table,
     TableFormat,
@@ -391,8 +390,6 @@ def describe_dependents(table: Table) -> str:
 
 
 def not_purged(tables: QuerySet[Table]) -> QuerySet[Table]:
-    """Those of these tables whose files were not removed by a purge."""
-    purged = Job.objects.filter(
-        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
-    )
+    """Those of these tables that were not purged."""
+    purged = Job.objects.purges().filter(table=OuterRef("pk"))
     return tables.exclude(Exists(purged), state=TableState.DROPPED)

@@ -20,7 +20,6 @@ from catalog.formats.iceberg.files import PATH_PROPERTIES
 from catalog.models import (
     IcebergPath,
     Job,
-    JobKind,
     JobStatus,
     Namespace,
     Table,
@@ -106,9 +105,7 @@ def enter_unheld(actor: Principal, table: Table, directory: str) -> None:
     above = [directory, *locations.parents(directory)]
     if table.location in above or _of_others(table.pk).filter(path__in=above).exists():
         return
-    purged = Job.objects.filter(
-        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
-    )
+    purged = Job.objects.complete_purges().filter(table=OuterRef("pk"))
     if (
         Table.objects.exclude(pk=table.pk)
         .filter(location__in=above)
@@ -130,9 +127,7 @@ def _holds_namespaces(directory: str) -> bool:
 
 
 def _of_others(pk: int) -> QuerySet[IcebergPath]:
-    purged = Job.objects.filter(
-        table=OuterRef("table"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
-    )
+    purged = Job.objects.complete_purges().filter(table=OuterRef("table"))
     return IcebergPath.objects.exclude(table=pk).exclude(
         Exists(purged), table__state=TableState.DROPPED
     )
@@ -147,8 +142,8 @@ def require_outside(actor: Principal, table: Table) -> None:
 def require_outside_locations(actor: Principal, pk: int, paths: Collection[str]) -> None:
     """Refuse paths at or inside the location of another table than ``pk``. Raises LocationTaken.
 
-    A dropped table counts until its files are removed. If its files are kept, principals that may
-    manage the table may name its directories.
+    A dropped table counts until its files are removed. If its files are kept, or some remain after its purge,
+    principals that may manage the table may name its directories.
     """
     above = {directory for path in paths for directory in (path, *locations.parents(path))}
     jobs = Job.objects.filter(table=OuterRef("pk"))
@@ -156,7 +151,7 @@ def require_outside_locations(actor: Principal, pk: int, paths: Collection[str])
     others = Table.objects.filter(location__in=above).exclude(pk=pk).select_related("namespace")
     holder = others.filter(~Q(state=TableState.DROPPED) | Exists(going)).first()
     if holder is None and not actor.holds_everywhere(Privilege.MANAGE):
-        purged = jobs.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+        purged = Job.objects.complete_purges().filter(table=OuterRef("pk"))
         with_files = set(others.exclude(Exists(purged)).values_list("pk", flat=True))
         manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
         holder = others.filter(pk__in=with_files - manageable).order_by("pk").first()

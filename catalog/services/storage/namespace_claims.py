@@ -10,8 +10,6 @@ from catalog.identifiers import Identifier
 from catalog.models import (
     IcebergPath,
     Job,
-    JobKind,
-    JobStatus,
     Namespace,
     Table,
     TableKind,
@@ -60,11 +58,7 @@ def _require_no_tables(actor: Principal, path: str, namespace: int | None) -> No
         raise iceberg_paths.taken(actor, path, holder)
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    purged = Exists(
-        Job.objects.filter(
-            table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
-        )
-    )
+    purged = Exists(Job.objects.complete_purges().filter(table=OuterRef("pk")))
     met = Table.objects.meeting(path).filter(
         ~Q(state=TableState.DROPPED) | Q(trash__isnull=False) | Q(Q(kind=TableKind.TABLE), ~purged)
     )
@@ -75,7 +69,11 @@ def _require_no_paths(actor: Principal, path: str, namespace: int | None) -> Non
     if actor.holds_everywhere(Privilege.MANAGE):
         return
     meeting = Q(path__in=[path, *locations.parents(path)]) | Q(path__startswith=path + "/")
-    needed = ~Q(table__state=TableState.DROPPED) | Q(table__trash__isnull=False)
+    needed = (
+        ~Q(table__state=TableState.DROPPED)
+        | Q(table__trash__isnull=False)
+        | Q(table__remaining_files__isnull=False)
+    )
     paths = IcebergPath.objects.filter(meeting, needed)
     _require_manage(actor, path, paths.values("table__namespace"), namespace)
 

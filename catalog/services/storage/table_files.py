@@ -360,7 +360,7 @@ def _dropped_around(
         claim.table_id
         for parent in (path, *locations.parents(path))
         for claim in claims.get(parent, ())
-        if claim.is_location and not claim.is_present
+        if claim.is_location and not (claim.is_present or claim.is_purged)
     )
     return set(around) - owners
 

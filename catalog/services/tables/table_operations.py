@@ -335,8 +335,8 @@ def claim_location(
     """Refuse a location that overlaps another table's: equal to it, inside it, or around it.
 
     Otherwise dropping one would remove files of the other, and of a Lance table all at its location. A dropped table counts
-    until its data is removed. The location of one whose data stays, or of a dropped view, is free only to actors who may
-    manage it, for namespaces with at least its approval rules. The same applies to directories of Iceberg tables.
+    until its data is removed. The location of one whose data stays, at least in part, or of a dropped view, is free only to
+    actors who may manage it, for namespaces with at least its approval rules. The same applies to directories of Iceberg tables.
     """
     if batch.location_checks is None:
         batch.flush()
@@ -362,14 +362,13 @@ def require_free_location(
 ) -> None:
     """Check a location like ``claim_location`` before anything is written there, without a lock.
 
-    The commit checks again under the lock. ``apart_from`` is the table that is being restored from the trash and may
-    have the location. ``pk`` is the table that moves there, or that is replaced by one there: it may have paths there, and
-    exactly this location.
+    The commit checks again under the lock. ``apart_from`` is the table that is being restored from the trash and may have the
+    location. ``pk`` is the table that moves there, or is replaced there: it may have paths there, and exactly this location.
     """
     if apart_from is None:
         iceberg_paths.require_unheld(actor, pk, [location], is_location=True)
     has_job = Job.objects.filter(table=OuterRef("pk"))
-    is_purged = Exists(has_job.filter(kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED))
+    is_purged = Exists(has_job.purges())
     held = (
         ~Q(state=TableState.DROPPED)
         | Exists(has_job.filter(status__in=[JobStatus.QUEUED, JobStatus.RUNNING]))
@@ -388,13 +387,14 @@ def require_free_location(
         namespace_locations.require_place(actor, location)
     if apart_from is not None or actor.holds_everywhere(Privilege.MANAGE):
         return
-    with_files = set(others.filter(~is_purged, location=location).values_list("pk", flat=True))
+    has_files = (Q(location=location) & ~is_purged) | Q(remaining_files__isnull=False)
+    with_files = set(others.filter(has_files).values_list("pk", flat=True))
     manageable = access.tables_with(actor, Privilege.MANAGE, with_files)
     dropped = others.filter(pk__in=with_files - manageable).first()
     if dropped is not None:
         refused = iceberg_paths.taken(actor, location, dropped)
         refused.detail = (
-            "It was dropped and its files were kept: only a principal that may manage its former"
+            "It was dropped, and files of it remain: only a principal that may manage its former"
             " namespace can create a table there."
         )
         raise refused

@@ -26,8 +26,6 @@ from catalog.models import (
     GuardedAction,
     IcebergPath,
     Job,
-    JobKind,
-    JobStatus,
     MaterializedView,
     Namespace,
     Table,
@@ -147,9 +145,7 @@ def require_rules_kept_at(
         for directory in directories:
             has_directory |= Q(path__startswith=directory + "/")
     holding |= Q(pk__in=IcebergPath.objects.filter(has_directory).values("table"))
-    purged = Job.objects.filter(
-        table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
-    )
+    purged = Job.objects.complete_purges().filter(table=OuterRef("pk"))
     others = Table.objects.filter(holding).exclude(pk=pk).exclude(namespace=namespace)
     with_files = others.exclude(Exists(purged), state=TableState.DROPPED)
     for row in with_files.order_by("namespace").distinct("namespace"):

@@ -265,7 +265,7 @@ def test_purge_leaves_unreferenced_files(warehouse):
     (Path(table.location) / "link").symlink_to(warehouse)
     job = drop(*T)
     job_runner.run_job(job.pk)
-    assert status(job) == ("succeeded", "")
+    assert status(job) == ("succeeded", "files remain in its directories")
     assert set(files(warehouse)) == {
         *(str(path.relative_to(warehouse)) for path in strangers),
         f"{Path(table.location).name}/link",
@@ -467,7 +467,7 @@ def test_purge_honors_gc_enabled_false(warehouse):
     before = files(warehouse)
     job = drop(*T)
     job_runner.run_job(job.pk)
-    assert status(job) == ("succeeded", "")
+    assert status(job) == ("succeeded", "files remain in its directories")
     data = {name: content for name, content in before.items() if "/data/" in name}
     assert len(data) == 4
     assert files(warehouse) == data
@@ -552,7 +552,8 @@ def test_an_invalid_manifest_is_left_and_counted(warehouse):
         assert paths[0].is_malformed, broken
     job = drop(*T)
     job_runner.run_job(job.pk)
-    assert status(job) == ("succeeded", "left in place: 1 files malformed")
+    note = "left in place: 1 files malformed; files remain in its directories"
+    assert status(job) == ("succeeded", note)
     assert set(Path(loaded.location).rglob("*.*")) == {data, manifest}
 
 
@@ -683,7 +684,7 @@ def test_a_table_registered_again_can_be_purged(warehouse):
     open_table("ns", "again").append(rows(7))
     job = drop("ns", "again")
     job_runner.run_job(job.pk)
-    assert status(job) == ("succeeded", "")
+    assert status(job) == ("succeeded", "files remain in its directories")
     # Only the first table's ledger has metadata files that had left the log by then.
     assert {name.split("/")[1] for name in files(warehouse)} <= {"metadata"}
 

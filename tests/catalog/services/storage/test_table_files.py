@@ -1,6 +1,8 @@
 """The owner of a file, and the principals that may read it for a table."""
 
 import os
+import uuid
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +21,7 @@ from catalog.models import (
     JobKind,
     JobStatus,
     Principal,
+    RemainingFiles,
     Table,
     TableFormat,
     TableState,
@@ -153,6 +156,59 @@ def test_a_path_at_a_dropped_table_does_not_take_its_files(lake, path):
     Job.objects.create(table=b, kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
     assert belonging(a, file) == [OWN]
     assert TableFiles(a).prefixes() == ([f"{lake}/a", f"{lake}/{path}"], [])
+
+
+def leave_files(table: Table) -> None:
+    """A purge that left files in the directories of a dropped table."""
+    table.refresh_from_db()
+    Job.objects.create(table=table, kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED)
+    RemainingFiles.objects.create(table=table)
+
+
+def test_what_a_purge_left_belongs_to_the_purged_table(lake):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    IcebergPath.objects.create(table=b, path=f"{lake}/data")
+    drop("b")
+    leave_files(b)
+    principal = stranger()
+    for path in (f"{lake}/b/x", f"{lake}/data/x"):
+        assert belonging(a, path) == [OTHER]
+        with pytest.raises(ForeignFile):
+            TableFiles(a).require_readable(principal, [path])
+        assert TableFiles(a).require_readable(SYSTEM, [path]) == {path: path}
+    RemainingFiles.objects.all().delete()
+    assert belonging(a, f"{lake}/b/x", f"{lake}/data/x") == [FREE, FREE]
+
+
+def test_a_path_in_the_former_location_of_a_purged_table_owns_its_files(lake):
+    """A purged table cannot come back, so it has no claim on what a later table writes into its own directory."""
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    drop("b")
+    leave_files(b)
+    IcebergPath.objects.create(table=a, path=f"{lake}/b/data")
+    assert belonging(a, f"{lake}/b/data/x", f"{lake}/b/x") == [OWN, OTHER]
+    IcebergPath.objects.filter(table=a).update(path=str(lake))
+    assert belonging(a, f"{lake}/b/data/x", f"{lake}/x") == [OTHER, OWN]
+    assert TableFiles(a).prefixes() == ([str(lake), f"{lake}/a"], [f"{lake}/b"])
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+def test_a_table_whose_files_are_kept_wins_over_purged_ones_at_its_location(lake, is_later):
+    a, b = table_at("a", lake / "a"), table_at("b", lake / "b")
+    drop("b")
+    purged = Table.objects.create(
+        namespace=b.namespace,
+        name="purged",
+        location=b.location,
+        state=TableState.DROPPED,
+        dropped_at=timezone.now() + timedelta(hours=1 if is_later else -1),
+        digest=uuid.uuid4(),
+    )
+    leave_files(purged)
+    path = f"{lake}/b/x"
+    assert TableFiles(a).classify([path])[path].table_ids == {b.pk}
+    second = Table.objects.get(pk=purged.pk)
+    assert belonging(second, path) == [OTHER]
 
 
 def test_a_present_table_wins_over_those_dropped_at_its_location(lake):

@@ -1,0 +1,110 @@
+"""Files that a purge left in the directories of its table.
+
+A purge removes the files that an Iceberg table's metadata refers to. Others stay, such as those of commits that
+failed, and files that a client writes meanwhile. They are still the dropped table's (``RemainingFiles``): only
+principals that may manage it get these directories. A periodic review frees directories that have become empty.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+
+from django.db.models import F, Max, Q
+from django.db.models.functions import Now
+
+from catalog.models import Job, RemainingFiles, Table
+from catalog.services.engine.database_clock import after, database_now
+from catalog.services.storage.file_owners import Belonging
+from catalog.services.storage.table_files import TableFiles
+from catalog.storage import stores
+
+log = logging.getLogger(__name__)
+
+_MAX_FILES = 20_000
+"""Files that are looked at for a table. A directory with more files counts as not empty."""
+_AT_ONCE = 500
+_REVIEW_AFTER = timedelta(hours=1)
+_CLOCK_DIFFERENCE = timedelta(hours=1)
+"""Maximum difference between the clocks of the database and of the storage."""
+
+
+def record(table: Table, renew: Callable[[], object]) -> bool:
+    """Record whether files of a table remain, before its purge ends; returns True if so.
+
+    ``renew`` is called repeatedly and may raise to stop.
+    """
+    try:
+        has_files = _has_files(table, None, renew)
+    except OSError as error:
+        log.warning("The directories of '%s' cannot be listed after its purge: %s", table, error)
+        has_files = True
+    if has_files:
+        RemainingFiles.objects.update_or_create(table=table, defaults={"checked_at": Now()})
+    else:
+        RemainingFiles.objects.filter(table=table).delete()
+    return has_files
+
+
+def review(seconds: float) -> int:
+    """List the directories of purged tables again, and free the empty ones; returns the number of tables.
+
+    Those that have waited longest come first, until the time is over.
+    """
+    until = time.monotonic() + seconds
+    reviewed = 0
+    while time.monotonic() < until and (row := _next_due()) is not None:
+        reviewed += 1
+        purges = Job.objects.purges().filter(table=row.table_id)
+        purged_at = purges.aggregate(at=Max("finished_at"))["at"]
+        try:
+            has_files = _has_files(row.table, purged_at)
+        except OSError as error:
+            log.warning("The directories of '%s' cannot be listed: %s", row.table, error)
+            continue
+        if not has_files:
+            log.info("The directories of '%s' are free: no files remain", row.table)
+            row.delete()
+    return reviewed
+
+
+def _next_due() -> RemainingFiles | None:
+    """A row whose review is due. It is not due again for an hour, even if its review fails."""
+    due = Q(checked_at=None) | Q(checked_at__lt=after(database_now(), -_REVIEW_AFTER))
+    rows = RemainingFiles.objects.filter(due).select_related("table__namespace")
+    while (row := rows.order_by(F("checked_at").asc(nulls_first=True)).first()) is not None:
+        same = RemainingFiles.objects.filter(pk=row.pk, checked_at=row.checked_at)
+        if same.update(checked_at=Now()):
+            return row  # otherwise another worker has taken it
+    return None
+
+
+def _has_files(
+    table: Table, purged_at: datetime | None, renew: Callable[[], object] = lambda: None
+) -> bool:
+    """True if files that no other table has are in the directories of a dropped table.
+
+    Of a purge that has ended, only older files count. Raises OSError.
+    """
+    looked_at = 0
+    listed = _paths(table, purged_at)
+    while paths := list(islice(listed, _AT_ONCE)):
+        renew()
+        owners = TableFiles(table).classify(paths).values()
+        if any(o.belonging != Belonging.OTHER or table.pk in o.table_ids for o in owners):
+            return True
+        looked_at += len(paths)
+        if looked_at >= _MAX_FILES:
+            return True
+    return False
+
+
+def _paths(table: Table, purged_at: datetime | None) -> Iterator[str]:
+    latest = None if purged_at is None else (purged_at + _CLOCK_DIFFERENCE).timestamp()
+    for directory in {table.location, *table.paths.values_list("path", flat=True)}:
+        store = stores.store_of(directory)
+        store.require_reachable(directory)
+        for file in store.list_tree(directory):
+            if latest is None or file.modified_at <= latest:
+                yield f"{directory}/{file.name}"
