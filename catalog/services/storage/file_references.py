@@ -22,6 +22,7 @@ from catalog.models import (
     FileReference,
     FreeDirectory,
     Job,
+    JobKind,
     JobStatus,
     Table,
     TableFormat,
