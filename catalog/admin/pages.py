@@ -233,7 +233,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         Django also allows all columns and annotations of the rows, and some are hidden from users who
         see the row.
         """
-        if not super().lookup_allowed(lookup, value, request):
+        if "\x00" in value or not super().lookup_allowed(lookup, value, request):
             return False
         if is_administrator(request):
             return True

@@ -200,3 +200,65 @@ def test_searches_name_no_rows_of_others():
 
 
 SEARCHES = ("suggest/objects/?q=", "suggest/namespaces/?q=")
+
+
+PARAMETERS = [
+    *("o=1", "o=-1.2.-3", "o=99", "o=999999999999999999999", "o=x", "o=1.x", "o=--1", "o=location"),
+    *("q=%00", "q='%22%3C", "q=" + "x" * 3000, "q=800000000", "q=%C3%28", "q=" + "a+" * 200),
+    *("p=-1", "p=0", "p=9999999", "p=9999999999999999999999", "p=x", "p=%00", "all=", "e=1"),
+    *("_to_field=location", "_to_field=uuid", "_to_field=namespace", "_popup=1", "_facets=True"),
+    *("_popup=1&_to_field=id", "_changelist_filters=location%3Dx", "pk__in=1,2", "id__exact=x"),
+    *(
+        "since=x",
+        "table=%00",
+        "table=" + "a." * 500,
+        "status__exact=%00",
+        "kind__exact=x",
+        "days=x",
+    ),
+    *("granted=%00", "holder=%00", "after=%00", "before=9" + "9" * 30, "before=-1", "at=%00"),
+]
+POSTS = [
+    {"form-TOTAL_FORMS": "9999999", "form-INITIAL_FORMS": "9999999", "_save": "1"},
+    {"form-TOTAL_FORMS": "x", "form-INITIAL_FORMS": "-1", "form-0-id": "1", "_save": "1"},
+    {"action": "delete_selected", "select_across": "1", "_selected_action": "1", "index": "0"},
+    {"action": "nothing", "_selected_action": ["\x00", "x", "9" * 40], "index": "x"},
+    {"action": "", "_selected_action": "1", "index": "-1", "select_across": "x"},
+]
+
+
+@of_browsers
+def test_lists_withstand_any_parameter(group):
+    client, model = _bob(), GROUPS[group]
+    url = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+    with no_row_changed():
+        for parameter in PARAMETERS:
+            answer = client.get(f"{url}?{parameter}")
+            assert answer.status_code < 500, parameter
+            assert not re.search(rb"\b(ws|guarded)\b", answer.content), parameter
+        for body in POSTS:
+            answer = client.post(f"{url}?o=1", body)
+            assert answer.status_code < 500, body
+            assert not re.search(rb"\b(ws|guarded)\b", answer.content), body
+
+
+def test_suggestions_withstand_any_text():
+    client = _bob()
+    for text in (
+        "%00",
+        "x" * 3000,
+        "%25",
+        "_",
+        "%5C",
+        "a.b.c.d",
+        '"',
+        "%C3%28",
+        "$",
+        "ws",
+        "guarded",
+    ):
+        for kind in ("principals", "groups", "namespaces", "objects", "nothing"):
+            answer = client.get(f"/admin/suggest/{kind}/?q={text}")
+            assert answer.status_code in {200, 400, 403, 404}, (kind, text)
+            if kind in {"namespaces", "objects"}:
+                assert not re.search(rb"\b(ws|guarded)\b", answer.content), (kind, text)
