@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
+from django.db.models import CharField, TextField
 from django.http import HttpRequest
 from django.test import Client, RequestFactory
 
@@ -240,6 +241,18 @@ def test_lists_withstand_any_parameter(group):
             answer = client.post(f"{url}?o=1", body)
             assert answer.status_code < 500, body
             assert not re.search(rb"\b(ws|guarded)\b", answer.content), body
+
+
+def test_no_list_is_filtered_by_a_nul_character():
+    """Administrators may filter by every column."""
+    make_catalog()
+    client = signed_in(is_superuser=True)
+    for model in admin.site._registry:
+        url = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+        for column in model._meta.concrete_fields:
+            if isinstance(column, CharField | TextField):
+                answer = client.get(f"{url}?{column.name}__exact=%00")
+                assert answer.status_code < 500, (url, column.name)
 
 
 def test_suggestions_withstand_any_text():

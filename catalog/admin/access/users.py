@@ -68,6 +68,10 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
         dates = ["last_login", "date_joined"]
         return [*super().get_readonly_fields(request, obj), *(["username", *dates] if obj else [])]
 
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Whether a filter is allowed: not by the password, nor by a NUL, which PostgreSQL does not accept."""
+        return "\x00" not in value and bool(super().lookup_allowed(lookup, value, request))
+
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """No extra permission is required to delete the principal's keys and grants."""
         deleted, counts, _, protected = super().get_deleted_objects(objs, request)
