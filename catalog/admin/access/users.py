@@ -68,7 +68,7 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin, ModelAdmin):  # type: ignor
         dates = ["last_login", "date_joined"]
         return [*super().get_readonly_fields(request, obj), *(["username", *dates] if obj else [])]
 
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Whether a filter is allowed: not by the password, nor by a NUL, which PostgreSQL does not accept."""
         return "\x00" not in value and bool(super().lookup_allowed(lookup, value, request))
 
