@@ -233,16 +233,16 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
         Django also allows all columns and annotations of the rows, and some are hidden from users who
         see the row.
         """
+        filters = self.get_list_filter(request)
+        if lookup in {getattr(item, "parameter_name", None) for item in filters}:
+            return True
+        # Of columns, no NUL: PostgreSQL does not accept it.
         if "\x00" in value or not super().lookup_allowed(lookup, value, request):
             return False
         if is_administrator(request):
             return True
-        filtered: set[str] = set()
-        for item in self.get_list_filter(request):
-            if isinstance(item, str | tuple):
-                filtered.add(item if isinstance(item, str) else item[0])
-            elif lookup == getattr(item, "parameter_name", None):
-                return True
+        of_columns = [item for item in filters if isinstance(item, str | tuple)]
+        filtered = {item if isinstance(item, str) else item[0] for item in of_columns}
         columns = {"pk", *self.get_queryset(request).query.annotations}
         for column in self.opts.get_fields():
             columns |= {column.name, getattr(column, "attname", column.name)}
