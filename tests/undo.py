@@ -1,7 +1,6 @@
 """Attempts that are undone, so that one test tries many requests on the same example catalog."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,15 +41,30 @@ def empty_caches() -> None:
 
 @contextmanager
 def undone(warehouse: Path) -> Iterator[None]:
-    """Undo the changes of the block to rows and to the files in the warehouse."""
-    with tempfile.TemporaryDirectory(dir=warehouse.parent) as directory:
-        copy = Path(directory) / "copy"
+    """Undo the changes of the block to rows and to the files in the warehouse.
+
+    The copy of the files remains beside the warehouse, for the next block that begins with the same files.
+    """
+    before = _files(warehouse)
+    copy = warehouse.with_name(f"copy of {warehouse.name}")
+    if not copy.is_dir() or _files(copy) != before:
+        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(warehouse, copy, symlinks=True)
-        try:
-            with transaction.atomic():
-                yield
-                transaction.set_rollback(True)
-        finally:
+    try:
+        with transaction.atomic():
+            yield
+            transaction.set_rollback(True)
+    finally:
+        if _files(warehouse) != before:
             shutil.rmtree(warehouse)
             shutil.copytree(copy, warehouse, symlinks=True)
-            empty_caches()
+        empty_caches()
+
+
+def _files(directory: Path) -> dict[Path, tuple[int, ...]]:
+    """What a change of each file and directory changes too."""
+    return {
+        path.relative_to(directory): (status.st_mode, status.st_size, status.st_mtime_ns)
+        for path in (directory, *directory.rglob("*"))
+        for status in (path.lstat(),)
+    }
