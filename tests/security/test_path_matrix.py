@@ -5,8 +5,9 @@ paths of files of a hidden table, of a dropped one, of a table whose location ha
 system, and links, pipes and devices. Whatever is accepted is then used: all tables are read, and, for some paths of
 each field, every kind of job runs on the tables that the request changed, and their files are removed. The
 operating system reports no foreign file that is opened, linked, changed or removed, and no answer contains
-a foreign row. ``test_foreign_files_iceberg_use`` and ``test_foreign_files_lance`` run every kind of job on tables
-whose files already lead to each kind of foreign file.
+a foreign row. `make test` gives each field a third of the paths, and `make engines` the others.
+``test_foreign_files_iceberg_use`` and ``test_foreign_files_lance`` run every kind of job on tables whose files
+already lead to each kind of foreign file.
 """
 
 import os
@@ -62,6 +63,7 @@ from tests.recall import copy_files, recall
 from tests.security.fields import Field, fields
 from tests.security.foreign import write_table
 from tests.security.inotify import watched
+from tests.shares import daily
 from tests.undo import empty_caches
 
 _PATH = re.compile(
@@ -71,6 +73,8 @@ _OTHERS = 1
 """Number of paths for a field whose name does not suggest a path."""
 _MAINTAINED = 2
 """Number of accepted paths of a field after which jobs run."""
+_SHARES = 3
+"""A test of an operation gives each field with a path one of this many shares of the paths."""
 _SECRET = "a row of the hidden table"
 
 
@@ -296,10 +300,14 @@ def is_path(field: Field) -> bool:
     return _PATH.search(".".join(field.names)) is not None
 
 
-def faults(interface: str, operation: str, settings: Any, name: str = "") -> list[str]:
+def faults(
+    interface: str, operation: str, settings: Any, name: str = "", share: int | None = None
+) -> list[str]:
     """Send an operation with each path in each of its fields, use what is accepted, and undo it.
 
-    ``name`` limits it to fields with this name. Returns a line for each foreign file that is touched, and for each wrong answer.
+    ``name`` limits it to fields with this name, and ``share`` to a share of the paths, which is another for
+    the next field and for the next operation. Returns a line for each foreign file that is touched, and for each
+    wrong answer.
     """
     remove_dead_rows()  # each request is rolled back
     protocol = PROTOCOLS[interface]
@@ -312,11 +320,15 @@ def faults(interface: str, operation: str, settings: Any, name: str = "") -> lis
     some = cycle(world.paths)
     maintained: Counter[Field] = Counter()
     lines = []
+    shares = 1 if share is None else _SHARES
+    first = (share or 0) + EVERY.index((interface, operation))
     cases = [
         (field, path)
-        for field in fields(document(interface), operation)
+        for number, field in enumerate(fields(document(interface), operation), first)
         if name in ("", *field.names)
-        for path in (world.paths if is_path(field) else islice(some, _OTHERS))
+        for path in (
+            world.paths[number % shares :: shares] if is_path(field) else islice(some, _OTHERS)
+        )
     ]
     with watched(*world.canaries) as seen:
         for field, path in cases:
@@ -347,9 +359,10 @@ def faults(interface: str, operation: str, settings: Any, name: str = "") -> lis
     return lines
 
 
+@pytest.mark.parametrize("share", daily(range(_SHARES), 0))
 @pytest.mark.parametrize(("interface", "operation"), EVERY)
-def test_no_field_leads_to_foreign_files(warehouse, settings, interface, operation):
-    lines = faults(interface, operation, settings)
+def test_no_field_leads_to_foreign_files(warehouse, settings, interface, operation, share):
+    lines = faults(interface, operation, settings, share=share)
     assert not lines, "\n".join(lines)
 
 
