@@ -57,6 +57,10 @@ _FILE_IO = {
     "abfss": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
 }
 """The class that opens the files of a table at a location of a scheme, and no files elsewhere."""
+_LOCAL_FILE_SYSTEM = "org.apache.hadoop.fs.LocalFileSystem"
+_REMOTE = ("ftp", "har", "hdfs", "http", "https", "swebhdfs", "viewfs", "webhdfs")
+"""Schemes of every Hadoop. The libraries of Spark may add others."""
+_IMPLEMENTATION = re.compile(r"^fs\.([^.]+)\.impl$")
 _MAX_SIZED = 10_000  # files whose sizes are read, each with a request
 _GROUP = re.compile(r"Rewriting (\d+) (?:position delete )?files")
 _CONFLICTS = ("CommitFailedException", "ValidationException", "CommitStateUnknownException")
@@ -507,12 +511,46 @@ def prepare_session(spark: SparkSession, request: dict[str, Any]) -> None:
             # By default Iceberg opens any URI in a manifest, also of a local file, or over HTTP. Writers of the table
             # can replace a manifest after the catalog has checked it.
             spark.conf.set(f"{prefix}.io-impl", _FILE_IO[request["scheme"]])
+        if request.get("scheme") == "":
+            open_local_files_only(spark, prefix)
         spark.conf.set(f"{prefix}.header.X-Iceberg-Access-Delegation", _DELEGATION)
         if request.get("traceparent"):
             spark.conf.set(f"{prefix}.header.traceparent", request["traceparent"])
         if request.get("token"):
             spark.conf.set(f"{prefix}.token", request["token"])
             spark.conf.set(f"{prefix}.token-refresh-enabled", "false")
+
+
+def open_local_files_only(spark: SparkSession, prefix: str) -> None:
+    """Make Hadoop refuse every URI in a catalog that is not of a local file.
+
+    HadoopFileIO opens all schemes that Hadoop knows, such as ``http`` and ``hdfs``. Names of other schemes are given to
+    the local file system, which refuses them without a connection ("Wrong FS"). The settings are those of
+    the catalog, because Spark itself may use another file system. Hadoop keeps opened file systems for the
+    process, so that a job must neither get one of another scheme nor leave one.
+    """
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    for scheme in sorted(_other_schemes(jvm, hadoop)):
+        spark.conf.set(f"{prefix}.hadoop.fs.{scheme}.impl", _LOCAL_FILE_SYSTEM)
+        spark.conf.set(f"{prefix}.hadoop.fs.{scheme}.impl.disable.cache", "true")
+    spark.conf.set(f"{prefix}.hadoop.fs.defaultFS", "file:///")  # for paths without a scheme
+
+
+def _other_schemes(jvm: Any, hadoop: Any) -> set[str]:
+    """The schemes that Hadoop can open by its settings and by its libraries, except that of local files."""
+    schemes = set(_REMOTE)
+    for name in hadoop.getValByRegex(_IMPLEMENTATION.pattern).keySet():
+        match = _IMPLEMENTATION.search(str(name))
+        schemes |= {match[1]} if match else set()
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    file_system = loader.loadClass("org.apache.hadoop.fs.FileSystem")
+    providers = jvm.java.util.ServiceLoader.load(file_system, loader).iterator()
+    while providers.hasNext():
+        # Hadoop ignores those that cannot be loaded, too.
+        with contextlib.suppress(Py4JError):
+            schemes.add(str(providers.next().getScheme()))
+    return schemes - {"file"}
 
 
 def require_libraries(jvm: Any, scheme: str) -> None:

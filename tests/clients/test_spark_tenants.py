@@ -1,16 +1,19 @@
 """Two tenants whose jobs run in turn on one warm Spark driver, one of them hostile."""
 
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -18,16 +21,24 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     write_manifest,
+    write_manifest_list,
 )
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
+from pyspark.errors import PySparkException
 
+from tasks.jobs import iceberg as script
 from tests.clients import jars, pyice
 from tests.clients import spark as spark_client
 from tests.live import LiveServer
 from tests.security.inotify import watched
 
-pytestmark = [pytest.mark.xdist_group("spark maintenance"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.xdist_group("spark maintenance"),
+    pytest.mark.timeout(600),
+    # PySpark forks to start the JVM, and the child does not use Lance.
+    pytest.mark.filterwarnings("ignore:lance is not fork-safe:UserWarning"),
+]
 SECRET = "wJalrXUtnFEMI+K7MDENG"
 ENDED = {"succeeded", "failed", "canceled"}
 SETTINGS = {
@@ -152,6 +163,22 @@ def applications(job: dict[str, Any]) -> set[str]:
     return {entry["message"] for entry in job["log"] if " runs as " in entry["message"]}
 
 
+@pytest.fixture
+def web_server() -> Iterator[tuple[str, list[str]]]:
+    """The address of a web server, and the first lines of what it received, one for each connection."""
+    lines: list[str] = []
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            lines.append(repr(self.request.recv(1000)))
+            self.request.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}", lines
+        server.shutdown()
+
+
 def forge(table: Table, path: str) -> None:
     """Replace a manifest of a committed snapshot by one that names a file of another table."""
     snapshot = table.current_snapshot()
@@ -171,6 +198,24 @@ def forge(table: Table, path: str) -> None:
     with write_manifest(2, table.spec(), table.schema(), output, number, "deflate") as writer:
         status = ManifestEntryStatus.ADDED
         writer.add_entry(ManifestEntry.from_args(status=status, snapshot_id=number, data_file=file))
+
+
+def forge_list(table: Table, path: str) -> None:
+    """Replace the manifest list of the current snapshot by one that names only this manifest."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest = snapshot.manifests(table.io)[0]
+    manifest[0] = path
+    local(snapshot.manifest_list).unlink()
+    with write_manifest_list(
+        format_version=2,
+        output_file=table.io.new_output(snapshot.manifest_list),
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        avro_compression="deflate",
+    ) as writer:
+        writer.add_manifests([manifest, manifest])
 
 
 def test_jobs_of_two_tenants_in_turn(live: LiveServer, tenants: tuple[Tenant, Tenant]) -> None:
@@ -203,3 +248,48 @@ def test_jobs_of_two_tenants_in_turn(live: LiveServer, tenants: tuple[Tenant, Te
     job = ann.run("u", "compact")
     assert job["status"] == "succeeded"
     assert len(drivers | applications(job)) == 1, "the jobs ran on more than one driver"
+
+
+@pytest.mark.parametrize(
+    ("action", "start"),
+    [
+        ("compact", "http://"),
+        ("compact", "hdfs://"),
+        ("rewrite_manifests", "webhdfs://"),
+        ("rewrite_manifests", "har://http-"),
+    ],
+)
+def test_a_job_on_local_files_makes_no_connections(  # noqa: PLR0917 -- fixtures
+    tenants: tuple[Tenant, Tenant],
+    web_server: tuple[str, list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+    action: str,
+    start: str,
+) -> None:
+    """The manifest is replaced after the server has checked it, which it does for keys of jobs only."""
+    bob = tenants[1]
+    address, connections = web_server
+    name = request.node.name.translate(str.maketrans("[]:/", "____"))
+    table = bob.table(name)
+    named = f"{start}{address}/x.har/data.parquet"
+    if action == "compact":
+        forge(table, named)
+    else:
+        forge_list(table, named)
+    job = {
+        "action": action,
+        "table": [bob.name, name],
+        "url": bob.live.url,
+        "token": bob.key,
+        "scheme": "",
+        "job": 1,
+        "options": {"min-input-files": "2"},
+    }
+    with (
+        spark_client.session(tmp_path_factory.mktemp("spark"), {}) as spark,
+        pytest.raises((PySparkException, Py4JError), match="Wrong FS") as refused,
+    ):
+        script.run(job, spark)
+    assert connections == []
+    assert script.describe(refused.value)[0] == "refused"

@@ -185,13 +185,35 @@ def test_a_job_refuses_files_in_another_kind_of_storage(
     )
 
 
+class Hadoop:
+    """Hadoop's settings, with one file system, and one of its libraries."""
+
+    providers = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, *_: Any) -> Any:
+        return self
+
+    def keySet(self) -> list[str]:  # noqa: N802 -- as Java names it
+        return ["fs.s3a.impl", "fs.file.impl"]
+
+    def hasNext(self) -> bool:  # noqa: N802
+        self.providers += 1
+        return self.providers == 1
+
+    def getScheme(self) -> str:  # noqa: N802
+        return "lustre"
+
+
 class Session:
     """Records the settings of a session with every library."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str) -> None:
         self.settings: dict[str, str] = {}
         self.conf = self
-        self.sparkContext = SimpleNamespace(_jvm=Classes())
+        self.sparkContext = SimpleNamespace(_jvm=Classes() if scheme else Hadoop(), _jsc=Hadoop())
 
     def set(self, name: str, value: str) -> None:
         self.settings[name] = value
@@ -207,7 +229,35 @@ class Session:
     ],
 )
 def test_a_job_opens_one_kind_of_storage(scheme, opened_by):
-    session: Any = Session()
+    session: Any = Session(scheme)
     script.prepare_session(session, {"scheme": scheme, "url": "http://127.0.0.1:2333", "job": 7})
     name = "spark.sql.catalog.monodon_7.io-impl"
     assert session.settings[name] == f"org.apache.iceberg.{opened_by}"
+
+
+def test_hadoop_opens_local_files_only_in_the_catalog_of_a_job():
+    session: Any = Session("")
+    script.prepare_session(session, {"scheme": "", "url": "http://127.0.0.1:2333", "job": 7})
+    prefix = "spark.sql.catalog.monodon_7.hadoop.fs"
+    given = {name: value for name, value in session.settings.items() if name.startswith(prefix)}
+    assert given.pop(f"{prefix}.defaultFS") == "file:///"
+    schemes = (
+        "ftp",
+        "har",
+        "hdfs",
+        "http",
+        "https",
+        "lustre",
+        "s3a",
+        "swebhdfs",
+        "viewfs",
+        "webhdfs",
+    )
+    assert given == {
+        f"{prefix}.{scheme}.impl{setting}": value
+        for scheme in schemes
+        for setting, value in (
+            ("", "org.apache.hadoop.fs.LocalFileSystem"),
+            (".disable.cache", "true"),
+        )
+    }
