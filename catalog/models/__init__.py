@@ -58,7 +58,7 @@ from catalog.models.protection import (
     TrashState,
 )
 from catalog.models.refs import Branch
-from catalog.models.storage import StorageProfile
+from catalog.models.storage import StagedLocation, StorageProfile
 from catalog.models.storage_tests import StorageTest, StorageTestStatus
 from catalog.models.summaries import (
     TableSummary,
@@ -114,6 +114,7 @@ __all__ = [
     "SearchWord",
     "Sensitivity",
     "StagedFile",
+    "StagedLocation",
     "StorageProfile",
     "StorageTest",
     "StorageTestStatus",

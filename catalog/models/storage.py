@@ -93,3 +93,30 @@ class StorageProfile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class StagedLocation(models.Model):
+    """A location for which a principal got credentials when it staged the creation of a table.
+
+    Until they expire, no other principal may have a table, files of a table or a namespace there.
+    """
+
+    location = models.TextField(help_text="Canonical.")
+    principal = models.TextField(help_text="Name of the principal that has the credentials.")
+    until = models.DateTimeField(db_index=True, help_text="When the credentials have expired.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["location", "principal"], name="staged_location_once"),
+        ]
+        indexes = [
+            # For prefixes, in databases of any collation.
+            models.Index(
+                fields=["location"],
+                name="staged_location_prefix",
+                opclasses=["text_pattern_ops"],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.location

@@ -26,7 +26,7 @@ from catalog.models import Table
 from catalog.privileges import Privilege
 from catalog.services.engine import audit_records
 from catalog.services.engine.expiring_cache import ExpiringCache
-from catalog.services.storage import object_placement
+from catalog.services.storage import object_placement, staged_locations
 from catalog.services.storage.client_sessions import token_services
 from catalog.services.storage.file_owners import Holder
 from catalog.services.storage.table_files import TableFiles
@@ -39,6 +39,10 @@ _WITH_SECRETS = frozenset({ClientAccess.STS, ClientAccess.STATIC})
 _MAX_CACHED = 10_000
 _LONGEST_MARGIN = 300.0
 """Seconds before the expiry at which credentials are renewed. Iceberg's Java clients ask that early."""
+_SHORTEST_RESERVATION = 3600.0
+"""Seconds. Google's tokens are valid for as long whatever the profile says."""
+_SLOWEST_ISSUE = 60.0
+"""Seconds after the reservation of a location until its credentials are issued, and begin."""
 _DIRECTORIES_FRESH_SECONDS = 30
 
 
@@ -221,10 +225,15 @@ def _require_access(actor: Principal, table: Holder, opens: TableAccess) -> Tabl
     """The table's row, after a check of access to it rather than to its name.
 
     Names may have been exchanged since the caller checked, and keys, groups and grants may have been withdrawn
-    in another process. Raises Unauthenticated, TableNotFound and PermissionDenied.
+    in another process. The location of a staged table is reserved. Raises Unauthenticated, TableNotFound,
+    PermissionDenied and LocationTaken.
     """
     actor = access.current(actor)
     if opens.table_id == 0:
+        access.require(actor, Privilege.CREATE, On.namespace(table.identifier[:-1]))
+        if opens.configuration.client_access is ClientAccess.STS:
+            seconds = max(opens.configuration.lifetime, _SHORTEST_RESERVATION) + _SLOWEST_ISSUE
+            staged_locations.reserve(actor, opens.location, seconds)
         return None
     row = Table.objects.present().filter(pk=opens.table_id).select_related("namespace").first()
     if row is None:

@@ -26,7 +26,7 @@ from catalog.models import Namespace, StorageProfile
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
-from catalog.services.storage import namespace_locations
+from catalog.services.storage import namespace_locations, staged_locations
 from catalog.storage import locations, object_locations, stores
 
 
@@ -45,11 +45,22 @@ class Placement:
         return path if locations.is_object(path) else None
 
     def require(self, location: str) -> None:
-        """Refuse a canonical location that the actor may not choose. Raises InvalidLocation."""
-        if self.base is not None and locations.is_below(location, self.base):
-            return
-        if not any(locations.is_below(location, root) for root in self._roots):
+        """Refuse a canonical location that the actor may not choose. Raises InvalidLocation.
+
+        Raises LocationTaken if it is reserved for another principal.
+        """
+        if not (
+            (self.base is not None and locations.is_below(location, self.base))
+            or any(locations.is_below(location, root) for root in self._roots)
+        ):
             raise locations.outside_profiles(location)
+        if self._has_reserved:
+            staged_locations.require_free(self.actor, location)
+
+    @cached_property
+    def _has_reserved(self) -> bool:
+        """True if locations are reserved for others. Under the lock of locations, none is added."""
+        return staged_locations.reserved_for_others(self.actor).exists()
 
     @cached_property
     def _roots(self) -> list[str]:

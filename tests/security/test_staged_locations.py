@@ -1,0 +1,216 @@
+"""Credentials of a staged creation, which outlast it, open no table that another principal creates later."""
+
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.http import HttpResponse
+from django.utils import timezone
+
+from catalog.access import SYSTEM
+from catalog.errors import LocationTaken
+from catalog.models import (
+    AuditEvent,
+    IcebergPath,
+    Namespace,
+    PrincipalLevel,
+    StagedLocation,
+    Table,
+)
+from catalog.privileges import Privilege
+from catalog.services.access import api_keys, authentication
+from catalog.services.storage import credentials, staged_locations
+from tests import vending
+from tests.api.iceberg.client import Iceberg
+from tests.api.iceberg.test_idempotency import new_key
+from tests.api.client import Lance
+from tests.factories import ICEBERG_SCHEMA, make_namespace, unchanged
+from tests.security.location_operations import iceberg_operations, lance_operations, view_body
+from tests.stores.fixtures import MakeProfile
+from tests.stores.s3 import Moto
+from tests.vending import DELEGATED
+
+CREATOR = Privilege.BROWSE | Privilege.CREATE
+pytestmark = pytest.mark.django_db
+
+
+@dataclass
+class Lake:
+    store: Moto
+    base: str
+    """The location of the namespace ``ns``, in which two tenants may create tables."""
+    ann: str
+    """The key of a tenant that stages creations."""
+    bob: str
+
+    def stage(self, location: str, key: str = "", **headers: str) -> HttpResponse:
+        body = {"name": "t", "schema": ICEBERG_SCHEMA, "stage-create": True, "location": location}
+        client = Iceberg(key or self.ann)
+        return client.call("POST", "namespaces/ns/tables", body, headers=DELEGATED | headers)
+
+    def principal(self, key: str) -> Any:
+        return authentication.authenticate(key)
+
+
+def make_tenant(name: str, privileges: Privilege) -> str:
+    row, key = api_keys.create_api_key(actor=SYSTEM, name=name, level=PrincipalLevel.GRANTED)
+    grants = vending.principal_of(row).grants
+    grants.create(mask=privileges.value, namespace=Namespace.objects.get(name="ns"))
+    return key
+
+
+@pytest.fixture
+def lake(moto_s3: Moto, make_profile: MakeProfile) -> Lake:
+    fields = moto_s3.profile_fields() | {"client_access": "sts", "role": moto_s3.role}
+    profile = make_profile(name="lake", roots=[f"s3://{moto_s3.new_bucket()}/root"], **fields)
+    namespace = make_namespace("ns")
+    Namespace.objects.filter(pk=namespace.pk).update(storage_profile=profile)
+    bob = make_tenant("bob", Privilege.ALL)
+    client = Iceberg(bob)
+    made = client.post("namespaces/ns/tables", {"name": "i", "schema": ICEBERG_SCHEMA})
+    client.post("namespaces/ns/views", view_body("v"))
+    base = made["metadata"]["location"].rpartition("/")[0]
+    return Lake(moto_s3, base, make_tenant("ann", CREATOR), bob)
+
+
+def expire() -> None:
+    """As if the lifetime of all credentials had passed."""
+    StagedLocation.objects.update(until=timezone.now() - timedelta(seconds=1))
+    credentials.discard_cache()
+
+
+@pytest.mark.parametrize("place", ["at", "inside", "around"])
+def test_no_other_principal_gets_the_location_before_they_expire(lake: Lake, place: str):
+    location = f"{lake.base}/dir/orders"
+    staged = lake.stage(location)
+    assert staged.status_code == 200, staged.content
+    other = {"at": location, "inside": f"{location}/x", "around": f"{lake.base}/dir"}[place]
+    operations = {**iceberg_operations(Iceberg(lake.bob)), **lance_operations(Lance(lake.bob))}
+    put = lake.store.client().put_object
+    bucket, _, key = other.removeprefix("s3://").partition("/")
+    table = Table.objects.get(name="i")
+    metadata = f"{other}/v1.metadata.json"
+    document = table.iceberg_metadata.metadata_location.removeprefix(f"s3://{bucket}/")
+    content = lake.store.client().get_object(Bucket=bucket, Key=document)["Body"].read()
+    moved = content.replace(table.location.encode(), other.encode())
+    put(Bucket=bucket, Key=f"{key}/v1.metadata.json", Body=moved)
+    refused = 0
+    for name, send in operations.items():
+        if "View" in name and "register" in name:
+            continue  # a view's file is another format, and is refused for that
+        form = metadata if name.startswith("registerTable") else other
+        with unchanged():
+            answer = send(form)
+        assert answer.status_code in {400, 409}, (name, answer.content)
+        if answer.status_code == 409:
+            assert b"belongs to another" in answer.content, (name, answer.content)
+            assert b"has staged the creation" in answer.content, (name, answer.content)
+            refused += 1
+        else:
+            assert "Batch" in name or "RegisterTable" in name, (name, answer.content)
+    assert refused >= 10
+    with unchanged():
+        answer = lake.stage(other, lake.bob)
+    assert answer.status_code == 409
+    assert b"storage-credentials" not in answer.content
+
+
+def test_the_principal_itself_creates_the_table(lake: Lake):
+    location = f"{lake.base}/orders"
+    content = lake.stage(location).json()
+    client = vending.client_of(lake.store, content["config"])
+    bucket, _, directory = location.removeprefix("s3://").partition("/")
+    client.put_object(Bucket=bucket, Key=f"{directory}/data/1", Body=b"x")
+    metadata = content["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": metadata["format-version"]},
+        {"action": "add-schema", "schema": metadata["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": metadata["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": metadata["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": location},
+    ]
+    body = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    answer = Iceberg(lake.ann).call("POST", "namespaces/ns/tables/t", body)
+    assert answer.status_code == 200, answer.content
+    assert Table.objects.get(name="t").location == location
+
+
+def test_others_get_the_location_when_they_have_expired(lake: Lake):
+    location = f"{lake.base}/orders"
+    repeated = {"Idempotency-Key": new_key()}
+    assert lake.stage(location, **repeated).status_code == 200
+    expire()
+    body = {"name": "orders", "schema": ICEBERG_SCHEMA, "location": location}
+    Iceberg(lake.bob).post("namespaces/ns/tables", body)
+    for headers in ({}, repeated):
+        with unchanged():
+            answer = lake.stage(location, **headers)
+        assert answer.status_code == 409, answer.content
+        assert b"storage-credentials" not in answer.content
+
+
+def test_a_repeated_creation_gets_none_without_the_right_to_create(lake: Lake):
+    location = f"{lake.base}/orders"
+    repeated = {"Idempotency-Key": new_key()}
+    assert lake.stage(location, **repeated).status_code == 200
+    expire()
+    grants = lake.principal(lake.ann)
+    Namespace.objects.get(name="ns").grants.filter(principal__in=grants.ids).delete()
+    with unchanged():
+        answer = lake.stage(location, **repeated)
+    assert answer.status_code in {403, 404}, answer.content
+    assert b"storage-credentials" not in answer.content
+    assert AuditEvent.objects.filter(action="credentials.issue").count() == 1
+
+
+def test_a_location_is_reserved_only_if_no_other_table_has_files_there(lake: Lake):
+    """A table may be created between the answer to the request and its credentials."""
+    ann = lake.principal(lake.ann)
+    table = Table.objects.get(name="i")
+    IcebergPath.objects.create(table=table, path=f"{lake.base}/path")
+    for location in (table.location, f"{table.location}/x", f"{lake.base}/path/x", lake.base):
+        with unchanged((StagedLocation,)), pytest.raises(LocationTaken):
+            staged_locations.reserve(ann, location, 60)
+    staged_locations.reserve(ann, f"{lake.base}/free", 60)
+    staged_locations.reserve(ann, f"{lake.base}/free", 30)
+    row = StagedLocation.objects.get()
+    assert row.until > timezone.now() + timedelta(seconds=45)
+
+
+def test_expired_reservations_are_removed(lake: Lake):
+    ann = lake.principal(lake.ann)
+    staged_locations.reserve(ann, f"{lake.base}/old", 60)
+    expire()
+    staged_locations.reserve(ann, f"{lake.base}/new", 60)
+    assert [row.location for row in StagedLocation.objects.all()] == [f"{lake.base}/new"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_of_two_principals_gets_a_location(lake: Lake):
+    barrier, results = threading.Barrier(2), []
+
+    def reserve(key: str) -> None:
+        try:
+            principal = lake.principal(key)
+            barrier.wait(10)
+            staged_locations.reserve(principal, f"{lake.base}/orders", 60)
+            results.append("reserved")
+        except LocationTaken:
+            results.append("taken")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=reserve, args=(key,)) for key in (lake.ann, lake.bob)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(results) == ["reserved", "taken"]
+    assert StagedLocation.objects.count() == 1
