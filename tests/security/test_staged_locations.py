@@ -22,11 +22,12 @@ from catalog.models import (
 )
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication
-from catalog.services.storage import credentials, staged_locations
+from catalog.services.storage import credentials
+from catalog.services.storage.client_sessions import staged_locations
 from tests import vending
+from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
 from tests.api.iceberg.test_idempotency import new_key
-from tests.api.client import Lance
 from tests.factories import ICEBERG_SCHEMA, make_namespace, unchanged
 from tests.security.location_operations import iceberg_operations, lance_operations, view_body
 from tests.stores.fixtures import MakeProfile

@@ -26,8 +26,8 @@ from catalog.models import Table
 from catalog.privileges import Privilege
 from catalog.services.engine import audit_records
 from catalog.services.engine.expiring_cache import ExpiringCache
-from catalog.services.storage import object_placement, staged_locations
-from catalog.services.storage.client_sessions import token_services
+from catalog.services.storage import object_placement
+from catalog.services.storage.client_sessions import staged_locations, token_services
 from catalog.services.storage.file_owners import Holder
 from catalog.services.storage.table_files import TableFiles
 from catalog.storage import locations, object_locations, stores

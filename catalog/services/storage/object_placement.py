@@ -26,7 +26,8 @@ from catalog.models import Namespace, StorageProfile
 from catalog.privileges import Privilege
 from catalog.services.engine import locks
 from catalog.services.engine.batch import Batch
-from catalog.services.storage import namespace_locations, staged_locations
+from catalog.services.storage import namespace_locations
+from catalog.services.storage.client_sessions import staged_locations
 from catalog.storage import locations, object_locations, stores
 
 

@@ -4,6 +4,7 @@
     s3                  STS AssumeRole, with a session policy
     gcs                 Google's token exchange, with a Credential Access Boundary
     azure               shared access signatures for a directory
+    staged_locations    reservations of locations whose tables do not exist yet
 
 ``token_services`` loads the module of a kind when it needs it, because their libraries are large.
 """
