@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.manifest import DataFile, FileFormat
 
 from catalog import maintenance_actions
-from catalog.access import SYSTEM
+from catalog.access import SYSTEM, Principal
 from catalog.errors import ForeignFile
 from catalog.maintenance_actions import IcebergFiles
 from catalog.models import AuditEvent, FileReference, Job, JobStatus, Table
@@ -93,6 +93,14 @@ def register(world: World, attacker: Iceberg, slot: str, kind: str) -> str:
     return path
 
 
+def show(actor: Principal, table: Table) -> None:
+    """Read the files of the current snapshot, as the table's page does."""
+    document = iceberg_tables.load_table(actor=SYSTEM, table=T).document
+    reader = iceberg_contents.reader(actor, table)
+    for manifest in iceberg_contents.manifests_of(reader, document["snapshots"][-1]):
+        iceberg_contents.files_of(reader, manifest)
+
+
 def run(kind: str) -> Job:
     def no_spark(*arguments: Any, **options: Any) -> dict[str, Any]:
         raise AssertionError("no Spark is to be started")
@@ -118,11 +126,8 @@ def test_foreign_delete_files_are_not_used(world: World, attacker: Iceberg, slot
         with unchanged():
             answer = attacker.call("POST", "namespaces/mine/tables/deletes/plan", {})
             assert message_of(answer) == refusal
-            document = iceberg_tables.load_table(actor=SYSTEM, table=T).document
-            reader = iceberg_contents.reader(me, table)
             with pytest.raises(ForeignFile) as refused:
-                for manifest in iceberg_contents.manifests_of(reader, document["snapshots"][-1]):
-                    iceberg_contents.files_of(reader, manifest)
+                show(me, table)
             assert refused.value.message == refusal
         assert iceberg_statistics.measure(table, policies.effective_policy(table)) is not None
         refusals: list[str] = []

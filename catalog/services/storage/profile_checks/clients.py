@@ -193,6 +193,14 @@ def check_signing(trial: Trial) -> str:
             "The store obeys a header of S3 that the signature does not cover: it copies an object of another table",
             "Do not use “signing” with this store: a client that may write to one table can read all others.",
         )
+    _send(lambda: requests.send_deletion(own, sibling))
+    if not _exists(trial, _SIBLING):
+        raise CheckFailed(
+            "The store deletes an object of another table than the signature is for: it does not compare the"
+            " body of a request with its signed hash",
+            "Do not use “signing” with this store: a client that may write to one table can delete files of all"
+            " others.",
+        )
     return "a signed request works, and its signature is refused for another table"
 
 
@@ -214,6 +222,13 @@ def _write(trial: Trial, *names: str) -> None:
             trial.store.write_new(trial.path(name), name.encode())
         except OSError as error:
             raise CheckSkipped(f"The server cannot write: {error.strerror or error}") from error
+
+
+def _exists(trial: Trial, name: str) -> bool:
+    try:
+        return trial.store.size(trial.path(name)) is not None
+    except OSError as error:
+        raise CheckSkipped(f"The server cannot read: {error.strerror or error}") from error
 
 
 def _client(trial: Trial, access: str) -> S3Client | TokenClient:

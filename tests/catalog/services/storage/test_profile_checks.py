@@ -15,7 +15,7 @@ from catalog.services.storage import profiles
 from catalog.services.storage.client_sessions import token_services
 from catalog.services.storage.profile_checks import leftovers, runner
 from catalog.services.storage.profile_checks.results import CheckResult, CheckStatus
-from catalog.services.storage.profile_checks.s3_client import Answer
+from catalog.services.storage.profile_checks.s3_client import Answer, S3Client
 from catalog.storage.configuration import ClientAccess, Key, ServerIdentity, StoreConfiguration
 from tests.catalog.services.storage.rewriting_proxy import RewritingProxy
 from tests.ports import free_port
@@ -131,6 +131,18 @@ def test_a_store_that_obeys_headers_without_a_signature_is_refused(on_moto, moto
     results = results_of(replace(on_moto, client_access=ClientAccess.SIGNING))
     assert results["client_access"].status is FAILED
     assert "copies an object of another table" in results["client_access"].cause
+    assert remaining(moto_s3, on_moto) == []
+
+
+def test_a_store_that_does_not_compare_bodies_with_their_hash_is_refused(
+    on_moto, moto_s3, monkeypatch
+):
+    """A writer of one table could delete files of others with the signature of a deletion of its own."""
+    refused = Answer(403, {}, b"")  # as of a store that refuses headers without a signature
+    monkeypatch.setattr(S3Client, "send_copy", lambda *_: refused)
+    results = results_of(replace(on_moto, client_access=ClientAccess.SIGNING))
+    assert results["client_access"].status is FAILED
+    assert "deletes an object of another table" in results["client_access"].cause
     assert remaining(moto_s3, on_moto) == []
 
 
