@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('catalog', '0048_table_by_drop'),
+        ('catalog', '0049_failed_jobs'),
     ]
 
     operations = [
