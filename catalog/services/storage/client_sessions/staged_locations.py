@@ -19,8 +19,6 @@ from catalog.errors import LocationTaken
 from catalog.models import (
     IcebergPath,
     Job,
-    JobKind,
-    JobStatus,
     StagedLocation,
     Table,
     TableState,
@@ -77,11 +75,7 @@ def _require_no_files(actor: Principal, location: str) -> None:
         Q(path__in=[location, *locations.parents(location)]) | Q(path__startswith=location + "/")
     )
     at = set(Table.objects.meeting(location).values_list("pk", flat=True))
-    purged = Exists(
-        Job.objects.filter(
-            table=OuterRef("pk"), kind=JobKind.PURGE_TABLE, status=JobStatus.SUCCEEDED
-        )
-    )
+    purged = Exists(Job.objects.complete_purges().filter(table=OuterRef("pk")))
     others = Table.objects.filter(Q(pk__in=at) | Q(pk__in=paths.values("table")))
     others = others.exclude(purged, state=TableState.DROPPED).select_related("namespace")
     for holder in others.order_by("pk").iterator():
