@@ -206,7 +206,8 @@ _COUNTED_IN_ROWS = {JobKind.BUILD_INDEX, JobKind.BACKFILL_COLUMN, JobKind.REFRES
 class RemainingFiles(models.Model):
     """A dropped table in whose directories files remain after its purge. They are still the table's.
 
-    The row is deleted when a review finds the directories empty.
+    Or clients may still write files there. The row is deleted when a review finds the directories empty, and all
+    credentials for them have expired.
     """
 
     table = models.OneToOneField(

@@ -3,6 +3,7 @@
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,15 +16,24 @@ from catalog.errors import LocationTaken
 from catalog.models import (
     AuditEvent,
     IcebergPath,
+    Job,
+    JobKind,
+    JobStatus,
     Namespace,
     PrincipalLevel,
+    RemainingFiles,
     StagedLocation,
     Table,
+    TrashItem,
 )
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication
+from catalog.services.audit import issued_credentials
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.maintenance import job_runner
 from catalog.services.storage import credentials
 from catalog.services.storage.client_sessions import staged_locations
+from tasks import maintenance
 from tests import vending
 from tests.api.client import Lance
 from tests.api.iceberg.client import Iceberg
@@ -215,3 +225,46 @@ def test_one_of_two_principals_gets_a_location(lake: Lake):
         thread.join(30)
     assert sorted(results) == ["reserved", "taken"]
     assert StagedLocation.objects.count() == 1
+
+
+@pytest.fixture
+def _purge_at_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celery.current_app.send_task", lambda *args, **options: None)
+    settings.MONODON_TRASH_SECONDS = settings.MONODON_PURGE_GRACE_SECONDS = 0
+
+
+@pytest.mark.usefixtures("_purge_at_once")
+def test_credentials_of_a_purged_table_open_no_table_that_takes_its_location(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    carl = make_tenant("carl", CREATOR)
+    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{lake.base}/orders"}
+    made = Iceberg(lake.ann).call("POST", "namespaces/ns/tables", body, headers=DELEGATED)
+    assert made.status_code == 200, made.content
+    client = vending.client_of(lake.store, made.json()["config"])
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ns", "t"), purge=True)
+    job = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    TrashItem.objects.all().delete()  # as a periodic task does later
+
+    def create() -> HttpResponse:
+        return Iceberg(carl).call("POST", "namespaces/ns/tables", body)
+
+    def review() -> None:
+        RemainingFiles.objects.update(checked_at=timezone.now() - timedelta(hours=2))
+        maintenance.review_remaining_files()
+
+    review()
+    with unchanged():
+        assert create().status_code == 409
+    bucket, _, directory = f"{lake.base}/orders".removeprefix("s3://").partition("/")
+    client.put_object(Bucket=bucket, Key=f"{directory}/data/late", Body=b"x")  # they still write
+
+    lake.store.client().delete_object(Bucket=bucket, Key=f"{directory}/data/late")
+    later = SimpleNamespace(now=lambda: timezone.now() + timedelta(days=1))
+    monkeypatch.setattr(issued_credentials, "timezone", later)
+    review()
+    assert not RemainingFiles.objects.exists()
+    assert create().status_code == 200

@@ -51,6 +51,14 @@ CROSS JOIN LATERAL (
 ) AS events
 """
 
+_LAST_OF_TABLE = """
+SELECT max(after ->> 'until') FROM (
+    SELECT action, after FROM catalog_auditevent
+    WHERE table_uuid = %(table)s ORDER BY id DESC LIMIT %(limit)s
+) AS newest
+WHERE action = 'credentials.issue'
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class RemainingAccess:
@@ -124,3 +132,12 @@ def remaining_access(
         has_hidden_profiles="" in profiles or bool(profiles and not may_name),
         is_complete=is_complete,
     )
+
+
+def last_end(table: Table) -> datetime | None:
+    """The end of the last credentials for the files of a table; None if none are valid. Static keys have no end."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST_OF_TABLE, {"table": table.uuid, "limit": _MAX_EVENTS})
+        until = cursor.fetchone()[0]
+    last = datetime.fromisoformat(until) if until else None
+    return last if last is not None and last > timezone.now() else None

@@ -3,6 +3,8 @@
 A purge removes the files that an Iceberg table's metadata refers to. Others stay, such as those of commits that
 failed, and files that a client writes meanwhile. They are still the dropped table's (``RemainingFiles``): only
 principals that may manage it get these directories. A periodic review frees directories that have become empty.
+
+Directories also stay taken while clients have credentials for them, which they got before the table was dropped.
 """
 
 import logging
@@ -15,6 +17,7 @@ from django.db.models import F, Max, Q
 from django.db.models.functions import Now
 
 from catalog.models import Job, RemainingFiles, Table
+from catalog.services.audit import issued_credentials
 from catalog.services.engine.database_clock import after, database_now
 from catalog.services.storage.file_owners import Belonging
 from catalog.services.storage.table_files import TableFiles
@@ -31,7 +34,7 @@ _CLOCK_DIFFERENCE = timedelta(hours=1)
 
 
 def record(table: Table, renew: Callable[[], object]) -> bool:
-    """Record whether files of a table remain, before its purge ends; returns True if so.
+    """Record whether files of a table or credentials for them remain, before its purge ends; returns True if files do.
 
     ``renew`` is called repeatedly and may raise to stop.
     """
@@ -40,7 +43,7 @@ def record(table: Table, renew: Callable[[], object]) -> bool:
     except OSError as error:
         log.warning("The directories of '%s' cannot be listed after its purge: %s", table, error)
         has_files = True
-    if has_files:
+    if has_files or issued_credentials.last_end(table) is not None:
         RemainingFiles.objects.update_or_create(table=table, defaults={"checked_at": Now()})
     else:
         RemainingFiles.objects.filter(table=table).delete()
@@ -63,7 +66,7 @@ def review(seconds: float) -> int:
         except OSError as error:
             log.warning("The directories of '%s' cannot be listed: %s", row.table, error)
             continue
-        if not has_files:
+        if not has_files and issued_credentials.last_end(row.table) is None:
             log.info("The directories of '%s' are free: no files remain", row.table)
             row.delete()
     return reviewed
