@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -237,15 +238,19 @@ def test_it_stops_when_its_parent_is_killed(used_home: Path) -> None:
         second.wait_ready()
 
 
-def test_configured_servers_are_used(home: Path, tmp_path: Path) -> None:
-    database = Postgres(tmp_path / "own", tmp_path / "r", durable=False)
+def test_configured_servers_are_used(used_home: Path, tmp_path: Path) -> None:
+    # The database of the home becomes one elsewhere, because the migrations take long.
+    for name in ("postgres", "postgres.password"):
+        (used_home / name).rename(tmp_path / name)
+    shutil.rmtree(used_home / "valkey")
+    database = Postgres(tmp_path / "postgres", tmp_path / "r")
     tmp_path.chmod(0o711)
     database.start()
     try:
-        with Running(home, DATABASE_URL=database.url) as running:
+        with Running(used_home, DATABASE_URL=database.url) as running:
             running.wait_ready()
-            assert not (home / "postgres").exists()
-            assert (home / "valkey").exists()
+            assert not (used_home / "postgres").exists()
+            assert (used_home / "valkey").exists()
     finally:
         database.stop()
 
