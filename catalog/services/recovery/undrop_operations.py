@@ -29,7 +29,7 @@ from catalog.privileges import Privilege
 from catalog.services.engine import jobs, locks
 from catalog.services.engine.batch import Batch
 from catalog.services.recovery.purge_operations import ACTIVE, TrashOperation
-from catalog.services.storage import iceberg_paths, namespace_claims
+from catalog.services.storage import iceberg_paths, namespace_claims, namespace_locations
 from catalog.services.tables import trash
 from catalog.services.tables.table_operations import already_exists, require_free_location
 
@@ -307,8 +307,14 @@ def _purged_with(item: TrashItem) -> Table | None:
 
 
 def _is_waiting(item: TrashItem) -> bool:
-    """True if its own purge has not begun; until then no other table gets its location."""
-    return item.job is not None and item.job.status in ACTIVE and item.purge_begun_at is None
+    """True if the purge that began to wait with the drop still waits; until then no other table gets its location.
+
+    A purge that was requested later may have begun to wait when another table had the location.
+    """
+    job = item.job
+    if job is None or job.status not in ACTIVE or item.purge_begun_at is not None:
+        return False
+    return job.transaction_id == item.transaction_id
 
 
 def _require_recoverable(actor: Principal, items: Iterable[TrashItem]) -> None:
@@ -329,19 +335,29 @@ def _require_recoverable(actor: Principal, items: Iterable[TrashItem]) -> None:
     )
 
 
-def _require_free_locations(actor: Principal, items: Iterable[TrashItem]) -> None:
-    """Require that the locations are free; before its purge, nobody can take a table's location.
+def _require_free_locations(actor: Principal, items: Sequence[TrashItem]) -> None:
+    """Require that the locations are free; before its purge, no other table can take a table's location.
 
     Raises LocationTaken.
     """
-    free = [item for item in items if not _is_waiting(item)]
-    if free:
-        locks.lock_locations()
-    for item in free:
-        if (table := item.table) is None:
+    tables = [item.table for item in items if item.table is not None]
+    if not tables:
+        return
+    locks.lock_locations()
+    namespace_locations.require_none_inside(actor, [table.location for table in tables])
+    paths = IcebergPath.objects.filter(table__in=[table.pk for table in tables])
+    with_paths = set(paths.values_list("table", flat=True))
+    for item in items:
+        table = item.table
+        if table is None:
+            continue
+        if table.pk in with_paths:
+            iceberg_paths.require_no_later_paths_in_paths(actor, table)
+        if _is_waiting(item):
             continue
         require_free_location(actor, table.location, apart_from=table.pk)
         if table.format == TableFormat.LANCE:
             iceberg_paths.require_free(actor, table.location)
         else:
             iceberg_paths.require_outside(actor, table)
+            iceberg_paths.require_no_later_paths(actor, table)

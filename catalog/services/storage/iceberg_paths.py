@@ -180,5 +180,37 @@ def require_free(actor: Principal, location: str) -> None:
         raise taken(actor, location, used.table, used.path)
 
 
+def require_no_later_paths(actor: Principal, table: Table) -> None:
+    """Refuse to restore a table in whose location another table got a path since it was dropped.
+
+    The other table would hold the files there, and could remove them. Raises LocationTaken.
+    """
+    held = _later_paths(table, [table.location]).first()
+    if held is not None:
+        raise taken(actor, held.path, held.table, held.path)
+
+
+def require_no_later_paths_in_paths(actor: Principal, table: Table) -> None:
+    """The same for the table's own paths, unless the actor may manage the other table.
+
+    Files at a path of both could be read only by principals that may read both.
+    """
+    if actor.holds_everywhere(Privilege.MANAGE):
+        return
+    for held in _later_paths(table, list(table.paths.values_list("path", flat=True))):
+        if not access.holds(actor, Privilege.MANAGE, held.table):
+            raise taken(actor, held.path, held.table, held.path)
+
+
+def _later_paths(table: Table, directories: Collection[str]) -> QuerySet[IcebergPath]:
+    """What present tables named at or inside directories of a table after it was dropped."""
+    at_or_inside = Q(path__in=directories)
+    for directory in directories:
+        at_or_inside |= Q(path__startswith=directory + "/")
+    others = IcebergPath.objects.exclude(table=table.pk).exclude(table__state=TableState.DROPPED)
+    later = others.filter(at_or_inside, created_at__gte=table.dropped_at)
+    return later.select_related("table__namespace").order_by("pk")
+
+
 def _outside(table: Table, paths: Iterable[str]) -> set[str]:
     return {path for path in paths if table.location not in (path, *locations.parents(path))}

@@ -181,6 +181,26 @@ def require_place(actor: Principal, location: str) -> None:
     _require_create(actor, location, holders)
 
 
+def require_none_inside(actor: Principal, tables: Collection[str]) -> None:
+    """Refuse locations of tables at or around one that is set for a namespace: it could have no new tables.
+
+    Namespaces in the trash do not count. One statement. Raises LocationTaken.
+    """
+    inside = RawSQL(
+        """
+        SELECT inner_namespace.id FROM unnest(%s::text[]) AS requested (location)
+        JOIN catalog_namespace inner_namespace ON inner_namespace.location = requested.location OR (
+            inner_namespace.location ~>=~ (requested.location || '/')
+            AND inner_namespace.location ~<~ (requested.location || '0')
+        )
+        """,
+        [list(tables)],
+    )
+    met = Namespace.objects.filter(pk__in=inside, dropped_at=None).order_by("pk").first()
+    if met is not None:
+        raise taken(actor, str(met.location), met)
+
+
 def require_directory(actor: Principal, path: str) -> None:
     """Refuse a directory for files of a table in or around a location where the actor may create nothing.
 
