@@ -3,7 +3,6 @@
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,15 +22,18 @@ from catalog.models import (
     PrincipalLevel,
     RemainingFiles,
     StagedLocation,
+    StorageProfile,
     Table,
     TrashItem,
 )
 from catalog.privileges import Privilege
 from catalog.services.access import api_keys, authentication
 from catalog.services.audit import issued_credentials
+from catalog.services.engine import audit_records
 from catalog.services.iceberg import tables as iceberg_tables
 from catalog.services.maintenance import job_runner
-from catalog.services.storage import credentials
+from catalog.services.recovery import remaining_files
+from catalog.services.storage import credentials, profiles
 from catalog.services.storage.client_sessions import staged_locations
 from tasks import maintenance
 from tests import vending
@@ -263,8 +265,101 @@ def test_credentials_of_a_purged_table_open_no_table_that_takes_its_location(
     client.put_object(Bucket=bucket, Key=f"{directory}/data/late", Body=b"x")  # they still write
 
     lake.store.client().delete_object(Bucket=bucket, Key=f"{directory}/data/late")
-    later = SimpleNamespace(now=lambda: timezone.now() + timedelta(days=1))
-    monkeypatch.setattr(issued_credentials, "timezone", later)
+    monkeypatch.setattr(remaining_files, "read_clock", lambda: timezone.now() + timedelta(days=1))
     review()
     assert not RemainingFiles.objects.exists()
     assert create().status_code == 200
+
+
+def test_an_administrator_may_set_the_location_of_a_namespace_around_it(lake: Lake):
+    """Otherwise a tenant that stages creations would prevent it for as long as it likes."""
+    assert lake.stage(f"{lake.base}/dir/orders").status_code == 200
+
+    def create(at: str, key: str, name: str = "child") -> HttpResponse:
+        body = {"namespace": ["ns", name], "properties": {"location": at}}
+        return Iceberg(key).call("POST", "namespaces", body)
+
+    _, admin = api_keys.create_api_key(actor=SYSTEM, name="admin")
+    around, at = f"{lake.base}/dir", f"{lake.base}/dir/orders"
+    for place, key in ((around, lake.bob), (at, admin), (f"{at}/x", admin)):
+        with unchanged():
+            answer = create(place, key)
+        assert answer.status_code == 409, answer.content
+        assert (b"'ann'" in answer.content) == (key == admin), answer.content
+    assert create(around, admin).status_code == 200
+    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": at}
+    with unchanged():
+        assert Iceberg(admin).call("POST", "namespaces/ns%1Fchild/tables", body).status_code == 409
+
+
+def purged(lake: Lake, *, events: int = 0) -> Table:
+    """A table at ``orders`` for which a client got credentials; it has been purged."""
+    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{lake.base}/orders"}
+    made = Iceberg(lake.ann).call("POST", "namespaces/ns/tables", body, headers=DELEGATED)
+    assert made.status_code == 200, made.content
+    table = Table.objects.get(name="t")
+    for _ in range(events):
+        audit_records.record(SYSTEM, "table.commit", "ns.t", table=table)
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ns", "t"), purge=True)
+    job = Job.objects.get(kind=JobKind.PURGE_TABLE)
+    job_runner.run_job(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    table.refresh_from_db()
+    return table
+
+
+def review(table: Table, dropped_ago: timedelta) -> bool:
+    """Review the directories as if the table had been dropped earlier; returns True if they are taken."""
+    Table.objects.filter(pk=table.pk).update(dropped_at=timezone.now() - dropped_ago)
+    RemainingFiles.objects.update(checked_at=timezone.now() - timedelta(hours=2))
+    maintenance.review_remaining_files()
+    return RemainingFiles.objects.filter(table=table).exists()
+
+
+@pytest.mark.usefixtures("_purge_at_once")
+def test_many_commits_do_not_hide_credentials(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    """Only the newest events of the table are read. Its owner could add as many as it takes."""
+    monkeypatch.setattr(issued_credentials, "_MAX_EVENTS", 3)
+    table = purged(lake, events=3)
+    assert review(table, timedelta(hours=1))
+    assert review(table, timedelta(hours=11))
+    assert not review(table, timedelta(hours=13))
+
+
+@pytest.mark.usefixtures("_purge_at_once")
+@pytest.mark.parametrize(("client_access", "minutes"), [("sts", 1), ("signing", 16), ("none", 0)])
+def test_access_of_which_there_is_no_record_keeps_the_location_taken(
+    lake: Lake, client_access: str, minutes: int
+):
+    """Credentials are recorded when the token service has answered, and signatures are not recorded."""
+    StorageProfile.objects.update(client_access=client_access)
+    profiles.discard_cache()
+    body = {"name": "t", "schema": ICEBERG_SCHEMA, "location": f"{lake.base}/orders"}
+    assert Iceberg(lake.ann).call("POST", "namespaces/ns/tables", body).status_code == 200
+    table = Table.objects.get(name="t")
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ns", "t"), purge=True)
+    job_runner.run_job(Job.objects.get(kind=JobKind.PURGE_TABLE).pk)
+    is_taken = RemainingFiles.objects.filter(table=table).exists()
+    assert is_taken == bool(minutes)
+    if minutes:
+        assert review(table, timedelta(minutes=minutes, seconds=-10))
+        assert not review(table, timedelta(minutes=minutes, seconds=10))
+
+
+@pytest.mark.usefixtures("_purge_at_once")
+def test_files_that_were_written_with_late_credentials_keep_the_location_taken(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    end = timezone.now() + timedelta(hours=5)
+    monkeypatch.setattr(issued_credentials, "last_end", lambda table: end)
+    table = purged(lake)
+    Job.objects.update(finished_at=timezone.now() - timedelta(hours=4))
+    bucket, _, directory = f"{lake.base}/orders".removeprefix("s3://").partition("/")
+    late = {"Bucket": bucket, "Key": f"{directory}/data/late"}
+    lake.store.client().put_object(Body=b"x", **late)
+    # The file may have been written before the end, by another clock.
+    end = timezone.now() - timedelta(minutes=30)
+    assert review(table, timedelta(hours=9))
+    lake.store.client().delete_object(**late)
+    assert not review(table, timedelta(hours=9))

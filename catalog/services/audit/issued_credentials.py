@@ -5,7 +5,7 @@ told until when.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
@@ -14,6 +14,7 @@ from django.utils import timezone
 from catalog import access
 from catalog.models import Namespace, Principal, Table
 from catalog.privileges import Privilege
+from catalog.services.storage.profile_validation import MAX_LIFETIME
 
 _MAX_EVENTS = 10_000
 """Events that are read, of any action: the newest of each principal."""
@@ -52,11 +53,10 @@ CROSS JOIN LATERAL (
 """
 
 _LAST_OF_TABLE = """
-SELECT max(after ->> 'until') FROM (
+SELECT count(*), max(after ->> 'until') FILTER (WHERE action = 'credentials.issue') FROM (
     SELECT action, after FROM catalog_auditevent
     WHERE table_uuid = %(table)s ORDER BY id DESC LIMIT %(limit)s
 ) AS newest
-WHERE action = 'credentials.issue'
 """
 
 
@@ -135,9 +135,15 @@ def remaining_access(
 
 
 def last_end(table: Table) -> datetime | None:
-    """The end of the last credentials for the files of a table; None if none are valid. Static keys have no end."""
+    """The end of the last credentials for the files of a dropped table, which may be over; None if there were none.
+
+    Static keys have no end. If there are too many events to read, the longest lifetime since the drop is assumed:
+    otherwise whoever commits often would hide credentials.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_LAST_OF_TABLE, {"table": table.uuid, "limit": _MAX_EVENTS})
-        until = cursor.fetchone()[0]
-    last = datetime.fromisoformat(until) if until else None
-    return last if last is not None and last > timezone.now() else None
+        number, until = cursor.fetchone()
+    ends = [datetime.fromisoformat(until)] if until else []
+    if number >= _MAX_EVENTS and table.dropped_at is not None:
+        ends.append(table.dropped_at + timedelta(seconds=MAX_LIFETIME))
+    return max(ends, default=None)

@@ -18,10 +18,11 @@ from django.db.models.functions import Now
 
 from catalog.models import Job, RemainingFiles, Table
 from catalog.services.audit import issued_credentials
-from catalog.services.engine.database_clock import after, database_now
+from catalog.services.engine.database_clock import after, database_now, read_clock
 from catalog.services.storage.file_owners import Belonging
 from catalog.services.storage.table_files import TableFiles
-from catalog.storage import stores
+from catalog.storage import locations, stores
+from catalog.storage.configuration import ClientAccess
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,13 @@ _AT_ONCE = 500
 _REVIEW_AFTER = timedelta(hours=1)
 _CLOCK_DIFFERENCE = timedelta(hours=1)
 """Maximum difference between the clocks of the database and of the storage."""
+_LATEST_ACCESS = {
+    # Credentials that were requested before the drop are recorded when the token service has answered.
+    ClientAccess.STS: timedelta(minutes=1),
+    # Stores accept a signature for 15 minutes.
+    ClientAccess.SIGNING: timedelta(minutes=16),
+}
+"""The time after the drop of a table at which clients may still get, or use, access of which there is no record."""
 
 
 def record(table: Table, renew: Callable[[], object]) -> bool:
@@ -39,11 +47,11 @@ def record(table: Table, renew: Callable[[], object]) -> bool:
     ``renew`` is called repeatedly and may raise to stop.
     """
     try:
-        has_files = _has_files(table, None, renew)
+        has_files = _has_files(table, None, renew=renew)
     except OSError as error:
         log.warning("The directories of '%s' cannot be listed after its purge: %s", table, error)
         has_files = True
-    if has_files or issued_credentials.last_end(table) is not None:
+    if has_files or _is_open(_access_end(table)):
         RemainingFiles.objects.update_or_create(table=table, defaults={"checked_at": Now()})
     else:
         RemainingFiles.objects.filter(table=table).delete()
@@ -61,12 +69,13 @@ def review(seconds: float) -> int:
         reviewed += 1
         purges = Job.objects.purges().filter(table=row.table_id)
         purged_at = purges.aggregate(at=Max("finished_at"))["at"]
+        access_end = _access_end(row.table)
         try:
-            has_files = _has_files(row.table, purged_at)
+            has_files = _has_files(row.table, purged_at, access_end)
         except OSError as error:
             log.warning("The directories of '%s' cannot be listed: %s", row.table, error)
             continue
-        if not has_files and issued_credentials.last_end(row.table) is None:
+        if not has_files and not _is_open(access_end):
             log.info("The directories of '%s' are free: no files remain", row.table)
             row.delete()
     return reviewed
@@ -83,14 +92,40 @@ def _next_due() -> RemainingFiles | None:
     return None
 
 
+def _access_end(table: Table) -> datetime | None:
+    """The time until which clients can write to directories of a dropped table in object stores; None: never.
+
+    They do so with credentials or signatures that they got before the drop.
+    """
+    directories = [path for path in _directories(table) if locations.is_object(path)]
+    if not directories or table.dropped_at is None:
+        return None
+    end = issued_credentials.last_end(table) or table.dropped_at
+    for configuration in map(stores.configuration_of, directories):
+        if configuration is not None:
+            late = _LATEST_ACCESS.get(configuration.client_access, timedelta(0))
+            end = max(end, table.dropped_at + late)
+    return end
+
+
+def _is_open(end: datetime | None) -> bool:
+    return end is not None and end > read_clock()
+
+
 def _has_files(
-    table: Table, purged_at: datetime | None, renew: Callable[[], object] = lambda: None
+    table: Table,
+    purged_at: datetime | None,
+    access_end: datetime | None = None,
+    renew: Callable[[], object] = lambda: None,
 ) -> bool:
     """True if files that no other table has are in the directories of a dropped table.
 
-    Of a purge that has ended, only older files count. Raises OSError.
+    Of a purge that has ended, only files count that are older, or that clients of the table may have written.
+    Raises OSError.
     """
     looked_at = 0
+    if purged_at is not None:
+        purged_at = max(purged_at, access_end or purged_at)
     listed = _paths(table, purged_at)
     while paths := list(islice(listed, _AT_ONCE)):
         renew()
@@ -103,9 +138,13 @@ def _has_files(
     return False
 
 
+def _directories(table: Table) -> set[str]:
+    return {table.location, *table.paths.values_list("path", flat=True)}
+
+
 def _paths(table: Table, purged_at: datetime | None) -> Iterator[str]:
     latest = None if purged_at is None else (purged_at + _CLOCK_DIFFERENCE).timestamp()
-    for directory in {table.location, *table.paths.values_list("path", flat=True)}:
+    for directory in _directories(table):
         store = stores.store_of(directory)
         store.require_reachable(directory)
         for file in store.list_tree(directory):

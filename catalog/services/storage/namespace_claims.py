@@ -42,7 +42,7 @@ def claim(
     if within is not None and locations.is_object(path):
         rows = namespace_locations.line(within)
         if namespace is None or path != namespace_locations.path_of(rows):
-            object_placement.require_usable(actor, rows, path)
+            object_placement.require_usable(actor, rows, path, is_namespace=True)
     _require_no_tables(actor, path, namespace)
     _require_no_paths(actor, path, namespace)
     _require_no_namespaces(actor, path, namespace)

@@ -45,10 +45,10 @@ class Placement:
         path = namespace_locations.path_of(self.rows) if self.rows else ""
         return path if locations.is_object(path) else None
 
-    def require(self, location: str) -> None:
+    def require(self, location: str, *, is_namespace: bool = False) -> None:
         """Refuse a canonical location that the actor may not choose. Raises InvalidLocation.
 
-        Raises LocationTaken if it is reserved for another principal.
+        Raises LocationTaken if it is reserved for another principal. ``is_namespace``: the location is for a namespace.
         """
         if not (
             (self.base is not None and locations.is_below(location, self.base))
@@ -56,7 +56,7 @@ class Placement:
         ):
             raise locations.outside_profiles(location)
         if self._has_reserved:
-            staged_locations.require_free(self.actor, location)
+            staged_locations.require_free(self.actor, location, is_namespace=is_namespace)
 
     @cached_property
     def _has_reserved(self) -> bool:
@@ -81,14 +81,16 @@ class Placement:
         return bound.storage_profile.roots
 
 
-def require_usable(actor: Principal, rows: Sequence[Namespace], location: str) -> None:
+def require_usable(
+    actor: Principal, rows: Sequence[Namespace], location: str, *, is_namespace: bool = False
+) -> None:
     """Refuse a canonical location that the actor may not choose for a table of a namespace.
 
-    ``rows`` are the namespace and its ancestors, the root first. Local locations are not checked
+    Or for a namespace in that namespace. ``rows`` are the namespace and its ancestors, the root first. Local locations are not checked
     here. Raises InvalidLocation, in the same words for every location in an object store.
     """
     if locations.is_object(location):
-        Placement(actor, rows).require(location)
+        Placement(actor, rows).require(location, is_namespace=is_namespace)
 
 
 def admit(actor: Principal, table: Identifier, location: str) -> None:

@@ -55,17 +55,21 @@ def reserved_for_others(actor: Principal) -> QuerySet[StagedLocation]:
     return rows.exclude(principal=actor.name)
 
 
-def require_free(actor: Principal, location: str) -> None:
-    """Raise LocationTaken for a location at, inside or around one that is reserved for another principal."""
+def require_free(actor: Principal, location: str, *, is_namespace: bool = False) -> None:
+    """Raise LocationTaken for a location at, inside or around one that is reserved for another principal.
+
+    An administrator may set the location of a namespace around it. No table of the namespace gets it by that.
+    """
     meeting = Q(location__in=[location, *locations.parents(location)])
-    meeting |= Q(location__startswith=location + "/")
+    if not (is_namespace and actor.holds_everywhere(Privilege.MANAGE)):
+        meeting |= Q(location__startswith=location + "/")
     row = reserved_for_others(actor).filter(meeting).order_by("-until").first()
     if row is not None:
+        may_name = actor.holds_everywhere(Privilege.MANAGE)
+        name = f"Principal '{row.principal}'" if may_name else "Another principal"
+        until = row.until.astimezone(UTC).isoformat(timespec="seconds")
         refused = LocationTaken(location)
-        refused.detail = (
-            "Another principal has staged the creation of a table there, and has credentials for its files"
-            f" until {row.until.astimezone(UTC).isoformat(timespec='seconds')}."
-        )
+        refused.detail = f"{name} has staged the creation of a table there, and has credentials for its files until {until}."
         raise refused
 
 
