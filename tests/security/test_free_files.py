@@ -111,6 +111,19 @@ def test_later_references_to_files_of_a_table_do_not_block_it(lake, attacker, mo
     assert not FileReference.objects.exists()
 
 
+@pytest.mark.parametrize("format_", ["lance", "iceberg"])
+def test_missing_files_do_not_block_a_table_that_gets_their_directory(lake, attacker, format_):
+    """The principal that named them may have no right on the table."""
+    for name in ("data", "metadata", "data/p=1"):
+        refer(attacker, lake / "future" / name / "rows.parquet")
+    assert not FreeDirectory.objects.exists()
+    location = lake / "future"
+    make_other(format_, location)
+    job = purge(format_)
+    assert (job.status, job.error) == (JobStatus.SUCCEEDED, "")
+    assert not FileReference.objects.exists()
+
+
 def test_files_beside_a_new_table_do_not_block_it(lake, attacker):
     refer(attacker, lake / "x" / "data" / "rows.parquet")
     make_other("lance", lake / "x" / "data" / "deeper")

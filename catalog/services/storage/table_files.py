@@ -17,6 +17,7 @@ A refusal is the same whether the file is another table's, a system file or miss
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, Self
 
 from django.db.models import Q
@@ -192,6 +193,7 @@ class TableFiles:
         return self._references(self._classify(others).values()) if others else References()
 
     def _references(self, owners: Iterable[FileOwner]) -> References:
+        """Missing directories are not recorded: whoever named them would block tables that get them later."""
         foreign: set[tuple[int, str]] = set()
         free: set[str] = set()
         for owner in owners:
@@ -202,7 +204,8 @@ class TableFiles:
                 owner.belonging == Belonging.FREE or owner.is_unclaimed
             ):
                 free.add(owner.path.rpartition("/")[0])
-        return References(frozenset(foreign), frozenset(free))
+        present = {path for path in free if locations.is_object(path) or Path(path).is_dir()}
+        return References(frozenset(foreign), frozenset(present))
 
     def prefixes(self) -> tuple[list[str], list[str]]:
         """The directories that this table holds, and those that others hold at or inside them.
