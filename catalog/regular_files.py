@@ -60,6 +60,17 @@ def directory(path: str) -> Iterator[int]:
         os.close(handle)
 
 
+@contextmanager
+def readable_directory(path: str) -> Iterator[int]:
+    """The same for a directory that is to be listed."""
+    with directory(path) as above:
+        handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
 def read_end(path: str, start_of: Callable[[bytes, int], int], limit: int) -> tuple[bytes, Status]:
     """The end of a file, from the position that ``start_of`` returns, and its status.
 

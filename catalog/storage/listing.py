@@ -31,14 +31,18 @@ def list_tree(directory: str) -> Iterator[StoredFile]:
     while waiting:
         below = waiting.pop()
         try:
-            with os.scandir(f"{directory}/{below}") as entries:
+            # The open directory, because a writer may replace one by a link meanwhile.
+            with (
+                regular_files.readable_directory(f"{directory}/{below}".rstrip("/")) as handle,
+                os.scandir(handle) as entries,
+            ):
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{below}{entry.name}/")
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         yield StoredFile(f"{below}{entry.name}", status.st_size, status.st_mtime)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, regular_files.NotRegular):
             continue
 
 

@@ -94,12 +94,26 @@ def remove_empty_directories(directory: str) -> Iterator[str]:
 
     Links are not followed, and count as files. Raises OSError.
     """
-    if os.path.islink(directory):
+    parent, _, name = directory.rpartition("/")
+    try:
+        above = regular_files.open_directory(parent)
+    except (FileNotFoundError, regular_files.NotRegular):
         return
-    for path, _, _ in os.walk(directory, topdown=False, onerror=_unless_gone):
-        try:
-            os.rmdir(path)
-        except OSError as error:
-            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}:
-                raise
-        yield path
+    try:
+        # Relative to open directories: a writer may replace one by a link meanwhile.
+        walk = os.fwalk(name, topdown=False, onerror=_unless_gone, dir_fd=above)
+        for path, directories, _, handle in walk:
+            for below in directories:
+                _remove_if_empty(below, handle)
+            yield f"{parent}/{path}"
+        _remove_if_empty(name, above)
+    finally:
+        os.close(above)
+
+
+def _remove_if_empty(name: str, at: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=at)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR}:
+            raise

@@ -21,6 +21,7 @@ from django.test import override_settings
 from catalog.access import SYSTEM
 from catalog.errors import CatalogError
 from catalog.models import Job, JobStatus, Table
+from catalog.services.access import authentication
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import contents as iceberg_contents
 from catalog.services.iceberg import tables as iceberg_tables
@@ -100,7 +101,7 @@ def repeat(use: Callable[[], Any]) -> Counter[str]:
 def require_untouched(swapping: Swapping, seen: Seen, outcomes: Counter[str]) -> None:
     assert swapping.swaps > 50 * _SECONDS
     assert seen.events == []
-    assert sum(outcomes.values()) > 1
+    assert outcomes
     assert not any(outcome.startswith("5") for outcome in outcomes), outcomes
 
 
@@ -145,7 +146,7 @@ def plans(attacker: Iceberg) -> Callable[[], Any]:
 def lists(attacker: Iceberg) -> Callable[[], Any]:
     def use() -> Any:
         document = iceberg_tables.load_table(actor=SYSTEM, table=MINE).document
-        reader = iceberg_contents.reader(SYSTEM, row())
+        reader = iceberg_contents.reader(authentication.authenticate(KEY), row())
         manifests = iceberg_contents.manifests_of(reader, document["snapshots"][-1])
         return [len(iceberg_contents.files_of(reader, manifest)) for manifest in manifests] and "ok"
 
@@ -163,7 +164,7 @@ def measures(attacker: Iceberg) -> Callable[[], Any]:
 
 def previews(attacker: Iceberg) -> Callable[[], Any]:
     def use() -> Any:
-        opened = preview.open_snapshot(actor=SYSTEM, table=row())
+        opened = preview.open_snapshot(actor=authentication.authenticate(KEY), table=row())
         return len(preview.preview(opened, preview.Request()).rows)
 
     return use
