@@ -101,14 +101,30 @@ def remove_empty_directories(directory: str) -> Iterator[str]:
         return
     try:
         # Relative to open directories: a writer may replace one by a link meanwhile.
-        walk = os.fwalk(name, topdown=False, onerror=_unless_gone, dir_fd=above)
-        for path, directories, _, handle in walk:
-            for below in directories:
-                _remove_if_empty(below, handle)
-            yield f"{parent}/{path}"
+        yield from _remove_empty_below(name, above, parent)
         _remove_if_empty(name, above)
     finally:
         os.close(above)
+
+
+def _remove_empty_below(name: str, at: int, parent: str) -> Iterator[str]:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(name, flags, dir_fd=at)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            return
+        raise
+    path = f"{parent}/{name}"
+    try:
+        with os.scandir(handle) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for below in names:
+            yield from _remove_empty_below(below, handle, path)
+            _remove_if_empty(below, handle)
+    finally:
+        os.close(handle)
+    yield path
 
 
 def _remove_if_empty(name: str, at: int) -> None:

@@ -76,7 +76,12 @@ class Swapping:
             thread.join()
             if self._directory.is_symlink():
                 self._exchange()
-            self._link.unlink()
+            for path in (
+                self._directory,
+                self._link,
+            ):  # the server may have removed the empty directory
+                if path.is_symlink():
+                    path.unlink()
 
     def _exchange(self) -> None:
         names = os.fsencode(self._directory), os.fsencode(self._link)
