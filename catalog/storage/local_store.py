@@ -1,5 +1,6 @@
 """The store of local file systems. No symbolic link is followed on the way to a file."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from catalog import regular_files
 from catalog.storage import listing, local_directories, local_files, local_links
 from catalog.storage.outages import large_inputs
 from catalog.storage.stores import FileStatus, Move, Store, StoredFile
+
+_ATTEMPTS = 3
 
 
 class LocalStore(Store):
@@ -84,6 +87,10 @@ class LocalStore(Store):
         return regular_files.find_irregular(directory)
 
     def resolve(self, path: str) -> str:
+        for _ in range(_ATTEMPTS):
+            # A link that is replaced by a directory while it is read is no link any more.
+            with contextlib.suppress(OSError):
+                return os.path.realpath(path)
         return os.path.realpath(path)
 
     def is_link(self, path: str) -> bool:
