@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import socket
+import stat
 import struct
 import termios
 import threading
@@ -60,16 +61,19 @@ def abort(connection: socket.socket | None) -> None:
 def _sockets() -> Iterator[socket.socket]:
     """Duplicates of the sockets of this process.
 
-    A duplicate refers to the same socket even if the descriptor is closed and reused.
+    A duplicate refers to the same socket even if the descriptor is closed and reused. Files are not duplicated: a
+    process that closes a duplicate loses its locks of the file, such as those of ``lance.containment.journal``.
     """
     for entry in list(_DESCRIPTORS.iterdir()):
         try:
+            if not stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
+                continue
             descriptor = os.dup(int(entry.name))
         except OSError:
             continue
         try:
             yield socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=descriptor)
-        except OSError:  # a file
+        except OSError:  # it is a file by now
             os.close(descriptor)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
+from api.front import connections
 from catalog.errors import Busy, ServiceUnavailable
 from catalog.services.lance.containment import calls, journal, watcher
 from catalog.services.lance.containment.journal import Journal, Verdict
@@ -164,6 +165,23 @@ def test_a_process_that_gets_the_number_of_an_ended_one_is_another() -> None:
     assert [death.names for death in shared.recover()] == [("evil (user:mallory)",)]
     row = shared.begin(("good",), "user:ada")
     assert shared.recover() == []
+    shared.end(row)
+
+
+def test_a_look_at_the_connections_ends_no_claim() -> None:
+    """A process loses its locks of a file when it closes any descriptor of the file, also a duplicate."""
+    shared = Journal()
+    row = shared.begin(("good",), "user:ada")
+    for connection in connections._sockets():
+        connection.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pid = os.fork()
+    if pid == 0:
+        os._exit(len(shared.recover()))
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert shared.verdict(("good",), "user:ada") == Verdict()
     shared.end(row)
 
 

@@ -228,7 +228,10 @@ class Journal:
             self._pid = pid
 
     def _is_owned(self, region: int) -> bool:
-        """True if the process that claimed a region lives. The system releases its lock; numbers are used again."""
+        """True if the process that claimed a region lives: at its end, the system releases its lock.
+
+        Numbers of processes are used again. A process must not close a duplicate of the file, which releases its locks.
+        """
         if self._owners[region] == self._pid == os.getpid():
             return True  # a process gets its own locks
         byte = _FIRST_OWNER + region
