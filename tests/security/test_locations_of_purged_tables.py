@@ -479,6 +479,21 @@ def test_nothing_becomes_free_while_the_storage_fails(stranger, purged, monkeypa
         assert status_of(stranger, "createTable", "place/t") == 409
 
 
+@pytest.mark.parametrize("storage", ["local"], indirect=True)
+def test_nothing_becomes_free_while_a_link_hides_the_files(stranger, purged):
+    Path(stranger.storage.location("apart/data/orphan.parquet")).unlink()
+    location = Path(purged.location)
+    hidden = location.rename(location.with_name("hidden"))
+    (location.parent / "empty").mkdir()
+    location.symlink_to(location.parent / "empty")
+    _review(later=True)
+    location.unlink()
+    hidden.rename(location)
+    assert RemainingFiles.objects.filter(table=purged).exists()
+    with unchanged():
+        assert status_of(stranger, "createTable", "place/t") == 409
+
+
 def test_a_purge_that_cannot_list_the_directories_leaves_them_taken(stranger, monkeypatch):
     table = make_victim(stranger)
 

@@ -147,6 +147,8 @@ def _paths(table: Table, purged_at: datetime | None) -> Iterator[str]:
     for directory in _directories(table):
         store = stores.store_of(directory)
         store.require_reachable(directory)
+        if not store.is_free_of_links(directory):
+            raise OSError(f"a link is on the way to {directory}")  # files behind it are not listed
         for file in store.list_tree(directory):
             if latest is None or file.modified_at <= latest:
                 yield f"{directory}/{file.name}"
