@@ -6,6 +6,7 @@ from django.db.models.functions import Now
 
 from catalog.models.namespaces import Namespace
 from catalog.models.tables import Table, TableState
+from catalog.storage import locations
 
 
 class IcebergMetadata(models.Model):
@@ -55,6 +56,13 @@ class StagedFile(models.Model):
 
 
 class IcebergPathQuerySet(models.QuerySet["IcebergPath"]):
+    def meeting(self, directory: str) -> Self:
+        """Paths at a directory, below it or above it, of tables in any state."""
+        return self.filter(
+            models.Q(path__in=[directory, *locations.parents(directory)])
+            | models.Q(path__startswith=directory + "/")
+        )
+
     def inside(self, location: str) -> Self:
         """Paths at or below a directory, of tables that still need their files."""
         return self.filter(

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from django.db.models import Q
-
 from catalog.errors import Unsupported
 from catalog.formats.iceberg import maintenance as iceberg_maintenance
 from catalog.formats.iceberg.reading import Document
@@ -170,15 +168,10 @@ def require_exclusive_location(table: Table, document: Document) -> None:
     """Raise Unsupported if files at the table's location may belong to another table."""
     held = {table.location, locations.iceberg_path(document["location"])}
     for location in held:
-        above = [location, *locations.parents(location)]
         others = Table.objects.exclude(pk=table.pk)
         holder = others.needed().meeting(location).select_related("namespace").first()
         paths = IcebergPath.objects.exclude(table=table).exclude(table__state=TableState.DROPPED)
-        used = (
-            paths.filter(Q(path__in=above) | Q(path__startswith=location + "/"))
-            .select_related("table__namespace")
-            .first()
-        )
+        used = paths.meeting(location).select_related("table__namespace").first()
         if holder is None and used is not None:
             holder = used.table
         # A dropped table keeps its files unless it was purged.

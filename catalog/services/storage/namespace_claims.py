@@ -68,13 +68,12 @@ def _require_no_tables(actor: Principal, path: str, namespace: int | None) -> No
 def _require_no_paths(actor: Principal, path: str, namespace: int | None) -> None:
     if actor.holds_everywhere(Privilege.MANAGE):
         return
-    meeting = Q(path__in=[path, *locations.parents(path)]) | Q(path__startswith=path + "/")
     needed = (
         ~Q(table__state=TableState.DROPPED)
         | Q(table__trash__isnull=False)
         | Q(table__remaining_files__isnull=False)
     )
-    paths = IcebergPath.objects.filter(meeting, needed)
+    paths = IcebergPath.objects.meeting(path).filter(needed)
     _require_manage(actor, path, paths.values("table__namespace"), namespace)
 
 

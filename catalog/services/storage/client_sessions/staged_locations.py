@@ -75,9 +75,7 @@ def require_free(actor: Principal, location: str, *, is_namespace: bool = False)
 
 def _require_no_files(actor: Principal, location: str) -> None:
     """Raise LocationTaken if a table that the actor may not manage may have files at a location."""
-    paths = IcebergPath.objects.filter(
-        Q(path__in=[location, *locations.parents(location)]) | Q(path__startswith=location + "/")
-    )
+    paths = IcebergPath.objects.meeting(location)
     at = set(Table.objects.meeting(location).values_list("pk", flat=True))
     purged = Exists(Job.objects.complete_purges().filter(table=OuterRef("pk")))
     others = Table.objects.filter(Q(pk__in=at) | Q(pk__in=paths.values("table")))
