@@ -69,7 +69,7 @@ class RequestMiddleware:
         database: Any = connections[DEFAULT_DB_ALIAS]
         started, statements = time.perf_counter(), database.statements
         request.path_info = aliases.path_of(request.path_info)
-        current = given_or_new_id(
+        current = id_of_request(
             request.META.get("HTTP_X_REQUEST_ID", ""), request.META.get("HTTP_TRACEPARENT", "")
         )
         token = request_id.set(current)
@@ -110,9 +110,9 @@ class RequestMiddleware:
             request_id.reset(token)
 
 
-def given_or_new_id(given: str, traceparent: str) -> str:
-    """The id of a request: that of the client if it is valid, otherwise a new one."""
-    return given if GIVEN_ID.fullmatch(given) else tracing.new_request_id(traceparent)
+def id_of_request(sent: str, traceparent: str) -> str:
+    """The id of a request: the one that the client has sent if it is valid, otherwise a new one."""
+    return sent if GIVEN_ID.fullmatch(sent) else tracing.new_request_id(traceparent)
 
 
 def count(interface: str, operation: str, status: int, seconds: float) -> None:

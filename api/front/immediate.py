@@ -51,7 +51,7 @@ class Configurations:
         if answer is None or tracing.is_on():
             return None
         started = time.perf_counter()
-        current = middleware.given_or_new_id(request.get("HTTP_X_REQUEST_ID", ""), "")
+        current = middleware.id_of_request(request.get("HTTP_X_REQUEST_ID", ""), "")
         answer = Answer(
             answer.status,
             [*answer.headers, (middleware.REQUEST_ID_HEADER, current)],

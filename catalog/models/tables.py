@@ -124,7 +124,7 @@ class Table(models.Model):
                 condition=models.Q(state=TableState.DROPPED),
                 name="table_dropped_listing",
             ),
-            # Finds the dropped tables of an owner, who may browse them.
+            # Finds the dropped tables that belong to an owner.
             models.Index(
                 fields=["owner"],
                 condition=models.Q(state=TableState.DROPPED),

@@ -156,9 +156,9 @@ def test_numbers_of_others_are_missing(level):
 
 
 def _refusal(protocol: Protocol, path: str, number: str) -> tuple[int, str]:
-    method, place = path.replace("/N", f"/{number}").split(" ", 1)
-    body = {"reason": "because"} if place.endswith(("refuse", "purge")) else {}
+    method, url = path.replace("/N", f"/{number}").split(" ", 1)
+    body = {"reason": "because"} if url.endswith(("refuse", "purge")) else {}
     with unchanged():
-        answer = protocol.send(Request(method, place, None if method == "GET" else body))
+        answer = protocol.send(Request(method, url, None if method == "GET" else body))
     problem = {key: answer.json()[key] for key in ("type", "title", "detail")}
     return answer.status_code, str(problem).replace(number, "N")

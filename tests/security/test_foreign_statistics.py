@@ -86,9 +86,9 @@ def test_planted_statistics(world: World, attacker: Iceberg, field, kind, is_rem
     assert ("left in place: 1 files" in note) != is_removed, note
 
 
-@pytest.mark.parametrize("place", ["file", "directory"])
+@pytest.mark.parametrize("replaced", ["file", "directory"])
 @pytest.mark.parametrize("field", FIELDS)
-def test_statistics_that_become_a_link(world: World, attacker: Iceberg, field, place):
+def test_statistics_that_become_a_link(world: World, attacker: Iceberg, field, replaced):
     open_table(*MINE).append(rows(1))
     target = world.victims["hidden"].data
     directory = world.mine / "statistics"
@@ -97,7 +97,7 @@ def test_statistics_that_become_a_link(world: World, attacker: Iceberg, field, p
     own.write_bytes(b"PFA1")
     commit(named(field, f"file://{own}"))
     own.unlink()
-    if place == "file":
+    if replaced == "file":
         own.symlink_to(target)
     else:
         directory.rmdir()

@@ -335,8 +335,8 @@ def claim_location(
     """Refuse a location that overlaps another table's: equal to it, inside it, or around it.
 
     Otherwise dropping one would remove files of the other, and of a Lance table all at its location. A dropped table counts
-    until its data is removed. The location of one whose data stays, at least in part, or of a dropped view, is free only to
-    actors who may manage it, for namespaces with at least its approval rules. The same applies to directories of Iceberg tables.
+    until its data is removed. If some of its data stays, or if it is a view, only actors who may manage it can have its location, in
+    namespaces with at least the same approval rules. Other directories of Iceberg tables are checked in the same way.
     """
     if batch.location_checks is None:
         batch.flush()

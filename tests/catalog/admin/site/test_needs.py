@@ -241,8 +241,8 @@ def test_failed_jobs_of_a_user_are_found_by_an_index(db):
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
-    for part in plan.get("Plans", []):
-        yield from _nodes(part)
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
 
 
 def test_users_without_privileges_have_no_open_tasks(browser):
