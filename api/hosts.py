@@ -18,11 +18,16 @@ _LONGEST = 300
 def check_host(request: HttpRequest) -> None:
     """Raise InvalidInput for a Host header that names no allowed host."""
     host = request.META.get("HTTP_HOST")
-    if host is not None and not _is_allowed(host[:_LONGEST], tuple(settings.ALLOWED_HOSTS)):
+    if host is not None and not is_allowed(host):
         raise InvalidInput(
             f"Host {host[:100]!r} is not one of this server",
             detail="MONODON_PUBLIC_URL and MONODON_ALLOWED_HOSTS say which are.",
         )
+
+
+def is_allowed(host: str | None) -> bool:
+    """True for a Host header that names an allowed host, and without one."""
+    return host is None or _is_allowed(host[:_LONGEST], tuple(settings.ALLOWED_HOSTS))
 
 
 @lru_cache(maxsize=256)

@@ -24,4 +24,7 @@ application = Front(
     on_stop=stop,
     known_principal=import_string("api.front.immediate.principal_of"),
     configurations=import_string("api.front.immediate.Configurations")(),
+    frequent_reads=import_string("api.front.frequent.FrequentReads")(
+        [import_string("api.iceberg.frequent.IcebergReads")()]
+    ),
 )

@@ -23,6 +23,7 @@ from api.middleware import client_address
 from catalog.errors import CatalogError
 
 if TYPE_CHECKING:
+    from api.front.frequent import FrequentReads
     from api.front.immediate import Configurations
 
 _LIVE = "/health/live"
@@ -43,15 +44,18 @@ class Front:
     def __init__(
         self,
         handler: Callable[[dict[str, Any]], Answer],
+        *,
         on_start: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         known_principal: Callable[[dict[str, Any]], Any] = lambda request: None,
         configurations: "Configurations | None" = None,
+        frequent_reads: "FrequentReads | None" = None,
     ) -> None:
         """``on_start`` is called once, when the process begins to serve, and ``on_stop`` when it ends.
 
         ``known_principal`` returns the principal of a request that needs no thread, and otherwise None;
-        ``configurations`` repeats the answers to such requests.
+        ``configurations`` repeats the answers to such requests. ``frequent_reads`` answers requests that need no thread
+        either, but a statement.
         """
         self._handler = handler
         self.draining = Draining()
@@ -59,6 +63,7 @@ class Front:
         self._on_stop = on_stop
         self.known_principal = known_principal
         self.configurations = configurations
+        self.frequent_reads = frequent_reads
         data = settings.MONODON_DATA_THREADS
         count = settings.MONODON_WEB_THREADS
         # The last quarter never waits for object stores, so that other requests continue.
@@ -97,9 +102,13 @@ class Front:
             threads.start()
         self.guard.start()
         self.draining.start(loop)
+        if self.frequent_reads is not None:
+            self.frequent_reads.start(loop)
         self._on_start()
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.frequent_reads is not None:
+            self.frequent_reads.stop()
         self._on_stop()
 
     def handler(self, request: dict[str, Any]) -> Answer:

@@ -22,6 +22,7 @@ from catalog.errors import CatalogError, ServiceUnavailable
 
 if TYPE_CHECKING:
     from api.front.application import Front
+    from api.front.frequent import Read
     from catalog.access import Principal
 
 log = logging.getLogger(__name__)
@@ -273,6 +274,11 @@ class Exchange:
         ):
             self._note_credentials(self._answer_immediately(principal))
             return
+        read = None
+        if not body and front.frequent_reads is not None:
+            read = front.frequent_reads.find(self._request)
+            if read is not None and await self._answer_in_loop(read):
+                return
         is_stream = path == event_slots.PATH and self._request["REQUEST_METHOD"] == "GET"
         if is_stream and self._is_proven():
             principal = front.limits.principal(self._credential)
@@ -289,7 +295,21 @@ class Exchange:
             await self._answer_in_turn(front.page_turns, front.ordinary)
             return
         job = partial(self._work, threads)
-        self._note_credentials(await self._in_thread(threads, job, may_wait=may_wait))
+        answer = await self._in_thread(threads, job, may_wait=may_wait)
+        self._note_credentials(answer)
+        if read is not None and answer is not None and read.learn is not None:
+            read.learn(answer)
+
+    async def _answer_in_loop(self, read: "Read") -> bool:
+        """Answer a frequent read in the event loop. False if the ordinary way must answer."""
+        front = self._front
+        if front.frequent_reads is None or not front.limits.may_be_immediate(read.principal.name):
+            return False
+        answer = await front.frequent_reads.answer(self._request, read)
+        if answer is not None:
+            front.draining.closing(answer).send(self._protocol)
+            self._note_credentials(answer)
+        return answer is not None
 
     def _answer_immediately(self, principal: "Principal") -> Answer | None:
         """Answer in the event loop. Returns the answer if it was complete."""

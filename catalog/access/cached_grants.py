@@ -77,13 +77,18 @@ class GrantCache:
         is_full = grants is not None and grants.retry_at > time.monotonic()
         return bool(actor.ids) and not is_full
 
-    def at(self, ids: tuple[int, ...], version: uuid.UUID | None, now: float) -> Grants | None:
-        """The grants of this version, which are read if others are cached; None: they have changed."""
+    def at(
+        self, ids: tuple[int, ...], version: uuid.UUID | None, now: float, *, may_read: bool = True
+    ) -> Grants | None:
+        """The grants of this version, which are read if others are cached; None: they have changed.
+
+        Without ``may_read`` also None if they are not cached.
+        """
         grants = self._entries.get(ids)
-        if grants is None or not grants.are_of(version, now):
+        if may_read and (grants is None or not grants.are_of(version, now)):
             grants = _read(ids)
             self._put(ids, grants)
-        return grants if grants.are_of(version, now) else None
+        return grants if grants is not None and grants.are_of(version, now) else None
 
     def _put(self, ids: tuple[int, ...], grants: Grants) -> None:
         with self._lock:
@@ -140,13 +145,14 @@ def _read(ids: tuple[int, ...]) -> Grants:
 cache = GrantCache()
 
 
-def held_by(actor: Principal, columns: Sequence[Any]) -> Privilege | None:
+def held_by(actor: Principal, columns: Sequence[Any], *, may_read: bool = True) -> Privilege | None:
     """The privileges on the table, or without a table on the namespace, of these ``FACTS``.
 
-    None: there is no such namespace, or the grants have changed meanwhile, or are not cached.
+    None: there is no such namespace, or the grants have changed meanwhile, or are not cached. ``may_read``: read them
+    then, in one statement.
     """
     ancestors, owners, table, owner, version, now = columns
-    grants = cache.at(actor.ids, version, now)
+    grants = cache.at(actor.ids, version, now, may_read=may_read)
     if grants is None or ancestors is None:
         return None
     if table is not None and table in actor.tables:

@@ -9,6 +9,7 @@ from catalog.access.authorization import On, require
 from catalog.access.cached_grants import FACTS, Facts, cache, held_by
 from catalog.access.principal import Principal
 from catalog.postgresql.cursors import hot_cursor
+from catalog.postgresql.pipeline import numbered
 from catalog.privileges import Privilege
 
 _NUMBER_OF_FACTS = len(Facts.__annotations__)
@@ -48,6 +49,24 @@ class TableRead:
                     return held, row[_NUMBER_OF_FACTS:]
         held = require(actor, privilege, target, uses_cache=False)
         return held, self._execute(self._text, values)
+
+    @property
+    def statements(self) -> tuple[str, str]:
+        """For a pipeline: the statement for principals that hold the privilege everywhere, and that for others."""
+        return numbered(self._text, "digest"), numbered(self._text_with_facts, "digest")
+
+    @staticmethod
+    def permitted(
+        actor: Principal, privilege: Privilege, row: tuple[Any, ...] | None
+    ) -> tuple[Any, ...] | None:
+        """The columns of a row of the statement for this principal, without executing another one.
+
+        None: there is no such table, or only more statements can decide about access. They alone refuse.
+        """
+        if actor.holds_everywhere(privilege) or row is None:
+            return row
+        held = held_by(actor, row[:_NUMBER_OF_FACTS], may_read=False)
+        return row[_NUMBER_OF_FACTS:] if held is not None and privilege in held else None
 
     def _execute(self, text: str, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
         cursor = hot_cursor()

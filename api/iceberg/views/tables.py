@@ -37,10 +37,14 @@ class ListTables(IcebergOperation):
         names, last = iceberg_tables.list_tables(
             actor=actor, namespace=identifier, kind=self.kind, **self.page
         )
-        levels = self.relative(identifier)
+        return self.answer(self.relative(identifier), names, last)
+
+    @classmethod
+    def answer(cls, levels: list[str], names: list[str], last: str | None) -> dict[str, Any]:
+        """The answer for a page of names in a namespace, and the last name of the page if there is another one."""
         return {
             "identifiers": [{"namespace": levels, "name": name} for name in names],
-            "next-page-token": self.token(last),
+            "next-page-token": cls.token(last),
         }
 
 

@@ -24,6 +24,7 @@ from catalog.formats.iceberg.metadata import documents as metadata_documents
 from catalog.identifiers import Identifier, digest
 from catalog.models import Namespace, Table, TableFormat, TableKind, TableState
 from catalog.postgresql.cursors import hot_cursor
+from catalog.postgresql.pipeline import numbered
 from catalog.privileges import NOTHING, Privilege
 from catalog.services.engine.commit import commit
 from catalog.services.iceberg import files, metadata_files
@@ -130,7 +131,7 @@ def for_job(loaded: LoadedTable) -> LoadedTable:
     return replace(loaded, answer=answer, etag=f'{loaded.etag[:-1]}.job"')
 
 
-_ETAG = access.TableRead(
+ETAG = access.TableRead(
     "m.etag",
     join="JOIN catalog_icebergmetadata m ON m.table_id = t.id",
     condition="t.format = 'iceberg' AND t.kind = 'table' AND t.location ^@ '/'",
@@ -143,11 +144,11 @@ def find_etag(*, actor: Principal, table: Identifier) -> str | None:
     Answers for tables in object stores have credentials, which their ETags include. One statement, or two
     (``access.TableRead``).
     """
-    _, row = _ETAG.fetch(actor, Privilege.READ, on(table), {"digest": digest(table)})
+    _, row = ETAG.fetch(actor, Privilege.READ, on(table), {"digest": digest(table)})
     return None if row is None else row[0]
 
 
-_KIND = access.TableRead("t.format, t.kind")
+KIND = access.TableRead("t.format, t.kind")
 
 
 def table_exists(
@@ -158,7 +159,7 @@ def table_exists(
     privilege: Privilege = Privilege.BROWSE,
 ) -> None:
     """Raise TableNotFound or ViewNotFound, or PermissionDenied without the privilege on the table."""
-    _, row = _KIND.fetch(actor, privilege, on(table, kind), {"digest": digest(table)})
+    _, row = KIND.fetch(actor, privilege, on(table, kind), {"digest": digest(table)})
     holder = None if row is None else Holder(*row)
     if holder != (TableFormat.ICEBERG, kind):
         raise not_found_but(table, holder, kind)
@@ -185,13 +186,21 @@ def holder_of(table: Identifier) -> Holder | None:
 _LIST = """
     SELECT ARRAY(
         SELECT name FROM catalog_table
-        WHERE namespace_id = n.id AND state <> 'dropped' AND format = 'iceberg' AND kind = %s
-          AND name > %s
-        ORDER BY name LIMIT %s
+        WHERE namespace_id = n.id AND state <> 'dropped' AND format = 'iceberg' AND kind = %(kind)s
+          AND name > %(behind)s
+        ORDER BY name LIMIT %(limit)s
     )
     FROM catalog_namespace n
-    WHERE n.digest = %s AND n.dropped_at IS NULL
+    WHERE n.digest = %(digest)s AND n.dropped_at IS NULL
 """
+
+
+FREQUENT_STATEMENTS = {
+    **dict(zip(("load", "load by grants"), ETAG.statements, strict=True)),
+    **dict(zip(("exists", "exists by grants"), KIND.statements, strict=True)),
+    "list": numbered(_LIST, "kind", "behind", "limit", "digest"),
+}
+"""The statements of frequent reads for a pipeline, by name."""
 
 
 def list_tables(
@@ -210,7 +219,10 @@ def list_tables(
     if not access.sees_all_in(actor, namespace):
         return _page(list(_visible_names(actor, namespace, kind, page_token or "")[:more]), limit)
     cursor = hot_cursor()
-    cursor.execute(_LIST, [kind, page_token or "", more, digest(namespace)])
+    behind = page_token or ""
+    cursor.execute(
+        _LIST, {"kind": kind, "behind": behind, "limit": more, "digest": digest(namespace)}
+    )
     row = cursor.fetchone()
     if row is None:
         raise NamespaceNotFound(namespace)

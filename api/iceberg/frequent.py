@@ -1,0 +1,187 @@
+"""The frequent reads of the Iceberg protocol: loadTable, tableExists and listTables.
+
+They are answered here as by the views, if the caller holds the privilege by its level or by cached grants, and
+if a table's files are local: answers for tables in object stores have credentials.
+"""
+
+from functools import lru_cache, partial
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import orjson
+from cachetools import LRUCache
+
+from api import request_facts
+from api.front.answer import Answer
+from api.front.frequent import Content, Read
+from api.iceberg import prefixes, urls
+from api.iceberg.operation import JSON
+from api.iceberg.views.tables import ListTables, LoadTable, TableExists, known_tags, tag_of
+from catalog import identifiers
+from catalog.access import Principal
+from catalog.access.cached_grants import cache
+from catalog.errors import CatalogError
+from catalog.identifiers import Identifier, digest
+from catalog.models import TableFormat, TableKind
+from catalog.postgresql.pipeline import Row
+from catalog.privileges import Privilege
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.tables import usage
+from catalog.services.tables.usage import Read as Use
+
+_LONGEST_PATH = 500
+_MAX_CACHED_BYTES = 16 * 1024 * 1024
+_SNAPSHOTS = {"": "all", "snapshots=all": "all", "snapshots=refs": "refs"}
+"""The selection of snapshots by the query of a request, in the forms of the clients."""
+_KIND_OF_TABLES = TableKind.TABLE.value.encode()
+_ICEBERG_TABLE = (TableFormat.ICEBERG, TableKind.TABLE)
+
+
+class _Object(NamedTuple):
+    """What a path names."""
+
+    identifier: Identifier
+    is_table: bool
+    levels: tuple[str, ...]
+    """Of the namespace, relative to the warehouse."""
+    digest: bytes
+    target: str
+
+
+@lru_cache(maxsize=4096)
+def _object_of(path: str) -> _Object | None:
+    """The table, or the namespace of a list of tables; None for other paths."""
+    route = urls.find(path)
+    if route is None or "namespace" not in route[2]:
+        return None
+    parts = route[2]
+    is_table = "table" in parts
+    if not is_table and not path.endswith("/tables"):
+        return None
+    try:
+        warehouse = prefixes.read(parts["prefix"]) if "prefix" in parts else ()
+        levels = tuple(identifiers.check(prefixes.levels(parts["namespace"])))
+        names = tuple(identifiers.check((*levels, parts["table"]))) if is_table else levels
+    except CatalogError:
+        return None
+    identifier = (*warehouse, *names)
+    key = str(digest(identifier)).encode()
+    return _Object(identifier, is_table, levels, key, request_facts.name(parts, None))
+
+
+class IcebergReads:
+    """The frequent reads of one process, and the answers of loadTable that it repeats."""
+
+    def __init__(self) -> None:
+        self.statements = iceberg_tables.FREQUENT_STATEMENTS
+        self._answers: Any = LRUCache(_MAX_CACHED_BYTES, getsizeof=lambda content: len(content[2]))
+        """By the ETag, which no other answer has, and the encoding."""
+
+    def find(self, request: dict[str, Any], principal: Principal) -> Read | None:
+        """The read of a request without a body; None: it is not one of these, or never permitted here."""
+        path, method = request["PATH_INFO"], request["REQUEST_METHOD"]
+        if not path.startswith("/v1/") or len(path) > _LONGEST_PATH:
+            return None
+        target = _object_of(path)
+        if target is None:
+            return None
+        if not target.is_table:
+            return _list(request, principal, target) if method == "GET" else None
+        if method == "GET":
+            return self._load(request, principal, target)
+        return _exists(request, principal, target) if method == "HEAD" else None
+
+    def _load(self, request: dict[str, Any], principal: Principal, table: _Object) -> Read | None:
+        snapshots = _SNAPSHOTS.get(request["QUERY_STRING"])
+        statement = _statement("load", principal, Privilege.READ)
+        if snapshots is None or statement is None:
+            return None
+        content = partial(self._loaded, request, principal, table, snapshots)
+        learn = partial(self._learn, _takes_gzip(request))
+        parameters = (table.digest,)
+        name = LoadTable.__name__
+        return Read(principal, name, table.target, statement, parameters, content, learn)
+
+    def _loaded(
+        self,
+        request: dict[str, Any],
+        principal: Principal,
+        table: _Object,
+        snapshots: str,
+        row: Row | None,
+    ) -> Content | None:
+        columns = iceberg_tables.ETAG.permitted(principal, Privilege.READ, row)
+        if columns is None or columns[0] is None:
+            return None
+        etag: str = columns[0]
+        tag = tag_of(etag, snapshots)
+        header = request.get("HTTP_IF_NONE_MATCH")
+        if header is not None:
+            tags = known_tags(header, snapshots)
+            if "*" in tags or etag in tags:
+                usage.count(principal, table.identifier, Use.LOAD)
+                return Content(HTTPStatus.NOT_MODIFIED.value, [("ETag", tag)])
+        content: Content | None = self._answers.get((tag, _takes_gzip(request)))
+        if content is not None:
+            usage.count(principal, table.identifier, Use.LOAD)
+        return content
+
+    def _learn(self, takes_gzip: bool, answer: Answer) -> None:
+        """Repeat an answer from now on, if it is that of a table in local files."""
+        headers = dict(answer.headers)
+        is_stored = "no-store" not in headers.get("Cache-Control", "")
+        if answer.status != HTTPStatus.OK or not is_stored or "ETag" not in headers:
+            return
+        if len(answer.content) > _MAX_CACHED_BYTES // 8:
+            return
+        names = ("Content-Type", "Vary", "ETag", "Content-Encoding")
+        repeated = [(name, headers[name]) for name in names if name in headers]
+        content = Content(HTTPStatus.OK.value, repeated, answer.content)
+        self._answers[headers["ETag"], takes_gzip] = content
+
+
+def _takes_gzip(request: dict[str, Any]) -> bool:
+    return "gzip" in request.get("HTTP_ACCEPT_ENCODING", "")
+
+
+def _statement(name: str, principal: Principal, privilege: Privilege) -> bytes | None:
+    """The statement of a read of a table for a principal; None: none decides about its access."""
+    if principal.holds_everywhere(privilege):
+        return name.encode()
+    return f"{name} by grants".encode() if cache.is_usable_by(principal) else None
+
+
+# -- tableExists
+
+
+def _exists(request: dict[str, Any], principal: Principal, table: _Object) -> Read | None:
+    statement = _statement("exists", principal, Privilege.BROWSE)
+    if statement is None or request["QUERY_STRING"]:
+        return None
+    content = partial(_found, principal)
+    name = TableExists.__name__
+    return Read(principal, name, table.target, statement, (table.digest,), content)
+
+
+def _found(principal: Principal, row: Row | None) -> Content | None:
+    columns = iceberg_tables.KIND.permitted(principal, Privilege.BROWSE, row)
+    return Content(HTTPStatus.NO_CONTENT.value, []) if columns == _ICEBERG_TABLE else None
+
+
+# -- listTables
+
+
+def _list(request: dict[str, Any], principal: Principal, namespace: _Object) -> Read | None:
+    if request["QUERY_STRING"] or not principal.holds_everywhere(Privilege.BROWSE):
+        return None
+    content = partial(_listed, namespace.levels)
+    parameters = (_KIND_OF_TABLES, b"", None, namespace.digest)
+    name = ListTables.__name__
+    return Read(principal, name, namespace.target, b"list", parameters, content)
+
+
+def _listed(levels: tuple[str, ...], row: Row | None) -> Content | None:
+    if row is None:
+        return None
+    answer = ListTables.answer(list(levels), row[0], None)
+    return Content(HTTPStatus.OK.value, [("Content-Type", JSON)], orjson.dumps(answer))

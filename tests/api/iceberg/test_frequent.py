@@ -1,0 +1,469 @@
+"""Reads in the event loop are answered as by Django, and only if the caller may have the answer.
+
+The statements run on the connection of the test, so that they see its rows.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from io import BytesIO
+from typing import Any
+
+import pytest
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils import timezone
+from prometheus_client import REGISTRY
+from psycopg.adapt import Transformer
+
+from api.front.answer import Answer
+from api.front.frequent import FrequentReads
+from api.iceberg.frequent import IcebergReads
+from catalog import tracing
+from catalog.access import SYSTEM
+from catalog.models import ApiKey, Grant, Namespace, PrincipalLevel, Table
+from catalog.models import Principal as Row
+from catalog.postgresql.pipeline import Pipeline
+from catalog.privileges import READ_ONLY, Privilege
+from catalog.services.access import api_keys, authentication, known_keys
+from catalog.services.access.throttle import throttle
+from catalog.services.iceberg import tables as iceberg_tables
+from catalog.services.tables import usage
+from tests.factories import make_iceberg_table, make_namespace, make_table
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("warehouse")]
+TABLE = "/v1/namespaces/ns/tables/t"
+LIST = "/v1/namespaces/ns/tables"
+Ask = Callable[..., Answer | None]
+
+
+class SamePipeline(Pipeline):
+    """Executes statements on the connection of the test."""
+
+    executed = 0
+    database: Any
+    """The connection of the test; a task of an event loop would get another one."""
+
+    def execute(self, name: bytes, parameters: Any) -> Any:
+        self.executed += 1
+        result = self.database.connection.pgconn.exec_params(self._statements[name], parameters)
+        assert not result.error_message, result.error_message
+        rows = Transformer(self.database.connection)
+        rows.set_pgresult(result)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        future.set_result(rows.load_row(0, tuple) if result.ntuples else None)
+        return future
+
+
+class Asker:
+    """Sends requests to Django and to the event loop."""
+
+    def __init__(self) -> None:
+        self.reads = FrequentReads([IcebergReads()])
+        self._loop = asyncio.new_event_loop()
+        self.reads.start(self._loop)
+        self.pipeline = self.reads._pipeline = SamePipeline(
+            self._loop, iceberg_tables.FREQUENT_STATEMENTS
+        )
+        self.pipeline.database = connections[DEFAULT_DB_ALIAS]
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def ordinary(self, request: dict[str, Any]) -> Answer:
+        from config.wsgi import application
+
+        answer = application.answer({**request, "wsgi.input": BytesIO()})
+        read = self.reads.find(request)
+        if read is not None and read.learn is not None:
+            read.learn(answer)
+        return answer
+
+    def in_loop(self, request: dict[str, Any]) -> Answer | None:
+        """The answer of the event loop, None if it has none."""
+        read = self.reads.find(request)
+        if read is None:
+            return None
+        return self._loop.run_until_complete(self.reads.answer(request, read))
+
+
+@pytest.fixture
+def asker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("config.wsgi.close_old_connections", lambda: None)
+    asker = Asker()
+    yield asker
+    asker.close()
+
+
+@pytest.fixture
+def admin() -> str:
+    return api_keys.create_api_key(actor=SYSTEM, name="admin", level=PrincipalLevel.ADMIN)[1]
+
+
+@pytest.fixture
+def tenant() -> str:
+    """The key of a principal without grants."""
+    return api_keys.create_api_key(actor=SYSTEM, name="tenant", level=PrincipalLevel.GRANTED)[1]
+
+
+def request_of(key: str, path: str = TABLE, method: str = "GET", **more: str) -> dict[str, Any]:
+    return {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "QUERY_STRING": "",
+        "SERVER_NAME": "testserver",
+        "SERVER_PORT": "80",
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_X_API_KEY": key,
+        "HTTP_HOST": "testserver",
+        "wsgi.input": BytesIO(),
+        "wsgi.url_scheme": "http",
+        **more,
+    }
+
+
+def grant(name: str = "tenant", privileges: Privilege = READ_ONLY, **target: Any) -> None:
+    row = Row.objects.get(name=name)
+    Grant.objects.create(principal=row, mask=privileges.value, **target)
+
+
+def comparable(answer: Answer) -> tuple[Any, ...]:
+    headers = {name: value for name, value in answer.headers if name != "x-request-id"}
+    # Django's answers to HEAD have the length of no content.
+    return answer.status, headers, answer.content, answer.principal
+
+
+REQUESTS = {
+    "load": {},
+    "load, gzip": {"HTTP_ACCEPT_ENCODING": "gzip, deflate"},
+    "load, all snapshots": {"QUERY_STRING": "snapshots=all"},
+    "load, snapshots of refs": {"QUERY_STRING": "snapshots=refs"},
+    "load with credentials": {"HTTP_X_ICEBERG_ACCESS_DELEGATION": "vended-credentials"},
+    "load, an old ETag": {"HTTP_IF_NONE_MATCH": '"old"'},
+    "exists": {"REQUEST_METHOD": "HEAD"},
+    "list": {"PATH_INFO": LIST},
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_an_answer_of_the_event_loop_is_that_of_django(asker, admin, case):
+    make_iceberg_table("ns", "t")
+    make_iceberg_table("ns", "u")
+    make_table("ns", "lance")
+    request = request_of(admin, **REQUESTS[case])
+    expected = asker.ordinary(request)
+    assert expected.status in {200, 204}
+    answer = asker.in_loop(request)
+    assert answer is not None
+    assert comparable(answer) == comparable(expected)
+    assert dict(answer.headers)["x-request-id"] != dict(expected.headers)["x-request-id"]
+
+
+@pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}'])
+@pytest.mark.parametrize("query", ["", "snapshots=refs"])
+def test_a_client_with_the_current_answer_gets_304(asker, admin, form, query):
+    make_iceberg_table("ns", "t")
+    etag = dict(asker.ordinary(request_of(admin, QUERY_STRING=query)).headers)["ETag"]
+    request = request_of(admin, QUERY_STRING=query, HTTP_IF_NONE_MATCH=form.format(etag))
+    answer = asker.in_loop(request)
+    assert answer is not None
+    assert comparable(answer)[:3] == comparable(asker.ordinary(request))[:3]
+    assert answer.status == 304
+
+
+def test_a_client_with_any_answer_gets_304(asker, admin):
+    make_iceberg_table("ns", "t")
+    request = request_of(admin, HTTP_IF_NONE_MATCH="*")
+    expected = asker.ordinary(request)
+    assert comparable(asker.in_loop(request))[:3] == comparable(expected)[:3]
+    assert expected.status == 304
+
+
+def test_through_a_warehouse(asker, admin):
+    make_iceberg_table("prod", "ns", "t")
+    for path in ("/v1/prod/namespaces/ns/tables", "/v1/prod/namespaces/ns/tables/t"):
+        request = request_of(admin, path)
+        expected = asker.ordinary(request)
+        answer = asker.in_loop(request)
+        assert answer is not None
+        assert comparable(answer) == comparable(expected)
+    assert asker.in_loop(request_of(admin)) is None
+
+
+def test_the_request_id_of_the_client(asker, admin):
+    make_iceberg_table("ns", "t")
+    authentication.authenticate(admin)
+    answer = asker.in_loop(request_of(admin, method="HEAD", HTTP_X_REQUEST_ID="mine"))
+    assert dict(answer.headers)["x-request-id"] == "mine"
+
+
+# -- the state of the table
+
+
+def test_a_change_is_visible_at_once(asker, admin):
+    first = make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    asker.ordinary(request)
+    assert first.etag in dict(asker.in_loop(request).headers).values()
+    iceberg_tables.drop_table(actor=SYSTEM, table=("ns", "t"))
+    assert asker.in_loop(request) is None
+    second = make_iceberg_table("ns", "t")
+    assert asker.in_loop(request) is None
+    expected = asker.ordinary(request)
+    assert dict(expected.headers)["ETag"] == second.etag != first.etag
+    assert comparable(asker.in_loop(request)) == comparable(expected)
+    names = [b"t" in asker.in_loop(request_of(admin, LIST)).content]
+    iceberg_tables.rename_table(actor=SYSTEM, table=("ns", "t"), new=("ns", "u"))
+    names.append(b'"t"' in asker.in_loop(request_of(admin, LIST)).content)
+    assert names == [True, False]
+    assert asker.in_loop(request) is None
+    assert asker.in_loop(request_of(admin, method="HEAD")) is None
+    assert asker.in_loop(request_of(admin, "/v1/namespaces/ns/tables/u")) is not None
+
+
+def test_a_table_whose_files_are_in_an_object_store_takes_the_ordinary_way(asker, admin):
+    """Its answer has credentials, or at least an address."""
+    make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    asker.ordinary(request)
+    assert asker.in_loop(request) is not None
+    Table.objects.filter(name="t").update(location="s3://bucket/t")
+    assert asker.in_loop(request) is None
+    assert asker.in_loop(request | {"HTTP_IF_NONE_MATCH": "*"}) is None
+
+
+def test_an_answer_with_credentials_is_not_kept(asker, admin):
+    make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    answer = asker.ordinary(request)
+    read = asker.reads.find(request)
+    others = [
+        Answer(200, [*answer.headers, ("Cache-Control", "private, no-store")], b"secret"),
+        Answer(404, answer.headers, b"missing"),
+        Answer(200, [("Content-Type", "application/json")], b"without an ETag"),
+        Answer(200, answer.headers, b"x" * (3 << 20)),
+    ]
+    for other in others:
+        read.learn(other)
+        assert asker.in_loop(request).content == answer.content
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: make_table("ns", "t"),
+        lambda: make_namespace("ns"),
+        lambda: make_iceberg_table("ns", "t", stage=True),
+    ],
+)
+def test_what_is_no_iceberg_table_takes_the_ordinary_way(asker, admin, make):
+    make_namespace("ns")
+    make()
+    authentication.authenticate(admin)
+    for method in ("GET", "HEAD"):
+        request = request_of(admin, method=method)
+        assert asker.ordinary(request).status == 404
+        assert asker.in_loop(request) is None
+        assert asker.in_loop(request | {"HTTP_IF_NONE_MATCH": "*"}) is None
+
+
+def test_the_list_of_a_missing_namespace_takes_the_ordinary_way(asker, admin):
+    make_namespace("ns")
+    authentication.authenticate(admin)
+    assert asker.in_loop(request_of(admin, LIST)) is not None
+    assert asker.ordinary(request_of(admin, "/v1/namespaces/ns", "DELETE")).status == 204
+    assert asker.in_loop(request_of(admin, LIST)) is None
+    assert asker.in_loop(request_of(admin, "/v1/namespaces/absent/tables")) is None
+
+
+# -- access
+
+
+def test_a_principal_without_a_privilege_takes_the_ordinary_way(asker, admin, tenant):
+    make_iceberg_table("ns", "t")
+    asker.ordinary(request_of(admin))  # there is an answer to repeat
+    for case in REQUESTS.values():
+        request = request_of(tenant, **case)
+        expected = asker.ordinary(request)
+        assert expected.status == 404
+        assert asker.in_loop(request) is None
+        assert asker.in_loop(request | {"HTTP_IF_NONE_MATCH": "*"}) is None
+
+
+def test_grants_count_until_they_are_revoked(asker, admin, tenant):
+    make_iceberg_table("ns", "t")
+    grant(table=Table.objects.get(name="t"))
+    load, exists = request_of(tenant), request_of(tenant, method="HEAD")
+    for request in (load, exists):
+        expected = asker.ordinary(request)
+        assert expected.status in {200, 204}
+        assert comparable(asker.in_loop(request)) == comparable(expected)
+    assert asker.in_loop(request_of(tenant, LIST)) is None  # it may see only some of the tables
+    Grant.objects.all().delete()
+    for request in (load, exists):
+        assert asker.in_loop(request) is None
+        assert asker.ordinary(request).status == 404
+        assert asker.in_loop(request) is None
+
+
+def test_a_grant_to_browse_permits_no_load(asker, admin, tenant):
+    make_iceberg_table("ns", "t")
+    asker.ordinary(request_of(admin))
+    grant(privileges=Privilege.BROWSE, namespace=Namespace.objects.get(name="ns"))
+    for method, status in (("HEAD", 204), ("GET", 403)):
+        request = request_of(tenant, method=method)
+        assert asker.ordinary(request).status == status
+        answer = asker.in_loop(request)
+        assert (answer.status if answer else 403) == status
+
+
+def test_a_grant_ends_at_its_time(asker, tenant):
+    make_iceberg_table("ns", "t")
+    ends_at = timezone.now() + timedelta(hours=1)
+    grant(table=Table.objects.get(name="t"), expires_at=ends_at)
+    request = request_of(tenant)
+    asker.ordinary(request)
+    assert asker.in_loop(request) is not None
+    # The time of the database is that of the transaction, so the grant is moved instead.
+    Grant.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert asker.in_loop(request) is None
+    assert asker.ordinary(request).status == 404
+
+
+def test_a_key_with_limits(asker, admin):
+    make_iceberg_table("ns", "t")
+    make_iceberg_table("other", "t")
+    row = Namespace.objects.get(name="other")
+    narrow = api_keys.create_api_key(actor=SYSTEM, name="narrow", level=PrincipalLevel.READ)[1]
+    ApiKey.objects.filter(principal__name="narrow").update(namespace=row)
+    asker.ordinary(request_of(admin))
+    asker.ordinary(request_of(admin, "/v1/namespaces/other/tables/t"))
+    for path, status in ((TABLE, 404), ("/v1/namespaces/other/tables/t", 200)):
+        request = request_of(narrow, path)
+        assert asker.ordinary(request).status == status
+        answer = asker.in_loop(request)
+        assert (answer.status if answer else 404) == status
+    assert asker.in_loop(request_of(narrow, LIST)) is None
+
+
+def test_an_owner_loads_without_grants(asker, tenant):
+    make_iceberg_table("ns", "t")
+    Table.objects.update(owner="tenant")
+    request = request_of(tenant)
+    expected = asker.ordinary(request)
+    assert comparable(asker.in_loop(request)) == comparable(expected)
+    Table.objects.update(owner="another")
+    assert asker.in_loop(request) is None
+
+
+# -- requests
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"HTTP_HOST": "evil.example.com"},
+        {"HTTP_X_API_KEY": "mnd_wrong"},
+        {"HTTP_X_API_KEY": ""},
+        {"HTTP_X_LANCEDB_DATABASE": "prod"},
+        {"REQUEST_METHOD": "POST"},
+        {"REQUEST_METHOD": "DELETE"},
+        {"REQUEST_METHOD": "OPTIONS"},
+        {"REQUEST_METHOD": "HEAD", "QUERY_STRING": "x=y"},
+        {"QUERY_STRING": "snapshots=some"},
+        {"QUERY_STRING": "snapshots=all&referenced-by=v"},
+        {"PATH_INFO": LIST, "QUERY_STRING": "pageSize=1"},
+        {"PATH_INFO": LIST, "REQUEST_METHOD": "HEAD"},
+        {"PATH_INFO": "/v1/namespaces/ns"},
+        {"PATH_INFO": "/v1/namespaces/ns/tables/"},
+        {"PATH_INFO": "/v1/namespaces/ns/tables/t/"},
+        {"PATH_INFO": "/v1//namespaces/ns/tables/t"},
+        {"PATH_INFO": "/v1/namespaces/ns/views/t"},
+        {"PATH_INFO": "/v1/namespaces/ns/views"},
+        {"PATH_INFO": "/v1/namespaces/ns/tables/t/credentials"},
+        {"PATH_INFO": "/v1/config/namespaces/ns/tables/t"},
+        {"PATH_INFO": "/v1/namespaces/ns/tables/\xc3\xa4"},
+        {"PATH_INFO": "/v1/namespaces/ns/tables/\0"},
+        {"PATH_INFO": f"/v1/namespaces/ns/tables/{'t' * 600}"},
+        {"PATH_INFO": "/v1/table/ns$t/describe"},
+        {"PATH_INFO": "/admin/"},
+    ],
+)
+def test_other_requests_take_the_ordinary_way(asker, admin, more):
+    make_iceberg_table("ns", "t")
+    asker.ordinary(request_of(admin))
+    executed = asker.pipeline.executed
+    assert asker.in_loop(request_of(admin, **more)) is None
+    assert asker.pipeline.executed == executed
+
+
+def test_a_key_that_is_not_cached_takes_the_ordinary_way(asker, admin):
+    make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    asker.ordinary(request)
+    assert asker.in_loop(request) is not None
+    known_keys.forget_keys()
+    assert asker.in_loop(request) is None
+
+
+def test_an_address_with_too_many_wrong_keys_takes_the_ordinary_way(asker, admin, monkeypatch):
+    make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    asker.ordinary(request)
+
+    def check(secret: str, address: str, client: str = "") -> None:
+        from catalog.errors import TooManyAttempts
+
+        assert address == "127.0.0.1"
+        raise TooManyAttempts(10)
+
+    monkeypatch.setattr(throttle, "check", check)
+    assert asker.in_loop(request) is None
+
+
+def test_a_traced_request_takes_the_ordinary_way(asker, admin, monkeypatch):
+    make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    asker.ordinary(request)
+    monkeypatch.setattr(tracing, "is_on", lambda: True)
+    assert asker.in_loop(request) is None
+
+
+# -- what is counted
+
+
+def test_loads_are_counted(asker, admin):
+    make_iceberg_table("ns", "t")
+    request = request_of(admin)
+    etag = dict(asker.ordinary(request).headers)["ETag"]
+    usage.flush()
+
+    def count(operation: str, status: str) -> float:
+        labels = {"operation": operation, "status": status}
+        return REGISTRY.get_sample_value("monodon_requests_total", labels) or 0
+
+    before = [count("LoadTable", "2xx"), count("LoadTable", "3xx"), count("TableExists", "2xx")]
+    asker.in_loop(request)
+    asker.in_loop(request | {"HTTP_IF_NONE_MATCH": etag})
+    asker.in_loop(request_of(admin, method="HEAD"))
+    after = [count("LoadTable", "2xx"), count("LoadTable", "3xx"), count("TableExists", "2xx")]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
+    assert sum(usage._counts.values()) == 2
+
+
+def test_the_log_line(asker, admin, settings, caplog):
+    settings.LOG_REQUESTS = "all"
+    make_iceberg_table("ns", "t")
+    authentication.authenticate(admin)
+    caplog.clear()
+    with caplog.at_level("INFO", "monodon.request"):
+        asker.in_loop(request_of(admin, method="HEAD"))
+    (record,) = [each for each in caplog.records if each.name == "monodon.request"]
+    assert record.getMessage() == f"HEAD {TABLE}"
+    facts = {name: getattr(record, name) for name in ("operation", "target", "queries", "actor")}
+    assert facts == {
+        "operation": "TableExists",
+        "target": "ns.t",
+        "queries": 1,
+        "actor": "admin",
+    }
