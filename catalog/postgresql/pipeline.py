@@ -207,6 +207,7 @@ class Pipeline:
     def _watch(self) -> None:
         """Give the connection up if a result has not come for too long."""
         self._watches = False
+        self._receive()  # if the loop itself was late, the results have arrived
         if not self._pending:
             return
         if self._answered == self._answered_at_last_look:
